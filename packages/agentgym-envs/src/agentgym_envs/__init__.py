@@ -1,0 +1,46 @@
+"""Text worlds for language agents, as Gymnasium environments.
+
+Importing this registers the worlds: `gymnasium.make("agentgym/TextCraft-v0")`. It loads none of them.
+"""
+
+from agentgym_envs.episode import Episode, StopReason, Turn, read_episodes
+from agentgym_envs.play import Conversation, Job, Message, Policy, Reply, Sample, Seat, play, play_many
+from agentgym_envs.registry import WORLDS, World, make, register_worlds, text_env
+from agentgym_envs.tasks import Task, Tasks, TaskSet
+from agentgym_envs.text_env import EnvFault, Feedback, Malformed, TextEnv
+from agentgym_envs.text_space import TextSpace
+from agentgym_envs.wrappers import Bare, ReAct, ReplyWrapper
+
+__all__ = [
+    "WORLDS",
+    "Bare",
+    "Conversation",
+    "EnvFault",
+    "Episode",
+    "Feedback",
+    "Job",
+    "Malformed",
+    "Message",
+    "Policy",
+    "ReAct",
+    "Reply",
+    "ReplyWrapper",
+    "Sample",
+    "Seat",
+    "StopReason",
+    "Task",
+    "TaskSet",
+    "Tasks",
+    "TextEnv",
+    "TextSpace",
+    "Turn",
+    "World",
+    "make",
+    "play",
+    "play_many",
+    "read_episodes",
+    "register_worlds",
+    "text_env",
+]
+
+register_worlds()

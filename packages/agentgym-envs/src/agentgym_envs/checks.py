@@ -1,0 +1,122 @@
+"""The law for worlds, on top of Gymnasium's `check_env`: what a third party runs against a world of their own."""
+
+from __future__ import annotations
+
+import json
+import math
+import warnings
+from itertools import islice
+from typing import Any
+
+import gymnasium
+from gymnasium.utils.env_checker import check_env
+
+from agentgym_envs.registry import text_env
+from agentgym_envs.text_env import Malformed, TextEnv
+from agentgym_envs.wrappers import Bare
+
+INFO_KEYS = {"task_id", "success", "score", "valid", "available_actions", "state_key", "raw"}
+_NONSENSE = ("", " ", "\x00", "xyzzy", "🦆" * 50, "a\nb", "<|im_end|>", "9" * 4000)
+
+
+class ContractError(AssertionError):
+    """A world breaks the contract of `TextEnv`."""
+
+
+def check_text_env(env: gymnasium.Env[str, str], *, tasks: int = 5, max_oracle_steps: int = 500) -> None:
+    """Check a world against the contract. Plays `tasks` tasks of each split twice; leaves the world open.
+
+    Args:
+        env: As `gymnasium.make` returns it.
+        tasks: How many tasks of each split are played, from the first on.
+        max_oracle_steps: After how many actions an oracle counts as lost.
+
+    Raises:
+        ContractError: naming the clause that is broken and the task it was broken on.
+    """
+    world = text_env(env)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        check_env(world)
+    _check_tasks(world)
+    for split in ("train", "test"):
+        for task in islice(world.tasks.split(split), tasks):
+            _check_repeatable(world, task.id)
+            _check_oracle(world, task.id, max_oracle_steps)
+            _check_nonsense(world, task.id)
+
+
+def _demand(holds: bool, sentence: str) -> None:
+    if not holds:
+        raise ContractError(sentence)
+
+
+def _check_tasks(world: TextEnv) -> None:
+    tasks = world.tasks
+    _demand(len(tasks.train) > 0 and len(tasks.test) > 0, "Both splits need at least one task.")
+    shared = set(tasks.train.ids) & set(tasks.test.ids)
+    _demand(not shared, f"Train and test share tasks: {sorted(shared)[:3]}.")
+    _demand(len(set(tasks.train.ids)) == len(tasks.train), "Task ids of the train split repeat.")
+    _demand(len(set(tasks.test.ids)) == len(tasks.test), "Task ids of the test split repeat.")
+    _demand(tasks.train[:2].ids == tasks.train.ids[:2], "A slice of the tasks has other ids than the tasks.")
+    for split in ("train", "test"):
+        task = tasks.split(split)[0]
+        _demand(tasks[task.id] == task, f"{task.id}: looking the task up by its id gives another one.")
+        _demand(task.split == split, f"{task.id} says it is of split {task.split}, not {split}.")
+        _demand(bool(task.category), f"{task.id} has no category.")
+    _demand(world.instructions.strip() != "", "The world has no instructions.")
+
+
+def _transcript(world: TextEnv, task_id: str, actions: list[str]) -> list[Any]:
+    seen: list[Any] = [world.reset(seed=1, options={"task": task_id})]
+    seen.extend(world.step(action) for action in actions)
+    return seen
+
+
+def _check_repeatable(world: TextEnv, task_id: str) -> None:
+    world.reset(seed=1, options={"task": task_id})
+    actions = [world.oracle(), "xyzzy"]
+    first, second = (_transcript(world, task_id, actions) for _ in range(2))
+    _demand(first == second, f"{task_id}: the same task, seed and actions gave two different transcripts.")
+    observation, info = first[0]
+    _demand(observation in world.observation_space, f"{task_id}: the first observation is not in observation_space.")
+    _check_info(task_id, info)
+    _demand(info["task_id"] == task_id, f"Asked for {task_id}, got {info['task_id']}.")
+
+
+def _check_info(task_id: str, info: dict[str, Any]) -> None:
+    _demand(info.keys() >= INFO_KEYS, f"{task_id}: info lacks {sorted(INFO_KEYS - info.keys())}.")
+    _demand(0.0 <= info["score"] <= 1.0, f"{task_id}: score {info['score']} is outside [0, 1].")
+    _demand(isinstance(info["success"], bool), f"{task_id}: success is not a bool.")
+    _demand(isinstance(info["state_key"], str), f"{task_id}: state_key is not a str.")
+    json.dumps(info["raw"])
+
+
+def _check_oracle(world: TextEnv, task_id: str, limit: int) -> None:
+    _, info = world.reset(seed=1, options={"task": task_id})
+    total = info["score"]
+    for _ in range(limit):
+        action = world.oracle()
+        _demand(Bare.parse(Bare(world), action) == action, f"{task_id}: the oracle's action {action!r} isn't one line.")
+        _, reward, terminated, truncated, info = world.step(action)
+        _check_info(task_id, info)
+        total += float(reward)
+        _demand(info["valid"], f"{task_id}: the oracle's own action {action!r} was not understood.")
+        _demand(math.isclose(total, info["score"], abs_tol=1e-9), f"{task_id}: rewards sum to {total}, not the score.")
+        _demand(not (terminated and truncated), f"{task_id}: terminated and truncated at once.")
+        if terminated or truncated:
+            break
+    _demand(info["success"], f"{task_id}: the oracle did not succeed within {limit} actions.")
+    _, reward, *_ = world.step("after the end")
+    _demand(reward == 0, f"{task_id}: {reward} was paid after the end.")
+
+
+def _check_nonsense(world: TextEnv, task_id: str) -> None:
+    world.reset(seed=1, options={"task": task_id})
+    for text in (*_NONSENSE, Malformed("no action here", "Say an action.")):
+        observation, _, terminated, truncated, info = world.step(text)
+        _demand(observation in world.observation_space, f"{task_id}: the answer to {text[:20]!r} is not in the space.")
+        _demand(not info["valid"], f"{task_id}: {text[:20]!r} counts as a valid action.")
+        _demand(len(observation.strip()) > 0, f"{task_id}: no word of help on {text[:20]!r}.")
+        if terminated or truncated:
+            return

@@ -1,0 +1,69 @@
+"""Which worlds there are. A world is one line here and one folder under `worlds`; importing this imports neither."""
+
+from __future__ import annotations
+
+import difflib
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+
+from agentgym_envs.text_env import TextEnv
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """A registered world."""
+
+    id: str
+    """Gymnasium id."""
+    entry_point: str
+    max_episode_steps: int
+    """Turns after which Gymnasium's `TimeLimit` truncates, unless `make` is told otherwise."""
+
+
+WORLDS = (
+    World("agentgym/TextCraft-v0", "agentgym_envs.worlds.textcraft:TextCraft", 60),
+    World("agentgym/BabyAI-v0", "agentgym_envs.worlds.babyai:BabyAI", 100),
+)
+
+
+def register_worlds() -> None:
+    """Make the worlds known to `gymnasium.make`. Importing `agentgym_envs` does this."""
+    for world in WORLDS:
+        # Our contract tests check every world; checking each step again would cost more than most steps do.
+        gymnasium.register(
+            world.id, world.entry_point, max_episode_steps=world.max_episode_steps, disable_env_checker=True
+        )
+
+
+def make(world_id: str, **options: Any) -> gymnasium.Env[str, str]:
+    """`gymnasium.make` with errors that say what to do next.
+
+    Raises:
+        ValueError: when there is no such world, or it doesn't take one of the options.
+        gymnasium.error.DependencyNotInstalled: when the world's extra is missing; the message has the command.
+    """
+    if world_id not in gymnasium.registry:
+        known = [world.id for world in WORLDS]
+        near = difflib.get_close_matches(world_id, known, n=1, cutoff=0.4)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(f"There is no world {world_id!r}.{hint} There are: {', '.join(known)}.")
+    try:
+        return gymnasium.make(world_id, **options)
+    except TypeError as error:
+        if "unexpected keyword argument" not in str(error):
+            raise
+        raise ValueError(f"{world_id} was made with an option it doesn't have: {error}") from error
+
+
+def text_env(env: gymnasium.Env[Any, Any]) -> TextEnv:
+    """The world under the wrappers.
+
+    Raises:
+        TypeError: when it is not one of ours.
+    """
+    world = env.unwrapped
+    if not isinstance(world, TextEnv):
+        raise TypeError(f"{world} is not a TextEnv; only worlds under the contract of TextEnv can be played.")
+    return world

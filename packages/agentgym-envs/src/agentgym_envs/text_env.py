@@ -1,0 +1,222 @@
+"""What every world is: a Gymnasium environment whose observations and actions are text.
+
+`TextEnv` keeps the contract in one place: looking tasks up, paying the score out as increments, the keys of `info`,
+and what happens before the first `reset` and after the end. A world supplies five hooks and knows nothing about
+policies, conversations or tokens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+from typing import Any, ClassVar, SupportsFloat
+
+import gymnasium
+from gymnasium.error import ResetNeeded
+
+from agentgym_envs.tasks import SPLITS, Task, TaskSet
+from agentgym_envs.text_space import TextSpace
+
+MAX_ACTION_CHARS = 4_096
+MAX_OBSERVATION_CHARS = 32_768
+
+
+class EnvFault(RuntimeError):
+    """The world itself broke (JVM, browser, server, network); the agent did nothing wrong.
+
+    Whoever plays retries the task after `reset`, which builds what broke anew; a fault that persists makes the
+    episode *failed*: counted and shown, never scored, never trained on.
+    """
+
+
+class Malformed(str):
+    """A reply in which no action was found. It is a `str`, so it passes through any Gymnasium wrapper to the world.
+
+    The world answers it with `hint`, marks the turn invalid and lets it cost a turn like any other.
+    """
+
+    hint: str
+    """What would have been understood."""
+
+    def __new__(cls, reply: str, hint: str) -> Malformed:
+        """A malformed `reply` with its `hint`."""
+        malformed = super().__new__(cls, reply)
+        malformed.hint = hint
+        return malformed
+
+    def __reduce__(self) -> tuple[type[Malformed], tuple[str, str]]:
+        return Malformed, (str(self), self.hint)
+
+
+@dataclass(frozen=True, slots=True)
+class Feedback:
+    """What a world says to one action."""
+
+    observation: str
+    valid: bool = True
+    """False when the action was not understood or not possible; the observation then says what would be."""
+    terminated: bool = False
+    """The world ended the episode: the goal was reached or can't be any more."""
+    truncated: bool = False
+    """A limit of the simulator's own ended it."""
+
+
+class TextEnv(gymnasium.Env[str, str]):
+    """A text world. See `design` in CONTRIBUTING.md, "Add a world", for how to write one.
+
+    `reset(seed=..., options={"task": id, "split": "train" | "test"})`: a task id gives exactly that task; without one,
+    a task is drawn from the split (default `train`) with the env's own generator. The same task is the same text to
+    the byte in every process.
+
+    `step(action)` never raises on text. Rewards are the increments of a score in [0, 1].
+
+    `info` after both: `task_id`, `success`, `score`, `valid`, `available_actions` (or None where they can't be
+    listed), `state_key` (a hash of the simulator's state) and the world's own figures under `raw`.
+    """
+
+    metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012 - declared so by Gymnasium
+    package: ClassVar[str]
+    """The Python package of the world, where its `instructions.md` and `manifest.json` lie."""
+
+    def __init__(self, *, render_mode: str | None = None) -> None:
+        modes = self.metadata["render_modes"]
+        if render_mode is not None and render_mode not in modes:
+            raise ValueError(f"render_mode {render_mode!r} is not offered here; choose one of {modes} or None")
+        self.render_mode = render_mode
+        self.observation_space = TextSpace(MAX_OBSERVATION_CHARS)
+        self.action_space = TextSpace(MAX_ACTION_CHARS)
+        self._task: Task | None = None
+        self._score = 0.0
+        self._last = Feedback("")
+
+    # What a world supplies.
+
+    @property
+    @abstractmethod
+    def tasks(self) -> TaskSet:
+        """The tasks of this world under the options it was made with."""
+
+    @abstractmethod
+    def _start(self, task: Task) -> str:
+        """Set the simulator up for `task` and return the first observation. After an `EnvFault` it builds anew."""
+
+    @abstractmethod
+    def _act(self, action: str) -> Feedback:
+        """Carry out one action. Raises `EnvFault` when the simulator broke, and nothing else on any text."""
+
+    @abstractmethod
+    def _standing(self) -> tuple[float, bool]:
+        """The score earned so far in [0, 1], and whether the goal is reached."""
+
+    @abstractmethod
+    def _state(self) -> str:
+        """The simulator's whole state as text, for `info["state_key"]`."""
+
+    @abstractmethod
+    def oracle(self) -> str:
+        """The expert's next action, from the simulator's true state. Always leads to success on the set's tasks."""
+
+    def _available_actions(self) -> list[str] | None:
+        """Every action that makes sense now, or None where they can't be listed."""
+        return None
+
+    def _raw(self) -> dict[str, Any]:
+        """The simulator's own figures for `info["raw"]`."""
+        return {}
+
+    # What a user calls.
+
+    @property
+    def instructions(self) -> str:
+        """What the world tells an agent about its goal and its actions."""
+        return _instructions(self.package)
+
+    @property
+    def task(self) -> Task:
+        """The task being played.
+
+        Raises:
+            ResetNeeded: before the first `reset`.
+        """
+        if self._task is None:
+            raise ResetNeeded("No task is being played yet: call reset() first.")
+        return self._task
+
+    def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
+        """Start a task. See the class for `options`.
+
+        Raises:
+            ValueError: for an unknown option or split, or an empty split.
+            KeyError: for an unknown task id.
+            EnvFault: when the simulator can't be brought up.
+        """
+        super().reset(seed=seed)
+        self._task = self._choose(dict(options or {}))
+        self._last = Feedback(self._start(self._task))
+        self._score = 0.0
+        return self._last.observation, self._info()
+
+    def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
+        """Play one action.
+
+        Returns:
+            The observation, the increment of the score, whether the world ended the episode, whether a limit of the
+            simulator did, and `info`. After the end nothing changes any more and nothing is paid.
+
+        Raises:
+            ResetNeeded: before the first `reset`.
+            TypeError: when the action is not text.
+            EnvFault: when the simulator broke.
+        """
+        if self._task is None:
+            raise ResetNeeded("No task is being played yet: call reset() before step().")
+        if not isinstance(action, str):
+            raise TypeError(f"An action is text (str), not {type(action).__name__}.")
+        reward = 0.0
+        if not (self._last.terminated or self._last.truncated):
+            if isinstance(action, Malformed):
+                self._last = Feedback(action.hint, valid=False)
+            else:
+                self._last = self._act(action)
+            before, self._score = self._score, self._standing()[0]
+            reward = self._score - before
+        last = self._last
+        return last.observation, reward, last.terminated, last.truncated, self._info()
+
+    def render(self) -> Any:
+        """The last observation as text in mode `ansi`; worlds with a picture add `rgb_array`."""
+        return self._last.observation if self.render_mode == "ansi" else None
+
+    def _choose(self, options: dict[str, Any]) -> Task:
+        task_id, split = options.pop("task", None), options.pop("split", "train")
+        if options:
+            raise ValueError(f"Unknown reset option {sorted(options)}; reset takes 'task' and 'split'.")
+        if task_id is not None:
+            return self.tasks[task_id]
+        if split not in SPLITS:
+            raise ValueError(f"There is no split {split!r}; the splits are {', '.join(SPLITS)}.")
+        tasks = self.tasks.split(split)
+        if not tasks:
+            raise ValueError(f"No task of split {split!r} fits the options this world was made with; widen them.")
+        return tasks[int(self.np_random.integers(len(tasks)))]
+
+    def _info(self) -> dict[str, Any]:
+        score, success = self._standing()
+        return {
+            "task_id": self.task.id,
+            "success": success,
+            "score": score,
+            "valid": self._last.valid,
+            "available_actions": self._available_actions(),
+            "state_key": hashlib.blake2b(self._state().encode(), digest_size=12).hexdigest(),
+            "raw": self._raw(),
+        }
+
+
+@cache
+def _instructions(package: str) -> str:
+    return resources.files(package).joinpath("instructions.md").read_text(encoding="utf-8").strip()

@@ -1,0 +1,1 @@
+"""Policies that need no torch, evaluation runs, pass@k with intervals, reports."""
