@@ -78,7 +78,7 @@ class TextEnv(gymnasium.Env[str, str]):
     listed), `state_key` (a hash of the simulator's state) and the world's own figures under `raw`.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi"]}  # noqa: RUF012 - declared so by Gymnasium
+    metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - declared so by Gymnasium
     package: ClassVar[str]
     """The Python package of the world, where its `instructions.md` and `manifest.json` lie."""
 

@@ -1,0 +1,107 @@
+"""The world of crafting: an inventory, what commands do to it, and the rules of the game. Knows no prompt's wording."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from agentgym_envs.tasks import Task, TaskSet
+from agentgym_envs.text_env import Feedback, TextEnv
+from agentgym_envs.worlds.textcraft.commands import Craft, Get, Look, Refusal, read
+from agentgym_envs.worlds.textcraft.crafting import craft, gather
+from agentgym_envs.worlds.textcraft.goals import brief, task_set
+from agentgym_envs.worlds.textcraft.planner import plan
+
+DEPTHS = (1, 4)
+
+
+class TextCraft(TextEnv):
+    """Craft an item of Minecraft 1.16, out of what can be gathered, by the recipes of the game.
+
+    The first observation lists the recipes that are needed, distractors among them, and the goal; the agent gathers
+    (`get 2 oak log`), crafts (`craft 4 stick using 2 oak planks`) and looks (`inventory`). All recipes of the game
+    work, listed or not. The score is 1 once the goal is held.
+
+    Category and difficulty of a task are its crafting depth, from 1 to 4. Options:
+
+    - `depth=(lo, hi)`: only goals of such depths, both ends included. Ids stay as they are.
+    - `distractors=10`: how many recipes are listed beyond those that are needed.
+
+    The world of the paper TextCraft comes from: Prasad et al. 2023, ADaPT, arXiv 2311.05772.
+    """
+
+    package = "agentgym_envs.worlds.textcraft"
+
+    def __init__(
+        self, *, depth: tuple[int, int] = DEPTHS, distractors: int = 10, render_mode: str | None = None
+    ) -> None:
+        super().__init__(render_mode=render_mode)
+        self._depth = _depths(depth)
+        if isinstance(distractors, bool) or not isinstance(distractors, int) or distractors < 0:
+            raise ValueError(f"distractors is a whole number from 0, not {distractors!r}.")
+        self._distractors = distractors
+        self._goal = ""
+        self._held: dict[str, int] = {}
+        self._actions: tuple[str, ...] = ()
+        self._plan: list[str] = []
+
+    @property
+    def tasks(self) -> TaskSet:
+        """The goals of the depths this world was made with."""
+        return task_set(self._depth)
+
+    def oracle(self) -> str:
+        """The next command of a plan from what is held now, shortest when begun with empty hands."""
+        if not self._plan:
+            self._plan = [step.command for step in plan(self._goal, self._held)]
+        return self._plan[0] if self._plan else "inventory"
+
+    def _start(self, task: Task) -> str:
+        self._goal = task.payload["goal"]
+        self._held, self._plan = {}, []
+        briefing = brief(self._goal, self._distractors)
+        self._actions = briefing.actions
+        return briefing.text
+
+    def _act(self, action: str) -> Feedback:
+        self._plan = self._plan[1:] if self._plan and self._plan[0] == action else []
+        try:
+            answer = self._carry_out(read(action))
+        except Refusal as refusal:
+            return Feedback(str(refusal), valid=False)
+        return Feedback(answer, terminated=self._goal in self._held)
+
+    def _carry_out(self, command: Get | Craft | Look) -> str:
+        match command:
+            case Get():
+                gather(command, self._held)
+                return f"Got {command.amount} {command.item}"
+            case Craft():
+                craft(command, self._held)
+                return f"Crafted {command.amount} {command.item}"
+            case Look():
+                listed = " ".join(f"[{item}] ({amount})" for item, amount in sorted(self._held.items()))
+                return f"Inventory: {listed or 'You are not carrying anything.'}"
+
+    def _standing(self) -> tuple[float, bool]:
+        done = self._goal in self._held
+        return float(done), done
+
+    def _state(self) -> str:
+        held = self._held
+        return f"{self._goal}: {', '.join([f'{held[item]} {item}' for item in sorted(held)])}"
+
+    def _available_actions(self) -> list[str]:
+        return list(self._actions)
+
+    def _raw(self) -> dict[str, Any]:
+        return {"inventory": dict(self._held), "depth": self.task.difficulty}
+
+
+def _depths(depth: Any) -> tuple[int, int]:
+    match depth:
+        case (int(lo), int(hi)) if DEPTHS[0] <= lo <= hi <= DEPTHS[1]:
+            return lo, hi
+        case _:
+            raise ValueError(
+                f"depth is a pair (lo, hi) with {DEPTHS[0]} <= lo <= hi <= {DEPTHS[1]}, such as (1, 2); not {depth!r}."
+            )
