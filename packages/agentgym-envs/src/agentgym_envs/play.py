@@ -34,7 +34,7 @@ class Message:
 
 
 Conversation = tuple[Message, ...]
-"""Instructions as `system`, observations as `user`, replies as `assistant`, in order; ends with an observation."""
+"""Instructions, if there are any, as `system`, observations as `user`, replies as `assistant`, in order; ends with an observation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,10 @@ class Seat:
 class Policy(Protocol):
     """Whoever plays."""
 
-    name: str
+    @property
+    def name(self) -> str:
+        """What reports call it; a plain attribute will do."""
+        ...
 
     def reply(self, seats: Sequence[Seat]) -> Sequence[Reply | EnvFault]:
         """One reply per seat, in the order of the seats. A seat missing from one call to the next has left."""
@@ -166,10 +169,9 @@ def _attempt(
     began = time.perf_counter()
     record.observation, record.info = env.reset(seed=job.seed, options={"task": job.task_id, "split": job.split})
     record.seconds["world"] += time.perf_counter() - began
-    conversation: Conversation = (
-        Message("system", env.get_wrapper_attr("instructions")),
-        Message("user", record.observation),
-    )
+    instructions = env.get_wrapper_attr("instructions")
+    conversation: Conversation = (Message("system", instructions),) if instructions else ()
+    conversation += (Message("user", record.observation),)
     rng = np.random.default_rng([job.seed or 0, job.sample, *record.info["task_id"].encode()])
     key = next(_keys)
     while True:

@@ -1,0 +1,16 @@
+"""The one error that a command shows as a sentence instead of a traceback."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+
+
+class UsageError(ValueError):
+    """What was asked for can't be had; the message says what exists and what to do next."""
+
+
+def did_you_mean(asked: str, known: Sequence[str]) -> str:
+    """` Did you mean x?` with a leading space, or nothing when no name is near."""
+    near = difflib.get_close_matches(asked, known, n=1, cutoff=0.5)
+    return f" Did you mean {near[0]}?" if near else ""

@@ -1,0 +1,168 @@
+"""Players that need no model, and how the players of other packages are found by name.
+
+All of them think in actions and leave the form of the reply to the wrapper around the world. Anything random is drawn
+from the seat's own generator, so a resumed run draws what an unbroken one would have drawn.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from importlib.metadata import entry_points
+from pathlib import Path
+from typing import Any, Protocol
+
+from agentgym_envs import EnvFault, Policy, Reply, Seat, text_env
+
+from agentgym_eval.errors import UsageError, did_you_mean
+
+GROUP = "agentgym.policies"
+"""Entry points `NAME = package:maker`, called as `maker(argument, temperature=..., seed=..., max_tokens=...)`."""
+
+_HOMES = {"hf": "agentgym-trainer", "vllm": "agentgym-trainer"}
+
+
+class Maker(Protocol):
+    """Builds a policy; whatever is heavy about it happens here."""
+
+    def __call__(self, *, temperature: float, seed: int, max_tokens: int) -> Policy:
+        """The policy. `seed` is for what can't be drawn from `Seat.rng`."""
+        ...
+
+
+def _say(seat: Seat, action: str) -> Reply:
+    return Reply(seat.env.get_wrapper_attr("format")(action))
+
+
+def _random_action(seat: Seat) -> str:
+    actions: list[str] | None = seat.info["available_actions"]
+    if not actions:
+        world = text_env(seat.env).task.env
+        raise UsageError(
+            f"{world} lists no available actions here, so none can be drawn; play oracle or scripted:FILE."
+        )
+    return actions[int(seat.rng.integers(len(actions)))]
+
+
+@dataclass(frozen=True, slots=True)
+class Oracle:
+    """The world's own expert, which with probability `noise` plays a random available action instead.
+
+    Noisy demonstrations teach a model the grammar and how to recover, and leave reinforcement learning something to do.
+    """
+
+    noise: float = 0.0
+
+    @property
+    def name(self) -> str:
+        """`oracle` or `oracle:NOISE`."""
+        return f"oracle:{self.noise:g}" if self.noise else "oracle"
+
+    def reply(self, seats: Sequence[Seat]) -> Sequence[Reply | EnvFault]:
+        """One action per seat; the fault of a world that broke while its expert was thinking."""
+        return [self._one(seat) for seat in seats]
+
+    def _one(self, seat: Seat) -> Reply | EnvFault:
+        if self.noise and seat.rng.random() < self.noise:
+            return _say(seat, _random_action(seat))
+        try:
+            return _say(seat, text_env(seat.env).oracle())
+        except EnvFault as fault:
+            return fault
+
+
+@dataclass(frozen=True, slots=True)
+class Random:
+    """Any of the available actions, each as likely as the next."""
+
+    name: str = "random"
+
+    def reply(self, seats: Sequence[Seat]) -> Sequence[Reply]:
+        """One action per seat."""
+        return [_say(seat, _random_action(seat)) for seat in seats]
+
+
+@dataclass(frozen=True, slots=True)
+class Scripted:
+    """Given actions in order, the same in every episode. The last one is repeated until the world ends the episode."""
+
+    actions: tuple[str, ...]
+    name: str = "scripted"
+
+    def reply(self, seats: Sequence[Seat]) -> Sequence[Reply]:
+        """The action of each seat's turn."""
+        return [_say(seat, self.actions[min(_turn(seat), len(self.actions) - 1)]) for seat in seats]
+
+
+def _turn(seat: Seat) -> int:
+    return sum(message.role == "assistant" for message in seat.conversation)
+
+
+def _oracle(argument: str, **_: Any) -> Policy:
+    try:
+        noise = float(argument or 0)
+    except ValueError:
+        noise = -1.0
+    if not 0 <= noise <= 1:
+        raise UsageError(f"The noise in oracle:{argument} must be a number from 0 to 1, such as oracle:0.3.")
+    return Oracle(noise)
+
+
+def _random(argument: str, **_: Any) -> Policy:
+    if argument:
+        raise UsageError(f"random takes no argument; write --policy random instead of random:{argument}.")
+    return Random()
+
+
+def _scripted(argument: str, **_: Any) -> Policy:
+    try:
+        lines = Path(argument).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"scripted:{argument} can't be read ({error}); give a text file with an action per line."
+        ) from error
+    actions = tuple(line.strip() for line in lines if line.strip())
+    if not actions:
+        raise UsageError(f"{argument} holds no action; write one per line.")
+    return Scripted(actions, f"scripted:{argument}")
+
+
+_OWN: dict[str, Callable[..., Policy]] = {"oracle": _oracle, "random": _random, "scripted": _scripted}
+
+
+def find_policy(spec: str) -> Maker:
+    """The maker of the policy called `NAME` or `NAME:ARGUMENT`; nothing heavy is loaded before it is called.
+
+    `find_policy("hf:PATH")(temperature=1.0, seed=0, max_tokens=512)` is a policy.
+
+    Raises:
+        UsageError: when no installed package has a policy of that name; the maker itself raises it for an argument
+            that can't be used.
+    """
+    name, _, argument = spec.partition(":")
+    if name in _OWN:
+        return partial(_OWN[name], argument)
+    installed = {entry.name: entry for entry in entry_points(group=GROUP)}
+    if name not in installed:
+        raise UsageError(_unknown(name, spec, sorted(installed)))
+
+    def make(**settings: Any) -> Policy:
+        try:
+            return installed[name].load()(argument, **settings)
+        except (ImportError, OSError, ValueError) as error:
+            raise UsageError(f"The policy {spec} can't be built: {error}") from error
+
+    return make
+
+
+def _unknown(name: str, spec: str, installed: list[str]) -> str:
+    if name in _HOMES:
+        home = _HOMES[name]
+        return f"The policy {spec} comes with {home}, which is not installed here or too old: pip install -U {home}."
+    known = ["oracle", "random", "scripted", *installed]
+    written = ", ".join(["oracle", "oracle:NOISE", "random", "scripted:FILE", *(f"{n}:ARGUMENT" for n in installed)])
+    return (
+        f"There is no policy {spec!r}.{did_you_mean(name, [*known, *_HOMES])} There are: {written}; "
+        f"hf:PATH and vllm:PATH come with agentgym-trainer."
+    )

@@ -1,0 +1,91 @@
+"""A run: the episodes that settings ask for, played by a policy, in a folder from which it resumes.
+
+Both commands and the trainer's evaluations are runs. Knows nothing about figures, tables or terminals.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+from agentgym_envs import Episode, Job, Task, Tasks, play_many
+
+from agentgym_eval.policies import Maker, find_policy
+from agentgym_eval.settings import PlaySettings
+from agentgym_eval.store import Store
+from agentgym_eval.worlds import choose_tasks, open_world, world_id
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run that is open for playing."""
+
+    settings: PlaySettings
+    jobs: tuple[Job, ...]
+    """All episodes of the run: first every task once, then every task a second time, and so on."""
+    store: Store
+    maker: Maker
+    """Builds the policy when there is something to play."""
+    env: gymnasium.Env[str, str]
+    """The first of the worlds; the others are built when playing starts."""
+
+    @property
+    def episodes(self) -> list[Episode]:
+        """The episodes so far in the order of the jobs, which is the same however often the run was resumed."""
+        played = {_key(episode): episode for episode in self.store.episodes}
+        return [played[key] for key in map(_key, self.jobs) if key in played]
+
+    def play(self) -> Iterator[Episode]:
+        """Play what is still missing, and yield each episode when it is safely on disk.
+
+        Raises:
+            UsageError: when the policy can't be built.
+        """
+        played = {_key(episode) for episode in self.store.episodes}
+        pending = [job for job in self.jobs if _key(job) not in played]
+        if not pending:
+            return
+        asked = self.settings
+        policy = self.maker(temperature=asked.temperature, seed=asked.seed, max_tokens=asked.max_tokens)
+        with ExitStack() as stack:
+            more = (open_world(asked) for _ in range(min(asked.slots, len(pending)) - 1))
+            envs = [self.env, *(stack.enter_context(closing(env)) for env in more)]
+            for episode in play_many(envs, policy, pending):
+                self.store.append(episode)
+                yield episode
+
+
+@contextmanager
+def open_run(settings: PlaySettings, folder: Path, maker: Maker | None = None) -> Generator[Run]:
+    """Open the run in `folder`, begun or resumed.
+
+    Args:
+        settings: What is played.
+        folder: Where its episodes lie.
+        maker: Builds the policy; when given, `settings.policy` is no more than its name.
+
+    Raises:
+        UsageError: when the world, its options, a task or the policy's name don't exist, or the folder can't be used;
+            see `Store`.
+    """
+    with closing(open_world(settings)) as env:
+        maker = maker or find_policy(settings.policy)
+        tasks = choose_tasks(env, settings)
+        jobs = tuple(
+            Job(task.id, sample, settings.seed, task.split) for sample in range(settings.samples) for task in tasks
+        )
+        with Store(folder, _identity(settings, tasks), overwrite=settings.overwrite) as store:
+            yield Run(settings, jobs, store, maker, env)
+
+
+def _identity(settings: PlaySettings, tasks: list[Task]) -> dict[str, Any]:
+    digest = Tasks([task.id for task in tasks], {task.id: task for task in tasks}.__getitem__).digest()
+    return {**settings.identity(), "env": world_id(settings.env), "tasks_sha256": digest}
+
+
+def _key(job: Job | Episode) -> tuple[str | None, int]:
+    return job.task_id, job.sample

@@ -1,0 +1,131 @@
+"""The folder of a run: the settings it was begun with and the episodes played so far.
+
+An episode is one line, written and flushed when it ends, so a killed process loses only what it was in the middle of:
+half a line at the end, which is cut off when the folder is opened again. Knows nothing about worlds or policies.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import mmap
+from collections.abc import Mapping
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from agentgym_envs import Episode, read_episodes
+
+from agentgym_eval.errors import UsageError
+
+SCHEMA = "agentgym.run/1"
+
+
+class Store:
+    """The episodes of one run on disk, opened by one process at a time.
+
+    Used as a context manager: entering it locks the folder, and raises `UsageError` when the folder is in use, can't be
+    written, is damaged, or holds episodes that were played under other settings.
+    """
+
+    episodes: list[Episode]
+    """All episodes of the run so far, those of earlier sittings first."""
+
+    def __init__(self, folder: Path, settings: Mapping[str, Any], *, overwrite: bool = False) -> None:
+        """Nothing is touched before the store is entered.
+
+        Args:
+            folder: Made when it isn't there.
+            settings: What decides about the episodes, as JSON values.
+            overwrite: Forget what an earlier run left here.
+        """
+        self.folder = folder
+        self.episodes = []
+        self._settings = dict(settings)
+        self._overwrite = overwrite
+
+    def __enter__(self) -> Self:
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+            self._file = (self.folder / "episodes.jsonl").open("ab")
+        except OSError as error:
+            raise UsageError(f"{self.folder} can't be written to ({error}); choose another --out.") from error
+        try:
+            self._begin()
+        except BaseException:
+            self._file.close()
+            raise
+        return self
+
+    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self._file.close()
+
+    def append(self, episode: Episode) -> None:
+        """Add an episode that has just ended; it survives the process from here on."""
+        self._file.write(episode.to_json().encode() + b"\n")
+        self._file.flush()
+        self.episodes.append(episode)
+
+    def _begin(self) -> None:
+        try:
+            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            raise UsageError(
+                f"Another process is playing into {self.folder}; wait for it or choose another --out."
+            ) from error
+        path = self.folder / "episodes.jsonl"
+        if self._overwrite:
+            self._file.truncate(0)
+            (self.folder / "report.json").unlink(missing_ok=True)
+        _cut_half_line(path)
+        if path.stat().st_size:
+            self._compare()
+            try:
+                self.episodes = list(read_episodes(path))
+            except ValueError as error:
+                raise UsageError(
+                    f"{error} Mend the file, choose another --out, or begin again with --overwrite."
+                ) from error
+        else:
+            write_json(self.folder / "run.json", {"schema": SCHEMA, "settings": self._settings})
+
+    def _compare(self) -> None:
+        try:
+            found = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))["settings"]
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            raise UsageError(
+                f"{self.folder} holds episodes, but no run.json that says how they were played; "
+                "choose another --out, or begin again with --overwrite."
+            ) from error
+        differing = [name for name in {**found, **self._settings} if found.get(name) != self._settings.get(name)]
+        if differing:
+            what = "; ".join(f"{name} {found.get(name)!r}, not {self._settings.get(name)!r}" for name in differing)
+            raise UsageError(
+                f"The episodes in {self.folder} were played with {what}: "
+                "choose another --out, or begin again with --overwrite."
+            )
+
+
+def _cut_half_line(path: Path) -> None:
+    """Cut off what follows the last newline. Whole lines are what `append` leaves, unless it was killed."""
+    if size := path.stat().st_size:
+        with path.open("r+b") as file:
+            with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
+                end = content.rfind(b"\n") + 1
+            file.truncate(end)
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write `value` as readable JSON, wholly or not at all.
+
+    Raises:
+        ValueError: when it holds a NaN or an infinity, which JSON has no word for.
+    """
+    write_whole(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
+
+
+def write_whole(path: Path, text: str) -> None:
+    """Write a file so that whoever reads it sees the old content or the new one, never half."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(text, encoding="utf-8", newline="\n")
+    fresh.replace(path)

@@ -1,0 +1,119 @@
+"""From the names on a command line to worlds and tasks. Knows no world by name but through the registry."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from typing import Any
+
+import gymnasium
+from agentgym_envs import WORLDS, Task, Tasks, make, text_env
+from agentgym_envs.wrappers import WRAPPERS
+
+from agentgym_eval.errors import UsageError
+from agentgym_eval.settings import PlaySettings
+
+
+def world_id(name: str) -> str:
+    """The Gymnasium id for `name`: itself, the id after `MODULE:` once that module is imported, or a short name's.
+
+    Raises:
+        UsageError: when the module can't be imported.
+    """
+    module, colon, rest = name.rpartition(":")
+    if colon:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise UsageError(f"The module of the world {name} can't be imported: {error}.") from error
+        return rest
+    short = {world.id.partition("/")[2].rpartition("-v")[0].lower(): world.id for world in WORLDS}
+    return short.get(name.lower(), name)
+
+
+def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
+    """The options in `KEY=VALUE` pairs; a value that is no Python literal is taken as text.
+
+    Raises:
+        UsageError: for a pair without a key or `=`.
+    """
+    options: dict[str, Any] = {}
+    for pair in pairs:
+        key, equals, value = pair.partition("=")
+        if not (key.isidentifier() and equals):
+            raise UsageError(f"The world's option {pair!r} is not of the form KEY=VALUE, such as depth=(2,3).")
+        if key == "max_episode_steps":
+            raise UsageError("The most turns of an episode are set with --horizon, not with --options.")
+        try:
+            options[key] = ast.literal_eval(value)
+        except (ValueError, SyntaxError):
+            options[key] = value
+    return options
+
+
+def open_world(settings: PlaySettings) -> gymnasium.Env[str, str]:
+    """One world in its reply wrapper, as the settings ask for it.
+
+    Raises:
+        UsageError: when there is no such world, a package for it is missing, or it doesn't take the options.
+    """
+    options = parse_options(settings.options)
+    if settings.horizon is not None:
+        options["max_episode_steps"] = settings.horizon  # instead of the world's limit, which may be the lower one
+    try:
+        env = make(world_id(settings.env), **options)
+    except (ValueError, ImportError, gymnasium.error.Error) as error:
+        raise UsageError(str(error)) from error
+    return WRAPPERS[settings.wrapper](env)
+
+
+def choose_tasks(env: gymnasium.Env[str, str], settings: PlaySettings) -> list[Task]:
+    """The tasks that the settings ask for, in the order of the split or as named.
+
+    Raises:
+        UsageError: for an unknown task id, an empty split, or more tasks than there are.
+    """
+    tasks = text_env(env).tasks
+    if settings.task:
+        try:
+            return [tasks[task_id] for task_id in dict.fromkeys(settings.task)]
+        except KeyError as error:
+            raise UsageError(str(error.args[0])) from error
+    split = tasks.split(settings.split)
+    wanted = len(split) if settings.tasks is None else settings.tasks
+    if not 1 <= wanted <= len(split):
+        raise UsageError(
+            f"{settings.env} has {len(split)} {settings.split} tasks under these options, not {wanted}: "
+            "lower --tasks or choose another --split or --options."
+        )
+    return spread(split, wanted)
+
+
+def spread(tasks: Tasks, count: int) -> list[Task]:
+    """`count` of the tasks, always the same: each category with its share (at least one task where `count` allows it;
+    divided as Webster and Sainte-Laguë divide seats) and, within it, evenly over the difficulties.
+    """
+    groups: dict[str, list[tuple[int, int, Task]]] = defaultdict(list)
+    for position, task in enumerate(tasks):
+        groups[task.category].append((task.difficulty, position, task))
+    chosen: list[tuple[int, Task]] = []
+    for category, share in _shares({name: len(group) for name, group in groups.items()}, count).items():
+        group = sorted(groups[category], key=lambda entry: entry[:2])
+        chosen.extend(group[(2 * i + 1) * len(group) // (2 * share)][1:] for i in range(share))
+    return [task for _, task in sorted(chosen, key=lambda entry: entry[0])]
+
+
+def _shares(sizes: dict[str, int], count: int) -> dict[str, int]:
+    """How many of `count` each group gets; never more than it has, as `count` is at most the sum of the sizes."""
+    given = dict.fromkeys(sizes, 0)
+
+    def claim(name: str) -> tuple[float, int, str]:
+        quotient = sizes[name] / (2 * given[name] + 1) if given[name] else math.inf
+        return quotient, sizes[name], name
+
+    for _ in range(count):
+        given[max(sizes, key=claim)] += 1
+    return given

@@ -1,0 +1,72 @@
+"""A world small enough to reason about: say `add` exactly as often as the goal asks, then `stop`."""
+
+from __future__ import annotations
+
+import time
+from typing import Any, ClassVar
+
+import gymnasium
+from agentgym_envs import EnvFault, Feedback, Task, Tasks, TaskSet, TextEnv
+
+ENV = "counting_world:counting/Count-v0"
+_SIZES = {"train": 12, "test": 10}
+
+
+def _tasks(split: Any) -> Tasks:
+    def build(task_id: str) -> Task:
+        goal = int(task_id.rpartition("/")[2])
+        category = "few" if goal < 3 else "many"
+        return Task(task_id, "counting/Count-v0", split, category, goal, {"goal": goal})
+
+    return Tasks([f"count/{split}/{goal}" for goal in range(_SIZES[split])], build)
+
+
+class Count(TextEnv):
+    package: ClassVar[str] = "counting_world"
+
+    def __init__(self, *, pause: float = 0.0, broken: tuple[int, ...] = (), listed: bool = True) -> None:
+        super().__init__()
+        self._pause, self._broken, self._listed = pause, broken, listed
+        self._tasks = TaskSet(train=_tasks("train"), test=_tasks("test"))
+        self._goal = self._count = 0
+        self._stopped = False
+
+    @property
+    def instructions(self) -> str:
+        return "Count up to the goal with `add`, then `stop`."
+
+    @property
+    def tasks(self) -> TaskSet:
+        return self._tasks
+
+    def _start(self, task: Task) -> str:
+        self._goal, self._count, self._stopped = task.payload["goal"], 0, False
+        if self._goal in self._broken:
+            raise EnvFault(f"the counter [{self._goal}] jammed")
+        return f"Goal: {self._goal}."
+
+    def _act(self, action: str) -> Feedback:
+        time.sleep(self._pause)
+        if action == "stop":
+            self._stopped = True
+            return Feedback("Stopped.", terminated=True)
+        if action != "add":
+            return Feedback("Say `add` or `stop`.", valid=False)
+        self._count += 1
+        return Feedback(f"Count: {self._count}.")
+
+    def _standing(self) -> tuple[float, bool]:
+        success = self._stopped and self._count == self._goal
+        return float(success), success
+
+    def _state(self) -> str:
+        return f"{self._goal} {self._count} {self._stopped}"
+
+    def oracle(self) -> str:
+        return "add" if self._count < self._goal else "stop"
+
+    def _available_actions(self) -> list[str] | None:
+        return ["add", "stop"] if self._listed else None
+
+
+gymnasium.register("counting/Count-v0", "counting_world:Count", max_episode_steps=20, disable_env_checker=True)

@@ -1,0 +1,140 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from agentgym_envs import read_episodes
+from agentgym_eval.cli import collect, evaluate
+from counting_world import ENV
+
+
+def flags(*more: str, policy: str = "oracle") -> list[str]:
+    return ["--env", ENV, "--policy", policy, *more]
+
+
+def test_evaluate_writes_a_report_and_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert evaluate(flags("--samples", "4", "--k", "4", "1", "--out", str(tmp_path), policy="random")) == 0
+    out, err = capsys.readouterr()
+    for part in ("few", "many", "difficulty 9", "pass@4", f"{tmp_path} holds"):
+        assert part in out
+    assert "40 episodes" in err
+    assert "\x1b" not in err
+    written = json.loads((tmp_path / "report.json").read_text())
+    assert written["schema"] == "agentgym.report/1"
+    assert written.keys() == {
+        "schema", "intervals", "stops", "faults", "overall", "by_category", "by_difficulty", "settings", "versions",
+    }  # fmt: skip
+    overall = written["overall"]
+    assert (overall["tasks"], overall["episodes"], overall["failed"]) == (10, 40, 0)
+    for figure in (overall["success"], overall["score"], overall["turns"], overall["pass_at"]["4"]):
+        assert figure["low"] <= figure["mean"] <= figure["high"]
+        assert figure["tasks"] == 10
+    assert overall["pass_at"]["1"]["mean"] == pytest.approx(overall["success"]["mean"])
+    assert written["settings"]["k"] == [1, 4]
+    assert written["settings"]["env"] == ENV
+    assert list(written["by_category"]) == ["few", "many"]
+
+
+def test_the_oracle_succeeds_everywhere(tmp_path: Path) -> None:
+    assert evaluate(flags("--out", str(tmp_path))) == 0
+    overall = json.loads((tmp_path / "report.json").read_text())["overall"]
+    assert overall["success"] == {"mean": 1.0, "low": 1.0, "high": 1.0, "tasks": 10}
+
+
+def test_without_out_the_folder_is_named_after_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert evaluate(flags("--tasks", "2", policy="oracle:0.5")) == 0
+    assert (tmp_path / "runs/evaluate/count-oracle-0.5-test/report.json").exists()
+    assert "runs/evaluate/count-oracle-0.5-test holds" in capsys.readouterr().out
+
+
+def test_too_many_failed_episodes_are_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    broken = flags("--options", "broken=(2,5)", "--out", str(tmp_path))
+    assert evaluate(broken) == 1
+    out, err = capsys.readouterr()
+    assert "2 of 10 episodes failed, more than --max-failed 0.05 allows" in err
+    assert "EnvFault: the counter [5] jammed" in out
+    assert "pass@1 leaves out 2 tasks" in out
+    overall = json.loads((tmp_path / "report.json").read_text())["overall"]
+    assert (overall["failed"], overall["success"]["mean"], overall["success"]["tasks"]) == (2, 1.0, 8)
+    assert evaluate([*broken, "--max-failed", "0.2"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["--env", "TextKraft", "--policy", "oracle"], "There is no world 'TextKraft'. Did you mean"),
+        (flags(policy="orcale"), "There is no policy 'orcale'. Did you mean oracle?"),
+        (flags("--task", "count/test/99"), "There is no task 'count/test/99'"),
+        (flags("--options", "broken"), "is not of the form KEY=VALUE"),
+    ],
+)
+@pytest.mark.parametrize("command", [evaluate, collect])
+def test_a_wrong_name_is_one_sentence_and_exit_code_2(
+    command: object, arguments: list[str], sentence: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert callable(command)
+    assert command([*arguments, "--out", str(tmp_path / "new")]) == 2
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert sentence in err
+    assert "Traceback" not in err
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        (["--smaples", "3"], "--samples"),
+        (["--samples", "0"], "--samples is at least 1, not 0"),
+        (["--k", "2"], "pass@2 needs"),
+        (["--split", "dev"], "invalid choice 'dev'"),
+        (["--seed", "-1"], "not negative"),
+        (["--tasks", "2", "--task", "count/test/1"], "give one of the two"),
+    ],
+)
+def test_a_wrong_flag_is_exit_code_2(more: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_:
+        evaluate(flags(*more))
+    assert exit_.value.code == 2
+    assert sentence in " ".join(capsys.readouterr().err.replace("│", " ").split())
+
+
+def test_collect_keeps_the_asked_kind_in_the_order_of_the_tasks(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "data" / "episodes.jsonl"
+    noisy = flags("--samples", "5", "--options", "broken=(0,)", "--max-failed", "1", "--out", policy="oracle:0.3")
+    assert collect([*noisy, str(out)]) == 0
+    episodes = list(read_episodes(out))
+    assert [(e.sample, int(e.task_id.rpartition("/")[2])) for e in episodes] == [
+        (sample, goal) for sample in range(5) for goal in range(1, 12)
+    ]
+    assert {e.split for e in episodes} == {"train"}
+    assert "holds 55 of 60 episodes; 5 failed ones left out" in capsys.readouterr().out
+    assert collect([*noisy, str(tmp_path / "good.jsonl"), "--keep", "success"]) == 0
+    kept = [(e.task_id, e.sample) for e in read_episodes(tmp_path / "good.jsonl")]
+    assert kept == [(e.task_id, e.sample) for e in episodes if e.success]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "good.jsonl"]
+
+
+def test_collect_does_not_write_over_a_file_unasked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "episodes.jsonl"
+    out.write_text("precious\n")
+    assert collect(flags("--tasks", "1", "--out", str(out))) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert out.read_text() == "precious\n"
+    assert collect(flags("--tasks", "1", "--out", str(out), "--overwrite")) == 0
+    assert len(list(read_episodes(out))) == 1
+
+
+def test_collect_with_nothing_to_keep_is_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    script = tmp_path / "script.txt"
+    script.write_text("wait\n")
+    out = str(tmp_path / "none.jsonl")
+    arguments = flags("--horizon", "2", "--out", out, "--keep", "success", policy=f"scripted:{script}")
+    assert collect(arguments) == 1
+    assert "None of the 12 episodes" in capsys.readouterr().err

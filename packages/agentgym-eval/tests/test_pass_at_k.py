@@ -1,0 +1,31 @@
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from agentgym_eval.pass_at_k import pass_at_k
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def brute_force(attempts: list[bool], k: int) -> float:
+    subsets = list(combinations(attempts, k))
+    return sum(any(subset) for subset in subsets) / len(subsets)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=9), st.data())
+def test_equals_the_share_of_subsets_that_hold_a_success(attempts: list[bool], data: st.DataObject) -> None:
+    k = data.draw(st.integers(1, len(attempts)))
+    assert pass_at_k(len(attempts), sum(attempts), k) == pytest.approx(brute_force(attempts, k), abs=1e-12)
+
+
+def test_is_exact_where_floats_would_cancel() -> None:
+    assert pass_at_k(10_000, 1, 1) == pytest.approx(1e-4, rel=1e-9)
+    assert pass_at_k(200, 0, 100) == 0.0
+    assert pass_at_k(200, 101, 100) == 1.0
+
+
+@pytest.mark.parametrize(("attempts", "successes", "k"), [(2, 1, 3), (2, 3, 1), (2, 1, 0), (0, 0, 1), (2, -1, 1)])
+def test_refuses_what_is_not_defined(attempts: int, successes: int, k: int) -> None:
+    with pytest.raises(ValueError, match="not defined"):
+        pass_at_k(attempts, successes, k)

@@ -1,0 +1,98 @@
+"""What only shows in a process of its own: being killed, being interrupted, and what is imported."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from agentgym_envs import read_episodes
+from counting_world import ENV
+
+HERE = Path(__file__).parent
+CHILD = {**os.environ, "PYTHONPATH": str(HERE)}
+COMMANDS = {
+    name: f"import sys; from agentgym_eval.cli import {name}; sys.exit({name}())" for name in ("evaluate", "collect")
+}
+
+
+def command(name: str, *flags: str, pause: float = 0.0) -> list[str]:
+    run = ["--env", ENV, "--policy", "random", "--samples", "6", "--slots", "3", "--options", f"pause={pause}"]
+    return [sys.executable, "-c", COMMANDS[name], *run, *flags]
+
+
+@contextmanager
+def started(arguments: list[str], episodes: Path, least: int) -> Iterator[subprocess.Popen[str]]:
+    """A command that has written at least so many episodes and is still playing."""
+    with subprocess.Popen(arguments, env=CHILD, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        while not episodes.exists() or episodes.read_bytes().count(b"\n") < least:
+            assert child.poll() is None, child.communicate()[1]
+            time.sleep(0.01)
+        yield child
+
+
+def keys(path: Path) -> list[tuple[str, int]]:
+    return [(episode.task_id, episode.sample) for episode in read_episodes(path)]
+
+
+def test_after_kill_9_nothing_is_lost_and_nothing_played_twice(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    arguments = command("evaluate", "--out", str(tmp_path), pause=0.02)
+    with started(arguments, path, 5) as child:
+        child.kill()
+    survived = keys(path)
+    assert 5 <= len(survived) < 60
+    with path.open("ab") as file:
+        file.write(b'{"schema":"agentgym.ep')  # killed in the middle of a line
+    done = subprocess.run(arguments, env=CHILD, check=True, capture_output=True, text=True)
+    assert f"60 episodes, of which {len(survived)} are there already" in done.stderr
+    assert keys(path)[: len(survived)] == survived
+    assert sorted(keys(path)) == [(f"count/test/{i}", sample) for i in range(10) for sample in range(6)]
+
+
+@pytest.mark.parametrize("name", ["evaluate", "collect"])
+def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path, name: str) -> None:
+    out = tmp_path / "run"
+    folder = out if name == "evaluate" else tmp_path / "run.partial"
+    arguments = command(name, "--out", str(out), "--overwrite", pause=0.02)
+    with started(arguments, folder / "episodes.jsonl", 3) as child:
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate()
+    assert child.returncode == 130
+    assert "Traceback" not in err
+    assert f"kept in {folder}. Go on with: uv run {name} --env {ENV}" in err
+    assert "--overwrite" not in err
+    kept = keys(folder / "episodes.jsonl")
+    assert len(kept) >= 3
+    again = [argument for argument in arguments if argument != "--overwrite"]
+    done = subprocess.run(again, env=CHILD, check=True, capture_output=True, text=True)
+    assert f"of which {len(kept)} are there already" in done.stderr
+
+
+HEAVY = ("torch", "transformers", "vllm", "accelerate", "trl")
+
+
+def modules_after(code: str) -> set[str]:
+    script = f"{code}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], env=CHILD, check=True, capture_output=True, text=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_nothing_here_imports_torch() -> None:
+    rooms = sorted(path.stem for path in (HERE.parent / "src/agentgym_eval").glob("*.py"))
+    loaded = modules_after("\n".join(f"import agentgym_eval.{room}" for room in rooms if room != "__init__"))
+    assert "agentgym_eval.cli" in loaded
+    assert loaded.isdisjoint(HEAVY)
+
+
+@pytest.mark.parametrize("name", ["evaluate", "collect"])
+def test_help_loads_no_world_and_no_numpy(name: str) -> None:
+    code = f"from agentgym_eval.cli import {name}\ntry:\n    {name}(['--help'])\nexcept SystemExit:\n    pass"
+    loaded = modules_after(code)
+    assert loaded.isdisjoint({*HEAVY, "numpy", "gymnasium", "agentgym_envs", "agentgym_eval.run"})

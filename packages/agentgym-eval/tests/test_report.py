@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+import math
+from io import StringIO
+from itertools import combinations
+
+import pytest
+from agentgym_envs import Episode, Reply, Turn
+from agentgym_eval.report import report, versions
+from agentgym_eval.table import table
+from rich.console import Console
+
+
+def episode(task: int, sample: int, success: bool | None, *, category: str = "a", turns: int = 2) -> Episode:
+    failed = success is None
+    turn = Turn("see", Reply("do"), "do", valid=True, reward=0.0, state_key="s")
+    return Episode(
+        env="w", task_id=f"t/{task}", split="test", category=category, difficulty=task % 2, policy="p", sample=sample,
+        instructions="", turns=(turn,) * turns, final_observation="", stop="failed" if failed else "terminated",
+        score=None if failed else float(success), success=success, error="Fault: it [broke]" if failed else None,
+    )  # fmt: skip
+
+
+MIXED = [
+    *(episode(0, s, s < 2) for s in range(4)),
+    *(episode(1, s, s < 1, category="b", turns=6) for s in range(3)),
+    episode(1, 3, None, category="b", turns=1),
+    *(episode(2, s, None) for s in range(4)),
+]
+
+
+def test_failed_episodes_are_counted_and_in_no_mean() -> None:
+    overall = report(MIXED, ks=(1, 4)).overall
+    assert (overall.tasks, overall.episodes, overall.failed) == (3, 12, 5)
+    assert overall.success.mean == pytest.approx((2 / 4 + 1 / 3) / 2)
+    assert [overall.score.mean, overall.pass_at[1].mean] == pytest.approx([overall.success.mean] * 2)
+    assert overall.turns.mean == 4.0
+    assert overall.success.tasks == 2
+
+
+def test_a_task_with_too_few_attempts_is_left_out_of_that_k_and_counted() -> None:
+    overall = report(MIXED, ks=(1, 2, 4)).overall
+    assert [overall.left_out(k) for k in (1, 2, 4)] == [1, 1, 2]
+    assert overall.pass_at[4].mean == 1.0
+    pairs = [any(pair) for pair in combinations([True, False, False], 2)]
+    assert overall.pass_at[2].mean == pytest.approx((5 / 6 + sum(pairs) / len(pairs)) / 2)
+
+
+def test_groups_add_up_and_keep_their_own_failures() -> None:
+    result = report(MIXED, ks=(1,))
+    assert list(result.by_category) == ["a", "b"]
+    assert list(result.by_difficulty) == [0, 1]
+    for groups in (result.by_category, result.by_difficulty):
+        assert sum(group.episodes for group in groups.values()) == 12
+        assert sum(group.failed for group in groups.values()) == 5
+    assert result.by_category["b"].success.mean == pytest.approx(1 / 3)
+    assert result.stops == {"failed": 5, "terminated": 7}
+    assert result.faults == {"Fault: it [broke]": 5}
+    assert result.failed_share == pytest.approx(5 / 12)
+
+
+def test_neither_the_order_of_episodes_nor_the_other_figures_change_a_figure() -> None:
+    assert report(MIXED[::-1], ks=(1, 2), seed=4) == report(MIXED, ks=(1, 2), seed=4)
+    assert report(MIXED, ks=(2,)).overall.pass_at[2] == report(MIXED, ks=(1, 2, 4)).overall.pass_at[2]
+
+
+def test_nothing_scored_is_nan_here_and_null_in_json() -> None:
+    result = report([episode(0, 0, None)], ks=(1,))
+    assert math.isnan(result.overall.success.mean)
+    written = json.loads(json.dumps(result.to_dict(), allow_nan=False))
+    assert written["overall"]["success"] == {"mean": None, "low": None, "high": None, "tasks": 0}
+    assert written["overall"]["pass_at"]["1"]["left_out"] == 1
+    assert report([], ks=(1,)).failed_share == 0.0
+
+
+def test_the_table_shows_every_group_failures_and_what_was_left_out() -> None:
+    text = StringIO()
+    Console(width=120, file=text).print(table(report(MIXED, ks=(1, 4)), "p in w"))
+    for part in (
+        "p in w",
+        "all",
+        "difficulty 1",
+        "41.7%",
+        "pass@4 leaves out 2 tasks",
+        "Failed 5 times: Fault: it [broke]",
+    ):
+        assert part in text.getvalue()
+
+
+def test_versions_name_what_figures_depend_on() -> None:
+    assert {"python", "agentgym-envs", "agentgym-eval", "numpy"} <= versions().keys()

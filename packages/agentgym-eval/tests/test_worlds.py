@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from agentgym_envs import Task, Tasks
+from agentgym_eval.errors import UsageError
+from agentgym_eval.settings import PlaySettings
+from agentgym_eval.worlds import choose_tasks, open_world, parse_options, spread, world_id
+from counting_world import ENV
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def settings(**changes: object) -> PlaySettings:
+    return PlaySettings(**({"env": ENV, "policy": "oracle"} | changes))  # type: ignore[arg-type]
+
+
+def tasks_of(sizes: list[int]) -> Tasks:
+    made = [Task(f"t/{c}/{i}", "w", "test", f"c{c}", i % 5) for c, size in enumerate(sizes) for i in range(size)]
+    by_id = {task.id: task for task in made}
+    return Tasks(list(by_id), by_id.__getitem__)
+
+
+@given(st.lists(st.integers(1, 40), min_size=1, max_size=8), st.data())
+def test_a_spread_holds_every_category_in_its_share_and_repeats(sizes: list[int], data: st.DataObject) -> None:
+    tasks = tasks_of(sizes)
+    count = data.draw(st.integers(1, len(tasks)))
+    chosen = spread(tasks, count)
+    assert len({task.id for task in chosen}) == count
+    assert spread(tasks, count) == chosen
+    assert [task.id for task in chosen] == [i for i in tasks.ids if i in {task.id for task in chosen}]
+    per_category = Counter(task.category for task in chosen)
+    if count >= len(sizes):
+        assert set(per_category) == {f"c{c}" for c in range(len(sizes))}
+
+
+def test_a_spread_is_proportional_and_even_over_difficulties() -> None:
+    chosen = spread(tasks_of([60, 30, 10]), 20)
+    assert Counter(task.category for task in chosen) == {"c0": 12, "c1": 6, "c2": 2}
+    levels = Counter(task.difficulty for task in chosen if task.category == "c0")
+    assert set(levels) == set(range(5))
+    assert max(levels.values()) - min(levels.values()) <= 1
+
+
+def test_options_are_literals_or_text() -> None:
+    assert parse_options(["depth=(2,3)", "name=a=b", "n=4", "on=True", "e="]) == {
+        "depth": (2, 3), "name": "a=b", "n": 4, "on": True, "e": "",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("pair", ["depth", "=3", "a b=3", "max_episode_steps=3"])
+def test_options_of_another_form_are_refused(pair: str) -> None:
+    with pytest.raises(UsageError, match=r"KEY=VALUE|--horizon"):
+        parse_options([pair])
+
+
+def test_short_names_are_names() -> None:
+    assert world_id("TextCraft") == world_id("textcraft") == "agentgym/TextCraft-v0"
+    assert world_id(ENV) == "counting/Count-v0"
+    assert world_id("Count") == "Count"
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"env": "agentgym/TextKraft-v0"}, r"no world 'agentgym/TextKraft-v0'. Did you mean agentgym/TextCraft-v0\?"),
+        ({"env": "no_such_module:x/Y-v0"}, "module of the world no_such_module:x/Y-v0 can't be imported"),
+        ({"options": ("speed=3",)}, "option it doesn't have.*'speed'"),
+        ({"task": ("count/test/77",)}, "no task 'count/test/77'.*Did you mean count/test/7"),
+        ({"tasks": 11}, "has 10 test tasks under these options, not 11"),
+    ],
+)
+def test_wrong_names_say_what_exists(changes: dict[str, object], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        choose_tasks(open_world(settings(**changes)), settings(**changes))
+
+
+def test_tasks_are_all_some_or_the_named_ones() -> None:
+    env = open_world(settings())
+    assert len(choose_tasks(env, settings(split="train"))) == 12
+    assert {task.category for task in choose_tasks(env, settings(tasks=2))} == {"few", "many"}
+    named = choose_tasks(env, settings(task=("count/train/3", "count/test/1", "count/train/3")))
+    assert [task.id for task in named] == ["count/train/3", "count/test/1"]
+
+
+def test_a_horizon_replaces_the_world_s_own_limit() -> None:
+    env = open_world(settings(horizon=30))
+    env.reset(options={"task": "count/test/3"})
+    ends = [env.step("Action: add")[3] for _ in range(30)]
+    assert ends == [False] * 29 + [True]
