@@ -1,0 +1,131 @@
+"""Writes the task table of agentgym/BabyAI-v0: which seed of which level the oracle solves, and in how many turns.
+
+uv run python scripts/make_babyai_tasks.py            write tasks.json and manifest.json, some minutes
+uv run python scripts/make_babyai_tasks.py --check 2  play 2 seeds per level and split again and compare
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+import gymnasium
+from agentgym_envs.registry import WORLDS
+from agentgym_envs.tasks import SPLITS, Split, Task
+from agentgym_envs.worlds.babyai import BabyAI, levels
+
+SEEDS: dict[Split, int] = {"train": 128, "test": 16}
+FEWEST: dict[Split, int] = {"train": 60, "test": 10}
+FOLDER = Path(levels.__file__).parent
+LIMIT = next(world.max_episode_steps for world in WORLDS if world.id == "agentgym/BabyAI-v0")
+
+# A level belongs to the first of these that its name begins with, else to the first that it contains.
+CATEGORIES = (
+    "GoToImpUnlock",
+    "GoToSeq",
+    "GoTo",
+    "OpenDoorsOrder",
+    "Open",
+    "PutNext",
+    "Pickup",
+    "KeyInBox",
+    "KeyCorridor",
+    "ActionObjDoor",
+    "FindObj",
+    "OneRoom",
+    "MoveTwoAcross",
+    "SynthLoc",
+    "SynthSeq",
+    "Synth",
+    "BossLevel",
+    "Unlock",
+)
+
+
+def category(name: str) -> str:
+    """The group that reports average a level in."""
+    begins = (group for group in CATEGORIES if name.startswith(group))
+    contains = (group for group in reversed(CATEGORIES) if group in name)
+    return next(begins, None) or next(contains)
+
+
+def skeleton() -> dict[str, dict[str, object]]:
+    """Minigrid's BabyAI levels in the order of its registry, with every seed taken for solved."""
+    import minigrid  # noqa: F401 - registers the levels
+
+    ids = [level_id for level_id in gymnasium.registry if level_id.startswith("BabyAI-")]
+    unknown = {split: [1] * count for split, count in SEEDS.items()}
+    names = {levels.short_name(level_id): level_id for level_id in ids}
+    return {name: {"id": level_id, "category": category(name), **unknown} for name, level_id in names.items()}
+
+
+def turns(world: BabyAI, task: Task) -> int | None:
+    """How many turns the oracle needs, or None where it doesn't succeed within the world's limit."""
+    world.reset(options={"task": task.id})
+    for turn in range(1, LIMIT + 1):
+        *_, terminated, truncated, info = world.step(world.oracle())
+        if terminated or truncated:
+            return turn if info["success"] else None
+    return None
+
+
+def solved(name: str, entry: dict[str, object]) -> dict[str, object]:
+    """The entry of a level with what the oracle makes of each seed."""
+    world = BabyAI(levels=name)
+    found = {split: [turns(world, task) for task in world.tasks.split(split)] for split in SPLITS}
+    report = ", ".join(f"{split} {sum(t is not None for t in ts)} of {len(ts)}" for split, ts in found.items())
+    print(f"{name}: {report}", flush=True)
+    return {**entry, **found}
+
+
+def write(table: dict[str, dict[str, object]]) -> None:
+    """Write `tasks.json`, one level a line."""
+    lines = ",\n".join(
+        f"{json.dumps(name)}: {json.dumps(entry, separators=(',', ':'))}" for name, entry in table.items()
+    )
+    (FOLDER / "tasks.json").write_text(f'{{"levels": {{\n{lines}\n}}}}\n', encoding="utf-8")
+    levels.all_levels.cache_clear()
+    levels.task_set.cache_clear()
+
+
+def check(count: int) -> int:
+    """Play the first `count` tasks of each level and split again; returns how many differ from the table."""
+    wrong = 0
+    for name in levels.all_levels():
+        world = BabyAI(levels=name)
+        for task in (task for split in SPLITS for task in world.tasks.split(split)[:count]):
+            found = turns(world, task)
+            if found != task.difficulty:
+                wrong += 1
+                print(f"{task.id}: the table says {task.difficulty} turns, the oracle took {found}.")
+    print("The table holds." if not wrong else f"{wrong} tasks differ; run without --check and commit the result.")
+    return wrong
+
+
+def main() -> int:
+    """Write or check."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--check", type=int, metavar="N", help="play N tasks per level and split again and compare")
+    parser.add_argument("--levels", nargs="*", help="only report on these levels; writes nothing")
+    asked = parser.parse_args()
+    if asked.check is not None:
+        return min(1, check(asked.check))
+    table = skeleton()
+    write(table)
+    if asked.levels:
+        for name in asked.levels:
+            solved(name, table[name])
+        return 0
+    table = {name: solved(name, entry) for name, entry in table.items()}
+    enough = {n for n, e in table.items() if all(len(e[s]) - e[s].count(None) >= FEWEST[s] for s in SPLITS)}
+    print("Left out:", sorted(table.keys() - enough) or "none")
+    write({name: entry for name, entry in table.items() if name in enough})
+    manifest = levels.task_set(levels.choose(None)).manifest()
+    (FOLDER / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
