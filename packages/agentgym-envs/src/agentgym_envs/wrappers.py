@@ -24,9 +24,17 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
     manner: ClassVar[str]
     """What an agent is told about the form of its replies; appended to the world's instructions."""
 
-    def __init__(self, env: gymnasium.Env[str, str]) -> None:
+    def __init__(self, env: gymnasium.Env[str, str], *, instructions: str | None = None) -> None:
+        """Wrap a world.
+
+        Args:
+            env: The world.
+            instructions: What the agent is told instead of the world's instructions and the form of a reply; the
+                empty string tells it nothing, for agents that were trained without.
+        """
         super().__init__(env)
         self.action_space = TextSpace(MAX_REPLY_CHARS)
+        self._instructions = instructions
 
     @abstractmethod
     def parse(self, reply: str) -> str | Malformed:
@@ -39,6 +47,8 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
     @property
     def instructions(self) -> str:
         """The world's instructions, and the form of a reply."""
+        if self._instructions is not None:
+            return self._instructions
         return f"{self.env.get_wrapper_attr('instructions')}\n\n{self.manner}"
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:

@@ -1,0 +1,153 @@
+"""The only room where text becomes tokens and tokens become text.
+
+A conversation grows by appending ids: `Context.prompt` gives the ids to put before the next reply, which are the
+observation and the template's scaffolding around it, never a re-encoding of what was said. Where a template rewrites
+history (one that drops earlier thinking, say) appending can't be exact, and a fresh segment begins.
+
+What a world says is encoded with control tokens switched off, so that `<|im_end|>` in an observation stays text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from functools import lru_cache
+from typing import Any
+
+from agentgym_envs import Message
+from jinja2 import TemplateError
+
+# Private-use characters stand for contents while the template is rendered.
+_OPEN, _CLOSE = "\ue000", "\ue001"
+_SLOT = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
+_CACHED = 65_536
+
+
+class Chat:
+    """A tokenizer and its chat template."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        """Wrap a Hugging Face tokenizer.
+
+        Raises:
+            ValueError: when the tokenizer has no chat template, or the template has no end-of-turn token.
+        """
+        if not tokenizer.chat_template:
+            raise ValueError(
+                f"The tokenizer of {tokenizer.name_or_path or 'this model'} has no chat template; choose an instruct "
+                "model, or save a template with the tokenizer (tokenizer.chat_template = ...)."
+            )
+        self.tokenizer = tokenizer
+        self.takes_system = self._takes_system()
+        self.end_id = self._find_end_id()
+        self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_id
+        # A world repeats itself; the template does so even more.
+        self._encode = lru_cache(maxsize=_CACHED)(self._encode_uncached)
+        self._render = lru_cache(maxsize=_CACHED)(self._render_uncached)
+
+    def open(self, conversation: Sequence[Message]) -> list[int]:
+        """The ids of a whole conversation, ready for the agent's next reply."""
+        return self._fill(self._scaffold(conversation), conversation)
+
+    def extend(self, conversation: Sequence[Message]) -> list[int] | None:
+        """The ids between the agent's last reply and its next one, or None where the template can't be extended.
+
+        The conversation ends with the last reply and an observation. The reply's end-of-turn token counts as said.
+        """
+        before, reply = conversation[:-2], conversation[-2].content
+        start = self._scaffold(before) + reply
+        whole = self._scaffold(conversation)
+        if not whole.startswith(start):
+            return None
+        ids = self._fill(whole[len(start) :], conversation)
+        return ids[1:] if ids[:1] == [self.end_id] else None
+
+    def reply_ids(self, text: str) -> list[int]:
+        """A reply as it would have been sampled: its ids and the end-of-turn token."""
+        return [*self._encode(text, control=False), self.end_id]
+
+    def reply_text(self, ids: Sequence[int]) -> str:
+        """The words of sampled ids, without the end-of-turn token."""
+        said = ids[:-1] if ids and ids[-1] == self.end_id else ids
+        return self.tokenizer.decode(list(said), skip_special_tokens=False, clean_up_tokenization_spaces=False)
+
+    def _scaffold(self, conversation: Sequence[Message]) -> str:
+        """The rendered template with slots in place of what the world says."""
+        return self._render(
+            tuple((m.role, _strip_slots(m.content) if m.role == "assistant" else "") for m in conversation)
+        )
+
+    def _render_uncached(self, messages: tuple[tuple[str, str], ...]) -> str:
+        turns = [
+            {"role": role, "content": content if role == "assistant" else f"{_OPEN}{i}{_CLOSE}"}
+            for i, (role, content) in enumerate(messages)
+        ]
+        if turns[0]["role"] == "system" and not self.takes_system:
+            system, user, *rest = turns
+            turns = [{"role": "user", "content": f"{system['content']}\n\n{user['content']}"}, *rest]
+        return self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
+
+    def _fill(self, scaffold: str, conversation: Sequence[Message]) -> list[int]:
+        ids: list[int] = []
+        for i, piece in enumerate(_SLOT.split(scaffold)):
+            if i % 2:
+                ids += self._encode(conversation[int(piece)].content.strip(), control=False)
+            else:
+                ids += self._encode(piece, control=True)
+        return ids
+
+    def _encode_uncached(self, text: str, control: bool) -> list[int]:
+        return self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=not control)
+
+    def _takes_system(self) -> bool:
+        messages = [{"role": "system", "content": _OPEN}, {"role": "user", "content": _CLOSE}]
+        try:
+            return _OPEN in self.tokenizer.apply_chat_template(messages, tokenize=False)
+        except TemplateError:
+            return False
+
+    def _find_end_id(self) -> int:
+        turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _OPEN}]
+        tail = self.tokenizer.apply_chat_template(turns, tokenize=False).split(_OPEN)[-1]
+        ids = self._encode_uncached(tail, control=True)
+        if not ids or ids[0] not in self.tokenizer.all_special_ids:
+            raise ValueError(f"The chat template ends a reply with {tail!r}, which does not begin with a control token.")
+        return ids[0]
+
+
+class Context:
+    """The tokens of one conversation as it grows."""
+
+    def __init__(self, chat: Chat) -> None:
+        self._chat = chat
+        self._messages = 0
+        self.length = 0
+        """Number of ids in the current segment."""
+        self.segments = 0
+        """How many segments have begun."""
+
+    def prompt(self, conversation: Sequence[Message]) -> tuple[list[int], bool]:
+        """The ids to append before the next reply, and whether they begin a fresh segment (then: the whole context).
+
+        Raises:
+            ValueError: when the conversation did not grow by one reply and one observation since the last call.
+        """
+        if self._messages and len(conversation) != self._messages + 2:
+            raise ValueError(f"A context of {self._messages} messages can't be continued with {len(conversation)}.")
+        ids = self._chat.extend(conversation) if self._messages else None
+        self._messages = len(conversation)
+        if ids is not None:
+            self.length += len(ids)
+            return ids, False
+        ids = self._chat.open(conversation)
+        self.length = len(ids)
+        self.segments += 1
+        return ids, True
+
+    def said(self, ids: Sequence[int]) -> None:
+        """Note the ids that the agent said."""
+        self.length += len(ids)
+
+
+def _strip_slots(text: str) -> str:
+    return text.replace(_OPEN, "").replace(_CLOSE, "")

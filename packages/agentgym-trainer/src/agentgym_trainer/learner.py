@@ -1,0 +1,177 @@
+"""Takes updates: a batch and an algorithm in, better weights and metrics out. Knows nothing of worlds or rollouts.
+
+Every token's weight is divided by the sum over the whole mini-batch and all processes before the first backward pass,
+so layout, order, micro-batches and number of processes can't change the gradient.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor
+
+from agentgym_trainer.algorithms import Algorithm, Imitation
+from agentgym_trainer.batch import Batch
+from agentgym_trainer.config import Optimizer
+
+
+class Learner:
+    """A model under training, with its optimizer."""
+
+    def __init__(
+        self,
+        model: Any,
+        accelerator: Accelerator,
+        settings: Optimizer,
+        *,
+        temperature: float = 1.0,
+        reference: bool = False,
+    ) -> None:
+        """Prepare `model` for training.
+
+        Args:
+            model: A Hugging Face causal language model.
+            accelerator: Places model and optimizer, and reduces over processes.
+            settings: Learning rate and the like.
+            temperature: The one that replies are sampled with; log-probabilities are taken at it.
+            reference: Keep a frozen copy of the model as it is now, for a KL penalty.
+        """
+        self.accelerator = accelerator
+        self.settings = settings
+        self.temperature = temperature
+        optimizer = torch.optim.AdamW(
+            model.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
+        )
+        warmup = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min(1.0, (n + 1) / max(1, settings.warmup)))
+        self.reference = copy.deepcopy(model).requires_grad_(False).to(accelerator.device) if reference else None
+        self.model, self.optimizer, self.scheduler = accelerator.prepare(model, optimizer, warmup)
+
+    def update(
+        self,
+        batch: Batch,
+        algorithm: Algorithm | Imitation,
+        *,
+        advantage_EK: Tensor | None = None,
+        trains_E: Tensor | None = None,
+        epochs: int = 1,
+        minibatches: int = 1,
+        seed: int = 0,
+    ) -> dict[str, float]:
+        """Train on a batch.
+
+        Args:
+            batch: The whole batch of this process.
+            algorithm: Gives weights and loss.
+            advantage_EK: Advantage of each turn; 0 everywhere when None.
+            trains_E: Which episodes take part; all when None.
+            epochs: Passes over the batch.
+            minibatches: Optimizer steps in each pass.
+            seed: Orders rows into mini-batches.
+
+        Returns:
+            The algorithm's metrics and `grad_norm`, means over the optimizer steps; empty when nothing takes part.
+        """
+        device = self.accelerator.device
+        advantage_BT = batch.per_token(torch.zeros_like(batch.rewards_EK) if advantage_EK is None else advantage_EK)
+        said_BT = batch.said_BT if trains_E is None else batch.said_BT & trains_E[batch.episode_BT]
+        rows = said_BT.any(1).nonzero()[:, 0]
+        if not self._anywhere(len(rows)):
+            return {}
+        batch, said_BT, advantage_BT = batch.rows(rows).to(device), said_BT[rows], advantage_BT[rows]
+        width = batch.ids_BT.shape[1]
+        said_BT, advantage_BT = said_BT[:, :width].to(device), advantage_BT[:, :width].to(device)
+        reference_BT = self._reference_logprobs(batch, said_BT) if algorithm.kl else None
+        order = torch.Generator().manual_seed(seed)
+        totals: defaultdict[str, float] = defaultdict(float)
+        for _ in range(epochs):
+            for part in torch.randperm(len(rows), generator=order).tensor_split(minibatches):
+                metrics = self._optimizer_step(batch, algorithm, part, said_BT, advantage_BT, reference_BT)
+                for name, value in metrics.items():
+                    totals[name] += value / (epochs * minibatches)
+        return dict(totals)
+
+    def logprobs(self, model: Any, batch: Batch, said_BT: Tensor) -> tuple[Tensor, Tensor]:
+        """Log-probability of each said token given what stands before it, and the entropy there: BT, else 0."""
+        logits = model(
+            input_ids=batch.ids_BT,
+            position_ids=batch.position_BT,
+            attention_mask=batch.attention_mask(),
+            use_cache=False,
+        ).logits
+        # The first token of a row has nothing before it and is never said.
+        wanted_BT = said_BT[:, 1:]
+        logp_NV = torch.log_softmax(logits[:, :-1][wanted_BT].float() / self.temperature, -1)
+        logp_N = logp_NV.gather(1, batch.ids_BT[:, 1:][wanted_BT][:, None])[:, 0]
+        with torch.no_grad():
+            entropy_N = -(logp_NV.exp() * logp_NV).sum(-1)
+        logp_BT = logp_N.new_zeros(said_BT.shape)
+        entropy_BT = logp_N.new_zeros(said_BT.shape)
+        where = (torch.nn.functional.pad(wanted_BT, (1, 0))).nonzero(as_tuple=True)
+        return logp_BT.index_put(where, logp_N), entropy_BT.index_put(where, entropy_N)
+
+    def _optimizer_step(
+        self,
+        batch: Batch,
+        algorithm: Algorithm | Imitation,
+        part: Tensor,
+        said_BT: Tensor,
+        advantage_BT: Tensor,
+        reference_BT: Tensor | None,
+    ) -> dict[str, float]:
+        self.model.train()
+        part = part.to(batch.ids_BT.device)
+        weight_BT = algorithm.weights(said_BT[part], batch.episode_BT[part])
+        total = self.accelerator.reduce(weight_BT.sum(), "sum")
+        totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=weight_BT.device))
+        for micro in self._micro_batches(batch, part):
+            rows = part[micro]
+            these = batch.rows(rows)
+            width = these.ids_BT.shape[1]
+            weight = weight_BT[micro, :width] / total
+            logp_BT, entropy_BT = self.logprobs(self.model, these, said_BT[rows, :width])
+            reference = None if reference_BT is None else reference_BT[rows, :width]
+            loss, metrics = algorithm.loss(logp_BT, these.logp_BT, reference, advantage_BT[rows, :width], weight)
+            # accelerate averages gradients over processes; the weights already hold the whole sum.
+            self.accelerator.backward(loss * self.accelerator.num_processes)
+            for name, value in {"loss": loss.detach(), "entropy": (weight * entropy_BT).sum(), **metrics}.items():
+                totals[name] += value
+        norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        self.optimizer.step()
+        self.scheduler.step()
+        self.optimizer.zero_grad()
+        reduced = self.accelerator.reduce(dict(totals), "sum")
+        return {**{name: value.item() for name, value in reduced.items()}, "grad_norm": float(norm)}
+
+    @torch.no_grad()
+    def _reference_logprobs(self, batch: Batch, said_BT: Tensor) -> Tensor:
+        if self.reference is None:
+            raise ValueError("The algorithm has a KL penalty, but the learner was made without a reference model.")
+        self.reference.eval()
+        logp_BT = torch.zeros(said_BT.shape, device=said_BT.device)
+        everything = torch.arange(len(said_BT), device=said_BT.device)
+        for rows in self._micro_batches(batch, everything):
+            these = batch.rows(rows)
+            width = these.ids_BT.shape[1]
+            logp_BT[rows, :width] = self.logprobs(self.reference, these, said_BT[rows, :width])[0]
+        return logp_BT
+
+    def _micro_batches(self, batch: Batch, rows: Tensor) -> Iterator[Tensor]:
+        """Indices into `rows`, rows of like length together, of at most `micro_tokens` positions each."""
+        length = (batch.segment_BT[rows] >= 0).sum(1)
+        chosen: list[int] = []
+        for i in length.argsort(descending=True, stable=True).tolist():
+            longest = int(length[chosen[0]]) if chosen else 0
+            if chosen and longest * (len(chosen) + 1) > self.settings.micro_tokens:
+                yield torch.tensor(chosen, device=rows.device)
+                chosen = []
+            chosen.append(i)
+        yield torch.tensor(chosen, device=rows.device)
+
+    def _anywhere(self, rows: int) -> bool:
+        count = torch.tensor(rows, device=self.accelerator.device)
+        return int(self.accelerator.reduce(count, "sum")) > 0

@@ -1,0 +1,82 @@
+"""Models from scratch: a small Qwen-style network and its own byte-level BPE tokenizer with a ChatML template.
+
+For machines without a network or a GPU, and for tests. What is built here is an ordinary Hugging Face model.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+CHATML = (
+    "{% for message in messages %}<|im_start|>{{ message['role'] }}\n{{ message['content'] }}<|im_end|>\n"
+    "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class Scratch:
+    """Size of a model built on the spot."""
+
+    vocab: int = 512
+    """Entries of the tokenizer, at least 259 (bytes and control tokens)."""
+    hidden: int = 96
+    layers: int = 3
+    heads: int = 4
+    """Attention heads; must divide `hidden` with an even quotient."""
+    context: int = 2048
+    """Longest context in tokens."""
+
+    def __post_init__(self) -> None:
+        if self.vocab < 259:
+            raise ValueError(f"A byte-level vocabulary has at least 259 entries, not {self.vocab}.")
+        if self.hidden % (2 * self.heads):
+            raise ValueError(f"hidden ({self.hidden}) must be a multiple of twice heads ({self.heads}).")
+
+
+def train_tokenizer(texts: Iterable[str], vocab: int) -> Any:
+    """A byte-level BPE tokenizer trained on `texts`, with ChatML as its chat template."""
+    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+    from transformers import PreTrainedTokenizerFast
+
+    special = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"]
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
+    trainer = trainers.BpeTrainer(
+        vocab_size=vocab,
+        special_tokens=special,
+        initial_alphabet=sorted(pre_tokenizers.ByteLevel.alphabet()),
+        show_progress=False,
+    )
+    tokenizer.train_from_iterator(texts, trainer)
+    wrapped = PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, eos_token="<|im_end|>", pad_token="<|endoftext|>", extra_special_tokens=special
+    )
+    wrapped.chat_template = CHATML
+    return wrapped
+
+
+def build_model(scratch: Scratch, *, vocab: int, end_id: int, pad_id: int, seed: int) -> Any:
+    """A randomly initialised Qwen2 of this size, float32, embeddings tied."""
+    import torch
+    from transformers import Qwen2Config, Qwen2ForCausalLM
+
+    config = Qwen2Config(
+        vocab_size=vocab,
+        hidden_size=scratch.hidden,
+        intermediate_size=4 * scratch.hidden,
+        num_hidden_layers=scratch.layers,
+        num_attention_heads=scratch.heads,
+        num_key_value_heads=scratch.heads,
+        max_position_embeddings=scratch.context,
+        tie_word_embeddings=True,
+        eos_token_id=end_id,
+        pad_token_id=pad_id,
+        bos_token_id=None,
+        attn_implementation="sdpa",
+    )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Qwen2ForCausalLM(config)

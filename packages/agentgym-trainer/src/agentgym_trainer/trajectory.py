@@ -1,0 +1,81 @@
+"""Episodes as tokens: what stood in the context, what of it the agent said, and which turn each said token is of.
+
+Built from the ids that were sampled, never from text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agentgym_envs import Episode, Turn
+
+
+@dataclass(frozen=True, slots=True)
+class Segment:
+    """A run of tokens that stood in one context. The four sequences have one entry per token."""
+
+    ids: tuple[int, ...]
+    said: tuple[bool, ...]
+    """Whether the agent sampled the token."""
+    logprobs: tuple[float, ...]
+    """Log-probability the token was sampled with; 0 where it wasn't said."""
+    turns: tuple[int, ...]
+    """Number of the turn that said the token; -1 where it wasn't said."""
+
+
+@dataclass(frozen=True, slots=True)
+class Trajectory:
+    """One episode for the learner."""
+
+    segments: tuple[Segment, ...]
+    """One, unless the chat template rewrote history."""
+    rewards: tuple[float, ...]
+    """Reward of each turn."""
+    group: str
+    """The task; trajectories of one group are compared with each other."""
+
+    @property
+    def tokens(self) -> int:
+        """Number of tokens over all segments."""
+        return sum(len(segment.ids) for segment in self.segments)
+
+
+def trajectory(episode: Episode) -> Trajectory:
+    """Line up the tokens of an episode.
+
+    Raises:
+        ValueError: for a failed episode, which never trains, and for one whose replies carry no sampled ids.
+    """
+    if episode.failed:
+        raise ValueError(f"The episode of {episode.task_id} failed ({episode.error}); a failed episode never trains.")
+    segments: list[list[tuple[int, Turn]]] = []
+    for number, turn in enumerate(episode.turns):
+        if turn.reply.sample is None:
+            raise ValueError(
+                f"Turn {number} of {episode.task_id} by {episode.policy} has no sampled ids; encode the episode first."
+            )
+        if turn.reply.sample.fresh:
+            segments.append([])
+        segments[-1].append((number, turn))
+    return Trajectory(
+        segments=tuple(_segment(turns) for turns in segments),
+        rewards=tuple(turn.reward for turn in episode.turns),
+        group=episode.task_id,
+    )
+
+
+def _segment(turns: Sequence[tuple[int, Turn]]) -> Segment:
+    ids: list[int] = []
+    said: list[bool] = []
+    logprobs: list[float] = []
+    numbers: list[int] = []
+    for number, turn in turns:
+        sample = turn.reply.sample
+        assert sample is not None
+        seen, new = len(sample.prompt), len(sample.ids)
+        ids += sample.prompt + sample.ids
+        said += [False] * seen + [True] * new
+        logprobs += [0.0] * seen + list(sample.logprobs)
+        numbers += [-1] * seen + [number] * new
+    return Segment(tuple(ids), tuple(said), tuple(logprobs), tuple(numbers))

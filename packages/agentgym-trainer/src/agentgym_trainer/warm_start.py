@@ -1,0 +1,65 @@
+"""Imitation of a world's expert, so that reinforcement learning begins with a player who knows the grammar.
+
+The very learner that reinforcement learning uses does it, with likelihood in place of the surrogate: the tokens and
+the mask of what was said are then the same on both sides, end-of-turn token included.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import numpy as np
+from agentgym_envs import Conversation, Episode, Message, Sample
+
+from agentgym_trainer.algorithms import Imitation
+from agentgym_trainer.batch import Layout, make_batch
+from agentgym_trainer.chat import Chat, Context
+from agentgym_trainer.learner import Learner
+from agentgym_trainer.trajectory import trajectory
+
+
+def encode(chat: Chat, episode: Episode) -> Episode:
+    """The episode with the ids that a local model would have sampled to say the same."""
+    context = Context(chat)
+    conversation: Conversation = (Message("system", episode.instructions),) if episode.instructions else ()
+    turns = list(episode.turns)
+    for i, turn in enumerate(turns):
+        conversation += (Message("user", turn.observation),)
+        prompt, fresh = context.prompt(conversation)
+        ids = tuple(chat.reply_ids(turn.reply.text))
+        context.said(ids)
+        sample = Sample(prompt=tuple(prompt), ids=ids, logprobs=(0.0,) * len(ids), fresh=fresh)
+        turns[i] = replace(turn, reply=replace(turn.reply, sample=sample))
+        conversation += (Message("assistant", turn.reply.text),)
+    return replace(episode, turns=tuple(turns))
+
+
+def imitate(
+    learner: Learner,
+    chat: Chat,
+    episodes: Sequence[Episode],
+    *,
+    epochs: int,
+    batch: int,
+    layout: Layout,
+    seed: int,
+) -> Iterator[dict[str, float]]:
+    """Train on what was said in `episodes`, and yield the metrics of each optimizer step.
+
+    Args:
+        learner: Made with the learning rate of imitation.
+        chat: Encodes the episodes.
+        episodes: The demonstrations; failed ones are left out.
+        epochs: Passes over them.
+        batch: Episodes in an optimizer step.
+        layout: Of the batches.
+        seed: Orders the episodes.
+    """
+    trajectories = [trajectory(encode(chat, episode)) for episode in episodes if not episode.failed]
+    rng = np.random.default_rng(seed)
+    for _ in range(epochs):
+        order = rng.permutation(len(trajectories))
+        for start in range(0, len(order), batch):
+            chosen = [trajectories[i] for i in order[start : start + batch]]
+            yield learner.update(make_batch(chosen, pad_id=chat.pad_id, layout=layout), Imitation())
