@@ -1,0 +1,90 @@
+"""The task sets, their options, and the text that tasks begin with."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from typing import Any
+
+import numpy as np
+import pytest
+from agentgym_envs.registry import make, text_env
+from agentgym_envs.worlds.textcraft.goals import brief
+from agentgym_envs.worlds.textcraft.planner import plan
+from agentgym_envs.worlds.textcraft.table import load_table
+
+TASKS = text_env(make("agentgym/TextCraft-v0")).tasks
+
+
+def test_every_goal_is_in_one_split_and_every_depth_in_both() -> None:
+    goals = [task.payload["goal"] for task in TASKS]
+    assert sorted(goals) == list(load_table().goals)
+    assert Counter(task.category for task in TASKS.train) == {
+        "depth-1": 110,
+        "depth-2": 223,
+        "depth-3": 93,
+        "depth-4": 8,
+    }
+    assert Counter(task.category for task in TASKS.test) == {"depth-1": 34, "depth-2": 57, "depth-3": 23, "depth-4": 3}
+
+
+def test_the_option_depth_narrows_the_sets_and_leaves_tasks_as_they_are() -> None:
+    some = text_env(make("agentgym/TextCraft-v0", depth=(2, 3))).tasks
+    assert {task.difficulty for task in some} == {2, 3}
+    assert [task for task in TASKS if task.difficulty in (2, 3)] == list(some)
+    assert list(text_env(make("agentgym/TextCraft-v0", depth=[4, 4])).tasks.test) == [
+        task for task in TASKS.test if task.difficulty == 4
+    ]
+
+
+@pytest.mark.parametrize("depth", [(0, 2), (3, 2), (1, 5), 2, "12", (1, 2, 3), (1.0, 2.0), None])
+def test_a_wrong_depth_is_refused(depth: Any) -> None:
+    with pytest.raises(ValueError, match=r"depth is a pair \(lo, hi\) with 1 <= lo <= hi <= 4"):
+        make("agentgym/TextCraft-v0", depth=depth)
+
+
+@pytest.mark.parametrize("distractors", [-1, 2.5, "10", True])
+def test_a_wrong_number_of_distractors_is_refused(distractors: Any) -> None:
+    with pytest.raises(ValueError, match="distractors is a whole number from 0"):
+        make("agentgym/TextCraft-v0", distractors=distractors)
+
+
+@pytest.mark.parametrize("distractors", [0, 1, 10, 25])
+def test_the_first_observation_lists_what_is_needed_and_distractors(distractors: int) -> None:
+    recipes = {recipe.line for recipe in load_table().recipes}
+    for task in TASKS.test:
+        goal = task.payload["goal"]
+        head, *lines, blank, last = brief(goal, distractors).text.split("\n")
+        assert (head, blank, last) == ("Crafting commands:", "", f"Goal: craft {goal}.")
+        needed = {step.recipe.line for step in plan(goal, {}) if step.recipe is not None}
+        assert needed <= set(lines) <= recipes
+        assert len(lines) == len(set(lines)) == len(needed) + distractors
+
+
+def test_no_more_recipes_are_listed_than_there_are() -> None:
+    assert brief("stick", 10_000).text.count("\ncraft ") == len(load_table().recipes)
+
+
+def test_available_actions_are_the_listed_recipes_and_their_materials() -> None:
+    text, actions = brief("oak door", 3).text, brief("oak door", 3).actions
+    assert actions[0] == "inventory"
+    assert [action for action in actions if action.startswith("craft")] == text.split("\n")[1:-2]
+    gets = [action for action in actions if action.startswith("get")]
+    assert {"get 1 oak log", "get 64 oak log"} <= set(gets)
+    assert {re.sub(r"get \d+ ", "", action) for action in gets} <= load_table().gathered
+    assert len(actions) == len(set(actions))
+
+
+def test_random_play_rarely_gets_deep() -> None:
+    env = make("agentgym/TextCraft-v0", depth=(2, 4))
+    won = 0
+    for i, task in enumerate(text_env(env).tasks.test[:40]):
+        rng = np.random.default_rng(i)
+        _, info = env.reset(options={"task": task.id})
+        ended = False
+        while not ended:
+            actions = info["available_actions"]
+            *_, terminated, truncated, info = env.step(actions[int(rng.integers(len(actions)))])
+            ended = terminated or truncated
+        won += info["success"]
+    assert won < 4
