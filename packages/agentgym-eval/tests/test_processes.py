@@ -43,7 +43,7 @@ def keys(path: Path) -> list[tuple[str, int]]:
 
 def test_after_kill_9_nothing_is_lost_and_nothing_played_twice(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
-    arguments = command("evaluate", "--out", str(tmp_path), pause=0.02)
+    arguments = command("evaluate", "--out", str(tmp_path), pause=0.01)
     with started(arguments, path, 5) as child:
         child.kill()
     survived = keys(path)
@@ -60,7 +60,7 @@ def test_after_kill_9_nothing_is_lost_and_nothing_played_twice(tmp_path: Path) -
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path, name: str) -> None:
     out = tmp_path / "run"
     folder = out if name == "evaluate" else tmp_path / "run.partial"
-    arguments = command(name, "--out", str(out), "--overwrite", pause=0.02)
+    arguments = command(name, "--out", str(out), "--overwrite", pause=0.01)
     with started(arguments, folder / "episodes.jsonl", 3) as child:
         child.send_signal(signal.SIGINT)
         _, err = child.communicate()

@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from io import StringIO
 from itertools import combinations
 
 import pytest
 from agentgym_envs import Episode, Reply, Turn
-from agentgym_eval.report import report, versions
-from agentgym_eval.table import table
+from agentgym_eval.report import Report, report, versions
+from agentgym_eval.table import print_report
 from rich.console import Console
 
 
@@ -26,8 +27,14 @@ MIXED = [
     *(episode(0, s, s < 2) for s in range(4)),
     *(episode(1, s, s < 1, category="b", turns=6) for s in range(3)),
     episode(1, 3, None, category="b", turns=1),
-    *(episode(2, s, None) for s in range(4)),
+    *(episode(2, s, None, category="c") for s in range(4)),
 ]
+
+
+def printed(result: Report, width: int = 120) -> str:
+    text = StringIO()
+    print_report(result, "p in [w]", Console(width=width, file=text))
+    return text.getvalue()
 
 
 def test_failed_episodes_are_counted_and_in_no_mean() -> None:
@@ -49,7 +56,7 @@ def test_a_task_with_too_few_attempts_is_left_out_of_that_k_and_counted() -> Non
 
 def test_groups_add_up_and_keep_their_own_failures() -> None:
     result = report(MIXED, ks=(1,))
-    assert list(result.by_category) == ["a", "b"]
+    assert list(result.by_category) == ["a", "b", "c"]
     assert list(result.by_difficulty) == [0, 1]
     for groups in (result.by_category, result.by_difficulty):
         assert sum(group.episodes for group in groups.values()) == 12
@@ -57,7 +64,6 @@ def test_groups_add_up_and_keep_their_own_failures() -> None:
     assert result.by_category["b"].success.mean == pytest.approx(1 / 3)
     assert result.stops == {"failed": 5, "terminated": 7}
     assert result.faults == {"Fault: it [broke]": 5}
-    assert result.failed_share == pytest.approx(5 / 12)
 
 
 def test_neither_the_order_of_episodes_nor_the_other_figures_change_a_figure() -> None:
@@ -71,22 +77,45 @@ def test_nothing_scored_is_nan_here_and_null_in_json() -> None:
     written = json.loads(json.dumps(result.to_dict(), allow_nan=False))
     assert written["overall"]["success"] == {"mean": None, "low": None, "high": None, "tasks": 0}
     assert written["overall"]["pass_at"]["1"]["left_out"] == 1
-    assert report([], ks=(1,)).failed_share == 0.0
+    assert report([]).to_dict()["overall"]["episodes"] == 0
 
 
 def test_the_table_shows_every_group_failures_and_what_was_left_out() -> None:
-    text = StringIO()
-    Console(width=120, file=text).print(table(report(MIXED, ks=(1, 4)), "p in w"))
+    text = printed(report(MIXED, ks=(1, 4)))
     for part in (
-        "p in w",
+        "p in [w]",
         "all",
         "difficulty 1",
         "41.7%",
-        "pass@4 leaves out 2 tasks",
-        "Failed 5 times: Fault: it [broke]",
+        "pass@4 leaves out tasks with fewer than 4 attempts that did not fail: 2",
+        "Failed episodes, 5 of them: Fault: it [broke]",
     ):
-        assert part in text.getvalue()
+        assert part in text
 
 
 def test_versions_name_what_figures_depend_on() -> None:
     assert {"python", "agentgym-envs", "agentgym-eval", "numpy"} <= versions().keys()
+
+
+def test_difficulties_that_are_the_categories_under_other_names_are_shown_once() -> None:
+    same = [episode(task, s, s < task, category="ab"[task % 2]) for task in range(4) for s in range(2)]
+    other = [episode(task, s, s < task, category="ab"[task // 2]) for task in range(4) for s in range(2)]
+    for episodes, shown in ((same, False), (other, True)):
+        text = printed(report(episodes))
+        assert ("difficulty" in text) is shown
+
+
+def test_a_table_has_no_room_for_dozens_of_difficulties() -> None:
+    many = [replace(episode(i, 0, success=True), difficulty=i) for i in range(30)]
+    text = printed(report(many))
+    assert "difficulty 3" not in text
+    assert "The 30 difficulties are too many for a table" in text
+
+
+def test_a_narrow_terminal_gets_two_tables_and_every_digit() -> None:
+    result = report(MIXED, ks=(1, 2, 4))
+    wide, narrow = printed(result), printed(result, width=80)
+    assert wide.count("all ") == 1
+    assert narrow.count("all ") == 2
+    assert "…" not in narrow
+    assert sorted(set(wide.split())) == sorted(set(narrow.split()))

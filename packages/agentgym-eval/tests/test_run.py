@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from agentgym_envs import Reply, read_episodes
 from agentgym_eval.errors import UsageError
+from agentgym_eval.policies import Random
 from agentgym_eval.run import open_run
 from agentgym_eval.settings import EvaluateSettings
 from counting_world import ENV
@@ -106,3 +107,17 @@ def test_a_policy_can_be_handed_in(tmp_path: Path) -> None:
     with open_run(settings(policy="mine", wrapper="bare"), tmp_path, lambda **_: Stop()) as run:
         assert {episode.policy for episode in run.play()} == {"mine"}
         assert sum(episode.success is True for episode in run.episodes) == 3
+
+
+def test_a_model_gets_other_random_numbers_in_another_sitting(tmp_path: Path) -> None:
+    seeds: list[int] = []
+
+    def maker(*, seed: int, **_: Any) -> Random:
+        seeds.append(seed)
+        return Random()
+
+    for _ in range(3):
+        with open_run(settings(seed=5), tmp_path, maker) as run:
+            for _ in islice(run.play(), 10):
+                pass
+    assert seeds == [5, 15, 25]

@@ -58,7 +58,7 @@ def _evaluate(settings: EvaluateSettings) -> int:
     from agentgym_eval.report import report, versions
     from agentgym_eval.run import open_run
     from agentgym_eval.store import write_json
-    from agentgym_eval.table import table
+    from agentgym_eval.table import print_report
 
     with open_run(settings, settings.folder) as run:
         _play(run)
@@ -66,7 +66,7 @@ def _evaluate(settings: EvaluateSettings) -> int:
     document = result.to_dict() | {"settings": settings.resolved(), "versions": versions()}
     write_json(settings.folder / "report.json", document)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
-    console.print(table(result, f"{settings.policy} in {settings.env}"))
+    print_report(result, f"{settings.policy} in {settings.env}, {settings.split} split", console)
     console.print(f"{settings.folder} holds episodes.jsonl and report.json", soft_wrap=True, markup=False)
     return _verdict(result.overall.failed, result.overall.episodes, settings.max_failed)
 

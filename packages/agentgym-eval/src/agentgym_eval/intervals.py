@@ -15,7 +15,11 @@ _BLOCK = 1_000_000
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A mean over tasks with its 95% interval. All three are NaN when there was no task to average."""
+    """A mean over tasks with its 95% interval.
+
+    The mean is NaN when there was no task to average, and the interval's ends are when there were fewer than two: one
+    task says nothing about how far the next would lie from it.
+    """
 
     mean: float
     low: float
@@ -30,9 +34,14 @@ def bootstrap(values: Sequence[float], rng: np.random.Generator, *, resamples: i
     Tasks are what is resampled, since the attempts at one task are not independent of each other. The interval says how
     far another draw of as many tasks would move the mean. It has no width when all tasks agree, and below some 20 tasks
     it is too narrow: then read it as a lower bound of the uncertainty.
+
+    Args:
+        values: One per task, in a fixed order if the same generator is to give the same interval.
+        rng: Draws the resamples.
+        resamples: 5,000 place an end within about a hundredth of the interval's width.
     """
-    if not values:
-        return Interval(math.nan, math.nan, math.nan, 0)
+    if len(values) < 2:
+        return Interval(values[0] if values else math.nan, math.nan, math.nan, len(values))
     array = np.asarray(values, dtype=np.float64)
     means = np.empty(resamples)
     rows = max(1, _BLOCK // len(array))  # keeps the memory bounded whatever the number of tasks

@@ -27,7 +27,7 @@ class Maker(Protocol):
     """Builds a policy; whatever is heavy about it happens here."""
 
     def __call__(self, *, temperature: float, seed: int, max_tokens: int) -> Policy:
-        """The policy. `seed` is for what can't be drawn from `Seat.rng`."""
+        """The policy. `seed` is for what can't be drawn from `Seat.rng`; a resumed run gives another one."""
         ...
 
 

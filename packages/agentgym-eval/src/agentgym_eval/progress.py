@@ -35,12 +35,8 @@ def progress(title: str, done: Sequence[Episode], total: int) -> Generator[Calla
             tally.add(episode)
             bar.update(task, advance=1, note=tally.note())
 
-        try:
-            yield show
-        finally:
-            bar.stop()
-            played = tally.episodes - len(done)
-            console.print(f"{played} episodes in {time.monotonic() - began:.1f} s, {tally.note()}")
+        yield show
+    console.print(f"{tally.episodes - len(done)} episodes in {time.monotonic() - began:.1f} s, {tally.note()}")
 
 
 class _Tally:

@@ -57,7 +57,7 @@ class Figures:
         return self.tasks - self.pass_at[k].tasks
 
     def to_dict(self) -> dict[str, Any]:
-        """The figures as JSON values; a mean over nothing is None."""
+        """The figures as JSON values; what is NaN here is None there."""
         figures: dict[str, Any] = {name: getattr(self, name) for name in ("tasks", "episodes", "failed")}
         figures |= {name: _interval(getattr(self, name)) for name in ("success", "score", "turns")}
         passes = {str(k): _interval(at) | {"left_out": self.left_out(k)} for k, at in self.pass_at.items()}
@@ -79,11 +79,6 @@ class Report:
     """Failed episodes by what broke, the commonest first."""
     seed: int
     """Of the bootstrap."""
-
-    @property
-    def failed_share(self) -> float:
-        """Failed episodes per episode; 0 when there is none."""
-        return self.overall.failed / max(1, self.overall.episodes)
 
     def to_dict(self) -> dict[str, Any]:
         """The report as JSON values, under its schema's name."""

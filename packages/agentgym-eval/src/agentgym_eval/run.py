@@ -50,7 +50,9 @@ class Run:
         if not pending:
             return
         asked = self.settings
-        policy = self.maker(temperature=asked.temperature, seed=asked.seed, max_tokens=asked.max_tokens)
+        # Another seed in each sitting: a model would otherwise draw again the numbers it drew in the first.
+        seed = asked.seed + len(played)
+        policy = self.maker(temperature=asked.temperature, seed=seed, max_tokens=asked.max_tokens)
         with ExitStack() as stack:
             more = (open_world(asked) for _ in range(min(asked.slots, len(pending)) - 1))
             envs = [self.env, *(stack.enter_context(closing(env)) for env in more)]

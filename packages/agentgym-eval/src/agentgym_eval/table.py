@@ -1,56 +1,91 @@
-"""A report as a table for a terminal."""
+"""A report as tables for a terminal: one where it is wide enough, else pass@k in a second one."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Any
 
 from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from agentgym_eval.intervals import Interval
 from agentgym_eval.report import Figures, Report
 
+_MOST_DIFFICULTIES = 10
+_UNBOUNDED = 10_000
+_Columns = Mapping[str, Callable[[Figures], str]]
 
-def table(report: Report, title: str) -> Table:
-    """A row for all tasks, for each category and for each difficulty; below each mean its 95% interval."""
-    drawn = Table(title=title, title_justify="left", caption=_caption(report), caption_justify="left", box=SIMPLE_HEAD)
+
+def print_report(report: Report, title: str, console: Console) -> None:
+    """Print a row for all tasks, for each category and for each difficulty; below each mean its 95% interval.
+
+    The difficulties are left out where they are the categories under other names, or too many for a table.
+    """
+    counts: _Columns = {
+        "tasks": lambda figures: str(figures.tasks),
+        "episodes": lambda figures: str(figures.episodes),
+        "failed": lambda figures: f"[red]{figures.failed}[/red]" if figures.failed else "0",
+        "success": lambda figures: _cell(figures.success, percent=True),
+        "score": lambda figures: _cell(figures.score, percent=True),
+        "turns": lambda figures: _cell(figures.turns),
+    }
+    passes: _Columns = {
+        f"pass@{k}": lambda figures, k=k: _cell(figures.pass_at[k], percent=True) for k in report.overall.pass_at
+    }
+    whole = _table(report, {**counts, **passes})
+    unbounded = console.options.update(width=_UNBOUNDED)
+    fits = console.measure(whole, options=unbounded).maximum <= console.width
+    console.print(escape(title), style="bold")
+    for drawn in [whole] if fits else [_table(report, counts), _table(report, passes)]:
+        console.print(drawn)
+    for note in _notes(report):
+        console.print(escape(note), style="dim")
+
+
+def _table(report: Report, columns: _Columns) -> Table:
+    drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
     drawn.add_column("", no_wrap=True)
-    ks = list(report.overall.pass_at)
-    for heading in ("tasks", "episodes", "failed", "success", "score", "turns", *(f"pass@{k}" for k in ks)):
-        drawn.add_column(heading, justify="right")
-    for name, figures, ends in _rows(report):
-        drawn.add_row(name, *_cells(figures), end_section=ends)
+    for heading in columns:
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    for name, figures, ends_section in _rows(report):
+        drawn.add_row(escape(name), *(cell(figures) for cell in columns.values()), end_section=ends_section)
     return drawn
 
 
 def _rows(report: Report) -> Iterator[tuple[str, Figures, bool]]:
     yield "all", report.overall, True
-    for groups, name in ((report.by_category, "{}"), (report.by_difficulty, "difficulty {}")):
-        last = len(groups) - 1
-        for i, (group, figures) in enumerate(groups.items()):
-            yield name.format(group), figures, i == last
+    yield from _group("{}", report.by_category)
+    same = list(report.by_difficulty.values()) == list(report.by_category.values())
+    if not same and len(report.by_difficulty) <= _MOST_DIFFICULTIES:
+        yield from _group("difficulty {}", report.by_difficulty)
 
 
-def _cells(figures: Figures) -> list[str]:
-    failed = f"[red]{figures.failed}[/red]" if figures.failed else "0"
-    shares = [_cell(interval, percent=True) for interval in (figures.success, figures.score)]
-    passes = [_cell(interval, percent=True) for interval in figures.pass_at.values()]
-    return [str(figures.tasks), str(figures.episodes), failed, *shares, _cell(figures.turns), *passes]
+def _group(name: str, groups: Mapping[Any, Figures]) -> Iterator[tuple[str, Figures, bool]]:
+    last = len(groups) - 1
+    for i, (group, figures) in enumerate(groups.items()):
+        yield name.format(group), figures, i == last
 
 
 def _cell(interval: Interval, *, percent: bool = False) -> str:
     if math.isnan(interval.mean):
         return "-"
     factor, unit = (100, "%") if percent else (1, "")
-    low, high = interval.low * factor, interval.high * factor
-    return f"{interval.mean * factor:.1f}{unit}\n[dim]{low:.1f}–{high:.1f}[/dim]"
+    mean = f"{interval.mean * factor:.1f}{unit}"
+    if math.isnan(interval.low):
+        return mean
+    return f"{mean}\n[dim]{interval.low * factor:.1f}–{interval.high * factor:.1f}[/dim]"
 
 
-def _caption(report: Report) -> str:
-    lines = ["Below each mean: its 95% interval, by bootstrap over tasks. Failed episodes are in no mean."]
+def _notes(report: Report) -> Iterator[str]:
+    yield "Below each mean: its 95% interval, by bootstrap over tasks. Failed episodes are in no mean."
+    if len(report.by_difficulty) > _MOST_DIFFICULTIES:
+        yield f"The {len(report.by_difficulty)} difficulties are too many for a table; the JSON has each of them."
     for k in report.overall.pass_at:
         if left_out := report.overall.left_out(k):
-            lines.append(f"pass@{k} leaves out {left_out} tasks with fewer than {k} attempts that did not fail.")
-    lines.extend(f"Failed {count} times: {fault}" for fault, count in list(report.faults.items())[:3])
-    return "\n".join(line.replace("[", "\\[") for line in lines)
+            yield f"pass@{k} leaves out tasks with fewer than {k} attempts that did not fail: {left_out}."
+    for fault, count in islice(report.faults.items(), 3):
+        yield f"Failed episodes, {count} of them: {fault}"
