@@ -89,15 +89,25 @@ def _check_info(task_id: str, info: dict[str, Any]) -> None:
     _demand(0.0 <= info["score"] <= 1.0, f"{task_id}: score {info['score']} is outside [0, 1].")
     _demand(isinstance(info["success"], bool), f"{task_id}: success is not a bool.")
     _demand(isinstance(info["state_key"], str), f"{task_id}: state_key is not a str.")
-    json.dumps(info["raw"])
+    _demand(_is_json(info["raw"]), f"{task_id}: raw is not JSON: {info['raw']}.")
+
+
+def _is_json(value: Any) -> bool:
+    try:
+        json.dumps(value)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _check_oracle(world: TextEnv, task_id: str, limit: int) -> None:
     _, info = world.reset(seed=1, options={"task": task_id})
-    total = info["score"]
+    total = 0.0
     for _ in range(limit):
         action = world.oracle()
-        _demand(Bare.parse(Bare(world), action) == action, f"{task_id}: the oracle's action {action!r} isn't one line.")
+        parsed = Bare(world).parse(action)
+        is_line = parsed == action and not isinstance(parsed, Malformed)  # which equals the reply it was made of
+        _demand(is_line, f"{task_id}: the oracle's action {action!r} isn't one line.")
         _, reward, terminated, truncated, info = world.step(action)
         _check_info(task_id, info)
         total += float(reward)

@@ -34,7 +34,8 @@ class Message:
 
 
 Conversation = tuple[Message, ...]
-"""Instructions, if there are any, as `system`, observations as `user`, replies as `assistant`, in order; ends with an observation."""
+"""Instructions (where there are any) as `system`, observations as `user`, replies as `assistant`, in order; the last is
+an observation."""
 
 
 @dataclass(frozen=True, slots=True)

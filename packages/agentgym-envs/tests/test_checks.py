@@ -1,0 +1,165 @@
+"""`check_text_env` lets a sound world pass and catches each way of breaking the contract."""
+
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from agentgym_envs import Feedback, Task, Tasks, TaskSet, TextEnv
+from agentgym_envs.checks import ContractError, check_text_env
+from door_world import Door, made, tasks_of
+
+
+def test_a_sound_world_passes() -> None:
+    with made(Door) as env:
+        check_text_env(env)
+
+
+class NothingIsNonsense(Door):
+    def _act(self, action: str) -> Feedback:
+        return Feedback("Fine.") if action not in ("knock", "open") else super()._act(action)
+
+
+class Speechless(Door):
+    def _act(self, action: str) -> Feedback:
+        return Feedback("", valid=False) if action not in ("knock", "open") else super()._act(action)
+
+
+class LostOracle(Door):
+    def oracle(self) -> str:
+        return "knock"
+
+
+class MisunderstoodOracle(Door):
+    def oracle(self) -> str:
+        return "Knock, please" if self.goal else "open"
+
+
+class TalkativeOracle(Door):
+    def oracle(self) -> str:
+        return f"I shall\n{super().oracle()}"
+
+
+class HighScore(Door):
+    def _standing(self) -> tuple[float, bool]:
+        score, success = super()._standing()
+        return 100 * score, success
+
+
+class VagueSuccess(Door):
+    def _standing(self) -> Any:
+        score, success = super()._standing()
+        return score, int(success)
+
+
+class RunningTotal(Door):
+    def step(self, action: str) -> Any:
+        over = self.is_open
+        observation, _, terminated, truncated, info = super().step(action)
+        return observation, 0.0 if over else info["score"], terminated, truncated, info
+
+
+class PaysTwice(Door):
+    def step(self, action: str) -> Any:
+        over = self.is_open
+        observation, reward, terminated, truncated, info = super().step(action)
+        return observation, 1.0 if over else reward, terminated, truncated, info
+
+
+class TwoEnds(Door):
+    def _act(self, action: str) -> Feedback:
+        feedback = super()._act(action)
+        return Feedback(feedback.observation, feedback.valid, feedback.terminated, truncated=feedback.terminated)
+
+
+class Deaf(Door):
+    def _choose(self, options: dict[str, Any]) -> Task:
+        return self.tasks.train[0]
+
+
+class Leaky(Door):
+    @property
+    def tasks(self) -> TaskSet:
+        return TaskSet(train=tasks_of("train"), test=tasks_of("train"))
+
+
+class Repeating(Door):
+    @property
+    def tasks(self) -> TaskSet:
+        return TaskSet(train=Tasks(["door/train/1"] * 2, tasks_of("train")._build), test=tasks_of("test"))
+
+
+class Untested(Door):
+    @property
+    def tasks(self) -> TaskSet:
+        return TaskSet(train=tasks_of("train"), test=tasks_of("test")[:0])
+
+
+class Mute(Door):
+    @property
+    def instructions(self) -> str:
+        return " "
+
+
+class Forgetful(Door):
+    def _info(self) -> dict[str, Any]:
+        return {key: value for key, value in super()._info().items() if key != "state_key"}
+
+
+class Opaque(Door):
+    def _raw(self) -> dict[str, Any]:
+        return {"door": object}
+
+
+@pytest.mark.parametrize(
+    ("world", "clause"),
+    [
+        (NothingIsNonsense, "'' counts as a valid action"),
+        (Speechless, "no word of help"),
+        (LostOracle, "did not succeed within 500 actions"),
+        (MisunderstoodOracle, "the oracle's own action 'Knock, please' was not understood"),
+        (TalkativeOracle, "isn't one line"),
+        (HighScore, "is outside \\[0, 1\\]"),
+        (VagueSuccess, "success is not a bool"),
+        (RunningTotal, "rewards sum to"),
+        (PaysTwice, "1.0 was paid after the end"),
+        (TwoEnds, "terminated and truncated at once"),
+        (Deaf, "Asked for door/train/1, got door/train/0"),
+        (Leaky, "Train and test share tasks"),
+        (Repeating, "Task ids of the train split repeat"),
+        (Untested, "Both splits need at least one task"),
+        (Mute, "no instructions"),
+        (Forgetful, "info lacks \\['state_key'\\]"),
+        (Opaque, "raw is not JSON"),
+    ],
+)
+def test_a_broken_world_is_caught(world: type[TextEnv], clause: str) -> None:
+    with made(world) as env, pytest.raises(ContractError, match=clause):
+        check_text_env(env)
+
+
+class Impatient(Door):
+    def _act(self, action: str) -> Feedback:
+        if action not in ("knock", "open"):
+            raise ValueError(action)
+        return super()._act(action)
+
+
+def test_an_exception_of_the_world_comes_through() -> None:
+    with made(Impatient) as env, pytest.raises(ValueError):
+        check_text_env(env)
+
+
+class Restless(Door):
+    """The text of a task depends on how often worlds were begun."""
+
+    begun = itertools.count()
+
+    def _start(self, task: Task) -> str:
+        return f"{super()._start(task)} It is day {next(self.begun)}."
+
+
+def test_a_world_that_does_not_repeat_itself_is_caught() -> None:
+    with made(Restless) as env, pytest.raises(AssertionError):
+        check_text_env(env)

@@ -1,0 +1,119 @@
+"""Episodes survive the way to disk and back, and damage is named or passed over."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentgym_envs import Episode, Reply, Sample, Turn, read_episodes
+from hypothesis import given
+from hypothesis import strategies as st
+
+TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
+NUMBER = st.floats(allow_nan=False, allow_infinity=False)
+IDS = st.lists(st.integers(0, 2**17), max_size=4).map(tuple)
+SAMPLES = st.builds(
+    Sample,
+    prompt=IDS,
+    ids=IDS,
+    logprobs=st.lists(NUMBER, max_size=4).map(tuple),
+    version=st.integers(0),
+    fresh=st.booleans(),
+)
+REPLIES = st.builds(Reply, TEXT, st.sampled_from(["stop", "length"]), st.none() | SAMPLES)
+TURNS = st.builds(Turn, TEXT, REPLIES, st.none() | TEXT, st.booleans(), NUMBER, TEXT)
+EPISODES = st.builds(
+    Episode,
+    turns=st.lists(TURNS, max_size=3).map(tuple),
+    stop=st.sampled_from(["terminated", "truncated", "length", "failed"]),
+    score=st.none() | NUMBER,
+    seconds=st.dictionaries(TEXT, NUMBER, max_size=2),
+    **dict.fromkeys(["env", "task_id", "split", "category", "policy", "instructions", "final_observation"], TEXT),
+)
+EPISODE = Episode(
+    env="door/Door-v0",
+    task_id="door/train/1",
+    split="train",
+    category="knocks-1",
+    difficulty=1,
+    policy="scripted",
+    sample=0,
+    instructions="Knock.",
+    turns=(Turn("Knock 1 times.", Reply("knock", sample=Sample((1, 2), (3,), (-0.5,))), "knock", True, 0.5, "a"),),
+    final_observation="You knocked 1 times.",
+    stop="truncated",
+    score=0.5,
+    success=False,
+)
+
+
+@given(EPISODES)
+def test_to_json_and_back(episode: Episode) -> None:
+    line = episode.to_json()
+    assert "\n" not in line
+    assert Episode.from_json(line) == episode
+
+
+def changed(path: list[Any], value: Any) -> str:
+    """The line of `EPISODE` with the value at `path` replaced, or removed where it is None."""
+    record = inner = json.loads(EPISODE.to_json())
+    for key in path[:-1]:
+        inner = inner[key]
+    if value is None:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = value
+    return json.dumps(record)
+
+
+@pytest.mark.parametrize(
+    ("line", "complaint"),
+    [
+        (changed(["schema"], "agentgym.episode/99"), "agentgym.episode/1, but of 'agentgym.episode/99'"),
+        (changed(["schema"], None), "but of None"),
+        ("[1, 2]", "but of None"),
+        (changed(["stop"], "bored"), "'bored' is not a stop reason; there are terminated, truncated, length, failed"),
+        (changed(["score"], None), r"Episode of .* lacks \['score'\]"),
+        (changed(["mood"], "good"), r"unknown \['mood'\]"),
+        (changed(["turns", 0, "action"], None), r"Turn of .* lacks \['action'\]"),
+        (changed(["turns", 0, "reply", "finish"], None), r"Reply of .* lacks \['finish'\]"),
+        (changed(["turns", 0, "reply", "sample", "ids"], None), r"Sample of .* lacks \['ids'\]"),
+        ("{", "Expecting"),
+    ],
+)
+def test_other_lines_are_refused(line: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Episode.from_json(line)
+
+
+def test_a_file_gives_back_its_episodes(tmp_path: Path) -> None:
+    episodes = [replace(EPISODE, sample=i, final_observation="a\nb\u2028c\rd") for i in range(3)]
+    path = tmp_path / "episodes.jsonl"
+    path.write_text("".join(episode.to_json() + "\n" for episode in episodes), encoding="utf-8", newline="\n")
+    assert list(read_episodes(path)) == episodes
+
+
+@pytest.mark.parametrize("kept", [1, 100, -2, -1])
+def test_half_a_last_line_is_passed_over(tmp_path: Path, kept: int) -> None:
+    line = EPISODE.to_json() + "\n"
+    path = tmp_path / "episodes.jsonl"
+    path.write_text(line + line[:kept], encoding="utf-8")
+    assert list(read_episodes(str(path))) == [EPISODE]
+
+
+def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:
+    line = EPISODE.to_json() + "\n"
+    path = tmp_path / "episodes.jsonl"
+    path.write_text(line + line[:100] + "\n" + line, encoding="utf-8")
+    episodes = read_episodes(path)
+    assert next(episodes) == EPISODE
+    with pytest.raises(ValueError, match=r"episodes\.jsonl, line 2: "):
+        next(episodes)
+
+
+def test_a_missing_file_is_an_error(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError):
+        list(read_episodes(tmp_path / "none.jsonl"))

@@ -1,0 +1,198 @@
+"""Episodes end for the right reason, faults are never scored, and many slots play every job once."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import gymnasium
+import pytest
+from agentgym_envs import EnvFault, Episode, Feedback, Job, ReAct, Reply, Sample, Seat, Task, play, play_many, text_env
+from door_world import Door, made
+
+
+@dataclass
+class Player:
+    """A policy out of a function of the seat; remembers what it was asked."""
+
+    answer: Callable[[Seat], str | Reply | EnvFault]
+    name: str = "player"
+    asked: list[list[Seat]] = field(default_factory=list[list[Seat]])
+
+    def reply(self, seats: Sequence[Seat]) -> list[Reply | EnvFault]:
+        self.asked.append(list(seats))
+        answers = [self.answer(seat) for seat in seats]
+        return [Reply(answer) if isinstance(answer, str) else answer for answer in answers]
+
+
+def expert() -> Player:
+    return Player(lambda seat: text_env(seat.env).oracle(), name="oracle")
+
+
+def knocker() -> Player:
+    return Player(lambda seat: "knock")
+
+
+@pytest.fixture
+def door() -> Iterator[gymnasium.Env[str, str]]:
+    with made(Door) as env:
+        yield env
+
+
+def test_an_episode_records_what_was_seen_said_and_paid(door: gymnasium.Env[str, str]) -> None:
+    policy = expert()
+    episode = play(door, policy, Job("door/test/1", sample=3))
+    assert [(turn.observation, turn.reply.text, turn.action, turn.valid, turn.reward) for turn in episode.turns] == [
+        ("Knock 1 times.", "knock", "knock", True, 0.5),
+        ("You knocked 1 times.", "open", "open", True, 0.5),
+    ]
+    assert (episode.stop, episode.score, episode.success, episode.error) == ("terminated", 1.0, True, None)
+    assert (episode.task_id, episode.split, episode.category, episode.difficulty) == (
+        "door/test/1",
+        "test",
+        "knocks-1",
+        1,
+    )
+    assert (episode.policy, episode.sample, episode.final_observation) == ("oracle", 3, "The door opens.")
+    assert len({turn.state_key for turn in episode.turns}) == 2
+    assert episode.seconds.keys() == {"world", "policy"}
+    assert Episode.from_json(episode.to_json()) == episode
+
+
+def test_the_conversation_is_all_that_was_said(door: gymnasium.Env[str, str]) -> None:
+    shown = Player(lambda seat: "Action: knock")
+    play(ReAct(door), shown, Job("door/train/2"), horizon=2)
+    (first,), (second,) = shown.asked
+    assert [message.role for message in second.conversation] == ["system", "user", "assistant", "user"]
+    assert second.conversation[:2] == first.conversation
+    assert first.conversation[0].content == ReAct(door).instructions
+    assert second.conversation[3].content == "You knocked 1 times."
+    assert first.key == second.key
+    assert first.rng is second.rng
+
+
+def test_without_instructions_the_conversation_begins_with_the_observation(door: gymnasium.Env[str, str]) -> None:
+    policy = expert()
+    episode = play(ReAct(door, instructions=""), policy, Job("door/train/0"), horizon=1)
+    assert [message.role for message in policy.asked[0][0].conversation] == ["user"]
+    assert episode.instructions == ""
+
+
+def test_the_horizon_truncates(door: gymnasium.Env[str, str]) -> None:
+    episode = play(door, knocker(), Job("door/train/5"), horizon=3)
+    assert (episode.stop, len(episode.turns), episode.score, episode.success) == ("truncated", 3, 0.0, False)
+    with pytest.raises(ValueError, match="at least 1 turn, not 0"):
+        play(door, knocker(), horizon=0)
+
+
+def test_an_end_at_the_horizon_is_the_worlds(door: gymnasium.Env[str, str]) -> None:
+    assert play(door, expert(), Job("door/train/2"), horizon=3).stop == "terminated"
+
+
+def test_the_worlds_own_limit_truncates() -> None:
+    with made(Door, max_episode_steps=4) as env:
+        episode = play(env, knocker(), Job("door/train/1"))
+    assert (episode.stop, len(episode.turns)) == ("truncated", 4)
+
+
+def test_a_cut_off_reply_ends_the_episode_and_is_not_played(door: gymnasium.Env[str, str]) -> None:
+    cut = Reply("knock", finish="length", sample=Sample((1,), (2,), (-1.0,)))
+    policy = Player(lambda seat: "knock" if len(seat.conversation) < 4 else cut)
+    episode = play(door, policy, Job("door/train/2"))
+    last = episode.turns[-1]
+    assert (episode.stop, len(episode.turns), episode.success) == ("length", 2, False)
+    assert (last.reply, last.action, last.valid, last.reward) == (cut, None, False, 0.0)
+    assert text_env(door).step("nonsense")[4]["raw"] == {"knocks": 1}
+
+
+def test_a_malformed_reply_costs_a_turn(door: gymnasium.Env[str, str]) -> None:
+    episode = play(ReAct(door), knocker(), Job("door/train/1"), horizon=2)
+    assert [(turn.action, turn.valid) for turn in episode.turns] == [(None, False)] * 2
+    assert "no action" in episode.final_observation
+
+
+class Jammed(Door):
+    """Breaks at the second action of the first `faults` attempts."""
+
+    faults = 0
+    begun = 0
+
+    def _start(self, task: Task) -> str:
+        self.begun += 1
+        return super()._start(task)
+
+    def _act(self, action: str) -> Feedback:
+        if self.begun <= self.faults and self.knocks == 1:
+            raise EnvFault("the hinge broke")
+        return super()._act(action)
+
+
+@pytest.mark.parametrize(("faults", "retries"), [(1, 1), (2, 2), (0, 0)])
+def test_a_fault_is_retried_from_the_beginning(faults: int, retries: int) -> None:
+    with made(type("Jammed", (Jammed,), {"faults": faults})) as env:
+        episode = play(env, expert(), Job("door/train/3"), retries=retries)
+        assert text_env(env).unwrapped.begun == faults + 1  # pyright: ignore[reportAttributeAccessIssue]
+    assert (episode.stop, episode.score, len(episode.turns)) == ("terminated", 1.0, 4)
+
+
+def test_a_lasting_fault_fails_the_episode_which_has_no_score() -> None:
+    with made(type("Jammed", (Jammed,), {"faults": 2})) as env:
+        failed, *others = play_many([env], expert(), [Job(f"door/train/{knocks}") for knocks in (3, 2, 1)])
+    assert (failed.stop, failed.failed, failed.score, failed.success) == ("failed", True, None, None)
+    assert failed.error == "EnvFault: the hinge broke"
+    assert failed.task_id == "door/train/3"
+    assert [turn.reward for turn in failed.turns] == [0.0]
+    assert [episode.stop for episode in others] == ["terminated", "terminated"]
+    assert Episode.from_json(failed.to_json()) == failed
+
+
+class NeverBegins(Door):
+    def _start(self, task: Task) -> str:
+        raise EnvFault("no door today")
+
+
+def test_a_world_that_never_begins_fails_every_job() -> None:
+    with made(NeverBegins) as env:
+        episodes = list(play_many([env], knocker(), [Job(f"door/train/{i}") for i in range(3)]))
+    assert [(episode.stop, episode.turns) for episode in episodes] == [("failed", ())] * 3
+
+
+def test_a_policy_that_breaks_fails_the_episode(door: gymnasium.Env[str, str]) -> None:
+    episode = play(door, Player(lambda seat: EnvFault("the endpoint is gone")), Job("door/train/1"))
+    assert (episode.stop, episode.error) == ("failed", "EnvFault: the endpoint is gone")
+
+
+@pytest.mark.parametrize("slots", [1, 3, 20])
+def test_many_slots_play_every_job_once(slots: int) -> None:
+    jobs = [Job(f"door/train/{knocks}", sample=sample) for sample in range(3) for knocks in (5, 0, 3, 1, 4, 2)]
+    policy = expert()
+    with made(Door) as env:
+        envs = [env, *(gymnasium.make(env.spec) for _ in range(slots - 1))]  # pyright: ignore[reportArgumentType]
+        episodes = list(play_many(envs, policy, jobs))
+    assert Counter((e.task_id, e.sample) for e in episodes) == Counter((job.task_id, job.sample) for job in jobs)
+    assert all(e.success and len(e.turns) == e.difficulty + 1 for e in episodes)
+    assert max(map(len, policy.asked)) == min(slots, len(jobs))
+    assert len({seat.key for seats in policy.asked for seat in seats}) == len(jobs)
+    assert all(len({seat.key for seat in seats}) == len(seats) for seats in policy.asked)
+
+
+def test_slots_play_what_one_slot_plays() -> None:
+    jobs = [Job(f"door/train/{knocks}", sample, seed=7) for knocks in range(6) for sample in range(4)]
+
+    def gamble(seat: Seat) -> str:
+        return "knock" if seat.rng.random() < 0.7 else "open"
+
+    def games(slots: int) -> dict[tuple[str, int], list[str]]:
+        with made(Door) as env:
+            envs = [env, *(gymnasium.make(env.spec) for _ in range(slots - 1))]  # pyright: ignore[reportArgumentType]
+            episodes = play_many(envs, Player(gamble), jobs)
+            return {(e.task_id, e.sample): [turn.reply.text for turn in e.turns] for e in episodes}
+
+    assert games(1) == games(5)
+
+
+def test_without_a_task_id_one_is_drawn_from_the_split(door: gymnasium.Env[str, str]) -> None:
+    drawn = [play(door, expert(), Job(split="test", seed=seed)).task_id for seed in range(10)]
+    assert drawn == [play(door, expert(), Job(split="test", seed=seed)).task_id for seed in range(10)]
+    assert {"door/test/0", "door/test/1", "door/test/2"} >= set(drawn) > {drawn[0]}

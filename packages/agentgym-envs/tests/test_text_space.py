@@ -1,0 +1,89 @@
+"""`TextSpace` holds any text that UTF-8 can, alone and in the shared memory of vector environments."""
+
+from __future__ import annotations
+
+import copy
+import json
+import multiprocessing
+import pickle
+
+import numpy as np
+import pytest
+from agentgym_envs import TextSpace
+from gymnasium.utils.env_checker import check_observation_space
+from gymnasium.vector.utils import batch_space, create_shared_memory, read_from_shared_memory, write_to_shared_memory
+from hypothesis import given
+from hypothesis import strategies as st
+
+UNICODE = st.characters(exclude_categories=["Cs"])
+
+
+@given(st.text(UNICODE, max_size=40))
+def test_any_text_that_fits_is_inside(text: str) -> None:
+    assert text in TextSpace(40)
+    assert (text in TextSpace(20)) == (len(text) <= 20)
+    assert (text in TextSpace(40, min_length=10)) == (len(text) >= 10)
+
+
+@pytest.mark.parametrize("thing", ["\ud800", b"text", None, 3, ["text"]])
+def test_what_is_not_text_is_outside(thing: object) -> None:
+    assert thing not in TextSpace(10)
+
+
+@given(st.integers(0, 2**32 - 1), st.integers(0, 30), st.integers(0, 30))
+def test_samples_are_inside_and_repeat_with_the_seed(seed: int, low: int, more: int) -> None:
+    one, other = (TextSpace(low + more, min_length=low, seed=seed) for _ in range(2))
+    samples = [one.sample() for _ in range(5)]
+    assert all(sample in one for sample in samples)
+    assert samples == [other.sample() for _ in range(5)]
+
+
+def test_samples_use_more_than_ascii() -> None:
+    text = TextSpace(2000, min_length=2000, seed=0).sample()
+    assert 800 < sum(character.isascii() for character in text) < 1200
+
+
+def test_sample_takes_no_mask() -> None:
+    with pytest.raises(ValueError, match="neither a mask nor a probability"):
+        TextSpace(3).sample(mask=np.ones(3))  # pyright: ignore[reportArgumentType]
+
+
+@pytest.mark.parametrize("lengths", [(3, 4), (-1, -1), (3, -1)])
+def test_impossible_lengths_are_refused(lengths: tuple[int, int]) -> None:
+    with pytest.raises(ValueError, match="0 <= min_length <= max_length"):
+        TextSpace(lengths[0], min_length=lengths[1])
+
+
+@given(st.lists(st.text(UNICODE, max_size=10)))
+def test_json_and_back(texts: list[str]) -> None:
+    space = TextSpace(10)
+    assert space.from_jsonable(json.loads(json.dumps(space.to_jsonable(texts)))) == texts
+
+
+def test_spaces_compare_hash_copy_and_pickle() -> None:
+    space = TextSpace(10, min_length=2)
+    for other in (TextSpace(10, min_length=2), copy.deepcopy(space), pickle.loads(pickle.dumps(space))):
+        assert space == other
+        assert hash(space) == hash(other)
+    assert space != TextSpace(10)
+    assert space != "TextSpace(10, min_length=2)"
+    assert repr(space) == "TextSpace(10, min_length=2)"
+
+
+def test_gymnasium_takes_it_for_a_space() -> None:
+    check_observation_space(TextSpace(10))
+    assert list(batch_space(TextSpace(5, seed=1), 3).sample()) != ["", "", ""]
+
+
+@given(st.lists(st.text(UNICODE, max_size=12), min_size=3, max_size=3), st.text(UNICODE, max_size=12))
+def test_shared_memory_gives_back_what_was_written(texts: list[str], later: str) -> None:
+    space = TextSpace(12)
+    memory = create_shared_memory(space, n=3, ctx=multiprocessing)
+    view = read_from_shared_memory(space, memory, n=3)
+    for i, text in enumerate(texts):
+        write_to_shared_memory(space, i, text, memory)
+    seen = copy.deepcopy(view)
+    assert seen == tuple(texts)
+    write_to_shared_memory(space, 1, later, memory)
+    assert seen == tuple(texts)
+    assert copy.deepcopy(view) == (texts[0], later, texts[2])

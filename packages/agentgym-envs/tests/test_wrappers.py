@@ -1,0 +1,89 @@
+"""Every reply is an action or `Malformed`, and what `format` writes `parse` reads."""
+
+from __future__ import annotations
+
+import pickle
+
+import pytest
+from agentgym_envs import Malformed, ReplyWrapper
+from agentgym_envs.wrappers import WRAPPERS, Bare, ReAct
+from door_world import Door
+from hypothesis import given
+from hypothesis import strategies as st
+
+REPLIES = st.text() | st.lists(st.sampled_from(["Thought:", "Action:", " ", "\n", "\r", "\u2028", "open", "A"])).map(
+    "".join
+)
+ACTIONS = REPLIES.filter(lambda text: text.strip() == text and len(text.splitlines()) == 1)
+every_wrapper = pytest.mark.parametrize(
+    "wrapper", [wrapper(Door()) for wrapper in WRAPPERS.values()], ids=list(WRAPPERS)
+)
+
+
+@every_wrapper
+@given(reply=REPLIES)
+def test_parsing_is_total(wrapper: ReplyWrapper, reply: str) -> None:
+    parsed = wrapper.parse(reply)
+    if isinstance(parsed, Malformed):
+        assert parsed == reply
+        assert parsed.hint
+    else:
+        assert parsed == parsed.strip()
+        assert len(parsed.splitlines()) == 1
+
+
+@every_wrapper
+@given(action=ACTIONS, thought=REPLIES)
+def test_what_is_formatted_is_parsed(wrapper: ReplyWrapper, action: str, thought: str) -> None:
+    parsed = wrapper.parse(wrapper.format(action, thought))
+    assert parsed == action
+    assert not isinstance(parsed, Malformed)
+
+
+@pytest.mark.parametrize(
+    ("reply", "action"),
+    [
+        ("Thought: I knock.\nAction: knock", "knock"),
+        ("Action: knock", "knock"),
+        ("Thought: hm\n  Action:\n\n  knock  \nand so on", "knock"),
+        ("My last Action: was wrong.\nAction: open", "open"),
+    ],
+)
+def test_react_finds_the_action(reply: str, action: str) -> None:
+    assert ReAct(Door()).parse(reply) == action
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "reply", "hint"),
+    [
+        (ReAct, "knock", "no action"),
+        (ReAct, "Action: knock\nAction: open", "several actions"),
+        (ReAct, "Thought: hm\nAction: ", "nothing after 'Action:'"),
+        (Bare, " \n", "empty"),
+        (Bare, "knock\nopen", "several lines"),
+    ],
+)
+def test_a_malformed_reply_costs_a_turn_and_is_answered(wrapper: type[ReplyWrapper], reply: str, hint: str) -> None:
+    env = wrapper(Door())
+    env.reset(options={"task": "door/train/2"})
+    observation, reward, terminated, truncated, info = env.step(reply)
+    assert hint in observation
+    assert (reward, terminated, truncated, info["valid"], info["action"]) == (0.0, False, False, False, None)
+
+
+@every_wrapper
+def test_a_reply_is_played(wrapper: ReplyWrapper) -> None:
+    wrapper.reset(options={"task": "door/train/1"})
+    observation, reward, *_, info = wrapper.step(wrapper.format("knock", "It says so."))
+    assert (observation, reward, info["action"], info["valid"]) == ("You knocked 1 times.", 0.5, "knock", True)
+
+
+@every_wrapper
+def test_instructions_tell_the_form_of_a_reply(wrapper: ReplyWrapper) -> None:
+    assert wrapper.instructions == f"Knock as often as you are told to, then open.\n\n{wrapper.manner}"
+    assert type(wrapper)(Door(), instructions="").instructions == ""
+
+
+def test_malformed_survives_pickling() -> None:
+    malformed = pickle.loads(pickle.dumps(Malformed("hm", "Say knock.")))
+    assert (type(malformed), malformed, malformed.hint) == (Malformed, "hm", "Say knock.")
