@@ -108,16 +108,11 @@ def main() -> int:
     """Write or check."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", type=int, metavar="N", help="play N tasks per level and split again and compare")
-    parser.add_argument("--levels", nargs="*", help="only report on these levels; writes nothing")
     asked = parser.parse_args()
     if asked.check is not None:
         return min(1, check(asked.check))
     table = skeleton()
     write(table)
-    if asked.levels:
-        for name in asked.levels:
-            solved(name, table[name])
-        return 0
     table = {name: solved(name, entry) for name, entry in table.items()}
     enough = {n for n, e in table.items() if all(len(e[s]) - e[s].count(None) >= FEWEST[s] for s in SPLITS)}
     print("Left out:", sorted(table.keys() - enough) or "none")

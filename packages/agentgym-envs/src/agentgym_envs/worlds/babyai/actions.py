@@ -45,8 +45,8 @@ def menu(view: View) -> dict[str, Plan]:
 
 
 def normalise(action: str) -> str:
-    """The action in lower case with single spaces; the predecessor's `pickup` is `pick up`."""
-    return re.sub(r"^pickup\b", "pick up", " ".join(action.lower().split()))
+    """The action in lower case with single spaces and no full stop; the predecessor's `pickup` is `pick up`."""
+    return re.sub(r"^pickup\b", "pick up", " ".join(action.lower().split()).rstrip("."))
 
 
 def refusal(action: str, view: View) -> str:

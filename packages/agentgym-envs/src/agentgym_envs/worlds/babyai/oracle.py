@@ -42,6 +42,8 @@ class Expert:
         self._names = {thing.cell: thing.name for thing in view.things}
         self._carrying = simulator.carrying
         self._ways = Ways(simulator, seen)
+        self._kept: set[Cell] = set()
+        """Cells of the ways considered on the way to a decision: what is put down there is in the way again."""
 
     def action(self) -> str:
         """The next action. Where the goal is out of reach for good, as when its box was opened, a step or a turn."""
@@ -119,6 +121,7 @@ class Expert:
 
     def _clear(self, way: list[Cell], avoid: Colors = _NONE) -> str | None:
         """What to do about the first obstacle before the end of a way; None when there is none."""
+        self._kept.update(way)
         for cell in way[:-1]:
             thing = self._ways.at(cell)
             if not isinstance(thing, Door):
@@ -140,8 +143,9 @@ class Expert:
         """Towards a place where what is held is in nobody's way."""
         if self._carrying is None:
             return None
-        free = self._ways.free()
-        way = self._ways.to(filter(self._ways.spare, free)) or self._ways.to(free)
+        free = set(self._ways.free())
+        aside = free - self._kept
+        way = self._ways.to(filter(self._ways.spare, aside)) or self._ways.to(aside) or self._ways.to(free)
         if way is None:
             return "turn left"
         return "drop" if self._facing(way) else self._walk(way)

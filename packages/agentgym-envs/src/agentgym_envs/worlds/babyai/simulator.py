@@ -109,6 +109,10 @@ class Simulator:
         return self.level.carrying
 
     @property
+    def _instructions(self) -> Instr:
+        return vars(self.level)["instrs"]
+
+    @property
     def mission(self) -> str:
         """The goal in Minigrid's words, order words and all."""
         return self.level.mission
@@ -126,7 +130,7 @@ class Simulator:
 
     def clause(self) -> Instr:
         """The part of the mission that is one deed and is to be done next."""
-        part: Any = self.level.instrs
+        part: Any = self._instructions
         while isinstance(part, SeqInstr):
             progress: dict[str, Any] = vars(part)
             first, second = ("b", "a") if isinstance(part, AfterInstr) else ("a", "b")
@@ -136,7 +140,7 @@ class Simulator:
     def _mark(self) -> dict[int, str]:
         """For the objects that the mission means, where it does: two red balls may differ in nothing else."""
         marks: dict[int, str] = {}
-        deeds = (part for part in _parts(self.level.instrs) if isinstance(part, ActionInstr))
+        deeds = (part for part in _parts(self._instructions) if isinstance(part, ActionInstr))
         roles = (role for deed in deeds for name, role in vars(deed).items() if name.startswith("desc"))
         for number, role in enumerate(roles):
             for thing in role.obj_set:
@@ -145,7 +149,7 @@ class Simulator:
 
     def state(self) -> str:
         """Everything that the future depends on, as text, except the number of moves made."""
-        progress = [part for part in _parts(self.level.instrs) if isinstance(part, SeqInstr)]
+        progress = [part for part in _parts(self._instructions) if isinstance(part, SeqInstr)]
         done = [(vars(part)["a_done"], vars(part)["b_done"]) for part in progress]
         grid = [(cell, self._tell(thing)) for cell, thing in self.things()]
         held = self._tell(self.carrying) if self.carrying is not None else None

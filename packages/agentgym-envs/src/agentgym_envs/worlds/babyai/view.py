@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 
 from agentgym_envs.worlds.babyai.simulator import AHEAD, Cell, Door, Move, Simulator, WorldObj
 
@@ -146,6 +146,7 @@ def _look(simulator: Simulator) -> _Window:
     return window
 
 
+@cache
 def _sight(visible: int, clear: int) -> tuple[int, int]:
     """All that is visible of a row that is entered by `visible`, and what that shows of the next row.
 
