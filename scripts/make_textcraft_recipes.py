@@ -4,7 +4,7 @@ There every tag is expanded: a crafting table is eight recipes, one for each kin
 ingredient only are put together again, with a named set of alternatives in its place. Shapes are dropped (what counts
 is how many of what), and so is what a recipe leaves behind (the buckets of a cake).
 
-    uv run --with minecraft-data==3.20.0 python scripts/make_textcraft_recipes.py [--check]
+    uv run --no-project --with minecraft-data==3.20.0 python scripts/make_textcraft_recipes.py [--check]
 
 `--check` writes nothing and fails when the committed table differs.
 """

@@ -9,7 +9,6 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
-from functools import lru_cache
 
 from agentgym_envs.worlds.textcraft.table import load_table
 
@@ -49,8 +48,10 @@ class Look:
     """Look into the inventory."""
 
 
-@lru_cache(maxsize=4096)
-def read(text: str) -> Get | Craft | Look:
+Command = Get | Craft | Look
+
+
+def read(text: str) -> Command:
     """The command in `text`.
 
     Raises:

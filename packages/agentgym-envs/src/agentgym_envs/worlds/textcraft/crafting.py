@@ -1,35 +1,44 @@
-"""What `get` and `craft` do to an inventory, or why they can't. Knows no goal and reads no text."""
+"""What `get` and `craft` do to an inventory, or why they can't. Knows no goal and no prompt."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import lru_cache
 
-from agentgym_envs.worlds.textcraft.commands import Craft, Get, Refusal
+from agentgym_envs.worlds.textcraft.commands import Command, Craft, Get, Refusal, read
 from agentgym_envs.worlds.textcraft.table import Recipe, load_table
 
 Inventory = dict[str, int]
 """Items held and how many of each; never zero."""
 
 
-def gather(command: Get, held: Inventory) -> None:
-    """Put gathered items into `held`.
+@lru_cache(maxsize=4096)
+def understand(text: str) -> Command:
+    """The command in `text`, if the recipes allow it; what is held is another matter. Agents repeat each other.
 
     Raises:
-        Refusal: when the item has to be crafted; nothing has changed then.
+        Refusal: when it is no command, gathers what has to be crafted, or crafts by no recipe.
     """
+    command = read(text)
     table = load_table()
-    if command.item not in table.gathered:
+    if isinstance(command, Get) and command.item not in table.gathered:
         raise Refusal(f"{command.item} can't be gathered, it has to be crafted: {_lines(table.of[command.item])}")
+    if isinstance(command, Craft):
+        _check_recipe(command)
+    return command
+
+
+def gather(command: Get, held: Inventory) -> None:
+    """Put gathered items into `held`. The command is one that `understand` gave."""
     held[command.item] = held.get(command.item, 0) + command.amount
 
 
 def craft(command: Craft, held: Inventory) -> None:
-    """Turn items in `held` into others by a recipe, as many times over as the amounts say.
+    """Turn items in `held` into others. The command is one that `understand` gave.
 
     Raises:
-        Refusal: when no recipe does that or something is missing; nothing has changed then.
+        Refusal: when something is missing; nothing has changed then.
     """
-    _fitting(command)
     used = _taken(command, held)
     for item, amount in used.items():
         held[item] -= amount
@@ -38,8 +47,8 @@ def craft(command: Craft, held: Inventory) -> None:
     held[command.item] = held.get(command.item, 0) + command.amount
 
 
-def _fitting(command: Craft) -> Recipe:
-    """The recipe that the command uses."""
+def _check_recipe(command: Craft) -> None:
+    """Raise `Refusal` unless there is a recipe that makes and uses what the command says, or a multiple of it."""
     recipes = load_table().of.get(command.item, ())
     if not recipes:
         raise Refusal(f"{command.item} can't be crafted, it has to be gathered: get {command.amount} {command.item}")
@@ -48,7 +57,7 @@ def _fitting(command: Craft) -> Recipe:
     for recipe, share in near:
         times, over = divmod(command.amount, recipe.count)
         if not over and share == [amount * times for _, amount in recipe.using]:
-            return recipe
+            return
     if near:
         raise Refusal(f"The amounts are wrong. They go together like this, or a multiple: {_lines(r for r, _ in near)}")
     raise Refusal(f"{command.item} can't be crafted from that. What makes it: {_lines(recipes)}")

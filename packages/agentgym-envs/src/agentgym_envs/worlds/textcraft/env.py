@@ -6,8 +6,8 @@ from typing import Any
 
 from agentgym_envs.tasks import Task, TaskSet
 from agentgym_envs.text_env import Feedback, TextEnv
-from agentgym_envs.worlds.textcraft.commands import Craft, Get, Look, Refusal, read
-from agentgym_envs.worlds.textcraft.crafting import craft, gather
+from agentgym_envs.worlds.textcraft.commands import Command, Craft, Get, Look, Refusal
+from agentgym_envs.worlds.textcraft.crafting import craft, gather, understand
 from agentgym_envs.worlds.textcraft.goals import brief, task_set
 from agentgym_envs.worlds.textcraft.planner import plan
 
@@ -65,12 +65,12 @@ class TextCraft(TextEnv):
     def _act(self, action: str) -> Feedback:
         self._plan = self._plan[1:] if self._plan and self._plan[0] == action else []
         try:
-            answer = self._carry_out(read(action))
+            answer = self._carry_out(understand(action))
         except Refusal as refusal:
             return Feedback(str(refusal), valid=False)
         return Feedback(answer, terminated=self._goal in self._held)
 
-    def _carry_out(self, command: Get | Craft | Look) -> str:
+    def _carry_out(self, command: Command) -> str:
         match command:
             case Get():
                 gather(command, self._held)
