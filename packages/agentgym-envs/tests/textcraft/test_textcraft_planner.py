@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from graphlib import CycleError, TopologicalSorter
+
 import numpy as np
 import pytest
 from agentgym_envs.registry import make, text_env
@@ -43,6 +46,36 @@ def test_no_plan_is_longer_than_breadth_first_search_finds() -> None:
     assert len(small) > 350
     for goal, world in small:
         assert len(plan(goal, {})) == _fewest_commands(goal, world), goal
+
+
+def _has_shorter_plan(goal: str, length: int) -> bool:
+    """Exhaustive search backwards: every item needed is provided in every way that recipes and sets leave open."""
+
+    def goes(need: frozenset[str], provided: dict[str, tuple[str, ...]]) -> bool:
+        if len(need) + len(provided) >= length:
+            return False
+        if not need:
+            return _is_acyclic(provided)
+        item = max(need, key=lambda other: (TABLE.depth[other], other))
+        ways: list[tuple[str, ...]] = [()]
+        if item not in TABLE.gathered:
+            ways = [way for r in TABLE.of[item] for way in itertools.product(*(i.members for i, _ in r.using))]
+        return any(goes((need | set(way)) - {item, *provided}, {**provided, item: way}) for way in ways)
+
+    return goes(frozenset({goal}), {})
+
+
+def _is_acyclic(made_of: dict[str, tuple[str, ...]]) -> bool:
+    try:
+        TopologicalSorter(made_of).prepare()
+    except CycleError:
+        return False
+    return True
+
+
+def test_no_goal_has_a_shorter_plan() -> None:
+    assert _has_shorter_plan("lectern", 11)
+    assert [goal for goal in TABLE.goals if _has_shorter_plan(goal, len(plan(goal, {})))] == []
 
 
 def test_plans_share_work_between_the_members_of_sets() -> None:
