@@ -26,7 +26,7 @@ class BabyAI(TextEnv):
 
     The score is 0 until the mission is accomplished. Minigrid's own end of an episode is ours: success or failure
     terminates, its limit on primitive moves truncates, in the middle of a macro action if need be.
-    `info["raw"]` has the `moves` made and `max_moves`.
+    `info["raw"]` has the `moves` made and `max_moves`. A task's difficulty is the number of turns the oracle takes.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
