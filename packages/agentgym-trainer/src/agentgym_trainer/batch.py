@@ -1,4 +1,4 @@
-"""Trajectories as tensors. The legend of shapes for the whole package:
+"""Trajectories as tensors, and the legend of shapes for the whole package.
 
     B  rows of a batch              T  token positions in a row
     E  episodes                     K  turns of the longest episode

@@ -111,7 +111,9 @@ class Chat:
         tail = self.tokenizer.apply_chat_template(turns, tokenize=False).split(_OPEN)[-1]
         ids = self._encode_uncached(tail, control=True)
         if not ids or ids[0] not in self.tokenizer.all_special_ids:
-            raise ValueError(f"The chat template ends a reply with {tail!r}, which does not begin with a control token.")
+            raise ValueError(
+                f"The chat template ends a reply with {tail!r}, which does not begin with a control token."
+            )
         return ids[0]
 
 

@@ -80,7 +80,7 @@ class Learner:
         advantage_BT = batch.per_token(torch.zeros_like(batch.rewards_EK) if advantage_EK is None else advantage_EK)
         said_BT = batch.said_BT if trains_E is None else batch.said_BT & trains_E[batch.episode_BT]
         rows = said_BT.any(1).nonzero()[:, 0]
-        if not self._anywhere(len(rows)):
+        if not self._sum(torch.tensor(len(rows), device=device)):
             return {}
         batch, said_BT, advantage_BT = batch.rows(rows).to(device), said_BT[rows], advantage_BT[rows]
         width = batch.ids_BT.shape[1]
@@ -126,7 +126,7 @@ class Learner:
         self.model.train()
         part = part.to(batch.ids_BT.device)
         weight_BT = algorithm.weights(said_BT[part], batch.episode_BT[part])
-        total = self.accelerator.reduce(weight_BT.sum(), "sum")
+        total = self._sum(weight_BT.sum())
         totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=weight_BT.device))
         for micro in self._micro_batches(batch, part):
             rows = part[micro]
@@ -140,12 +140,11 @@ class Learner:
             self.accelerator.backward(loss * self.accelerator.num_processes)
             for name, value in {"loss": loss.detach(), "entropy": (weight * entropy_BT).sum(), **metrics}.items():
                 totals[name] += value
-        norm = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        norm: Any = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
         self.optimizer.step()
         self.scheduler.step()
         self.optimizer.zero_grad()
-        reduced = self.accelerator.reduce(dict(totals), "sum")
-        return {**{name: value.item() for name, value in reduced.items()}, "grad_norm": float(norm)}
+        return {**{name: self._sum(value).item() for name, value in totals.items()}, "grad_norm": float(norm)}
 
     @torch.no_grad()
     def _reference_logprobs(self, batch: Batch, said_BT: Tensor) -> Tensor:
@@ -172,6 +171,7 @@ class Learner:
             chosen.append(i)
         yield torch.tensor(chosen, device=rows.device)
 
-    def _anywhere(self, rows: int) -> bool:
-        count = torch.tensor(rows, device=self.accelerator.device)
-        return int(self.accelerator.reduce(count, "sum")) > 0
+    def _sum(self, value: Tensor) -> Tensor:
+        """Over all processes."""
+        total: Any = self.accelerator.reduce(value, "sum")
+        return total

@@ -9,7 +9,6 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import replace
 from statistics import fmean
 from typing import Any, Literal
 
@@ -106,8 +105,8 @@ class Loop:
         rng = np.random.default_rng([self.config.seed, step, _ROLLOUT])
         tasks = self.tasks.train
         chosen = rng.choice(len(tasks), self.config.tasks, replace=len(tasks) < self.config.tasks)
-        jobs = self._jobs([tasks[int(i)] for i in chosen], self.config.samples)
-        return self._play(jobs, horizon, self.config.generation.temperature, seed=int(rng.integers(2**62)))
+        jobs = _jobs([tasks[int(i)] for i in chosen], self.config.samples, seed=int(rng.integers(2**62)))
+        return self._play(jobs, horizon, self.config.generation.temperature)
 
     def update(self, step: int, episodes: Sequence[Episode]) -> dict[str, Any]:
         """Credit and one update of the weights. Failed episodes stay out."""
@@ -147,26 +146,26 @@ class Loop:
         if episodes is None:
             tasks = spread(self.tasks.test, min(config.evaluation.tasks or len(self.tasks.test), len(self.tasks.test)))
             temperature = config.generation.temperature if manner == "sampled" else 0.0
-            seed = _seed(config.seed, step, _EVALUATION)
-            episodes = self._play(self._jobs(tasks, samples), config.horizon.longest, temperature, seed=seed)
+            jobs = _jobs(tasks, samples, seed=_seed(config.seed, step, _EVALUATION))
+            episodes = self._play(jobs, config.horizon.longest, temperature)
             self.folder.save_evaluation(step, manner, episodes)
         result = report(episodes, ks=ks, seed=config.seed)
         self.tracker.evaluation(step, manner, result)
         return result
 
-    def _jobs(self, tasks: Sequence[Task], samples: int) -> list[Job]:
-        return [Job(task.id, sample, self.config.seed) for task in tasks for sample in range(samples)]
-
-    def _play(self, jobs: Sequence[Job], horizon: int, temperature: float, *, seed: int) -> list[Episode]:
+    def _play(self, jobs: Sequence[Job], horizon: int, temperature: float) -> list[Episode]:
         """Play `jobs` and return their episodes in the same order, whichever ended first."""
         generation = self.config.generation
         sampling = Sampling(temperature, generation.max_tokens, generation.max_context)
         policy = EnginePolicy(self.engine, self.chat, sampling, name=self.config.model)
-        self.engine.seed(seed)
         episodes = list(play_many(self.envs, policy, jobs, horizon=horizon))
         policy.release()
         place = {(job.task_id, job.sample): i for i, job in enumerate(jobs)}
         return sorted(episodes, key=lambda episode: place[episode.task_id, episode.sample])
+
+
+def _jobs(tasks: Sequence[Task], samples: int, *, seed: int) -> list[Job]:
+    return [Job(task.id, sample, seed) for task in tasks for sample in range(samples)]
 
 
 def _seed(*parts: int) -> int:

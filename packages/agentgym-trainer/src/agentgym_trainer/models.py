@@ -41,12 +41,10 @@ def scratch_model(scratch: Scratch, episodes: Sequence[Episode], *, seed: int) -
     """A model from scratch whose tokenizer is trained on what was seen and said in `episodes`."""
     texts = [text for episode in episodes for text in _texts(episode)]
     chat = Chat(train_tokenizer(texts, scratch.vocab))
-    model = build_model(
-        scratch, vocab=len(chat.tokenizer), end_id=chat.end_id, pad_id=chat.pad_id, seed=seed
-    )
+    model = build_model(scratch, vocab=len(chat.tokenizer), end_id=chat.end_id, pad_id=chat.pad_id, seed=seed)
     return model, chat
 
 
 def _texts(episode: Episode) -> list[str]:
-    turns = [text for turn in episode.turns for text in (turn.observation, turn.reply.text)]
-    return [episode.instructions, *turns, episode.final_observation]
+    turns = [text for turn in episode.turns for text in ("user", turn.observation, "assistant", turn.reply.text)]
+    return ["system", episode.instructions, *turns, "user", episode.final_observation]

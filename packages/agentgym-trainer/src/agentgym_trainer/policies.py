@@ -17,12 +17,13 @@ def hf(argument: str, *, temperature: float, seed: int, max_tokens: int) -> Engi
     Raises:
         UsageError: when no model is named, or it can't be loaded.
     """
+    del seed  # Tokens are drawn from each seat's own generator.
     if not argument:
         raise UsageError("hf needs a model: write --policy hf:PATH, with the folder of a checkpoint or a model's name.")
     gpu = torch.cuda.is_available()
     device = torch.device("cuda" if gpu else "cpu")
     model, chat = load_model(argument, dtype="bfloat16" if gpu else "float32", device=device)
-    engine = TransformersEngine(model, end_id=chat.end_id, pad_id=chat.pad_id, seed=seed)
+    engine = TransformersEngine(model, end_id=chat.end_id, pad_id=chat.pad_id)
     context = getattr(model.config, "max_position_embeddings", 8704)
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_context=context)
     return EnginePolicy(engine, chat, sampling, name=f"hf:{argument}")

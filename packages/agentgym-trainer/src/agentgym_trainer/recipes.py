@@ -1,6 +1,7 @@
 """Recipes: whole configurations by name, as typed Python values.
 
-The four for real models have the settings of AgentGym-RL (arXiv 2509.08755 and its published scripts).
+Those for real models have the settings that AgentGym-RL was trained with (arXiv 2509.08755 and its scripts), steps
+being its epochs over its training tasks.
 """
 
 from __future__ import annotations
@@ -15,26 +16,79 @@ from agentgym_trainer.scratch import Scratch
 
 @dataclass(frozen=True)
 class Recipe:
-    """A configuration with a sentence on what it is for."""
+    """A configuration with a few words on what it is for."""
 
     about: str
     config: Config
 
 
-def _quickstart() -> Config:
+def _paper(env: str, horizon: Horizon, *, samples: int, response_tokens: int, steps: int) -> Config:
     return Config(
+        model="Qwen/Qwen2.5-7B-Instruct",
+        world=World(env, wrapper="react"),
+        algorithm=GRPO(clip_low=0.2, clip_high=0.2, kl=1e-3),
+        horizon=horizon,
+        generation=Generation(temperature=1.0, max_tokens=512, max_context=512 + response_tokens),
+        optimizer=Optimizer(lr=1e-6),
+        evaluation=Evaluation(every=50),
+        steps=steps,
+        tasks=32,
+        samples=samples,
+        epochs=2,
+        minibatches=4,
+        dtype="bfloat16",
+    )
+
+
+def _textcraft(horizon: Horizon) -> Config:
+    return _paper("agentgym/TextCraft-v0", horizon, samples=8, response_tokens=10_240, steps=350)
+
+
+def _babyai(horizon: Horizon) -> Config:
+    return _paper("agentgym/BabyAI-v0", horizon, samples=4, response_tokens=8_192, steps=506)
+
+
+_QUICKSTART = Config(
+    model="scratch",
+    scratch=Scratch(vocab=512, hidden=96, layers=3, heads=4, context=1024),
+    world=World("agentgym/TextCraft-v0", ("depth=(1, 2)", "distractors=2"), wrapper="bare", instructions=False),
+    algorithm=GRPO(),
+    horizon=StepHorizon(stages=(4, 6, 8), every=25),
+    generation=Generation(max_tokens=32, max_context=1024),
+    optimizer=Optimizer(lr=3e-4),
+    warm_start=WarmStart(episodes=512, noise=0.3, epochs=6, batch=32, lr=2e-3),
+    evaluation=Evaluation(tasks=64, every=25),
+    steps=75,
+    tasks=16,
+    samples=8,
+    layout="pad",
+    save_every=10,
+    device="cpu",
+)
+
+DEFAULT = "quickstart"
+RECIPES = {
+    DEFAULT: Recipe("a model from scratch learns to craft, on a CPU in minutes", _QUICKSTART),
+    "textcraft-grpo": Recipe("GRPO at a fixed horizon of 30 turns", _textcraft(FixedHorizon(30))),
+    "textcraft-scaling": Recipe("ScalingInter-RL: 10, 20, 30 turns", _textcraft(StepHorizon((10, 20, 30), 100))),
+    "babyai-grpo": Recipe("GRPO at a fixed horizon of 20 turns", _babyai(FixedHorizon(20))),
+    "babyai-scaling": Recipe("ScalingInter-RL: 6, 13, 20 turns", _babyai(StepHorizon((6, 13, 20), 100))),
+}
+
+
+def tiny(config: Config) -> Config:
+    """The same run in miniature: two steps of a tiny model from scratch on a CPU, everything else as it was."""
+    return replace(
+        config,
         model="scratch",
-        scratch=Scratch(vocab=512, hidden=96, layers=3, heads=4, context=1024),
-        world=World("agentgym/BabyAI-v0", options=("levels=('GoToObj', 'GoToLocal')",), wrapper="bare", instructions=False),
-        algorithm=GRPO(),
-        horizon=StepHorizon(stages=(3, 5, 8), every=20),
-        generation=Generation(max_tokens=16, max_context=1000),
-        optimizer=Optimizer(lr=3e-4),
-        warm_start=WarmStart(episodes=256, noise=0.5, epochs=4, batch=32, lr=2e-3),
-        evaluation=Evaluation(tasks=64, samples=4, every=20),
-        steps=60,
-        tasks=16,
-        samples=8,
-        layout="pad",
-        save_every=10,
+        scratch=Scratch(vocab=320, hidden=32, layers=2, heads=2, context=4096),
+        generation=replace(config.generation, max_tokens=8, max_context=4096),
+        warm_start=replace(config.warm_start, episodes=min(8, config.warm_start.episodes), epochs=1),
+        evaluation=replace(config.evaluation, tasks=2, every=0),
+        steps=2,
+        tasks=2,
+        samples=2,
+        save_every=1,
+        device="cpu",
+        dtype="float32",
     )

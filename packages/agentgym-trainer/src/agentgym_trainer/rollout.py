@@ -30,7 +30,7 @@ class EnginePolicy:
         for seat in seats:
             context = self._contexts.setdefault(seat.key, Context(self.chat))
             ids, fresh = context.prompt(seat.conversation)
-            requests.append(Request(seat.key, tuple(ids), fresh))
+            requests.append(Request(seat.key, tuple(ids), fresh, seat.rng))
         replies: list[Reply] = []
         for request, completion in zip(requests, self.engine.generate(requests, self.sampling), strict=True):
             self._contexts[request.key].said(completion.ids)

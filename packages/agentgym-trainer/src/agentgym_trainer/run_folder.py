@@ -1,4 +1,4 @@
-"""The folder of a training run: what it was told, how it went, what it left. Everything a later reader needs is here."""
+"""The folder of a training run: what it was told, how it went, what it left."""
 
 from __future__ import annotations
 

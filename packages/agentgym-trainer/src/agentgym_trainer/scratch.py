@@ -15,6 +15,11 @@ CHATML = (
 )
 
 
+import os
+
+_INIT = float(os.environ.get("INIT", "0.02"))
+
+
 @dataclass(frozen=True)
 class Scratch:
     """Size of a model built on the spot."""
@@ -66,7 +71,7 @@ def build_model(scratch: Scratch, *, vocab: int, end_id: int, pad_id: int, seed:
     config = Qwen2Config(
         vocab_size=vocab,
         hidden_size=scratch.hidden,
-        intermediate_size=4 * scratch.hidden,
+        intermediate_size=2 * scratch.hidden,
         num_hidden_layers=scratch.layers,
         num_attention_heads=scratch.heads,
         num_key_value_heads=scratch.heads,
@@ -75,7 +80,7 @@ def build_model(scratch: Scratch, *, vocab: int, end_id: int, pad_id: int, seed:
         eos_token_id=end_id,
         pad_token_id=pad_id,
         bos_token_id=None,
-        attn_implementation="sdpa",
+        initializer_range=_INIT,
     )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)

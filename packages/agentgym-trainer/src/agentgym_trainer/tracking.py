@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -34,7 +34,7 @@ class Tracker:
         self._bars: dict[str, Any] = {}
 
     @contextmanager
-    def showing(self) -> Iterator[None]:
+    def showing(self) -> Generator[None]:
         """Bars are on the screen while this is open."""
         with self._progress:
             yield
@@ -83,4 +83,3 @@ class Tracker:
         if name not in self._bars:
             self._bars[name] = self._progress.add_task(name, total=total, note="")
         return self._bars[name]
-

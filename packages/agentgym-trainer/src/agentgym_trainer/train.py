@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import replace
 
@@ -67,7 +67,7 @@ def _is_made_here(config: Config) -> bool:
 
 
 @contextmanager
-def _worlds(config: Config) -> Iterator[list[gymnasium.Env[str, str]]]:
+def _worlds(config: Config) -> Generator[list[gymnasium.Env[str, str]]]:
     """As many worlds as there are episodes in a batch."""
     world = config.world
     wrapper = WRAPPERS[world.wrapper]

@@ -46,7 +46,7 @@ class GRPO:
     """Groups without variance or with one episode: out of the loss, or in it with advantage 0 (KL still acts)."""
 
     def credit(self, rewards_EK: Tensor, played_EK: Tensor, group_E: Tensor) -> Credit:
-        """Advantages: (return - mean of the group) / (std of the group + 1e-6), the same for every turn (section 4.1.2).
+        """Advantage of every turn: (return - mean of the group) / (std of the group + 1e-6), section 4.1.2.
 
         Failed episodes are not among the E. Sums run in float64.
         """

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
+import numpy as np
+
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
@@ -34,6 +36,8 @@ class Request:
     ids: tuple[int, ...]
     """The ids to append to its context; the whole context when `fresh`."""
     fresh: bool
+    rng: np.random.Generator
+    """The trajectory's own source of chance, so that what it samples doesn't hang on who else is being sampled."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +64,4 @@ class Engine(Protocol):
 
     def release(self, keys: Sequence[int]) -> None:
         """These trajectories have ended: forget them."""
-        ...
-
-    def seed(self, seed: int) -> None:
-        """Begin the stream of random numbers anew."""
         ...

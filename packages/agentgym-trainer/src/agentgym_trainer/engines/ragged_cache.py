@@ -19,6 +19,8 @@ class _RaggedLayer(CacheLayerMixin):
     """Keys and values of one attention layer, [rows, heads, positions, head size]."""
 
     is_sliding = False
+    k: Tensor
+    v: Tensor
 
     def __init__(self, cache: RaggedCache) -> None:
         super().__init__()
@@ -27,32 +29,30 @@ class _RaggedLayer(CacheLayerMixin):
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Take type, heads and head size from the first keys and values seen."""
         rows, positions = self._cache.capacity
-        self.keys = key_states.new_zeros(rows, key_states.shape[1], positions, key_states.shape[3])
-        self.values = value_states.new_zeros(rows, value_states.shape[1], positions, value_states.shape[3])
+        self.k = key_states.new_zeros(rows, key_states.shape[1], positions, key_states.shape[3])
+        self.v = value_states.new_zeros(rows, value_states.shape[1], positions, value_states.shape[3])
         self.is_initialized = True
 
-    def update(
-        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
-    ) -> tuple[Tensor, Tensor]:
+    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Write what is new at each row's own positions and return everything up to the longest row."""
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
         position = self._cache.position
         n, width = position.shape[0], self._cache.width
         row = torch.arange(n, device=position.device)[:, None]
-        self.keys[row, :, position] = key_states.transpose(1, 2)
-        self.values[row, :, position] = value_states.transpose(1, 2)
-        return self.keys[:n, :, :width], self.values[:n, :, :width]
+        self.k[row, :, position] = key_states.transpose(1, 2)
+        self.v[row, :, position] = value_states.transpose(1, 2)
+        return self.k[:n, :, :width], self.v[:n, :, :width]
 
     def resize(self, rows: int, positions: int) -> None:
         """Make room, keeping what is there."""
         if self.is_initialized:
-            self.keys, self.values = (_grown(tensor, rows, positions) for tensor in (self.keys, self.values))
+            self.k, self.v = (_grown(tensor, rows, positions) for tensor in (self.k, self.v))
 
     def swap(self, i: int, j: int) -> None:
         """Let two rows change places."""
         if self.is_initialized:
-            for tensor in (self.keys, self.values):
+            for tensor in (self.k, self.v):
                 tensor[[i, j]] = tensor[[j, i]]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
@@ -81,7 +81,8 @@ class RaggedCache(Cache):
         """Tokens held by each row."""
         self.keys: list[int] = []
         """The trajectory of each row."""
-        super().__init__(layers=[_RaggedLayer(self) for _ in range(layers)])
+        self._rows = [_RaggedLayer(self) for _ in range(layers)]
+        super().__init__(layers=list(self._rows))
 
     def bring_to_front(self, keys: list[int]) -> None:
         """Let the rows of these trajectories, new ones included, stand in front in this order."""
@@ -97,7 +98,7 @@ class RaggedCache(Cache):
         if i != j:
             for rows in (self.keys, self.lengths):
                 rows[i], rows[j] = rows[j], rows[i]
-            for layer in self.layers:
+            for layer in self._rows:
                 layer.swap(i, j)
 
     def prepare(self, new: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
@@ -132,7 +133,7 @@ class RaggedCache(Cache):
         if rows > self.capacity[0] or positions > self.capacity[1]:
             # Room to spare, so that a conversation which grows token by token doesn't copy at every token.
             self.capacity = (max(rows, self.capacity[0]), max(positions + positions // 2 + _ROOM, self.capacity[1]))
-            for layer in self.layers:
+            for layer in self._rows:
                 layer.resize(*self.capacity)
 
 

@@ -26,9 +26,6 @@ class ScriptedEngine:
         for key in keys:
             self.contexts.pop(key, None)
 
-    def seed(self, seed: int) -> None:
-        """A script draws no random numbers."""
-
     def _complete(self, request: Request, sampling: Sampling) -> Completion:
         context = request.ids if request.fresh else self.contexts[request.key] + request.ids
         budget = max(0, min(sampling.max_tokens, sampling.max_context - len(context)))

@@ -1,5 +1,8 @@
-"""Samples from a Hugging Face model with a cache kept over the turns. In training it is the very module that trains,
-so no weights are copied and the sampled log-probabilities are the learner's own."""
+"""Samples from a Hugging Face model with a cache kept over the turns.
+
+In training it is the very module that trains: no weights are copied, and the sampled log-probabilities are the
+learner's own.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -17,7 +21,7 @@ from agentgym_trainer.engines.ragged_cache import RaggedCache
 class TransformersEngine:
     """Batched sampling over ragged trajectories on one device."""
 
-    def __init__(self, model: Any, *, end_id: int, pad_id: int, seed: int = 0) -> None:
+    def __init__(self, model: Any, *, end_id: int, pad_id: int) -> None:
         """Sample from `model`.
 
         Raises:
@@ -35,12 +39,6 @@ class TransformersEngine:
         self._pad_id = pad_id
         self._cache = RaggedCache(model.config.num_hidden_layers)
         self._unread: dict[int, list[int]] = {}
-        self._random = torch.Generator(model.device)
-        self.seed(seed)
-
-    def seed(self, seed: int) -> None:
-        """Begin the stream of random numbers anew."""
-        self._random.manual_seed(seed)
 
     def release(self, keys: Sequence[int]) -> None:
         """Free the rows of trajectories that have ended."""
@@ -56,18 +54,17 @@ class TransformersEngine:
         drafts = {request.key: self._draft(request, sampling) for request in requests}
         going = [key for key, draft in drafts.items() if draft.budget > 0]
         self._cache.bring_to_front(going)
-        feed = [drafts[key].unread for key in going]
-        while feed:
-            ids, logprobs = self._draw(self._forward(feed), sampling.temperature)
-            rows = self._cache.keys[: len(feed)]
-            for key, token, logprob in zip(rows, ids.tolist(), logprobs.tolist(), strict=True):
+        while going:
+            logits = self._forward([drafts[key].unread for key in going])
+            ids, logprobs = _draw(logits, sampling.temperature, [drafts[key].rng for key in going])
+            for key, token, logprob in zip(going, ids.tolist(), logprobs.tolist(), strict=True):
                 drafts[key].add(token, logprob, self._end_id)
-            n = len(rows)
+            n = len(going)
             for i in reversed(range(n)):
-                if drafts[rows[i]].done:
+                if drafts[going[i]].done:
                     n -= 1
                     self._cache.swap(i, n)
-            feed = [drafts[key].unread for key in self._cache.keys[:n]]
+            going = self._cache.keys[:n]
         for key, draft in drafts.items():
             self._unread[key] = draft.unread
         return [drafts[request.key].completion() for request in requests]
@@ -75,7 +72,8 @@ class TransformersEngine:
     def _draft(self, request: Request, sampling: Sampling) -> _Draft:
         unread = [*self._unread.get(request.key, ()), *request.ids]
         context = self._cache.length(request.key) + len(unread)
-        return _Draft(unread, budget=max(0, min(sampling.max_tokens, sampling.max_context - context)))
+        budget = max(0, min(sampling.max_tokens, sampling.max_context - context))
+        return _Draft(unread, budget, request.rng)
 
     def _forward(self, feed: Sequence[Sequence[int]]) -> Tensor:
         """Read these ids into the rows in front and return the logits behind each row's last one, float32 [rows, V]."""
@@ -97,14 +95,19 @@ class TransformersEngine:
         ).logits
         return logits[torch.arange(n, device=device), which].float()
 
-    def _draw(self, logits: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-        """One token per row and its log-probability under the distribution it was drawn from."""
-        if temperature == 0:
-            ids = logits.argmax(-1)
-            return ids, torch.zeros_like(ids, dtype=torch.float32)
-        logp = torch.log_softmax(logits / temperature, -1)
-        ids = torch.multinomial(logp.exp(), 1, generator=self._random)
-        return ids[:, 0], logp.gather(1, ids)[:, 0]
+
+def _draw(logits: Tensor, temperature: float, rngs: Sequence[np.random.Generator]) -> tuple[Tensor, Tensor]:
+    """One token per row, by inversion of the row's cumulative distribution, and its log-probability."""
+    if temperature == 0:
+        ids = logits.argmax(-1)
+        return ids, torch.zeros_like(ids, dtype=torch.float32)
+    logp = torch.log_softmax(logits / temperature, -1)
+    cumulative = logp.double().exp().cumsum(-1)
+    chance = torch.tensor([rng.random() for rng in rngs], dtype=torch.float64, device=logits.device)
+    # Rounding leaves the sum a little off 1.
+    ids = torch.searchsorted(cumulative, (chance * cumulative[:, -1])[:, None], right=True)
+    ids = ids.clamp(max=logits.shape[1] - 1)
+    return ids[:, 0], logp.gather(1, ids)[:, 0]
 
 
 @dataclass(slots=True)
@@ -114,6 +117,7 @@ class _Draft:
     unread: list[int]
     """Ids that the cache doesn't hold yet; at the end the last sampled one, for the next turn to read first."""
     budget: int
+    rng: np.random.Generator
     ids: list[int] = field(default_factory=list[int])
     logprobs: list[float] = field(default_factory=list[float])
     stopped: bool = False

@@ -1,0 +1,128 @@
+"""`train`: from a recipe and flags to a finished run. Heavy imports wait until there is something to train."""
+
+from __future__ import annotations
+
+import difflib
+import signal
+import sys
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from agentgym_eval.errors import UsageError
+from rich.console import Console
+
+from agentgym_trainer.config import Config
+from agentgym_trainer.recipes import DEFAULT, RECIPES, tiny
+
+if TYPE_CHECKING:
+    from agentgym_trainer.run_folder import RunFolder
+
+_INTERRUPTED = 130
+
+
+@dataclass(frozen=True)
+class Command:
+    """What `train` is asked for."""
+
+    config: Annotated[Config, tyro.conf.arg(name="")]
+    out: Path | None = None
+    """Folder of the run; runs/RECIPE-DATE-TIME when not given."""
+    resume: Path | None = None
+    """Go on with the run in this folder; takes no other settings."""
+    tiny: bool = False
+    """The recipe in miniature, with a tiny model from scratch on a CPU: to see that everything works."""
+
+
+def main() -> None:
+    """Train, and leave with 0 (done), 1 (failed), 2 (wrong usage) or 130 (interrupted, to be resumed)."""
+    console = Console(stderr=True)
+    try:
+        sys.exit(_run(sys.argv[1:], console))
+    except UsageError as error:
+        console.print(f"[red]error:[/] {error}", highlight=False, soft_wrap=True)
+        sys.exit(2)
+
+
+def _run(arguments: Sequence[str], console: Console) -> int:
+    recipe, command = _parse(arguments)
+    folder, config, recipe = _open(recipe, command, arguments)
+    from agentgym_trainer.results import finish
+    from agentgym_trainer.tracking import Tracker
+    from agentgym_trainer.train import train
+
+    console.print(f"recipe {recipe}, run folder {folder.path}", highlight=False, soft_wrap=True)
+    began = time.monotonic()
+    resume = f"uv run train --resume {folder.path}"
+    with _interruptible(console) as stopping:
+        try:
+            progress = train(config, folder, Tracker(console, steps=config.steps), stopping)
+        except KeyboardInterrupt:
+            console.print(f"Interrupted; go on with: {resume}", highlight=False, soft_wrap=True)
+            return _INTERRUPTED
+    if progress.step < config.steps:
+        console.print(f"Saved after step {progress.step}; go on with: {resume}", highlight=False, soft_wrap=True)
+        return _INTERRUPTED
+    finish(config, folder, Console(), seconds=time.monotonic() - began)
+    return 0
+
+
+def _parse(arguments: Sequence[str]) -> tuple[str, Command]:
+    """The recipe, and what the flags make of it. The recipe comes first; without one it is the quickstart."""
+    recipe, flags = DEFAULT, list(arguments)
+    if flags and not flags[0].startswith("-"):
+        recipe = flags.pop(0)
+    if recipe not in RECIPES:
+        near = difflib.get_close_matches(recipe, RECIPES, n=1, cutoff=0.4)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise UsageError(f"There is no recipe {recipe!r}.{hint} There are: {', '.join(RECIPES)}.")
+    listing = "\n".join(f"  {name}: {known.about}" for name, known in RECIPES.items())
+    try:
+        command = tyro.cli(
+            Command,
+            prog=f"train {recipe}",
+            description=f"train [RECIPE] [--flags]\n\nRecipes:\n{listing}\n\nThe flags of {recipe}:",
+            args=flags,
+            default=Command(RECIPES[recipe].config),
+            config=(tyro.conf.AvoidSubcommands,),
+        )
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    return recipe, command
+
+
+def _open(recipe: str, command: Command, arguments: Sequence[str]) -> tuple[RunFolder, Config, str]:
+    from agentgym_trainer.run_folder import RunFolder
+
+    if command.resume:
+        if len(arguments) != (1 if "=" in arguments[0] else 2):
+            raise UsageError("--resume goes on with a run as it was begun and takes no recipe or other flags.")
+        return RunFolder.open(command.resume)
+    out = command.out or Path("runs", f"{recipe}-{datetime.now():%Y%m%d-%H%M%S}")
+    config = tiny(command.config) if command.tiny else command.config
+    return RunFolder.create(out, config, recipe), config, recipe
+
+
+@contextmanager
+def _interruptible(console: Console) -> Generator[Callable[[], bool]]:
+    """Ctrl-C once asks the run to stop and save; twice stops it where it is."""
+    asked = False
+
+    def on_interrupt(number: int, frame: FrameType | None) -> None:
+        nonlocal asked
+        if asked:
+            raise KeyboardInterrupt
+        asked = True
+        console.print("Stopping after this step; Ctrl-C again stops at once.", highlight=False)
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield lambda: asked
+    finally:
+        signal.signal(signal.SIGINT, before)
