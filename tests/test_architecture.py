@@ -1,0 +1,227 @@
+"""The arrows between packages and rooms, and what library code may not do. Contracts stand in the root pyproject.toml
+under `tool.importlinter`; what no import shows (who encodes text, who reads the environment, who draws from a global
+generator) is looked for in the source."""
+
+from __future__ import annotations
+
+import ast
+import copy
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import grimp
+import pytest
+from importlinter import Contract
+from importlinter.api import read_configuration
+from importlinter.contracts.forbidden import ForbiddenContract
+from importlinter.contracts.independence import IndependenceContract
+from importlinter.contracts.layers import LayersContract
+from importlinter.contracts.protected import ProtectedContract
+
+ROOT = Path(__file__).parent.parent
+OURS = ("agentgym_envs", "agentgym_eval", "agentgym_trainer")
+HEAVY = {"accelerate", "tokenizers", "torch", "transformers", "trl", "vllm"}
+
+# An import of each kind that must never exist, and the contract that must notice it.
+NEVER = [
+    ("agentgym_envs.play", "agentgym_eval.report", "packages"),
+    ("agentgym_envs.play", "agentgym_trainer.loop", "packages"),
+    ("agentgym_eval.run", "agentgym_trainer.policies", "packages"),
+    *((package, heavy, "no-torch") for package in ("agentgym_envs.episode", "agentgym_eval.run") for heavy in HEAVY),
+    ("agentgym_envs.worlds.babyai.view", "agentgym_envs.worlds.textcraft.table", "worlds-apart"),
+    ("agentgym_envs.worlds.textcraft.env", "agentgym_envs.worlds.babyai", "worlds-apart"),
+    ("agentgym_envs.registry", "agentgym_envs.worlds.textcraft", "worlds-by-name"),
+    ("agentgym_envs.text_env", "agentgym_envs.worlds.babyai.world", "worlds-by-name"),
+    ("agentgym_eval.worlds", "agentgym_envs.worlds.textcraft", "worlds-by-name"),
+    ("agentgym_trainer.train", "agentgym_envs.worlds.babyai", "worlds-by-name"),
+    ("agentgym_trainer.algorithms.grpo", "agentgym_trainer.learner", "trainer-rooms"),
+    ("agentgym_trainer.algorithms.grpo", "agentgym_trainer.config", "trainer-rooms"),
+    ("agentgym_trainer.algorithms.grpo", "agentgym_trainer.chat", "trainer-rooms"),
+    ("agentgym_trainer.horizon", "agentgym_trainer.loop", "trainer-rooms"),
+    ("agentgym_trainer.engines.transformers", "agentgym_trainer.learner", "trainer-rooms"),
+    ("agentgym_trainer.algorithms.imitation", "agentgym_envs", "algorithms"),
+    ("agentgym_trainer.algorithms.grpo", "agentgym_eval.report", "algorithms"),
+    ("agentgym_trainer.learner", "agentgym_envs", "learner"),
+    ("agentgym_trainer.learner", "agentgym_trainer.rollout", "learner"),
+    ("agentgym_trainer.learner", "agentgym_trainer.engines", "learner"),
+    ("agentgym_trainer.learner", "agentgym_trainer.chat", "learner"),
+    ("agentgym_trainer.rollout", "agentgym_trainer.learner", "rollout"),
+    ("agentgym_trainer.rollout", "agentgym_trainer.algorithms.grpo", "rollout"),
+    ("agentgym_trainer.engines.scripted", "agentgym_envs", "engines"),
+    ("agentgym_trainer.engines.transformers", "agentgym_trainer.chat", "engines"),
+]
+
+
+KINDS = {kind.type_name: kind for kind in (ForbiddenContract, IndependenceContract, LayersContract, ProtectedContract)}
+
+
+@cache
+def imports() -> grimp.ImportGraph:
+    return grimp.build_graph(*OURS, include_external_packages=True, cache_dir=None)
+
+
+@cache
+def contracts() -> dict[str, Contract]:
+    configuration = read_configuration(str(ROOT / "pyproject.toml"))
+    session = configuration["session_options"]
+    return {
+        options["id"]: KINDS[options["type"]](options["name"], session, options)
+        for options in configuration["contracts_options"]
+    }
+
+
+def kept(contract: Contract, graph: grimp.ImportGraph) -> bool:
+    return contract.check(copy.deepcopy(graph), verbose=False).kept
+
+
+@pytest.mark.parametrize("name", list(contracts()))
+def test_the_contract_is_kept(name: str) -> None:
+    contract = contracts()[name]
+    assert kept(contract, imports()), f"{contract.name}; `uv run lint-imports` shows the import"
+
+
+@pytest.mark.parametrize(("importer", "imported", "guard"), NEVER, ids=lambda part: part)
+def test_the_contract_notices_an_import_that_must_not_be(importer: str, imported: str, guard: str) -> None:
+    graph = copy.deepcopy(imports())
+    assert importer in graph.modules
+    if imported not in graph.modules:
+        assert imported in HEAVY
+        graph.add_module(imported, is_squashed=True)
+    assert imported not in graph.find_modules_directly_imported_by(importer)
+    graph.add_import(importer=importer, imported=imported)
+    assert not kept(contracts()[guard], graph)
+
+
+def test_every_contract_was_seen_to_bite() -> None:
+    assert {guard for *_, guard in NEVER} == set(contracts())
+
+
+def test_algorithms_import_nothing_of_ours() -> None:
+    seen = imports().find_upstream_modules("agentgym_trainer.algorithms", as_package=True)
+    assert {module for module in seen if module.startswith(OURS)} == set()
+
+
+def loaded_after(code: str) -> set[str]:
+    script = f"{code}\nimport sys\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    return set(done.stdout.splitlines()[-1].split())
+
+
+def test_importing_the_worlds_loads_none() -> None:
+    loaded = loaded_after("import agentgym_envs")
+    assert "agentgym_envs.registry" in loaded
+    assert loaded.isdisjoint(HEAVY | {"minigrid", "pygame", "matplotlib"})
+    assert not [module for module in loaded if module.startswith("agentgym_envs.worlds")]
+
+
+HELP = {
+    "train": "agentgym_trainer.cli:main",
+    "evaluate": "agentgym_eval.cli:evaluate",
+    "collect": "agentgym_eval.cli:collect",
+}
+
+
+@pytest.mark.parametrize("command", HELP)
+def test_help_loads_nothing_heavy(command: str) -> None:
+    module, _, function = HELP[command].partition(":")
+    loaded = loaded_after(
+        f"import sys\nsys.argv = [{command!r}, '--help']\nfrom {module} import {function}\n"
+        f"try:\n    {function}()\nexcept SystemExit as end:\n    assert not end.code"
+    )
+    assert module in loaded
+    assert loaded.isdisjoint(HEAVY | {"gymnasium", "matplotlib", "minigrid"})
+
+
+# What the source says.
+
+
+def sources(package: str = "*") -> Iterator[tuple[str, ast.Module]]:
+    for path in sorted((ROOT / "packages").glob(f"{package}/src/**/*.py")):
+        yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
+
+
+def offences(find: Callable[[ast.AST], bool], package: str = "*", *, but: tuple[str, ...] = ()) -> list[str]:
+    return [
+        f"{path}:{node.lineno}: {ast.unparse(node)[:100]}"  # type: ignore[attr-defined]
+        for path, tree in sources(package)
+        if not path.endswith(but or ("no such file",))
+        for node in ast.walk(tree)
+        if find(node)
+    ]
+
+
+def dotted(node: Any) -> str:
+    """`np.random.rand` for the call of it; empty for what is no plain chain of names."""
+    return ast.unparse(node) if isinstance(node, ast.Name | ast.Attribute) else ""
+
+
+def called(node: ast.AST) -> str:
+    return dotted(node.func) if isinstance(node, ast.Call) else ""
+
+
+CODING = ("encode", "decode", "batch_decode", "batch_encode_plus", "encode_plus", "apply_chat_template", "tokenize")
+CODING += ("convert_tokens_to_ids", "convert_ids_to_tokens", "convert_tokens_to_string")
+
+
+def codes_text(node: ast.AST) -> bool:
+    method = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in CODING
+    return method or called(node).rpartition(".")[2] == "tokenizer"
+
+
+def test_text_becomes_tokens_in_chat_alone() -> None:
+    assert offences(codes_text, "agentgym-trainer", but=("agentgym_trainer/chat.py",)) == []
+    assert offences(codes_text, "agentgym-trainer"), "nothing found even in chat.py: the search is broken"
+
+
+def names_tokenizers(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom):
+        return node.module == "tokenizers" or any("Tokenizer" in alias.name for alias in node.names)
+    return isinstance(node, ast.Import) and any(alias.name.startswith("tokenizers") for alias in node.names)
+
+
+def test_tokenizers_are_built_in_scratch_and_loaded_in_models() -> None:
+    allowed = ("agentgym_trainer/scratch.py", "agentgym_trainer/models.py")
+    assert offences(names_tokenizers, but=allowed) == []
+    assert offences(names_tokenizers)
+
+
+def reads_the_environment(node: ast.AST) -> bool:
+    if isinstance(node, ast.ImportFrom) and node.module == "os":
+        return any(alias.name in ("environ", "environb", "getenv") for alias in node.names)
+    return dotted(node) in ("os.environ", "os.environb", "os.getenv")
+
+
+def test_no_library_code_reads_environment_variables() -> None:
+    assert offences(reads_the_environment) == []
+
+
+SEEDED = {"Generator", "SeedSequence", "BitGenerator", "PCG64", "default_rng"}
+TORCH_DRAWS = {"rand", "randn", "randint", "randperm", "multinomial", "bernoulli", "normal", "manual_seed", "seed"}
+
+
+def draws_globally(node: ast.AST) -> bool:
+    if isinstance(node, ast.Import):
+        return any(alias.name == "random" for alias in node.names)
+    if isinstance(node, ast.ImportFrom) and node.module == "random":
+        return any(alias.name != "Random" for alias in node.names)
+    if isinstance(node, ast.ImportFrom) and node.module == "numpy.random":
+        return any(alias.name not in SEEDED for alias in node.names)
+    if not isinstance(node, ast.Call):
+        return False
+    module, _, function = called(node).rpartition(".")
+    if module in ("np.random", "numpy.random"):
+        return function not in SEEDED or not (node.args or node.keywords)
+    return module == "torch" and function in TORCH_DRAWS and "generator" not in {key.arg for key in node.keywords}
+
+
+def test_no_library_code_draws_from_a_global_generator() -> None:
+    # A network draws its first weights from torch's own generator and takes no other; scratch.py forks it.
+    assert offences(draws_globally, but=("agentgym_trainer/scratch.py",)) == []
+    (forked,) = offences(draws_globally, "agentgym-trainer")
+    assert "torch.manual_seed" in forked
+    scratch = (ROOT / "packages/agentgym-trainer/src/agentgym_trainer/scratch.py").read_text(encoding="utf-8")
+    assert "with torch.random.fork_rng(" in scratch
