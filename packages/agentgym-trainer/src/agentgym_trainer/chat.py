@@ -4,7 +4,8 @@ A conversation grows by appending ids: `Context.prompt` gives the ids to put bef
 observation and the template's scaffolding around it, never a re-encoding of what was said. Where a template rewrites
 history (one that drops earlier thinking, say) appending can't be exact, and a fresh segment begins.
 
-What a world says is encoded with control tokens switched off, so that `<|im_end|>` in an observation stays text.
+What a world says is encoded with control tokens switched off, so that `<|im_end|>` in an observation stays text; and
+so does `<|im_end|>` in a reply, for instance one that quotes the world, when a fresh segment reads it again.
 """
 
 from __future__ import annotations
@@ -17,9 +18,10 @@ from typing import Any
 from agentgym_envs import Message
 from jinja2 import TemplateError
 
-# Private-use characters stand for contents while the template is rendered.
+# Private-use characters stand for contents while the template is rendered: the number of a message, or of a control
+# token that is spelled in a reply.
 _OPEN, _CLOSE = "\ue000", "\ue001"
-_SLOT = re.compile(f"{_OPEN}(\\d+){_CLOSE}")
+_SLOT = re.compile(f"{_OPEN}(c?\\d+){_CLOSE}")
 _CACHED = 65_536
 
 
@@ -38,6 +40,7 @@ class Chat:
                 "model, or save a template with the tokenizer (tokenizer.chat_template = ...)."
             )
         self.tokenizer = tokenizer
+        self._control: list[str] = sorted(tokenizer.all_special_tokens, key=len, reverse=True)
         self.takes_system = self._takes_system()
         self.end_id = self._find_end_id()
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_id
@@ -55,7 +58,7 @@ class Chat:
         The conversation ends with the last reply and an observation. The reply's end-of-turn token counts as said.
         """
         before, reply = conversation[:-2], conversation[-2].content
-        start = self._scaffold(before) + reply
+        start = self._scaffold(before) + self._quoted(reply)
         whole = self._scaffold(conversation)
         if not whole.startswith(start):
             return None
@@ -74,8 +77,15 @@ class Chat:
     def _scaffold(self, conversation: Sequence[Message]) -> str:
         """The rendered template with slots in place of what the world says."""
         return self._render(
-            tuple((m.role, _strip_slots(m.content) if m.role == "assistant" else "") for m in conversation)
+            tuple((m.role, self._quoted(m.content) if m.role == "assistant" else "") for m in conversation)
         )
+
+    def _quoted(self, reply: str) -> str:
+        """A reply with slots in place of the control tokens that it spells."""
+        text = reply.replace(_OPEN, "").replace(_CLOSE, "")
+        for number, token in enumerate(self._control):
+            text = text.replace(token, f"{_OPEN}c{number}{_CLOSE}")
+        return text
 
     def _render_uncached(self, messages: tuple[tuple[str, str], ...]) -> str:
         turns = [
@@ -90,10 +100,12 @@ class Chat:
     def _fill(self, scaffold: str, conversation: Sequence[Message]) -> list[int]:
         ids: list[int] = []
         for i, piece in enumerate(_SLOT.split(scaffold)):
-            if i % 2:
-                ids += self._encode(conversation[int(piece)].content.strip(), control=False)
-            else:
+            if i % 2 == 0:
                 ids += self._encode(piece, control=True)
+            elif piece.startswith("c"):
+                ids += self._encode(self._control[int(piece[1:])], control=False)
+            else:
+                ids += self._encode(conversation[int(piece)].content.strip(), control=False)
         return ids
 
     def _encode_uncached(self, text: str, control: bool) -> list[int]:
@@ -149,7 +161,3 @@ class Context:
     def said(self, ids: Sequence[int]) -> None:
         """Note the ids that the agent said."""
         self.length += len(ids)
-
-
-def _strip_slots(text: str) -> str:
-    return text.replace(_OPEN, "").replace(_CLOSE, "")
