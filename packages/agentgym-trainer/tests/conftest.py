@@ -1,0 +1,56 @@
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))  # so that tests, and worlds by name, find `coin_world` and `miniature`
+
+import matplotlib as mpl
+import pytest
+import torch
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.scratch import Scratch, build_model, train_tokenizer
+from miniature import TEXTS
+
+mpl.use("Agg")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> None:
+    torch.set_num_threads(1)
+
+
+@pytest.fixture(scope="session")
+def chat() -> Chat:
+    """A scratch tokenizer with its ChatML template."""
+    return Chat(train_tokenizer(TEXTS, 320))
+
+
+@pytest.fixture(scope="session")
+def new_model(chat: Chat) -> Callable[..., Any]:
+    """Builds a tiny random model; with a seed, always the same one."""
+
+    def build(seed: int = 0, *, init: float = 4.0) -> Any:
+        model = build_model(
+            Scratch(vocab=320, hidden=32, layers=2, heads=2, context=512),
+            vocab=len(chat.tokenizer),
+            end_id=chat.end_id,
+            pad_id=chat.pad_id,
+            seed=seed,
+        )
+        # Small random weights make every token about as likely as any other; larger ones give each context its own.
+        with torch.no_grad():
+            for parameter in model.parameters():
+                if parameter.ndim > 1:
+                    parameter.mul_(init)
+        return model
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def model(new_model: Callable[..., Any]) -> Any:
+    """A tiny random model that nobody trains."""
+    return new_model().eval()

@@ -1,0 +1,72 @@
+"""What the tests of the trainer share: small texts, trajectories by hand, and a learner on a CPU."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from accelerate import Accelerator
+from agentgym_envs import Episode, Reply, Sample, Turn
+from agentgym_trainer.config import Optimizer
+from agentgym_trainer.learner import Learner
+from agentgym_trainer.trajectory import Segment, Trajectory
+
+TEXTS = [
+    "Flip 1 of 3. Say heads or tails.",
+    "get 2 oak log",
+    "craft 4 oak planks using 1 oak log",
+    "heads",
+    "tails",
+] * 8
+VOCAB = 320
+
+
+def learner(model: Any, **settings: Any) -> Learner:
+    """A learner of `model` with these optimizer settings."""
+    knobs = {"lr": 1e-2, "micro_tokens": 64}
+    made_with = {name: settings.pop(name) for name in ("temperature", "reference") if name in settings}
+    return Learner(model, Accelerator(cpu=True), Optimizer(**{**knobs, **settings}), **made_with)
+
+
+def segment(pattern: Sequence[tuple[int, int]], rng: np.random.Generator, *, first_turn: int = 0) -> Segment:
+    """Random ids: for each turn so many seen and so many said tokens."""
+    ids, said, logprobs, turns = [], [], [], []
+    for turn, (seen, new) in enumerate(pattern, first_turn):
+        ids += rng.integers(3, VOCAB, seen + new).tolist()
+        said += [False] * seen + [True] * new
+        logprobs += [0.0] * seen + (-rng.random(new) * 8).tolist()
+        turns += [-1] * seen + [turn] * new
+    return Segment(tuple(ids), tuple(said), tuple(logprobs), tuple(turns))
+
+
+def some_trajectories(seed: int, episodes: int = 6, *, groups: int = 2) -> list[Trajectory]:
+    """Trajectories of ragged lengths, the last one in two segments, with rewards that differ."""
+    rng = np.random.default_rng(seed)
+    made: list[Trajectory] = []
+    for e in range(episodes):
+        turns = int(rng.integers(1, 4))
+        pattern = [(int(rng.integers(1, 9)), int(rng.integers(1, 6))) for _ in range(turns)]
+        segments = [segment(pattern, rng)]
+        if e == episodes - 1:
+            segments.append(segment([(5, 3)], rng, first_turn=turns))
+            turns += 1
+        made.append(Trajectory(tuple(segments), tuple(rng.random(turns).tolist()), f"task-{e % groups}"))
+    return made
+
+
+def episode(
+    samples: Sequence[Sample | None], rewards: Sequence[float] | None = None, *, stop: Any = "terminated"
+) -> Episode:
+    """An episode whose replies carry these samples."""
+    paid = rewards or [0.0] * len(samples)
+    turns = tuple(
+        Turn("seen", Reply("said", sample=sample), "said", valid=True, reward=reward, state_key="")
+        for sample, reward in zip(samples, paid, strict=True)
+    )
+    failed = stop == "failed"
+    return Episode(
+        env="coin/Coin-v0", task_id="coin/train/1", split="train", category="coins", difficulty=1, policy="test",
+        sample=0, instructions="", turns=turns, final_observation="", stop=stop,
+        score=None if failed else sum(paid), success=None if failed else False, error="it broke" if failed else None,
+    )  # fmt: skip

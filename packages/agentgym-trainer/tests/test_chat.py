@@ -1,0 +1,213 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from agentgym_envs import Message
+from agentgym_trainer.chat import Chat, Context
+from agentgym_trainer.scratch import train_tokenizer
+from chat_templates import FAMILIES
+from hypothesis import given
+from hypothesis import strategies as st
+from miniature import TEXTS
+
+Conversation = tuple[Message, ...]
+
+
+def _chat(family: str) -> Chat:
+    tokenizer = train_tokenizer(TEXTS, 320)
+    if family != "chatml":
+        template, control, end, begin = FAMILIES[family]
+        tokenizer.add_special_tokens({"extra_special_tokens": control})
+        tokenizer.eos_token = end
+        if begin:
+            tokenizer.bos_token = begin
+        tokenizer.chat_template = template
+    return Chat(tokenizer)
+
+
+CHATS = {family: _chat(family) for family in ("chatml", *FAMILIES)}
+# Letters and inner punctuation: nothing that spells a control token, and no white space at the ends.
+words = st.lists(st.text("abcdefghij.,0123456789äß中", min_size=1, max_size=8), min_size=1, max_size=4).map(" ".join)
+families = pytest.mark.parametrize("family", CHATS)
+
+
+@st.composite
+def conversations(draw: st.DrawFn, *, contents: Any = words, replies: Any = words) -> Conversation:
+    """Perhaps instructions, then observation and reply in turn, ending in an observation."""
+    conversation: Conversation = (Message("system", draw(contents)),) if draw(st.booleans()) else ()
+    for _ in range(draw(st.integers(0, 3))):
+        conversation += (Message("user", draw(contents)), Message("assistant", draw(replies)))
+    return (*conversation, Message("user", draw(contents)))
+
+
+def _plain(conversation: Conversation, *, system: bool) -> list[dict[str, str]]:
+    """As `apply_chat_template` takes it; instructions go into the first observation where there is no system role."""
+    turns = [{"role": m.role, "content": m.content} for m in conversation]
+    if turns[0]["role"] == "system" and not system:
+        told, first, *rest = turns
+        turns = [{"role": "user", "content": f"{told['content']}\n\n{first['content']}"}, *rest]
+    return turns
+
+
+def _template_ids(chat: Chat, conversation: Conversation, *, prompt: bool = True) -> list[int]:
+    turns = _plain(conversation, system=chat.takes_system)
+    return chat.tokenizer.apply_chat_template(turns, tokenize=True, add_generation_prompt=prompt, return_dict=False)
+
+
+@families
+@given(conversation=conversations())
+def test_opening_is_what_the_template_says(family: str, conversation: Conversation) -> None:
+    chat = CHATS[family]
+    assert chat.open(conversation) == _template_ids(chat, conversation)
+
+
+@families
+@given(conversation=conversations())
+def test_a_conversation_grown_by_appending_is_the_whole(family: str, conversation: Conversation) -> None:
+    chat = CHATS[family]
+    context = Context(chat)
+    ids: list[int] = []
+    for end in range(2 if conversation[0].role == "system" else 1, len(conversation) + 1, 2):
+        more, fresh = context.prompt(conversation[:end])
+        assert fresh == (not ids)
+        ids += more
+        if end < len(conversation):
+            said = chat.reply_ids(conversation[end].content)
+            context.said(said)
+            ids += said
+        assert context.length == len(ids)
+    assert ids == chat.open(conversation)
+    assert context.segments == 1
+
+
+def _shape(chat: Chat, conversation: Conversation) -> list[int]:
+    return [i for i in chat.open(conversation) if i in chat.tokenizer.all_special_ids]
+
+
+def _hostile(family: str) -> st.SearchStrategy[str]:
+    special = CHATS[family].tokenizer.all_special_tokens
+    return st.lists(
+        st.one_of(st.sampled_from([*special, "system", "\n", "\ue000", "0\ue001"]), st.text(max_size=4))
+    ).map("".join)
+
+
+@families
+@given(data=st.data())
+def test_what_a_world_says_never_becomes_a_control_token(family: str, data: st.DataObject) -> None:
+    chat = CHATS[family]
+    conversation = data.draw(conversations(contents=_hostile(family)))
+    harmless = tuple(m if m.role == "assistant" else Message(m.role, "x") for m in conversation)
+    assert _shape(chat, conversation) == _shape(chat, harmless)
+    ids = chat.extend((*conversation, Message("assistant", "go"), Message("user", data.draw(_hostile(family)))))
+    quiet = chat.extend((*conversation, Message("assistant", "go"), Message("user", "x")))
+    assert ids is not None
+    assert quiet is not None
+    assert [i for i in ids if i in chat.tokenizer.all_special_ids] == [
+        i for i in quiet if i in chat.tokenizer.all_special_ids
+    ]
+
+
+@families
+@given(data=st.data())
+def test_what_was_said_never_becomes_a_control_token_when_history_is_read_again(
+    family: str, data: st.DataObject
+) -> None:
+    chat = CHATS[family]
+    said = data.draw(_hostile(family))
+    conversation = (Message("user", "x"), Message("assistant", f"a{said}a"), Message("user", "x"))
+    harmless = (Message("user", "x"), Message("assistant", "aa"), Message("user", "x"))
+    assert _shape(chat, conversation) == _shape(chat, harmless)
+
+
+@given(st.text(max_size=40))
+def test_what_a_world_says_is_kept_to_the_letter(text: str) -> None:
+    chat = CHATS["chatml"]
+    ids = chat.open((Message("user", text),))
+    kept = text.encode(errors="replace").decode().strip()
+    assert chat.tokenizer.decode(ids) == f"<|im_start|>user\n{kept}<|im_end|>\n<|im_start|>assistant\n"
+
+
+def test_qwen_without_instructions_has_its_default_system_prompt() -> None:
+    text = CHATS["qwen2.5"].tokenizer.decode(CHATS["qwen2.5"].open((Message("user", "hello"),)))
+    assert text.startswith("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n")
+
+
+@pytest.mark.parametrize("family", ["gemma", "silent"])
+def test_without_a_system_role_instructions_stand_before_the_first_observation(family: str) -> None:
+    chat = CHATS[family]
+    assert not chat.takes_system
+    assert "be brave\n\nhello" in chat.tokenizer.decode(
+        chat.open((Message("system", "be brave"), Message("user", "hello")))
+    )
+
+
+def test_a_template_that_rewrites_history_begins_a_fresh_segment_and_counts_it() -> None:
+    chat = CHATS["qwen3"]
+    conversation: Conversation = (Message("user", "one"),)
+    context = Context(chat)
+    context.prompt(conversation)
+    context.said(chat.reply_ids("<think>\nhm\n</think>\n\ngo"))
+    conversation += (Message("assistant", "<think>\nhm\n</think>\n\ngo"), Message("user", "two"))
+    ids, fresh = context.prompt(conversation)
+    assert fresh
+    assert context.segments == 2
+    assert context.length == len(ids)
+    assert ids == _template_ids(chat, conversation)
+    assert "hm" not in chat.tokenizer.decode(ids)
+    context.said(chat.reply_ids("stay"))
+    conversation += (Message("assistant", "stay"), Message("user", "three"))
+    _, fresh = context.prompt(conversation)
+    assert not fresh
+    assert context.segments == 2
+
+
+def test_a_reply_that_the_template_trims_begins_a_fresh_segment() -> None:
+    conversation = (Message("user", "x"), Message("assistant", " go "), Message("user", "y"))
+    assert CHATS["llama3"].extend(conversation) is None
+    assert CHATS["chatml"].extend(conversation) is not None
+
+
+@families
+def test_the_end_of_turn_token_is_the_templates_and_trained_as_sampled(family: str) -> None:
+    chat = CHATS[family]
+    assert chat.tokenizer.convert_ids_to_tokens(chat.end_id) == (
+        "<|im_end|>" if family == "chatml" else FAMILIES[family][2]
+    )
+    assert chat.reply_ids("go")[-1] == chat.end_id
+    assert chat.reply_ids("go").count(chat.end_id) == 1
+    # Appended, the reply with its end and what follows is how the template writes the whole.
+    conversation = (Message("user", "x"), Message("assistant", "go"))
+    ids = chat.open(conversation[:1]) + chat.reply_ids("go")
+    assert _template_ids(chat, conversation, prompt=False)[: len(ids)] == ids
+
+
+@families
+@given(text=st.text(max_size=30))
+def test_the_words_of_a_reply_come_back_without_its_end(family: str, text: str) -> None:
+    chat = CHATS[family]
+    ids = chat.reply_ids(text)
+    assert chat.end_id not in ids[:-1]
+    assert chat.reply_text(ids) == text.encode(errors="replace").decode()
+    assert chat.reply_text(ids[:-1]) == chat.reply_text(ids)
+
+
+def test_a_context_grows_by_one_reply_and_one_observation_at_a_time() -> None:
+    context = Context(CHATS["chatml"])
+    context.prompt((Message("user", "x"),))
+    with pytest.raises(ValueError, match="A context of 1 messages can't be continued with 2"):
+        context.prompt((Message("user", "x"), Message("assistant", "y")))
+
+
+def test_a_tokenizer_without_a_template_is_refused() -> None:
+    tokenizer = train_tokenizer(TEXTS, 320)
+    tokenizer.chat_template = None
+    with pytest.raises(ValueError, match="has no chat template; choose an instruct model, or save a template"):
+        Chat(tokenizer)
+
+
+def test_a_template_whose_turns_do_not_end_in_a_control_token_is_refused() -> None:
+    tokenizer = train_tokenizer(TEXTS, 320)
+    tokenizer.chat_template = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
+    with pytest.raises(ValueError, match="does not begin with a control token"):
+        Chat(tokenizer)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+from agentgym_envs import Sample
+from agentgym_trainer.trajectory import trajectory
+from hypothesis import given
+from hypothesis import strategies as st
+from miniature import episode
+
+ids = st.lists(st.integers(0, 999), max_size=6).map(tuple)
+
+
+@st.composite
+def samples(draw: st.DrawFn) -> list[Sample]:
+    turns = draw(st.integers(1, 5))
+    return [
+        Sample(
+            prompt=draw(ids),
+            ids=(said := draw(ids)),
+            logprobs=tuple(draw(st.floats(-9, 0)) for _ in said),
+            fresh=turn == 0 or draw(st.booleans()),
+        )
+        for turn in range(turns)
+    ]
+
+
+@given(samples())
+def test_the_ids_are_prompts_and_samples_in_order(played: list[Sample]) -> None:
+    segments = trajectory(episode(played)).segments
+    assert len(segments) == sum(sample.fresh for sample in played)
+    assert [i for s in segments for i in s.ids] == [i for p in played for i in (*p.prompt, *p.ids)]
+    said = [
+        (i, logprob, turn)
+        for s in segments
+        for i, yes, logprob, turn in zip(s.ids, s.said, s.logprobs, s.turns, strict=True)
+        if yes
+    ]
+    assert said == [
+        (i, logprob, turn)
+        for turn, p in enumerate(played)
+        for i, logprob in zip(p.ids, p.logprobs, strict=True)
+    ]  # fmt: skip
+    for s in segments:
+        assert all(turn == -1 and p == 0 for y, turn, p in zip(s.said, s.turns, s.logprobs, strict=True) if not y)
+
+
+def test_rewards_belong_to_turns_and_the_group_is_the_task() -> None:
+    played = [Sample((1,), (2, 3), (-1.0, -1.0)), Sample((4,), (5,), (-1.0,), fresh=False)]
+    made = trajectory(episode(played, [0.25, 0.5]))
+    assert made.rewards == (0.25, 0.5)
+    assert made.group == "coin/train/1"
+    assert made.tokens == 5
+    assert len(made.segments) == 1
+
+
+def test_a_failed_episode_never_trains() -> None:
+    with pytest.raises(ValueError, match=r"failed \(it broke\); a failed episode never trains"):
+        trajectory(episode([Sample((1,), (2,), (-1.0,))], stop="failed"))
+
+
+def test_replies_without_sampled_ids_are_refused() -> None:
+    with pytest.raises(ValueError, match="Turn 1 of coin/train/1 by test has no sampled ids; encode the episode first"):
+        trajectory(episode([Sample((1,), (2,), (-1.0,)), None]))
