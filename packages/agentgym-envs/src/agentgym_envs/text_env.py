@@ -1,7 +1,7 @@
 """What every world is: a Gymnasium environment whose observations and actions are text.
 
 `TextEnv` keeps the contract in one place: looking tasks up, paying the score out as increments, the keys of `info`,
-and what happens before the first `reset` and after the end. A world supplies five hooks and knows nothing about
+and what happens before the first `reset` and after the end. A world supplies six hooks and knows nothing about
 policies, conversations or tokens.
 """
 
@@ -66,7 +66,7 @@ class Feedback:
 
 
 class TextEnv(gymnasium.Env[str, str]):
-    """A text world. See `design` in CONTRIBUTING.md, "Add a world", for how to write one.
+    """A text world. CONTRIBUTING.md, "Add a world", writes one from beginning to end.
 
     `reset(seed=..., options={"task": id, "split": "train" | "test"})`: a task id gives exactly that task; without one,
     a task is drawn from the split (default `train`) with the env's own generator. The same task is the same text to

@@ -1,0 +1,246 @@
+"""What the documents say is so: their Python runs, their commands exist, their links lead somewhere."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import pytest
+from agentgym_envs import WORLDS, TextEnv, make, text_env
+from agentgym_eval import cli as eval_cli
+from agentgym_trainer import cli as train_cli
+from agentgym_trainer.algorithms import GRPO
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = sorted((ROOT / "packages").iterdir())
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
+every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. `file` is the path in a line of its own before it: "`lamps/world.py`:"."""
+
+    file: str | None
+    language: str
+    body: str
+    line: int
+
+
+_BLOCK = re.compile(
+    r"^(?:`(?P<file>[\w./-]+)`:\n\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
+)
+
+
+def blocks(document: Path) -> Iterator[Block]:
+    text = document.read_text(encoding="utf-8")
+    for found in _BLOCK.finditer(text):
+        yield Block(found["file"], found["language"], found["body"], text[: found.start("body")].count("\n"))
+
+
+def prose(document: Path) -> str:
+    """The document without blocks and comments."""
+    return re.sub(r"<!--.*?-->", "", _BLOCK.sub("", document.read_text(encoding="utf-8")), flags=re.DOTALL)
+
+
+@pytest.fixture
+def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An empty folder to work in, on the import path; worlds that are registered from there are gone afterwards."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    yield tmp_path
+    here = tuple(path.stem for path in tmp_path.iterdir())
+    for spec in list(gymnasium.registry.values()):
+        if str(spec.entry_point).startswith(here):
+            del gymnasium.registry[spec.id]
+
+
+@every_document
+def test_its_python_runs(document: Path, workplace: Path) -> None:
+    namespace: dict[str, Any] = {"__name__": "__main__"}
+    for block in blocks(document):
+        if block.file:
+            (workplace / block.file).parent.mkdir(parents=True, exist_ok=True)
+            (workplace / block.file).write_text(block.body, encoding="utf-8")
+        elif block.language == "python":
+            lines_before = "\n" * block.line  # so that a traceback has the document's line
+            exec(compile(lines_before + block.body, str(document), "exec"), namespace)
+
+
+# Commands.
+
+_COMMAND = re.compile(r"^(?:uv run )?(train|evaluate|collect)(?: |$)")
+
+
+def command_lines(document: Path) -> Iterator[str]:
+    """The lines of shell blocks (in a `console` block those after `$`), and inline code that begins alike."""
+    for block in blocks(document):
+        if block.language in ("sh", "console"):
+            lines = block.body.replace("\\\n", " ").splitlines()
+            yield from lines if block.language == "sh" else [line[2:] for line in lines if line.startswith("$ ")]
+    yield from (code for code in re.findall(r"`([^`\n]+)`", prose(document)) if code.startswith("uv run "))
+
+
+def our_commands() -> list[tuple[str, tuple[str, ...]]]:
+    lines = [shlex.split(line, comments=True) for path in DOCUMENTS for line in command_lines(path)]
+    bare = [words[2:] if words[:2] == ["uv", "run"] else words for words in lines]
+    found = {(words[0], tuple(words[1:])) for words in bare if words and words[0] in ("train", "evaluate", "collect")}
+    return sorted(found)
+
+
+every_command = pytest.mark.parametrize(
+    ("command", "arguments"), our_commands(), ids=lambda part: part if isinstance(part, str) else " ".join(part)
+)
+
+
+@every_command
+def test_the_command_is_understood(command: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+    try:
+        if command == "train":
+            train_cli._parse(arguments)
+        else:
+            monkeypatch.setattr(eval_cli, f"_{command}", lambda settings: 0)
+            assert getattr(eval_cli, command)(arguments) == 0
+    except SystemExit as end:
+        assert "--help" in arguments
+        assert not end.code
+
+
+def needs_no_model(command: str, arguments: tuple[str, ...]) -> bool:
+    return command != "train" and not any(argument.startswith("hf:") for argument in arguments) and bool(arguments)
+
+
+@pytest.mark.parametrize(
+    ("command", "arguments"),
+    [(command, arguments) for command, arguments in our_commands() if needs_no_model(command, arguments)],
+    ids=lambda part: part if isinstance(part, str) else " ".join(part),
+)
+def test_the_command_works(command: str, arguments: tuple[str, ...], workplace: Path) -> None:
+    (workplace / "actions.txt").write_text("inventory\n")  # for scripted:actions.txt
+    shortened = arguments if {"--task", "--help"} & set(arguments) else (*arguments, "--tasks", "2")
+    try:
+        assert getattr(eval_cli, command)(shortened) == 0
+    except SystemExit as end:
+        assert "--help" in arguments
+        assert not end.code
+
+
+FLAGS_OF_UV = {"--frozen", "--locked", "--upgrade"}
+
+
+@pytest.fixture
+def flags(capsys: pytest.CaptureFixture[str]) -> set[str]:
+    for show in (
+        lambda: train_cli._parse(["textcraft-grpo", "--help"]),
+        lambda: train_cli._parse(["textcraft-scaling", "--help"]),
+        lambda: eval_cli.evaluate(["--help"]),
+        lambda: eval_cli.collect(["--help"]),
+    ):
+        with pytest.raises(SystemExit):
+            show()
+    return set(re.findall(r"--[a-z][a-z.-]*", capsys.readouterr().out))
+
+
+def test_every_flag_in_the_text_exists(flags: set[str]) -> None:
+    assert {"--policy", "--horizon.turns", "--horizon.stages", "--keep"} <= flags
+    for document in DOCUMENTS:
+        named = {code.split()[0] for code in re.findall(r"`(--[^`\n]+)`", prose(document))}
+        assert named <= flags | FLAGS_OF_UV, document
+
+
+@every_document
+def test_the_scripts_it_runs_exist(document: Path) -> None:
+    for line in command_lines(document):
+        assert all((ROOT / word).is_file() for word in line.split() if word.endswith(".py")), line
+
+
+# Links.
+
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+
+
+def anchors(document: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", prose(document), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@every_document
+def test_its_links_lead_somewhere(document: Path) -> None:
+    for link in _LINK.findall(prose(document)):
+        path, _, anchor = link.partition("#")
+        if "://" in path:
+            continue
+        # The pages of the packages are read where nothing else of the repository is.
+        assert document.parent.parent.name != "packages", f"{link}: a package's README can't link into the repository"
+        target = document if not path else (document.parent / path).resolve()
+        assert target.exists(), link
+        assert not anchor or anchor in anchors(target), link
+
+
+# What the documents promise.
+
+
+def test_the_counts_of_tasks_are_those_of_the_sets() -> None:
+    text = (ROOT / "docs/worlds.md").read_text(encoding="utf-8")
+    for world in WORLDS:
+        tasks = text_env(make(world.id)).tasks
+        (row,) = re.findall(rf"^\| `{world.id}` \|.*$", text, re.MULTILINE)
+        assert f"| {len(tasks.train):,} | {len(tasks.test):,} |" in row
+        assert f"| {world.max_episode_steps} |" in row
+
+
+def test_contributing_names_every_hook_of_a_world_and_an_algorithm() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    hooks = {name for name, value in vars(TextEnv).items() if getattr(value, "__isabstractmethod__", False)}
+    assert len(hooks) == 6
+    hooks |= {"_available_actions", "_raw"}
+    parts = {name for name in vars(GRPO) if callable(getattr(GRPO, name)) and not name.startswith("_")}
+    assert {name for name in hooks | parts if f"`{name}`" not in text} == set()
+    assert "## Add a world" in text
+    assert 'CONTRIBUTING.md, "Add a world"' in (TextEnv.__doc__ or "")
+
+
+def project(package: Path) -> dict[str, Any]:
+    return tomllib.loads((package / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_the_package_is_complete(package: Path) -> None:
+    (source,) = (package / "src").iterdir()
+    assert (source / "py.typed").is_file()
+    assert (package / "LICENSE").read_bytes() == (ROOT / "LICENSE").read_bytes()
+    described = project(package)
+    changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert f"## [{described['version']}]" in changes
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert all(f"| `uv run {command}" in readme for command in described.get("scripts", {}))
+
+
+# Written in pieces, so that this file doesn't hold what it looks for.
+HOSTS = ("py" + "pi.org", "python" + "hosted.org", "deb." + "debian.org", "registry." + "npmjs.org")
+PLACES = ("/wo" + "rk/", "/ro" + "ot/", "/opt/" + "pypi", "/opt/" + "wheels", "/home/" + "[a-z]")
+
+
+def test_no_committed_file_names_a_registry_or_a_path_of_someones_machine() -> None:
+    pattern = "|".join([*(host.replace(".", r"\.") for host in HOSTS), *PLACES])
+    grep = ["git", "grep", "--cached", "-nIE", pattern]
+    found = subprocess.run(grep, cwd=ROOT, capture_output=True, text=True, check=False)
+    if found.returncode == 128:
+        pytest.skip("This is no git checkout, so nothing is committed: clone the repository to check it.")
+    assert found.stdout == ""
+    assert found.returncode == 1
+
+
+def test_the_search_would_find_one(tmp_path: Path) -> None:
+    (tmp_path / "lock").write_text(f"https://{HOSTS[0]}/simple\n{PLACES[0]}main\n")
+    pattern = "|".join([*HOSTS, *PLACES])
+    grep = ["git", "grep", "--no-index", "-cE", pattern]
+    found = subprocess.run(grep, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert found.stdout == "lock:2\n"
