@@ -1,0 +1,90 @@
+"""The commands as a user types them, each in a process of its own: from an expert's episodes to a trained model that
+plays held-out tasks."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentgym_envs import WORLDS, read_episodes
+
+COMMANDS = Path(sys.executable).parent
+every_world = pytest.mark.parametrize("world", [world.id for world in WORLDS])
+
+
+def run(line: str, where: Path, *, code: int = 0) -> subprocess.CompletedProcess[str]:
+    """Carry out what stands behind `uv run`."""
+    command, *arguments = shlex.split(line)
+    call = [str(COMMANDS / command), *arguments]
+    done = subprocess.run(call, cwd=where, capture_output=True, text=True, check=False)
+    assert done.returncode == code, f"{line}: {done.returncode}\n{done.stdout}\n{done.stderr}"
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def overall(folder: Path) -> dict[str, Any]:
+    return json.loads((folder / "report.json").read_text(encoding="utf-8"))["overall"]
+
+
+@every_world
+def test_the_expert_succeeds_where_chance_does_not(world: str, tmp_path: Path) -> None:
+    run(f"collect --env {world} --policy oracle --tasks 12 --keep success --out oracle.jsonl", tmp_path)
+    episodes = list(read_episodes(tmp_path / "oracle.jsonl"))
+    assert len(episodes) == 12
+    assert {episode.split for episode in episodes} == {"train"}
+    assert all(episode.success and episode.env == world for episode in episodes)
+    for policy in ("oracle", "random"):
+        run(f"evaluate --env {world} --policy {policy} --tasks 12 --samples 2 --k 1 2 --out {policy}", tmp_path)
+    expert, chance = overall(tmp_path / "oracle"), overall(tmp_path / "random")
+    assert (expert["tasks"], expert["episodes"], expert["failed"]) == (12, 24, 0)
+    assert expert["pass_at"]["1"]["mean"] == expert["success"]["mean"] == 1.0
+    assert chance["success"]["mean"] < 1.0
+    assert chance["turns"]["mean"] > expert["turns"]["mean"]
+
+
+def test_a_model_is_trained_and_plays_as_the_last_line_suggests(tmp_path: Path) -> None:
+    trained = run("train quickstart --tiny --out run", tmp_path)
+    folder = tmp_path / "run"
+    assert len((folder / "metrics.jsonl").read_text().splitlines()) == 2
+    assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
+    summary = json.loads((folder / "summary.json").read_text())
+    assert summary["steps"] == 2
+    assert set(summary["evaluations"]["sampled"]) == {"0", "2"}
+
+    suggested = trained.stdout.splitlines()[-1].strip()
+    assert suggested.startswith("uv run evaluate --env agentgym/TextCraft-v0 --policy hf:run/model ")
+    shorter = f"{suggested.removeprefix('uv run ')} --tasks 2 --samples 2 --out played"
+    run(shorter, tmp_path)
+    (report,) = (tmp_path / "played").glob("report.json")
+    settings = json.loads(report.read_text())["settings"]
+    assert (settings["policy"], settings["wrapper"], settings["instructions"]) == ("hf:run/model", "bare", False)
+    assert overall(tmp_path / "played")["episodes"] == 4
+    assert all(turn.reply.sample for e in read_episodes(tmp_path / "played/episodes.jsonl") for turn in e.turns)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("train quikstart", "Did you mean quickstart?"),
+        ("train --step 3", "--steps"),
+        ("train --resume nowhere", "nowhere holds no training run"),
+        ("evaluate --env textcraf --policy oracle", "agentgym/TextCraft-v0"),
+        ("evaluate --env textcraft --policy orakle", "Did you mean oracle?"),
+        ("evaluate --env textcraft --policy random --task textcraft/test/stik", "Did you mean"),
+        ("collect --env babyai --policy oracle --options levels='GoTwo' --out x.jsonl", "Did you mean"),
+    ],
+)
+def test_wrong_usage_is_answered_with_what_exists(line: str, said: str, tmp_path: Path) -> None:
+    assert said in run(line, tmp_path, code=2).stderr
+    assert not (tmp_path / "x.jsonl").exists()
+
+
+def test_a_collection_without_an_episode_of_the_kind_fails(tmp_path: Path) -> None:
+    (tmp_path / "actions.txt").write_text("inventory\n")
+    flags = "--policy scripted:actions.txt --tasks 2 --horizon 2 --keep success --out none.jsonl"
+    assert "None of the 2 episodes" in run(f"collect --env textcraft {flags}", tmp_path, code=1).stderr
