@@ -16,8 +16,8 @@ from agentgym_envs.registry import WORLDS
 from agentgym_envs.tasks import SPLITS, Split, Task
 from agentgym_envs.worlds.babyai import BabyAI, levels
 
-SEEDS: dict[Split, int] = {"train": 128, "test": 16}
-FEWEST: dict[Split, int] = {"train": 60, "test": 10}
+SEEDS: dict[Split, int] = {"train": 512, "test": 64}
+FEWEST: dict[Split, int] = {"train": 256, "test": 32}
 FOLDER = Path(levels.__file__).parent
 LIMIT = next(world.max_episode_steps for world in WORLDS if world.id == "agentgym/BabyAI-v0")
 
