@@ -31,6 +31,8 @@ class PlaySettings:
     """Attempts at each task."""
     wrapper: Literal["react", "bare"] = "react"
     """Form of a reply: Thought and Action, or the bare action."""
+    instructions: bool = True
+    """Tell the player the world's instructions. Switch it off for a model that was trained without them."""
     horizon: int | None = None
     """Most turns of an episode, in place of the world's own limit."""
     seed: int = 0

@@ -67,7 +67,7 @@ def open_world(settings: PlaySettings) -> gymnasium.Env[str, str]:
         env = make(world_id(settings.env), **options)
     except (ValueError, ImportError, gymnasium.error.Error) as error:
         raise UsageError(str(error)) from error
-    return WRAPPERS[settings.wrapper](env)
+    return WRAPPERS[settings.wrapper](env, instructions=None if settings.instructions else "")
 
 
 def choose_tasks(env: gymnasium.Env[str, str], settings: PlaySettings) -> list[Task]:

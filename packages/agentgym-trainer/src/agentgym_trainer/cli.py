@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import logging
 import signal
 import sys
 import time
@@ -53,10 +54,15 @@ def main() -> None:
 def _run(arguments: Sequence[str], console: Console) -> int:
     recipe, command = _parse(arguments)
     folder, config, recipe = _open(recipe, command, arguments)
+    from transformers.utils import logging as transformers_logging
+
     from agentgym_trainer.results import finish
     from agentgym_trainer.tracking import Tracker
     from agentgym_trainer.train import train
 
+    # Bars and notes on loading and saving would tear the run's own bars apart.
+    transformers_logging.disable_progress_bar()
+    logging.getLogger("accelerate").setLevel(logging.ERROR)
     console.print(f"recipe {recipe}, run folder {folder.path}", highlight=False, soft_wrap=True)
     began = time.monotonic()
     resume = f"uv run train --resume {folder.path}"

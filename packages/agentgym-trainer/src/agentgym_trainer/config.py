@@ -52,6 +52,8 @@ class Optimizer:
     """Gradients are scaled down to this norm."""
     warmup: int = 0
     """Optimizer steps over which the learning rate rises."""
+    decay: int = 0
+    """Optimizer steps after which the learning rate has fallen to 0, in a straight line; 0 keeps it constant."""
     micro_tokens: int = 16_384
     """Most token positions in one forward and backward pass; memory, not mathematics."""
 

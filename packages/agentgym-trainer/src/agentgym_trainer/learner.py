@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 from collections import defaultdict
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import torch
@@ -47,9 +48,11 @@ class Learner:
         optimizer = torch.optim.AdamW(
             model.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
         )
-        warmup = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda n: min(1.0, (n + 1) / max(1, settings.warmup)))
+        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_share_of_lr, settings))
         self.reference = copy.deepcopy(model).requires_grad_(False).to(accelerator.device) if reference else None
-        self.model, self.optimizer, self.scheduler = accelerator.prepare(model, optimizer, warmup)
+        self.model, self.optimizer, _ = accelerator.prepare(model, optimizer, schedule)
+        # accelerate's own wrapper, which checkpoints keep, would step once for every process.
+        self.scheduler = schedule
 
     def update(
         self,
@@ -80,19 +83,25 @@ class Learner:
         advantage_BT = batch.per_token(torch.zeros_like(batch.rewards_EK) if advantage_EK is None else advantage_EK)
         said_BT = batch.said_BT if trains_E is None else batch.said_BT & trains_E[batch.episode_BT]
         rows = said_BT.any(1).nonzero()[:, 0]
-        if not self._sum(torch.tensor(len(rows), device=device)):
+        most = self._largest(len(rows))
+        if not most:
             return {}
+        if not len(rows):
+            # Another process has rows to train on, and this one must take part in its steps.
+            rows = torch.zeros(1, dtype=torch.long)
         batch, said_BT, advantage_BT = batch.rows(rows).to(device), said_BT[rows], advantage_BT[rows]
         width = batch.ids_BT.shape[1]
         said_BT, advantage_BT = said_BT[:, :width].to(device), advantage_BT[:, :width].to(device)
         reference_BT = self._reference_logprobs(batch, said_BT) if algorithm.kl else None
         order = torch.Generator().manual_seed(seed)
+        # No mini-batch may be empty everywhere.
+        parts = min(minibatches, most)
         totals: defaultdict[str, float] = defaultdict(float)
         for _ in range(epochs):
-            for part in torch.randperm(len(rows), generator=order).tensor_split(minibatches):
+            for part in torch.randperm(len(rows), generator=order).tensor_split(parts):
                 metrics = self._optimizer_step(batch, algorithm, part, said_BT, advantage_BT, reference_BT)
                 for name, value in metrics.items():
-                    totals[name] += value / (epochs * minibatches)
+                    totals[name] += value / (epochs * parts)
         return dict(totals)
 
     def logprobs(self, model: Any, batch: Batch, said_BT: Tensor) -> tuple[Tensor, Tensor]:
@@ -125,14 +134,17 @@ class Learner:
     ) -> dict[str, float]:
         self.model.train()
         part = part.to(batch.ids_BT.device)
+        if not len(part):
+            # Fewer rows here than mini-batches: this process only takes part in the step.
+            part, said_BT = part.new_zeros(1), torch.zeros_like(said_BT)
         weight_BT = algorithm.weights(said_BT[part], batch.episode_BT[part])
         total = self._sum(weight_BT.sum())
         totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=weight_BT.device))
-        for micro in self._micro_batches(batch, part):
+        for micro, counts in self._rounds(batch, part):
             rows = part[micro]
             these = batch.rows(rows)
             width = these.ids_BT.shape[1]
-            weight = weight_BT[micro, :width] / total
+            weight = weight_BT[micro, :width] / total * counts
             logp_BT, entropy_BT = self.logprobs(self.model, these, said_BT[rows, :width])
             reference = None if reference_BT is None else reference_BT[rows, :width]
             loss, metrics = algorithm.loss(logp_BT, these.logp_BT, reference, advantage_BT[rows, :width], weight)
@@ -159,6 +171,14 @@ class Learner:
             logp_BT[rows, :width] = self.logprobs(self.reference, these, said_BT[rows, :width])[0]
         return logp_BT
 
+    def _rounds(self, batch: Batch, rows: Tensor) -> Iterator[tuple[Tensor, bool]]:
+        """Micro-batches and whether they count, as many on every process: gradients are summed in step, so a process
+        that is through goes on with its first one for nothing.
+        """
+        own = list(self._micro_batches(batch, rows))
+        for n in range(self._largest(len(own))):
+            yield (own[n], True) if n < len(own) else (own[0], False)
+
     def _micro_batches(self, batch: Batch, rows: Tensor) -> Iterator[Tensor]:
         """Indices into `rows`, rows of like length together, of at most `micro_tokens` positions each."""
         length = (batch.segment_BT[rows] >= 0).sum(1)
@@ -171,7 +191,17 @@ class Learner:
             chosen.append(i)
         yield torch.tensor(chosen, device=rows.device)
 
+    def _largest(self, count: int) -> int:
+        """Over all processes."""
+        counts: Any = self.accelerator.gather(torch.tensor([count], device=self.accelerator.device))
+        return int(counts.max())
+
     def _sum(self, value: Tensor) -> Tensor:
         """Over all processes."""
         total: Any = self.accelerator.reduce(value, "sum")
         return total
+
+
+def _share_of_lr(settings: Optimizer, step: int) -> float:
+    rising = min(1.0, (step + 1) / max(1, settings.warmup))
+    return rising * max(0.0, 1 - step / settings.decay) if settings.decay else rising

@@ -51,24 +51,29 @@ def _babyai(horizon: Horizon) -> Config:
 _QUICKSTART = Config(
     model="scratch",
     scratch=Scratch(vocab=512, hidden=96, layers=3, heads=4, context=1024),
-    world=World("agentgym/TextCraft-v0", ("depth=(1, 2)", "distractors=2"), wrapper="bare", instructions=False),
+    world=World(
+        "agentgym/BabyAI-v0",
+        ("levels=('GoToObj', 'PickupDist', 'OpenDoor')", "available_actions_in_text=False"),
+        wrapper="bare",
+        instructions=False,
+    ),
     algorithm=GRPO(),
-    horizon=StepHorizon(stages=(4, 6, 8), every=25),
-    generation=Generation(max_tokens=32, max_context=1024),
-    optimizer=Optimizer(lr=3e-4),
-    warm_start=WarmStart(episodes=512, noise=0.3, epochs=6, batch=32, lr=2e-3),
-    evaluation=Evaluation(tasks=64, every=25),
-    steps=75,
+    horizon=StepHorizon(stages=(3, 4, 6), every=60),
+    generation=Generation(max_tokens=16, max_context=1024),
+    optimizer=Optimizer(lr=1e-3, micro_tokens=4096),
+    warm_start=WarmStart(episodes=1000, noise=0.5, epochs=2, batch=16, lr=5e-3),
+    evaluation=Evaluation(tasks=96, every=60),
+    steps=180,
     tasks=16,
     samples=8,
     layout="pad",
-    save_every=10,
+    save_every=20,
     device="cpu",
 )
 
 DEFAULT = "quickstart"
 RECIPES = {
-    DEFAULT: Recipe("a model from scratch learns to craft, on a CPU in minutes", _QUICKSTART),
+    DEFAULT: Recipe("a model from scratch learns to find, fetch and open things, on a CPU in minutes", _QUICKSTART),
     "textcraft-grpo": Recipe("GRPO at a fixed horizon of 30 turns", _textcraft(FixedHorizon(30))),
     "textcraft-scaling": Recipe("ScalingInter-RL: 10, 20, 30 turns", _textcraft(StepHorizon((10, 20, 30), 100))),
     "babyai-grpo": Recipe("GRPO at a fixed horizon of 20 turns", _babyai(FixedHorizon(20))),

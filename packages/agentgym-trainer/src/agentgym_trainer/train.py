@@ -11,10 +11,10 @@ import gymnasium
 import numpy as np
 import torch
 from accelerate import Accelerator
-from agentgym_envs import Episode, Job, make, play_many, text_env
+from agentgym_envs import Episode, Job, Policy, make, play_many, text_env
 from agentgym_envs.wrappers import WRAPPERS
 from agentgym_eval.errors import UsageError
-from agentgym_eval.policies import Oracle
+from agentgym_eval.policies import Oracle, Scripted
 from agentgym_eval.worlds import parse_options, world_id
 
 from agentgym_trainer.chat import Chat
@@ -95,12 +95,16 @@ def _make_start(
     """Build the model that reinforcement learning begins with: from scratch, by imitation, or both."""
     warm = config.warm_start
     wanted = max(warm.episodes, _TOKENIZER_EPISODES)
-    demonstrations = list(tracker.phase("Watching the expert", _demonstrate(config, envs, wanted), wanted))
+    expert = Oracle(warm.noise)
+    demonstrations = list(tracker.phase("Watching the expert", _play_some(expert, config, envs, wanted), wanted))
     if config.model == "scratch":
-        model, chat = scratch_model(config.scratch, demonstrations, seed=config.seed)
+        # The tokenizer should know what the world says to a learner as well as what it says to an expert.
+        stumbles = _play_some(Scripted(("?",)), config, envs, _TOKENIZER_EPISODES)
+        model, chat = scratch_model(config.scratch, [*demonstrations, *stumbles], seed=config.seed)
     else:
         model, chat = load_model(config.model, dtype=config.dtype, device=accelerator.device)
-    settings = replace(config.optimizer, lr=warm.lr, warmup=0)
+    total = warm.epochs * -(-warm.episodes // warm.batch)
+    settings = replace(config.optimizer, lr=warm.lr, warmup=total // 10, decay=total)
     learner = Learner(model, accelerator, settings)
     if warm.episodes:
         steps = imitate(
@@ -112,7 +116,6 @@ def _make_start(
             layout=config.layout,
             seed=config.seed,
         )
-        total = warm.epochs * -(-warm.episodes // warm.batch)
         for _ in tracker.phase("Imitating it", steps, total):
             if stopping():
                 raise KeyboardInterrupt
@@ -124,12 +127,15 @@ def _make_start(
     accelerator.free_memory()
 
 
-def _demonstrate(config: Config, envs: Sequence[gymnasium.Env[str, str]], wanted: int) -> Iterator[Episode]:
+def _play_some(
+    policy: Policy, config: Config, envs: Sequence[gymnasium.Env[str, str]], episodes: int
+) -> Iterator[Episode]:
+    """Let a player who needs no model play training tasks."""
     tasks = text_env(envs[0]).tasks.train
-    rng = np.random.default_rng([config.seed, wanted])
-    chosen = rng.choice(len(tasks), wanted, replace=len(tasks) < wanted)
+    rng = np.random.default_rng([config.seed, episodes])
+    chosen = rng.choice(len(tasks), episodes, replace=len(tasks) < episodes)
     jobs = [Job(tasks[int(i)].id, sample, config.seed) for sample, i in enumerate(chosen)]
-    return play_many(envs, Oracle(config.warm_start.noise), jobs, horizon=config.horizon.longest)
+    return play_many(envs, policy, jobs, horizon=config.horizon.longest)
 
 
 def _save_model(learner: Learner, chat: Chat, folder: RunFolder) -> None:
