@@ -31,7 +31,11 @@ NEVER = [
     ("agentgym_envs.play", "agentgym_eval.report", "packages"),
     ("agentgym_envs.play", "agentgym_trainer.loop", "packages"),
     ("agentgym_eval.run", "agentgym_trainer.policies", "packages"),
-    *((package, heavy, "no-torch") for package in ("agentgym_envs.episode", "agentgym_eval.run") for heavy in HEAVY),
+    *(
+        (package, heavy, "no-torch")
+        for package in ("agentgym_envs.episode", "agentgym_eval.run")
+        for heavy in sorted(HEAVY)
+    ),
     ("agentgym_envs.worlds.babyai.view", "agentgym_envs.worlds.textcraft.table", "worlds-apart"),
     ("agentgym_envs.worlds.textcraft.env", "agentgym_envs.worlds.babyai", "worlds-apart"),
     ("agentgym_envs.registry", "agentgym_envs.worlds.textcraft", "worlds-by-name"),

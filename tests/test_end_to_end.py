@@ -57,12 +57,13 @@ def test_a_model_is_trained_and_plays_as_the_last_line_suggests(tmp_path: Path) 
     assert set(summary["evaluations"]["sampled"]) == {"0", "2"}
 
     suggested = trained.stdout.splitlines()[-1].strip()
-    assert suggested.startswith("uv run evaluate --env agentgym/TextCraft-v0 --policy hf:run/model ")
+    assert suggested.startswith("uv run evaluate --env agentgym/")
     shorter = f"{suggested.removeprefix('uv run ')} --tasks 2 --samples 2 --out played"
     run(shorter, tmp_path)
-    (report,) = (tmp_path / "played").glob("report.json")
-    settings = json.loads(report.read_text())["settings"]
-    assert (settings["policy"], settings["wrapper"], settings["instructions"]) == ("hf:run/model", "bare", False)
+    played = json.loads((tmp_path / "played/report.json").read_text())["settings"]
+    world = json.loads((folder / "run.json").read_text())["config"]["world"]
+    assert played["policy"] == "hf:run/model"
+    assert {name: played[name] for name in world} == world
     assert overall(tmp_path / "played")["episodes"] == 4
     assert all(turn.reply.sample for e in read_episodes(tmp_path / "played/episodes.jsonl") for turn in e.turns)
 
