@@ -1,11 +1,12 @@
 """A key-value cache whose rows have lengths of their own: trajectories join, grow and leave one by one.
 
-Rows that a forward pass computes stand in front, so that every pass works on a view and nothing is gathered; a row
-that leaves swaps places with the last one in front.
+Rows that a forward pass computes stand in front, so that every pass works on a view and nothing is gathered; rows
+that stop or leave change places with rows that go on.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -49,11 +50,11 @@ class _RaggedLayer(CacheLayerMixin):
         if self.is_initialized:
             self.k, self.v = (_grown(tensor, rows, positions) for tensor in (self.k, self.v))
 
-    def swap(self, i: int, j: int) -> None:
-        """Let two rows change places."""
+    def swap(self, some: list[int], others: list[int]) -> None:
+        """Let pairs of rows change places."""
         if self.is_initialized:
             for tensor in (self.k, self.v):
-                tensor[[i, j]] = tensor[[j, i]]
+                tensor[some + others] = tensor[others + some]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Length and offset of the keys; the engine makes its own mask from the row lengths."""
@@ -84,22 +85,27 @@ class RaggedCache(Cache):
         self._rows = [_RaggedLayer(self) for _ in range(layers)]
         super().__init__(layers=list(self._rows))
 
-    def bring_to_front(self, keys: list[int]) -> None:
-        """Let the rows of these trajectories, new ones included, stand in front in this order."""
-        fresh = set(keys) - set(self.keys)
-        self.keys += [key for key in keys if key in fresh]
+    def bring_to_front(self, keys: Iterable[int]) -> list[int]:
+        """Let the rows of these trajectories, new ones included, stand in front.
+
+        Returns:
+            The trajectories in the order in which their rows now stand, which moves as few rows as possible.
+        """
+        wanted = dict.fromkeys(keys)
+        fresh = [key for key in wanted if key not in self.keys]
+        self.keys += fresh
         self.lengths += [0] * len(fresh)
         self._reserve(len(self.keys), self.capacity[1])
-        for i, key in enumerate(keys):
-            self.swap(i, self.keys.index(key, i))
-
-    def swap(self, i: int, j: int) -> None:
-        """Let two rows change places."""
-        if i != j:
+        n = len(wanted)
+        out = [i for i, key in enumerate(self.keys[:n]) if key not in wanted]
+        into = [i for i, key in enumerate(self.keys[n:], n) if key in wanted]
+        for i, j in zip(out, into, strict=True):
             for rows in (self.keys, self.lengths):
                 rows[i], rows[j] = rows[j], rows[i]
+        if out:
             for layer in self._rows:
-                layer.swap(i, j)
+                layer.swap(out, into)
+        return self.keys[:n]
 
     def prepare(self, new: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
         """Make ready for a forward pass that adds `new[i]` tokens to row i; rows behind those stay out of it.
@@ -122,12 +128,11 @@ class RaggedCache(Cache):
         """Tokens held of a trajectory."""
         return self.lengths[self.keys.index(key)] if key in self.keys else 0
 
-    def forget(self, key: int) -> None:
-        """Free the row of a trajectory, if it has one."""
-        if key in self.keys:
-            self.swap(self.keys.index(key), len(self.keys) - 1)
-            self.keys.pop()
-            self.lengths.pop()
+    def forget(self, keys: Iterable[int]) -> None:
+        """Free the rows of these trajectories, if they have any."""
+        gone = set(keys)
+        kept = self.bring_to_front([key for key in self.keys if key not in gone])
+        del self.keys[len(kept) :], self.lengths[len(kept) :]
 
     def _reserve(self, rows: int, positions: int) -> None:
         if rows > self.capacity[0] or positions > self.capacity[1]:

@@ -42,8 +42,8 @@ class TransformersEngine:
 
     def release(self, keys: Sequence[int]) -> None:
         """Free the rows of trajectories that have ended."""
+        self._cache.forget(keys)
         for key in keys:
-            self._cache.forget(key)
             self._unread.pop(key, None)
 
     @torch.no_grad()
@@ -52,19 +52,13 @@ class TransformersEngine:
         self.model.eval()
         self.release([request.key for request in requests if request.fresh])
         drafts = {request.key: self._draft(request, sampling) for request in requests}
-        going = [key for key, draft in drafts.items() if draft.budget > 0]
-        self._cache.bring_to_front(going)
+        going = self._cache.bring_to_front(key for key, draft in drafts.items() if not draft.done)
         while going:
             logits = self._forward([drafts[key].unread for key in going])
             ids, logprobs = _draw(logits, sampling.temperature, [drafts[key].rng for key in going])
             for key, token, logprob in zip(going, ids.tolist(), logprobs.tolist(), strict=True):
                 drafts[key].add(token, logprob, self._end_id)
-            n = len(going)
-            for i in reversed(range(n)):
-                if drafts[going[i]].done:
-                    n -= 1
-                    self._cache.swap(i, n)
-            going = self._cache.keys[:n]
+            going = self._cache.bring_to_front(key for key in going if not drafts[key].done)
         for key, draft in drafts.items():
             self._unread[key] = draft.unread
         return [drafts[request.key].completion() for request in requests]
