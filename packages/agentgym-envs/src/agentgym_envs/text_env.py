@@ -8,7 +8,7 @@ policies, conversations or tokens.
 from __future__ import annotations
 
 import hashlib
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -65,7 +65,7 @@ class Feedback:
     """A limit of the simulator's own ended it."""
 
 
-class TextEnv(gymnasium.Env[str, str]):
+class TextEnv(gymnasium.Env[str, str], ABC):
     """A text world. CONTRIBUTING.md, "Add a world", writes one from beginning to end.
 
     `reset(seed=..., options={"task": id, "split": "train" | "test"})`: a task id gives exactly that task; without one,

@@ -20,7 +20,7 @@ from agentgym_eval.errors import UsageError, did_you_mean
 GROUP = "agentgym.policies"
 """Entry points `NAME = package:maker`, called as `maker(argument, temperature=..., seed=..., max_tokens=...)`."""
 
-_HOMES = {"hf": "agentgym-trainer", "vllm": "agentgym-trainer"}
+_HOMES = {"hf": "agentgym-trainer"}
 
 
 class Maker(Protocol):
@@ -164,5 +164,5 @@ def _unknown(name: str, spec: str, installed: list[str]) -> str:
     written = ", ".join(["oracle", "oracle:NOISE", "random", "scripted:FILE", *(f"{n}:ARGUMENT" for n in installed)])
     return (
         f"There is no policy {spec!r}.{did_you_mean(name, [*known, *_HOMES])} There are: {written}; "
-        f"hf:PATH and vllm:PATH come with agentgym-trainer."
+        f"hf:PATH comes with agentgym-trainer."
     )

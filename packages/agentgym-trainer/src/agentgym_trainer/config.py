@@ -40,6 +40,12 @@ class Generation:
     max_context: int = 8704
     """Most tokens of an episode; there generation stops and the episode is marked `length`."""
 
+    def __post_init__(self) -> None:
+        if self.temperature <= 0:
+            raise ValueError(f"Training samples at a temperature above 0, not {self.temperature}.")
+        if min(self.max_tokens, self.max_context) < 1:
+            raise ValueError("generation.max_tokens and generation.max_context must be at least 1.")
+
 
 @dataclass(frozen=True)
 class Optimizer:
@@ -72,6 +78,10 @@ class WarmStart:
     """Episodes in one optimizer step."""
     lr: float = 1e-3
 
+    def __post_init__(self) -> None:
+        if self.episodes < 0 or min(self.epochs, self.batch) < 1 or not 0 <= self.noise <= 1:
+            raise ValueError("warm_start needs episodes >= 0, epochs and batch >= 1, and a noise from 0 to 1.")
+
 
 @dataclass(frozen=True)
 class Evaluation:
@@ -85,6 +95,15 @@ class Evaluation:
     """pass@k is reported for these."""
     every: int = 0
     """Steps between evaluations in the course of training; 0 evaluates before and after only."""
+
+    def __post_init__(self) -> None:
+        if min(self.tasks, self.every) < 0 or self.samples < 1:
+            raise ValueError("evaluation needs tasks >= 0, every >= 0 and samples >= 1.")
+        for k in self.ks:
+            if not 1 <= k <= self.samples:
+                raise ValueError(
+                    f"pass@{k} needs at least {k} samples of each task; evaluation.samples is {self.samples}."
+                )
 
 
 @dataclass(frozen=True)
@@ -108,6 +127,8 @@ class Config:
     """Tasks in a batch."""
     samples: int = 8
     """Episodes of each task."""
+    slots: int = 256
+    """Episodes played at once; more keep the engine busier and take more memory."""
     epochs: int = 1
     """Passes over each batch."""
     minibatches: int = 1
@@ -123,19 +144,15 @@ class Config:
     threads: int = 1
     """Threads of torch on a CPU. With a busy neighbour, more can be many times slower."""
     device: Literal["auto", "cpu"] = "auto"
-    dtype: Literal["float32", "bfloat16"] = "float32"
-    """Type of the weights."""
+    precision: Literal["no", "bf16", "fp16"] = "no"
+    """Mixed precision of accelerate. The weights stay float32: bfloat16 would round most of RL's small updates away."""
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("steps", "tasks", "samples", "epochs", "minibatches", "save_every", "keep", "threads"):
-            if getattr(self, name) < (0 if name == "steps" else 1):
+        counts = ("steps", "tasks", "samples", "slots", "epochs", "minibatches", "save_every", "keep", "threads")
+        for name in counts:
+            if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if any(k > self.evaluation.samples for k in self.evaluation.ks):
-            raise ValueError(
-                f"pass@{max(self.evaluation.ks)} needs as many samples of each task; evaluation.samples is "
-                f"{self.evaluation.samples}."
-            )
 
 
 def to_json(config: Any) -> Any:

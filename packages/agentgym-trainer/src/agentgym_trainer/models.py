@@ -14,7 +14,7 @@ from agentgym_trainer.chat import Chat
 from agentgym_trainer.scratch import Scratch, build_model, train_tokenizer
 
 
-def load_model(name: str, *, dtype: str, device: torch.device) -> tuple[Any, Chat]:
+def load_model(name: str, *, dtype: torch.dtype, device: torch.device) -> tuple[Any, Chat]:
     """A causal language model and its chat, by name or path.
 
     Raises:
@@ -25,7 +25,7 @@ def load_model(name: str, *, dtype: str, device: torch.device) -> tuple[Any, Cha
     try:
         tokenizer = AutoTokenizer.from_pretrained(name)
         model = AutoModelForCausalLM.from_pretrained(
-            name, dtype=getattr(torch, dtype), attn_implementation="sdpa", device_map={"": device}
+            name, dtype=dtype, attn_implementation="sdpa", device_map={"": device}
         )
         return model, Chat(tokenizer)
     except (OSError, ValueError) as error:

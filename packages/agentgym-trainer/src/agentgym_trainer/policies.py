@@ -22,7 +22,7 @@ def hf(argument: str, *, temperature: float, seed: int, max_tokens: int) -> Engi
         raise UsageError("hf needs a model: write --policy hf:PATH, with the folder of a checkpoint or a model's name.")
     gpu = torch.cuda.is_available()
     device = torch.device("cuda" if gpu else "cpu")
-    model, chat = load_model(argument, dtype="bfloat16" if gpu else "float32", device=device)
+    model, chat = load_model(argument, dtype=torch.bfloat16 if gpu else torch.float32, device=device)
     engine = TransformersEngine(model, end_id=chat.end_id, pad_id=chat.pad_id)
     context = getattr(model.config, "max_position_embeddings", 8704)
     sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_context=context)

@@ -27,11 +27,12 @@ def finish(config: Config, folder: RunFolder, console: Console, *, seconds: floa
     console.print(_table(config, figures))
     world, model = config.world, folder.model
     flags = f"--wrapper {world.wrapper} --horizon {config.horizon.longest} --max-tokens {config.generation.max_tokens}"
+    flags += f" --temperature {config.generation.temperature:g}"
     flags += "" if world.instructions else " --no-instructions"
     options = " ".join(f'"{option}"' for option in world.options)
     flags += f" --options {options}" if options else ""
     for line in (
-        f"{config.steps} updates, {seconds:.0f} s. The run: {folder.path}",
+        f"{config.steps} updates; this sitting took {seconds:.0f} s. The run: {folder.path}",
         f"Its curve: {folder.curve}",
         "Next, let the trained model play all test tasks:",
         f"  uv run evaluate --env {world.env} --policy hf:{model} --split test --samples 4 {flags}",

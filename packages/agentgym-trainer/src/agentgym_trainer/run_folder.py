@@ -14,7 +14,7 @@ from agentgym_eval.report import versions
 
 from agentgym_trainer.config import Config, from_json, to_json
 
-SCHEMA = "agentgym.run/1"
+SCHEMA = "agentgym.train/1"
 
 
 class RunFolder:

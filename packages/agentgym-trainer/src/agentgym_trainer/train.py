@@ -40,14 +40,14 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
         UsageError: when the model, the world or one of its options doesn't exist.
     """
     torch.set_num_threads(config.threads)
-    accelerator = Accelerator(cpu=config.device == "cpu")
+    accelerator = Accelerator(cpu=config.device == "cpu", mixed_precision=config.precision)
     if accelerator.num_processes > 1:
         raise UsageError("Training runs in one process so far; start `train` without a launcher.")
     with _worlds(config) as envs, tracker.showing():
         if _is_made_here(config) and not folder.start.exists():
             _make_start(config, folder, accelerator, envs, tracker, stopping)
         name = str(folder.start) if _is_made_here(config) else config.model
-        model, chat = load_model(name, dtype=config.dtype, device=accelerator.device)
+        model, chat = load_model(name, dtype=torch.float32, device=accelerator.device)
         learner = Learner(
             model,
             accelerator,
@@ -68,13 +68,13 @@ def _is_made_here(config: Config) -> bool:
 
 @contextmanager
 def _worlds(config: Config) -> Generator[list[gymnasium.Env[str, str]]]:
-    """As many worlds as there are episodes in a batch."""
+    """As many worlds as there are episodes at once."""
     world = config.world
     wrapper = WRAPPERS[world.wrapper]
     options = parse_options(world.options)
     with ExitStack() as stack:
         envs: list[gymnasium.Env[str, str]] = []
-        for _ in range(config.tasks * config.samples):
+        for _ in range(min(config.slots, config.tasks * config.samples)):
             try:
                 env = make(world_id(world.env), max_episode_steps=config.horizon.longest, **options)
             except (ValueError, ImportError, gymnasium.error.Error) as error:
@@ -102,7 +102,7 @@ def _make_start(
         stumbles = _play_some(Scripted(("?",)), config, envs, _TOKENIZER_EPISODES)
         model, chat = scratch_model(config.scratch, [*demonstrations, *stumbles], seed=config.seed)
     else:
-        model, chat = load_model(config.model, dtype=config.dtype, device=accelerator.device)
+        model, chat = load_model(config.model, dtype=torch.float32, device=accelerator.device)
     total = warm.epochs * -(-warm.episodes // warm.batch)
     settings = replace(config.optimizer, lr=warm.lr, warmup=total // 10, decay=total)
     learner = Learner(model, accelerator, settings)
