@@ -12,9 +12,13 @@ import pytest
 import torch
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.scratch import Scratch, build_model, train_tokenizer
-from miniature import TEXTS
+from hypothesis import settings
+from miniature import TEXTS, VOCAB
 
 mpl.use("Agg")
+# No test of ours is about time.
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -35,7 +39,7 @@ def new_model(chat: Chat) -> Callable[..., Any]:
     def build(seed: int = 0, *, init: float = 4.0) -> Any:
         model = build_model(
             Scratch(vocab=320, hidden=32, layers=2, heads=2, context=512),
-            vocab=len(chat.tokenizer),
+            vocab=VOCAB,
             end_id=chat.end_id,
             pad_id=chat.pad_id,
             seed=seed,
