@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Annotated
 import tyro
 from agentgym_eval.errors import UsageError
 from rich.console import Console
+from rich.markup import escape
 
 from agentgym_trainer.config import Config
 from agentgym_trainer.recipes import DEFAULT, RECIPES, tiny
@@ -47,7 +48,7 @@ def main() -> None:
     try:
         sys.exit(_run(sys.argv[1:], console))
     except UsageError as error:
-        console.print(f"[red]error:[/] {error}", highlight=False, soft_wrap=True)
+        console.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)
 
 
@@ -63,17 +64,17 @@ def _run(arguments: Sequence[str], console: Console) -> int:
     # Bars and notes on loading and saving would tear the run's own bars apart.
     transformers_logging.disable_progress_bar()
     logging.getLogger("accelerate").setLevel(logging.ERROR)
-    console.print(f"recipe {recipe}, run folder {folder.path}", highlight=False, soft_wrap=True)
+    console.print(f"recipe {recipe}, run folder {folder.path}", highlight=False, soft_wrap=True, markup=False)
     began = time.monotonic()
     resume = f"uv run train --resume {folder.path}"
     with _interruptible(console) as stopping:
         try:
             progress = train(config, folder, Tracker(console, steps=config.steps), stopping)
         except KeyboardInterrupt:
-            console.print(f"Interrupted; go on with: {resume}", highlight=False, soft_wrap=True)
+            console.print(f"Interrupted; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return _INTERRUPTED
     if progress.step < config.steps:
-        console.print(f"Saved after step {progress.step}; go on with: {resume}", highlight=False, soft_wrap=True)
+        console.print(f"Saved after step {progress.step}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
         return _INTERRUPTED
     finish(config, folder, Console(), seconds=time.monotonic() - began)
     return 0
@@ -107,7 +108,7 @@ def _open(recipe: str, command: Command, arguments: Sequence[str]) -> tuple[RunF
     from agentgym_trainer.run_folder import RunFolder
 
     if command.resume:
-        if len(arguments) != (1 if "=" in arguments[0] else 2):
+        if not arguments[0].startswith("--resume") or len(arguments) != (1 if "=" in arguments[0] else 2):
             raise UsageError("--resume goes on with a run as it was begun and takes no recipe or other flags.")
         return RunFolder.open(command.resume)
     out = command.out or Path("runs", f"{recipe}-{datetime.now():%Y%m%d-%H%M%S}")

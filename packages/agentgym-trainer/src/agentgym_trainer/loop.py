@@ -66,16 +66,20 @@ class Loop:
         """
         config, latest = self.config, self.checkpoints.latest()
         progress = self.checkpoints.load(latest, self.learner) if latest else Progress()
+        self.engine.version = progress.step
         self.folder.rewind(progress.step)
         if not progress.step:
             self.evaluate(progress)
-        while progress.step < config.steps and not stopping():
+        stopped = stopping()
+        while progress.step < config.steps and not stopped:
             progress = self.step(progress)
             last = progress.step == config.steps
             every = config.evaluation.every
             if last or (every and progress.step % every == 0):
                 self.evaluate(progress)
-            if last or progress.step % config.save_every == 0 or stopping():
+            # Asked once, so that a run never ends early without having been saved.
+            stopped = stopping()
+            if last or progress.step % config.save_every == 0 or stopped:
                 self.checkpoints.save(self.learner, self.chat.tokenizer, progress)
         return progress
 
@@ -88,6 +92,7 @@ class Loop:
         metrics = self.update(progress.step, episodes)
         done = time.perf_counter()
         progress = Progress(progress.step + 1, progress.env_steps + sum(len(e.turns) for e in episodes))
+        self.engine.version = progress.step
         line = {
             "step": progress.step,
             "env_steps": progress.env_steps,
@@ -126,7 +131,6 @@ class Loop:
             minibatches=config.minibatches,
             seed=_seed(config.seed, step, _UPDATE),
         )
-        self.engine.version += 1
         return {
             "trained": int(credit.trains_E.sum()),
             "groups": {"all": int(batch.group_E.max()) + 1, "lonely": credit.lonely, "flat": credit.flat},
@@ -165,7 +169,13 @@ class Loop:
 
 
 def _jobs(tasks: Sequence[Task], samples: int, *, seed: int) -> list[Job]:
-    return [Job(task.id, sample, seed) for task in tasks for sample in range(samples)]
+    """`samples` episodes of each task. A task that was drawn twice gets other samples, not the same ones again."""
+    drawn = Counter[str]()
+    jobs: list[Job] = []
+    for task in tasks:
+        jobs += [Job(task.id, drawn[task.id] + sample, seed) for sample in range(samples)]
+        drawn[task.id] += samples
+    return jobs
 
 
 def _seed(*parts: int) -> int:

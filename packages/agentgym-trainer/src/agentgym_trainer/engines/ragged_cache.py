@@ -50,11 +50,11 @@ class _RaggedLayer(CacheLayerMixin):
         if self.is_initialized:
             self.k, self.v = (_grown(tensor, rows, positions) for tensor in (self.k, self.v))
 
-    def swap(self, some: list[int], others: list[int]) -> None:
-        """Let pairs of rows change places."""
+    def swap(self, some: list[int], others: list[int], width: int) -> None:
+        """Let pairs of rows, which hold at most `width` tokens, change places."""
         if self.is_initialized:
             for tensor in (self.k, self.v):
-                tensor[some + others] = tensor[others + some]
+                tensor[some + others, :, :width] = tensor[others + some, :, :width]
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Length and offset of the keys; the engine makes its own mask from the row lengths."""
@@ -103,8 +103,9 @@ class RaggedCache(Cache):
             for rows in (self.keys, self.lengths):
                 rows[i], rows[j] = rows[j], rows[i]
         if out:
+            width = max(self.lengths[i] for i in out + into)
             for layer in self._rows:
-                layer.swap(out, into)
+                layer.swap(out, into, width)
         return self.keys[:n]
 
     def prepare(self, new: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
