@@ -74,7 +74,9 @@ def _run(arguments: Sequence[str], console: Console) -> int:
             console.print(f"Interrupted; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return _INTERRUPTED
     if progress.step < config.steps:
-        console.print(f"Saved after step {progress.step}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
+        console.print(
+            f"Saved after step {progress.step}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False
+        )
         return _INTERRUPTED
     finish(config, folder, Console(), seconds=time.monotonic() - began)
     return 0
