@@ -20,6 +20,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import learner, some_trajectories
 
+SCRIPT = two_processes.__file__
 ALGORITHMS = [GRPO(), GRPO(aggregation="sequence", kl=0.1, flat_groups="keep"), Imitation()]
 
 
@@ -227,7 +228,7 @@ def test_log_probabilities_and_entropy_are_those_at_the_sampling_temperature(mod
 def test_two_processes_give_the_update_of_one(tmp_path: Path) -> None:
     out = tmp_path / "updates.pt"
     done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", two_processes.__file__, out],
+        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", SCRIPT, out],
         check=False, capture_output=True, text=True, timeout=240,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]

@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from agentgym_envs import Episode, Job, play_many
+from agentgym_envs.wrappers import Bare, ReAct
+from agentgym_eval.policies import Oracle
+from agentgym_trainer.batch import make_batch
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.engines import Sampling
+from agentgym_trainer.engines.scripted import ScriptedEngine
+from agentgym_trainer.rollout import EnginePolicy
+from agentgym_trainer.trajectory import trajectory
+from agentgym_trainer.warm_start import encode, imitate
+from coin_world import Coin
+from miniature import learner
+
+
+@pytest.fixture(scope="module")
+def demonstrations() -> list[Episode]:
+    jobs = [Job(f"coin/train/{i}", seed=0) for i in range(8)]
+    return list(play_many([Bare(Coin())], Oracle(), jobs))
+
+
+@pytest.mark.parametrize("wrapper", [Bare, ReAct])
+@pytest.mark.parametrize("instructions", [None, ""])
+def test_encoding_gives_what_the_engine_would_have_been_fed(
+    chat: Chat, wrapper: Callable[..., Any], instructions: str | None
+) -> None:
+    env = wrapper(Coin(), instructions=instructions)
+    shown = next(play_many([env], Oracle(), [Job("coin/train/5", seed=0)]))
+    words = iter([turn.reply.text for turn in shown.turns])
+    engine = ScriptedEngine(lambda context: chat.reply_ids(next(words)), end_id=chat.end_id)
+    played = next(play_many([env], EnginePolicy(engine, chat, Sampling(), name=""), [Job("coin/train/5", seed=0)]))
+    (encoded,) = trajectory(encode(chat, shown)).segments
+    (sampled,) = trajectory(played).segments
+    assert (encoded.ids, encoded.said, encoded.turns) == (sampled.ids, sampled.said, sampled.turns)
+
+
+def test_only_what_was_said_is_imitated(
+    new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]
+) -> None:
+    student = learner(new_model(), lr=1e-3, micro_tokens=10_000)
+    labels: list[tuple[int, int]] = []
+    logprobs = student.logprobs
+
+    def watched(model: Any, batch: Any, said_BT: torch.Tensor) -> Any:
+        logp_BT, entropy_BT = logprobs(model, batch, said_BT)
+        kept = logp_BT.clone()
+        kept.register_hook(lambda gradient: labels.extend(_trained(gradient, batch)))
+        return kept, entropy_BT
+
+    student.logprobs = watched  # type: ignore[method-assign]
+    list(imitate(student, chat, demonstrations[:3], epochs=1, batch=8, layout="pad", seed=0))
+    expected: list[tuple[int, int]] = []
+    for episode in demonstrations[:3]:
+        (segment,) = trajectory(encode(chat, episode)).segments
+        expected += [(t, i) for t, (i, said) in enumerate(zip(segment.ids, segment.said, strict=True)) if said]
+    assert sorted(labels) == sorted(expected)
+    replies = sum(len(episode.turns) for episode in demonstrations[:3])
+    assert sum(i == chat.end_id for _, i in labels) == replies
+
+
+def _trained(gradient: torch.Tensor, batch: Any) -> list[tuple[int, int]]:
+    """Position and id of every token whose log-probability the loss pulls at, all with the same weight."""
+    pulled = gradient != 0
+    assert torch.allclose(gradient[pulled], gradient[pulled][0])
+    return [(t, int(batch.ids_BT[b, t])) for b, t in pulled.nonzero().tolist()]
+
+
+@pytest.mark.parametrize("layout", ["pad", "pack"])
+def test_imitation_lowers_the_loss(
+    new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode], layout: Any
+) -> None:
+    student = learner(new_model(), lr=1e-2, micro_tokens=10_000)
+    losses = [m["nll"] for m in imitate(student, chat, demonstrations, epochs=8, batch=4, layout=layout, seed=0)]
+    assert len(losses) == 8 * 2
+    assert losses[-1] < 0.3 * losses[0]
+
+
+def test_failed_demonstrations_are_left_out_and_the_seed_orders_the_others(
+    new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]
+) -> None:
+    broken = replace(demonstrations[0], stop="failed", score=None, success=None, error="it broke")
+
+    def losses(episodes: list[Episode], seed: int) -> list[float]:
+        student = learner(new_model(), micro_tokens=10_000)
+        steps = imitate(student, chat, episodes, epochs=1, batch=3, layout="pad", seed=seed)
+        return [metrics["loss"] for metrics in steps]
+
+    assert losses([*demonstrations[1:], broken], 0) == losses(demonstrations[1:], 0) != losses(demonstrations[1:], 1)
+
+
+def test_every_token_of_a_demonstration_is_in_the_batch(chat: Chat, demonstrations: list[Episode]) -> None:
+    batch = make_batch([trajectory(encode(chat, e)) for e in demonstrations], pad_id=chat.pad_id)
+    texts = [chat.tokenizer.decode(ids[n >= 0].tolist()) for ids, n in zip(batch.ids_BT, batch.segment_BT, strict=True)]
+    for text, episode in zip(texts, demonstrations, strict=True):
+        expected = f"<|im_start|>system\n{episode.instructions}<|im_end|>\n"
+        for turn in episode.turns:
+            expected += (
+                f"<|im_start|>user\n{turn.observation}<|im_end|>\n<|im_start|>assistant\n{turn.reply.text}<|im_end|>\n"
+            )
+        assert text == expected.removesuffix("\n")
