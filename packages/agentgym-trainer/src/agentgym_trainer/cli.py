@@ -73,6 +73,9 @@ def _run(arguments: Sequence[str], console: Console) -> int:
         except KeyboardInterrupt:
             console.print(f"Interrupted; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return _INTERRUPTED
+        except UsageError:
+            folder.discard()
+            raise
     if progress.step < config.steps:
         console.print(
             f"Saved after step {progress.step}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False

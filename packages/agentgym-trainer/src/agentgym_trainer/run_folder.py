@@ -70,6 +70,12 @@ class RunFolder:
         except (ValueError, TypeError, KeyError) as error:
             raise UsageError(f"{folder.settings} can't be used: {error}") from error
 
+    def discard(self) -> None:
+        """Remove the folder if nothing has come of the run yet."""
+        if list(self.path.iterdir()) == [self.settings]:
+            self.settings.unlink()
+            self.path.rmdir()
+
     def log(self, metrics: dict[str, Any]) -> None:
         """Append one line to the metrics."""
         with self.metrics.open("a", encoding="utf-8") as lines:
