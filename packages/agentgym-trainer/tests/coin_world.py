@@ -24,10 +24,10 @@ def _tasks(split: Any, count: int) -> Tasks:
 class Coin(TextEnv):
     package: ClassVar[str] = "coin_world"
 
-    def __init__(self, *, broken: tuple[int, ...] = (), train: int = 16) -> None:
+    def __init__(self, *, broken: tuple[int, ...] = (), gone: tuple[int, ...] = (), train: int = 16) -> None:
         super().__init__()
         self._tasks = TaskSet(train=_tasks("train", train), test=_tasks("test", 4))
-        self._broken = broken
+        self._broken, self._gone = broken, gone
         self._sides = self._flip = self._right = 0
 
     @property
@@ -40,6 +40,8 @@ class Coin(TextEnv):
 
     def _start(self, task: Task) -> str:
         self._sides, self._flip, self._right = task.payload["sides"], 0, 0
+        if self._sides in self._gone:
+            raise EnvFault("there is no coin")
         return self._question()
 
     def _question(self) -> str:

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from accelerate import Accelerator
 from agentgym_envs import Episode, Reply, Sample, Turn
+from agentgym_trainer.cli import main
 from agentgym_trainer.config import Optimizer
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.trajectory import Segment, Trajectory
+from coin_world import ENV
 
 TEXTS = [
     "Flip 1 of 3. Say heads or tails.",
@@ -70,3 +76,36 @@ def episode(
         sample=0, instructions="", turns=turns, final_observation="", stop=stop,
         score=None if failed else sum(paid), success=None if failed else False, error="it broke" if failed else None,
     )  # fmt: skip
+
+
+def coin_flags(out: Path, *more: str) -> list[str]:
+    """The command line of a run of a second: a tiny model from scratch learns to guess coins."""
+    settings = {
+        "model": "scratch", "scratch.vocab": "280", "scratch.hidden": "32", "scratch.layers": "1",
+        "scratch.heads": "2", "world.env": ENV, "world.wrapper": "bare", "algorithm.kl": "0.01", "horizon.turns": "3",
+        "generation.max-tokens": "6", "generation.max-context": "200", "optimizer.lr": "1e-3",
+        "warm-start.episodes": "96", "warm-start.noise": "0.8", "warm-start.epochs": "6", "warm-start.batch": "8",
+        "warm-start.lr": "1e-2", "evaluation.tasks": "4", "evaluation.samples": "2", "evaluation.every": "3",
+        "steps": "6", "tasks": "4", "samples": "4", "epochs": "2", "minibatches": "2", "save-every": "2",
+        "precision": "no", "device": "cpu", "out": str(out),
+    }  # fmt: skip
+    flags = [word for name, value in settings.items() for word in (f"--{name}", value)]
+    return ["textcraft-grpo", *flags, "--evaluation.ks", "1", "2", "--world.no-instructions", *more]
+
+
+def train_cli(arguments: Sequence[str], log: Path | None = None) -> int:
+    """The exit code of `train` with these arguments; what it says on stderr goes to `log`."""
+    with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
+        patch.setattr(sys, "argv", ["train", *arguments])
+        if log:
+            patch.setattr(sys, "stderr", stack.enter_context(log.open("w", buffering=1)))
+        try:
+            main()
+        except SystemExit as end:
+            return int(end.code or 0)
+    raise AssertionError("train leaves with an exit code")
+
+
+def train_process(arguments: Sequence[str], log: Path) -> None:
+    """`train` as the whole of a process of its own."""
+    sys.exit(train_cli(arguments, log))

@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,6 +8,7 @@ import pytest
 import torch
 from agentgym_envs import Episode, Job, Message, make, play_many, text_env
 from agentgym_envs.wrappers import Bare
+from agentgym_eval.policies import Oracle
 from agentgym_trainer.batch import Layout, make_batch
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.engines import Completion, Request, Sampling
@@ -15,10 +16,11 @@ from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.engines.transformers import TransformersEngine
 from agentgym_trainer.rollout import EnginePolicy
 from agentgym_trainer.trajectory import trajectory
+from agentgym_trainer.warm_start import imitate
 from coin_world import Coin
 from miniature import learner
 
-SAMPLING = Sampling(temperature=0.8, max_tokens=150, max_context=800)
+SAMPLING = Sampling(temperature=0.8, max_tokens=20, max_context=800)
 
 
 class Recording:
@@ -45,16 +47,31 @@ class Recording:
 
 
 @pytest.fixture(scope="module")
-def played(model: Any, chat: Chat) -> tuple[Recording, list[Episode]]:
-    """Eight episodes of text crafting on three worlds, by a model that knows nothing."""
-    engine = Recording(TransformersEngine(model, end_id=chat.end_id, pad_id=chat.pad_id))
+def worlds() -> Iterator[list[Any]]:
+    """Three small worlds of text crafting."""
     envs = [Bare(make("agentgym/TextCraft-v0", depth=(1, 1), distractors=1), instructions="Go.") for _ in range(3)]
-    jobs = [Job(task.id, sample, seed=4) for task in text_env(envs[0]).tasks.train[:4] for sample in range(2)]
-    policy = EnginePolicy(engine, chat, SAMPLING, name="tiny")
-    episodes = list(play_many(envs, policy, jobs, horizon=4))
-    policy.release()
+    yield envs
     for env in envs:
         env.close()
+
+
+@pytest.fixture(scope="module")
+def model(new_model: Callable[..., Any], chat: Chat, worlds: list[Any]) -> Any:
+    """A tiny model that has watched the expert long enough to end its replies now and then."""
+    jobs = [Job(task.id, seed=0) for task in text_env(worlds[0]).tasks.train[4:36]]
+    student = learner(new_model(), micro_tokens=10_000)
+    list(imitate(student, chat, list(play_many(worlds, Oracle(), jobs)), epochs=4, batch=8, layout="pad", seed=0))
+    return student.model.eval()
+
+
+@pytest.fixture(scope="module")
+def played(model: Any, chat: Chat, worlds: list[Any]) -> tuple[Recording, list[Episode]]:
+    """Eight episodes of text crafting on three worlds, by a model that knows nothing."""
+    engine = Recording(TransformersEngine(model, end_id=chat.end_id, pad_id=chat.pad_id))
+    jobs = [Job(task.id, sample, seed=4) for task in text_env(worlds[0]).tasks.train[:4] for sample in range(2)]
+    policy = EnginePolicy(engine, chat, SAMPLING, name="tiny")
+    episodes = list(play_many(worlds, policy, jobs, horizon=4))
+    policy.release()
     return engine, episodes
 
 

@@ -1,0 +1,141 @@
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from agentgym_trainer.recipes import RECIPES
+from agentgym_trainer.run_folder import RunFolder
+from miniature import train_cli
+
+HEAVY = ("torch", "transformers", "accelerate", "matplotlib", "gymnasium", "minigrid")
+
+
+def _refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
+    """The one sentence with which `train` refuses these arguments."""
+    assert train_cli(arguments) == 2
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert "Traceback" not in err
+    assert err.startswith("error: ")
+    assert err.count("\n") == 1
+    return err.removeprefix("error: ").strip()
+
+
+def test_help_lists_the_recipes_and_imports_nothing_heavy() -> None:
+    script = (
+        "import json, sys\n"
+        "from agentgym_trainer.cli import main\n"
+        "sys.argv = ['train', '--help']\n"
+        "try:\n    main()\nexcept SystemExit as end:\n    assert end.code == 0\n"
+        f"sys.stderr.write(json.dumps([name for name in {HEAVY} if name in sys.modules]))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", script], check=True, capture_output=True, text=True)
+    assert json.loads(done.stderr) == []
+    for name, recipe in RECIPES.items():
+        assert f"{name}:" in done.stdout
+        assert recipe.about.split(",")[0] in " ".join(done.stdout.replace("│", " ").split())
+    assert "--optimizer.lr" in done.stdout
+
+
+def test_an_unknown_recipe_is_refused_with_a_suggestion(capfd: pytest.CaptureFixture[str]) -> None:
+    sentence = _refused(["textcraft-grop"], capfd)
+    assert sentence.startswith(
+        "There is no recipe 'textcraft-grop'. Did you mean textcraft-grpo? There are: quickstart"
+    )
+
+
+def test_an_unknown_flag_is_refused_with_a_suggestion(capfd: pytest.CaptureFixture[str]) -> None:
+    assert train_cli(["textcraft-grpo", "--optimizer.lrr", "1"]) == 2
+    err = capfd.readouterr().err
+    assert "Traceback" not in err
+    assert "--optimizer.lr" in err
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--tasks", "0"], "tasks must be at least 1, not 0."),
+        (["--evaluation.ks", "1", "9"], "pass@9 needs"),
+        (["--horizon.stages", "5", "3"], "Stages are turns, at least 1 and never falling"),
+        (["--scratch.vocab", "12"], "at least 259 entries, not 12"),
+    ],
+)
+def test_values_out_of_range_are_refused(flags: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
+    assert train_cli(["quickstart", *flags]) == 2
+    err = capfd.readouterr().err
+    assert "Traceback" not in err
+    assert message in " ".join(err.replace("│", " ").split())
+
+
+def test_resuming_a_folder_without_a_run_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    for folder in (tmp_path, tmp_path / "nowhere"):
+        assert _refused(["--resume", str(folder)], capfd).startswith(f"{folder} holds no training run")
+
+
+def test_resuming_with_a_setting_that_does_not_exist_is_refused(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", RECIPES["quickstart"].config, "quickstart")
+    record = json.loads(folder.settings.read_text())
+    record["config"]["optimizer"]["momentun"] = 0.9
+    folder.settings.write_text(json.dumps(record))
+    assert "There is no setting 'optimizer.momentun'" in _refused(["--resume", str(folder.path)], capfd)
+    folder.settings.write_text("{")
+    assert f"{folder.settings} can't be used" in _refused(["--resume", str(folder.path)], capfd)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [["textcraft-grpo", "--resume", "X"], ["--resume", "X", "--steps", "3"], ["--tiny", "--resume=X"]],
+)  # fmt: skip
+def test_resuming_takes_nothing_else(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> None:
+    assert "takes no recipe or other flags" in _refused(arguments, capfd)
+
+
+def test_a_folder_that_is_not_empty_is_refused_and_named_in_full(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    full = tmp_path / "[bold]run"
+    full.mkdir()
+    (full / "thesis.txt").write_text("years of work")
+    sentence = _refused(["quickstart", "--out", str(full)], capfd)
+    assert sentence == f"{full} is not an empty folder; choose another --out, or go on with --resume {full}."
+    assert (full / "thesis.txt").read_text() == "years of work"
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--world.env", "agentgym/TextCarft-v0"], "There is no world 'agentgym/TextCarft-v0'. Did you mean"),
+        (["--world.env", "no_such_module:World-v0"], "The module of the world no_such_module:World-v0 can't be"),
+        (["--world.options", "dept=(1,2)"], "an option it doesn't have"),
+        (["--world.options", "depth"], "is not of the form KEY=VALUE"),
+        (["--model", "/no/such/model"], "The model /no/such/model can't be loaded"),
+    ],
+)
+def test_what_does_not_exist_is_refused_in_a_sentence(
+    flags: list[str], message: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert (
+        train_cli(["textcraft-grpo", "--device", "cpu", "--precision", "no", *flags, "--out", str(tmp_path / "run")])
+        == 2
+    )
+    err = capfd.readouterr().err
+    assert "Traceback" not in err
+    assert message in err.splitlines()[-1]
+
+
+@pytest.mark.parametrize("name", RECIPES)
+def test_every_recipe_takes_two_steps_in_miniature(name: str, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    assert train_cli([name, "--tiny", "--out", str(folder.path)]) == 0
+    lines = list(folder.read_metrics())
+    assert [line["step"] for line in lines] == [1, 2]
+    assert all("grad_norm" in line for line in lines)
+    assert lines[0]["horizon"] == RECIPES[name].config.horizon.at(0)
+    for path in (folder.curve, folder.summary, folder.model / "model.safetensors"):
+        assert path.exists()
+    assert folder.evaluated_steps("sampled") == folder.evaluated_steps("greedy") == [0, 2]

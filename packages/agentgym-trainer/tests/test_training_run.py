@@ -1,0 +1,317 @@
+"""Whole runs of `train` in a world of coins: what they leave, and that no interruption shows in it."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from multiprocessing.context import ForkServerProcess
+from pathlib import Path
+from typing import Any
+
+import matplotlib.image
+import numpy as np
+import pytest
+import torch
+from agentgym_envs import read_episodes
+from agentgym_eval.cli import evaluate
+from agentgym_eval.errors import UsageError
+from agentgym_eval.policies import find_policy
+from agentgym_trainer.checkpoint import Checkpoints
+from agentgym_trainer.run_folder import SCHEMA, RunFolder
+from coin_world import ENV
+from miniature import coin_flags, train_cli, train_process
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run that nothing interrupted."""
+    folder = RunFolder(tmp_path_factory.mktemp("whole") / "run")
+    assert train_cli(coin_flags(folder.path)) == 0
+    return folder
+
+
+def _metrics(folder: RunFolder) -> list[dict[str, Any]]:
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in folder.read_metrics()]
+
+
+def _episodes(folder: RunFolder) -> dict[str, list[dict[str, Any]]]:
+    """Every evaluation's episodes, without their timings and the folder's own name."""
+    return {
+        path.name: [json.loads(e.to_json()) | {"seconds": None} for e in read_episodes(path)]
+        for path in sorted(folder.evaluations.iterdir())
+    }
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def _assert_same(run: RunFolder, whole: RunFolder) -> None:
+    """The same to the bit, but for the times."""
+    assert _metrics(run) == _metrics(whole)
+    assert _episodes(run) == _episodes(whole)
+    for name in ("model", "start", "checkpoints/step-000004", "checkpoints/step-000006"):
+        weights = [(f.path / name / "model.safetensors").read_bytes() for f in (run, whole)]
+        assert weights[0] == weights[1]
+    for name in ("optimizer.bin", "scheduler.bin"):
+        states = [torch.load(f.checkpoints / "step-000006" / name) for f in (run, whole)]
+        assert _same(*states)
+
+
+# Interruptions.
+
+
+@pytest.fixture
+def started(tmp_path: Path) -> Iterator[Callable[[], ForkServerProcess]]:
+    """Starts `train` in a process of its own, with its run in tmp_path / run and what it says in tmp_path / log."""
+    context = multiprocessing.get_context("forkserver")
+    # The server imports what is heavy once; every process is forked from it and none has seen another's state.
+    context.set_forkserver_preload(["agentgym_trainer.train", "agentgym_trainer.results", "transformers.models.qwen3"])
+    process = context.Process(target=train_process, args=(coin_flags(tmp_path / "run"), tmp_path / "log"))
+
+    def start() -> ForkServerProcess:
+        process.start()
+        return process
+
+    yield start
+    if process.is_alive():
+        process.kill()
+    process.join()
+    process.close()
+
+
+def _wait(process: ForkServerProcess, moment: Callable[[], bool]) -> None:
+    while not moment():
+        assert process.is_alive(), "the run ended before the moment came"
+        time.sleep(0.002)
+
+
+def _said(tmp_path: Path) -> str:
+    log = tmp_path / "log"
+    return log.read_text() if log.exists() else ""
+
+
+MOMENTS: dict[str, Callable[[RunFolder, Path], bool]] = {
+    "imitating": lambda run, tmp_path: "Watching the expert: 96 in" in _said(tmp_path),
+    "before the first checkpoint": lambda run, tmp_path: len(list(run.read_metrics())) >= 1,
+    "after a checkpoint": lambda run, tmp_path: len(list(run.read_metrics())) >= 3,
+}
+
+
+@pytest.mark.parametrize("moment", MOMENTS)
+def test_killed_and_resumed_is_as_if_nothing_had_happened(
+    tmp_path: Path, whole: RunFolder, started: Callable[[], ForkServerProcess], moment: str
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    process = started()
+    _wait(process, lambda: MOMENTS[moment](run, tmp_path))
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGKILL)
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert not run.model.exists()
+    assert run.start.exists() == (moment != "imitating")
+    assert (Checkpoints(run.checkpoints, keep=2).latest() is not None) == (moment == "after a checkpoint")
+    # What a killed process may leave half-written besides.
+    with run.metrics.open("a") as lines:
+        lines.write('{"step": 99, "succ')
+    (run.checkpoints / ".step-000099").mkdir(parents=True)
+    (run.path / ".start").mkdir(exist_ok=True)
+    assert train_cli(["--resume", str(run.path)]) == 0
+    _assert_same(run, whole)
+
+
+def test_ctrl_c_saves_and_says_how_to_go_on(
+    tmp_path: Path, whole: RunFolder, started: Callable[[], ForkServerProcess]
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    process = started()
+    _wait(process, lambda: len(list(run.read_metrics())) >= 1)
+    assert process.pid is not None
+    os.kill(process.pid, signal.SIGINT)
+    process.join()
+    assert process.exitcode == 130
+    said = _said(tmp_path)
+    steps = len(list(run.read_metrics()))
+    assert "Stopping after this step; Ctrl-C again stops at once." in said
+    assert f"Saved after step {steps}; go on with: uv run train --resume {run.path}\n" in said
+    assert "Traceback" not in said
+    latest = Checkpoints(run.checkpoints, keep=2).latest()
+    assert latest is not None
+    assert latest.name == f"step-{steps:06d}"
+    assert train_cli([f"--resume={run.path}"]) == 0
+    _assert_same(run, whole)
+
+
+def test_resuming_what_is_finished_changes_nothing(whole: RunFolder) -> None:
+    before = (whole.metrics.read_text(), (whole.model / "model.safetensors").read_bytes())
+    assert train_cli(["--resume", str(whole.path)]) == 0
+    assert (whole.metrics.read_text(), (whole.model / "model.safetensors").read_bytes()) == before
+
+
+# What a run leaves.
+
+
+def test_every_step_has_a_line(whole: RunFolder) -> None:
+    lines = list(whole.read_metrics())
+    assert [line["step"] for line in lines] == list(range(1, STEPS + 1))
+    for line in lines:
+        assert sum(line["stops"].values()) == 16
+        assert line["failed"] == 0
+        assert line["horizon"] == 3
+        assert line["trained"] > 0
+        assert line["grad_norm"] > 0
+        assert line["seconds"].keys() == {"rollout", "update"}
+    played = np.diff([0, *(line["env_steps"] for line in lines)])
+    assert played.tolist() == pytest.approx([line["turns"] * 16 for line in lines])
+
+
+def test_the_weights_move_and_the_start_stays(whole: RunFolder) -> None:
+    assert (whole.start / "model.safetensors").read_bytes() != (whole.model / "model.safetensors").read_bytes()
+
+
+def test_the_last_checkpoints_are_kept_and_hugging_face_loads_them(whole: RunFolder) -> None:
+    kept = sorted(path.name for path in whole.checkpoints.iterdir())
+    assert kept == ["step-000004", "step-000006"]
+    final = AutoModelForCausalLM.from_pretrained(whole.model)
+    last = AutoModelForCausalLM.from_pretrained(whole.checkpoints / kept[-1])
+    for one, other in zip(final.parameters(), last.parameters(), strict=True):
+        assert torch.equal(one, other)
+    tokenizers = [AutoTokenizer.from_pretrained(path) for path in (whole.start, whole.checkpoints / kept[-1])]
+    conversation = [{"role": "user", "content": "Flip 1. 23 heads"}, {"role": "assistant", "content": "tails"}]
+    texts = [t.apply_chat_template(conversation, tokenize=False) for t in tokenizers]
+    assert texts[0] == texts[1]
+    assert tokenizers[0].encode(texts[0]) == tokenizers[1].encode(texts[0])
+
+
+def test_the_newest_whole_checkpoint_is_the_latest(tmp_path: Path) -> None:
+    checkpoints = Checkpoints(tmp_path, keep=1)
+    assert checkpoints.latest() is None
+    for name in ("step-000009", "step-000010", ".step-000011", "step-12", "step-000013.partial"):
+        (tmp_path / name).mkdir()
+    assert checkpoints.latest() == tmp_path / "step-000010"
+
+
+def test_the_summary_has_before_and_after(whole: RunFolder) -> None:
+    summary = json.loads(whole.summary.read_text())
+    assert summary["steps"] == STEPS
+    assert summary["evaluations"].keys() == {"sampled", "greedy"}
+    for manner, by_step in summary["evaluations"].items():
+        assert by_step.keys() == {"0", "3", "6"}
+        for figures in by_step.values():
+            assert figures["tasks"] == 4
+            assert figures["failed"] == 0
+            assert figures["pass_at"].keys() == ({"1", "2"} if manner == "sampled" else {"1"})
+
+
+def test_the_curve_is_a_picture_that_is_not_blank(whole: RunFolder) -> None:
+    picture = matplotlib.image.imread(whole.curve)
+    assert picture.shape[0] > 300
+    assert picture.shape[1] > 600
+    colours = np.unique(picture.reshape(-1, picture.shape[2]).round(2), axis=0)
+    assert len(colours) > 20
+
+
+def test_what_the_run_was_told_is_in_the_folder(whole: RunFolder) -> None:
+    again, config, recipe = RunFolder.open(whole.path)
+    assert again.path == whole.path
+    assert recipe == "textcraft-grpo"
+    assert (config.world.env, config.steps, config.evaluation.ks) == (ENV, STEPS, (1, 2))
+    record = json.loads(whole.settings.read_text())
+    assert record["schema"] == SCHEMA
+    assert record["versions"]["python"]
+
+
+def test_the_table_shows_before_after_and_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    broken = coin_flags(tmp_path / "run", "--world.options", "gone=(1,4)", "--steps", "2", "--evaluation.every", "0")
+    assert train_cli(broken) == 0
+    out = capfd.readouterr().out
+    assert "before" in out
+    assert "after" in out
+    for row in ("pass@1, sampled at 1", "pass@2, sampled at 1", "pass@1, greedy", "score, sampled", "turns, sampled"):
+        assert row in out
+    (failed,) = [line for line in out.splitlines() if "failed episodes" in line]
+    assert [int(cell) for cell in failed.split("│")[2:4]] == [3, 3]  # one task: two sampled attempts and a greedy one
+    assert f"--policy hf:{tmp_path / 'run' / 'model'} --split test" in out
+
+
+@pytest.mark.parametrize("cut", [True, False])
+def test_failed_episodes_never_train_and_cut_ones_as_configured(tmp_path: Path, cut: bool) -> None:
+    run = RunFolder(tmp_path / "run")
+    flags = coin_flags(run.path, "--world.options", "broken=(0,1,2,3)", "--steps", "3", "--evaluation.every", "0")
+    assert train_cli([*flags, "--train-cut" if cut else "--no-train-cut"]) == 0
+    seen: set[str] = set()
+    for line in run.read_metrics():
+        stops = line["stops"]
+        seen |= stops.keys()
+        assert line["failed"] == stops.get("failed", 0)
+        kept = sum(count for stop, count in stops.items() if stop != "failed" and (cut or stop != "length"))
+        assert line.get("segments", 0) == kept
+        assert line["trained"] <= kept
+    assert {"failed", "length", "terminated"} <= seen
+
+
+def test_a_world_that_is_broken_throughout_trains_nothing_and_is_reported(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    flags = coin_flags(run.path, "--world.options", "gone=(0,1,2,3,4,5,6,7)", "--steps", "2")
+    assert train_cli([*flags, "--evaluation.every", "0"]) == 0
+    assert [(line["failed"], line["trained"], line["success"]) for line in run.read_metrics()] == [(16, 0, None)] * 2
+    assert (run.start / "model.safetensors").read_bytes() == (run.model / "model.safetensors").read_bytes()
+    (failed,) = [line for line in capfd.readouterr().out.splitlines() if "failed episodes" in line]
+    assert [int(cell) for cell in failed.split("│")[2:4]] == [12, 12]
+    assert run.curve.exists()
+
+
+def test_a_task_that_is_drawn_twice_is_played_with_other_samples(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    flags = coin_flags(run.path, "--world.options", "train=1", "--steps", "1", "--evaluation.every", "0")
+    assert train_cli(flags) == 0
+    (line,) = run.read_metrics()
+    assert line["groups"]["all"] == 1
+    assert sum(line["stops"].values()) == 16
+    # Four times the same four episodes would add up to a multiple of four.
+    assert line["env_steps"] % 4 or round(line["score"] * 48) % 4
+
+
+# The trained model as a policy.
+
+
+def test_the_trained_model_plays_through_evaluate(whole: RunFolder, tmp_path: Path) -> None:
+    flags = ["--env", ENV, "--policy", f"hf:{whole.model}", "--samples", "2", "--wrapper", "bare", "--no-instructions"]
+    assert evaluate([*flags, "--max-tokens", "6", "--horizon", "3", "--out", str(tmp_path)]) == 0
+    episodes = list(read_episodes(tmp_path / "episodes.jsonl"))
+    assert len(episodes) == 8
+    for episode in episodes:
+        assert episode.policy == f"hf:{whole.model}"
+        assert all(turn.reply.sample is not None for turn in episode.turns)
+    assert json.loads((tmp_path / "report.json").read_text())["overall"]["failed"] == 0
+
+
+@pytest.mark.parametrize("argument", ["", "/no/such/folder", "here"])
+def test_a_policy_without_a_model_is_one_sentence(
+    argument: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "here").mkdir()
+    with pytest.raises(UsageError) as error:
+        find_policy(f"hf:{argument}")(temperature=1.0, seed=0, max_tokens=8)
+    expected = f"The model {argument} can't be loaded." if argument else "hf needs a model: write --policy hf:PATH"
+    assert expected in str(error.value)
+    assert "\n" not in str(error.value)
+    assert evaluate(["--env", ENV, "--policy", f"hf:{argument}", "--out", str(tmp_path / "out")]) == 2
+    err = capsys.readouterr().err
+    assert "Traceback" not in err
+    assert expected in err
