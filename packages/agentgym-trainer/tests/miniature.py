@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+import os
+import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import Any
 
 import numpy as np
@@ -78,6 +83,17 @@ def episode(
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Moment:
+    """When a process is sent a signal: right after the nth call of a method."""
+
+    owner: str
+    """The class, as package.module:Class."""
+    method: str
+    call: int
+    signal: int = signal.SIGKILL
+
+
 def coin_flags(out: Path, *more: str) -> list[str]:
     """The command line of a run of a second: a tiny model from scratch learns to guess coins."""
     settings = {
@@ -106,6 +122,16 @@ def train_cli(arguments: Sequence[str], log: Path | None = None) -> int:
     raise AssertionError("train leaves with an exit code")
 
 
-def train_process(arguments: Sequence[str], log: Path) -> None:
-    """`train` as the whole of a process of its own."""
+def train_process(arguments: Sequence[str], log: Path, moment: Moment) -> None:
+    """`train` as the whole of a process of its own, which sends itself a signal at that moment."""
+    owner, calls = resolve_name(moment.owner), itertools.count(1)
+    original = getattr(owner, moment.method)
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        result = original(*args, **kwargs)
+        if next(calls) == moment.call:
+            os.kill(os.getpid(), moment.signal)
+        return result
+
+    setattr(owner, moment.method, watched)
     sys.exit(train_cli(arguments, log))

@@ -4,11 +4,7 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import os
 import signal
-import time
-from collections.abc import Callable, Iterator
-from multiprocessing.context import ForkServerProcess
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +19,7 @@ from agentgym_eval.policies import find_policy
 from agentgym_trainer.checkpoint import Checkpoints
 from agentgym_trainer.run_folder import SCHEMA, RunFolder
 from coin_world import ENV
-from miniature import coin_flags, train_cli, train_process
+from miniature import Moment, coin_flags, train_cli, train_process
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 STEPS = 6
@@ -72,86 +68,61 @@ def _assert_same(run: RunFolder, whole: RunFolder) -> None:
 # Interruptions.
 
 
-@pytest.fixture
-def started(tmp_path: Path) -> Iterator[Callable[[], ForkServerProcess]]:
-    """Starts `train` in a process of its own, with its run in tmp_path / run and what it says in tmp_path / log."""
+def _train_until(moment: Moment, folder: Path) -> tuple[RunFolder, int | None, str]:
+    """A run in a process of its own: its folder, the exit code, and what it said."""
     context = multiprocessing.get_context("forkserver")
     # The server imports what is heavy once; every process is forked from it and none has seen another's state.
     context.set_forkserver_preload(["agentgym_trainer.train", "agentgym_trainer.results", "transformers.models.qwen3"])
-    process = context.Process(target=train_process, args=(coin_flags(tmp_path / "run"), tmp_path / "log"))
-
-    def start() -> ForkServerProcess:
-        process.start()
-        return process
-
-    yield start
-    if process.is_alive():
-        process.kill()
+    run, log = RunFolder(folder / "run"), folder / "log"
+    process = context.Process(target=train_process, args=(coin_flags(run.path), log, moment))
+    process.start()
     process.join()
-    process.close()
+    return run, process.exitcode, log.read_text()
 
 
-def _wait(process: ForkServerProcess, moment: Callable[[], bool]) -> None:
-    while not moment():
-        assert process.is_alive(), "the run ended before the moment came"
-        time.sleep(0.002)
-
-
-def _said(tmp_path: Path) -> str:
-    log = tmp_path / "log"
-    return log.read_text() if log.exists() else ""
-
-
-MOMENTS: dict[str, Callable[[RunFolder, Path], bool]] = {
-    "imitating": lambda run, tmp_path: "Watching the expert: 96 in" in _said(tmp_path),
-    "before the first checkpoint": lambda run, tmp_path: len(list(run.read_metrics())) >= 1,
-    "after a checkpoint": lambda run, tmp_path: len(list(run.read_metrics())) >= 3,
+LOG = ("agentgym_trainer.run_folder:RunFolder", "log")
+MOMENTS = {
+    "imitating": (Moment("agentgym_trainer.learner:Learner", "update", 40), None),
+    "evaluating": (Moment("agentgym_trainer.run_folder:RunFolder", "save_evaluation", 1), None),
+    "before the first checkpoint": (Moment(*LOG, 1), None),
+    "after a checkpoint": (Moment(*LOG, 3), "step-000002"),
+    "writing a checkpoint": (Moment("accelerate:Accelerator", "save_state", 2), "step-000002"),
 }
 
 
-@pytest.mark.parametrize("moment", MOMENTS)
-def test_killed_and_resumed_is_as_if_nothing_had_happened(
-    tmp_path: Path, whole: RunFolder, started: Callable[[], ForkServerProcess], moment: str
-) -> None:
-    run = RunFolder(tmp_path / "run")
-    process = started()
-    _wait(process, lambda: MOMENTS[moment](run, tmp_path))
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGKILL)
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
-    assert not run.model.exists()
-    assert run.start.exists() == (moment != "imitating")
-    assert (Checkpoints(run.checkpoints, keep=2).latest() is not None) == (moment == "after a checkpoint")
+@pytest.mark.parametrize("name", MOMENTS)
+def test_killed_and_resumed_is_as_if_nothing_had_happened(tmp_path: Path, whole: RunFolder, name: str) -> None:
+    moment, latest = MOMENTS[name]
+    run, code, said = _train_until(moment, tmp_path)
+    assert code == -signal.SIGKILL, said
+    assert run.start.exists() == (name != "imitating")
+    found = Checkpoints(run.checkpoints, keep=2).latest()
+    assert (found.name if found else None) == latest
     # What a killed process may leave half-written besides.
     with run.metrics.open("a") as lines:
         lines.write('{"step": 99, "succ')
-    (run.checkpoints / ".step-000099").mkdir(parents=True)
     (run.path / ".start").mkdir(exist_ok=True)
     assert train_cli(["--resume", str(run.path)]) == 0
     _assert_same(run, whole)
 
 
-def test_ctrl_c_saves_and_says_how_to_go_on(
-    tmp_path: Path, whole: RunFolder, started: Callable[[], ForkServerProcess]
-) -> None:
-    run = RunFolder(tmp_path / "run")
-    process = started()
-    _wait(process, lambda: len(list(run.read_metrics())) >= 1)
-    assert process.pid is not None
-    os.kill(process.pid, signal.SIGINT)
-    process.join()
-    assert process.exitcode == 130
-    said = _said(tmp_path)
-    steps = len(list(run.read_metrics()))
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, whole: RunFolder) -> None:
+    run, code, said = _train_until(Moment(*LOG, 3, signal.SIGINT), tmp_path)
+    assert code == 130, said
     assert "Stopping after this step; Ctrl-C again stops at once." in said
-    assert f"Saved after step {steps}; go on with: uv run train --resume {run.path}\n" in said
+    assert f"Saved after step 3; go on with: uv run train --resume {run.path}\n" in said
     assert "Traceback" not in said
-    latest = Checkpoints(run.checkpoints, keep=2).latest()
-    assert latest is not None
-    assert latest.name == f"step-{steps:06d}"
+    assert Checkpoints(run.checkpoints, keep=2).latest() == run.checkpoints / "step-000003"
     assert train_cli([f"--resume={run.path}"]) == 0
     _assert_same(run, whole)
+
+
+def test_ctrl_c_while_imitating_says_how_to_go_on(tmp_path: Path) -> None:
+    run, code, said = _train_until(Moment("agentgym_trainer.learner:Learner", "update", 40, signal.SIGINT), tmp_path)
+    assert code == 130, said
+    assert f"Interrupted; go on with: uv run train --resume {run.path}\n" in said
+    assert "Traceback" not in said
+    assert not run.start.exists()
 
 
 def test_resuming_what_is_finished_changes_nothing(whole: RunFolder) -> None:
