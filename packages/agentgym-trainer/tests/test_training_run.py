@@ -148,6 +148,13 @@ def test_every_step_has_a_line(whole: RunFolder) -> None:
     assert played.tolist() == pytest.approx([line["turns"] * 16 for line in lines])
 
 
+def test_what_was_sampled_carries_the_number_of_updates(whole: RunFolder) -> None:
+    for step in (0, 3, 6):
+        episodes = whole.read_evaluation(step, "sampled") or []
+        versions = {turn.reply.sample.version for e in episodes for turn in e.turns if turn.reply.sample}
+        assert versions == {step}
+
+
 def test_the_weights_move_and_the_start_stays(whole: RunFolder) -> None:
     assert (whole.start / "model.safetensors").read_bytes() != (whole.model / "model.safetensors").read_bytes()
 

@@ -173,7 +173,7 @@ def _jobs(tasks: Sequence[Task], samples: int, *, seed: int) -> list[Job]:
     drawn = Counter[str]()
     jobs: list[Job] = []
     for task in tasks:
-        jobs += [Job(task.id, sample, seed) for sample in range(samples)]
+        jobs += [Job(task.id, drawn[task.id] + sample, seed) for sample in range(samples)]
         drawn[task.id] += samples
     return jobs
 
