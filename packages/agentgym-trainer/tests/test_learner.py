@@ -130,6 +130,16 @@ def test_every_epoch_takes_every_minibatch(new_model: Callable[..., Any], epochs
     assert torch.equal(_weights(student), once) == (epochs * minibatches == 1)
 
 
+def test_the_layout_does_not_change_which_episodes_share_a_minibatch(new_model: Callable[..., Any]) -> None:
+    both: list[torch.Tensor] = []
+    for layout in ("pad", "pack"):
+        student = learner(new_model(), lr=1e-3)
+        batch = make_batch(some_trajectories(4, 7), pad_id=0, layout=layout, row_tokens=64)
+        student.update(batch, Imitation(), epochs=2, minibatches=3)
+        both.append(_weights(student))
+    torch.testing.assert_close(both[0], both[1], atol=1e-5, rtol=0)
+
+
 def test_each_row_is_in_one_minibatch_of_an_epoch(new_model: Callable[..., Any]) -> None:
     student = learner(new_model())
     seen: list[int] = []
@@ -142,10 +152,10 @@ def test_each_row_is_in_one_minibatch_of_an_epoch(new_model: Callable[..., Any])
     assert sorted(seen) == sorted([segment.ids[0] for t in made for segment in t.segments] * 2)
 
 
-def test_more_minibatches_than_rows_are_as_many_steps_as_there_are_rows(new_model: Callable[..., Any]) -> None:
+def test_more_minibatches_than_episodes_are_as_many_steps_as_there_are_episodes(new_model: Callable[..., Any]) -> None:
     student = learner(new_model())
     steps = _steps(student)
-    metrics = student.update(make_batch(some_trajectories(4, 1), pad_id=0), Imitation(), epochs=2, minibatches=16)
+    metrics = student.update(make_batch(some_trajectories(4, 2), pad_id=0), Imitation(), epochs=2, minibatches=16)
     assert len(steps) == 4
     assert metrics["nll"] > 3
     assert _weights(student).isfinite().all()

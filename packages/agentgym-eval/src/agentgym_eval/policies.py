@@ -150,6 +150,8 @@ def find_policy(spec: str) -> Maker:
     def make(**settings: Any) -> Policy:
         try:
             return installed[name].load()(argument, **settings)
+        except UsageError:
+            raise
         except (ImportError, OSError, ValueError) as error:
             raise UsageError(f"The policy {spec} can't be built: {error}") from error
 

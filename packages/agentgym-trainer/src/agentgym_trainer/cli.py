@@ -47,6 +47,8 @@ def main() -> None:
     console = Console(stderr=True)
     try:
         sys.exit(_run(sys.argv[1:], console))
+    except KeyboardInterrupt:
+        sys.exit(_INTERRUPTED)
     except UsageError as error:
         console.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2)

@@ -63,6 +63,12 @@ class Optimizer:
     micro_tokens: int = 16_384
     """Most token positions in one forward and backward pass; memory, not mathematics."""
 
+    def __post_init__(self) -> None:
+        if min(self.lr, self.clip_norm) <= 0 or min(self.weight_decay, self.warmup, self.decay) < 0:
+            raise ValueError("optimizer needs lr and clip_norm above 0, and weight_decay, warmup and decay from 0.")
+        if self.micro_tokens < 1:
+            raise ValueError(f"optimizer.micro_tokens must be at least 1, not {self.micro_tokens}.")
+
 
 @dataclass(frozen=True)
 class WarmStart:
@@ -149,6 +155,8 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise ValueError(f"seed must be at least 0, not {self.seed}.")
         counts = ("steps", "tasks", "samples", "slots", "epochs", "minibatches", "save_every", "keep", "threads")
         for name in counts:
             if getattr(self, name) < 1:

@@ -74,32 +74,31 @@ class Learner:
             trains_E: Which episodes take part; all when None.
             epochs: Passes over the batch.
             minibatches: Optimizer steps in each pass.
-            seed: Orders rows into mini-batches.
+            seed: Deals episodes out to mini-batches.
 
         Returns:
             The algorithm's metrics and `grad_norm`, means over the optimizer steps; empty when nothing takes part.
         """
-        device = self.accelerator.device
-        advantage_BT = batch.per_token(torch.zeros_like(batch.rewards_EK) if advantage_EK is None else advantage_EK)
-        said_BT = batch.said_BT if trains_E is None else batch.said_BT & trains_E[batch.episode_BT]
-        rows = said_BT.any(1).nonzero()[:, 0]
-        most = self._largest(len(rows))
+        batch = batch.to(self.accelerator.device)
+        advantage_BT = batch.per_token(
+            torch.zeros_like(batch.rewards_EK) if advantage_EK is None else advantage_EK.to(batch.rewards_EK.device)
+        )
+        trains_E = torch.ones_like(batch.group_E, dtype=torch.bool) if trains_E is None else trains_E
+        said_BT = batch.said_BT & trains_E.to(batch.group_E.device)[batch.episode_BT]
+        episodes = batch.episode_BT[said_BT].unique()
+        most = self._largest(len(episodes))
         if not most:
             return {}
-        if not len(rows):
-            # Another process has rows to train on, and this one must take part in its steps.
-            rows = torch.zeros(1, dtype=torch.long)
-        batch, said_BT, advantage_BT = batch.rows(rows).to(device), said_BT[rows], advantage_BT[rows]
-        width = batch.ids_BT.shape[1]
-        said_BT, advantage_BT = said_BT[:, :width].to(device), advantage_BT[:, :width].to(device)
         reference_BT = self._reference_logprobs(batch, said_BT) if algorithm.kl else None
         order = torch.Generator().manual_seed(seed)
         # No mini-batch may be empty everywhere.
         parts = min(minibatches, most)
         totals: defaultdict[str, float] = defaultdict(float)
         for _ in range(epochs):
-            for part in torch.randperm(len(rows), generator=order).tensor_split(parts):
-                metrics = self._optimizer_step(batch, algorithm, part, said_BT, advantage_BT, reference_BT)
+            shuffled = episodes[torch.randperm(len(episodes), generator=order).to(episodes.device)]
+            for part in shuffled.tensor_split(parts):
+                chosen_BT = said_BT & torch.isin(batch.episode_BT, part)
+                metrics = self._optimizer_step(batch, algorithm, chosen_BT, advantage_BT, reference_BT)
                 for name, value in metrics.items():
                     totals[name] += value / (epochs * parts)
         return dict(totals)
@@ -127,24 +126,19 @@ class Learner:
         self,
         batch: Batch,
         algorithm: Algorithm | Imitation,
-        part: Tensor,
         said_BT: Tensor,
         advantage_BT: Tensor,
         reference_BT: Tensor | None,
     ) -> dict[str, float]:
+        """Train on the tokens in `said_BT`, which may be none: other processes may have some."""
         self.model.train()
-        part = part.to(batch.ids_BT.device)
-        if not len(part):
-            # Fewer rows here than mini-batches: this process only takes part in the step.
-            part, said_BT = part.new_zeros(1), torch.zeros_like(said_BT)
-        weight_BT = algorithm.weights(said_BT[part], batch.episode_BT[part])
-        total = self._sum(weight_BT.sum())
+        weight_BT = algorithm.weights(said_BT, batch.episode_BT)
+        weight_BT = weight_BT / self._sum(weight_BT.sum())
         totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=weight_BT.device))
-        for micro, counts in self._rounds(batch, part):
-            rows = part[micro]
+        for rows, counts in self._rounds(batch, said_BT):
             these = batch.rows(rows)
             width = these.ids_BT.shape[1]
-            weight = weight_BT[micro, :width] / total * counts
+            weight = weight_BT[rows, :width] * counts
             logp_BT, entropy_BT = self.logprobs(self.model, these, said_BT[rows, :width])
             reference = None if reference_BT is None else reference_BT[rows, :width]
             loss, metrics = algorithm.loss(logp_BT, these.logp_BT, reference, advantage_BT[rows, :width], weight)
@@ -164,32 +158,33 @@ class Learner:
             raise ValueError("The algorithm has a KL penalty, but the learner was made without a reference model.")
         self.reference.eval()
         logp_BT = torch.zeros(said_BT.shape, device=said_BT.device)
-        everything = torch.arange(len(said_BT), device=said_BT.device)
-        for rows in self._micro_batches(batch, everything):
+        for rows in self._micro_batches(batch, said_BT):
             these = batch.rows(rows)
             width = these.ids_BT.shape[1]
             logp_BT[rows, :width] = self.logprobs(self.reference, these, said_BT[rows, :width])[0]
         return logp_BT
 
-    def _rounds(self, batch: Batch, rows: Tensor) -> Iterator[tuple[Tensor, bool]]:
+    def _rounds(self, batch: Batch, said_BT: Tensor) -> Iterator[tuple[Tensor, bool]]:
         """Micro-batches and whether they count, as many on every process: gradients are summed in step, so a process
-        that is through goes on with its first one for nothing.
+        that is through goes on with one row for nothing.
         """
-        own = list(self._micro_batches(batch, rows))
+        own = list(self._micro_batches(batch, said_BT))
         for n in range(self._largest(len(own))):
-            yield (own[n], True) if n < len(own) else (own[0], False)
+            yield (own[n], True) if n < len(own) else (torch.zeros(1, dtype=torch.long, device=said_BT.device), False)
 
-    def _micro_batches(self, batch: Batch, rows: Tensor) -> Iterator[Tensor]:
-        """Indices into `rows`, rows of like length together, of at most `micro_tokens` positions each."""
-        length = (batch.segment_BT[rows] >= 0).sum(1)
+    def _micro_batches(self, batch: Batch, said_BT: Tensor) -> Iterator[Tensor]:
+        """The rows with said tokens, those of like length together, at most `micro_tokens` positions at a time."""
+        length_B = (batch.segment_BT >= 0).sum(1)
+        longest_first = length_B.argsort(descending=True, stable=True)
         chosen: list[int] = []
-        for i in length.argsort(descending=True, stable=True).tolist():
-            longest = int(length[chosen[0]]) if chosen else 0
+        for row in longest_first[said_BT.any(1)[longest_first]].tolist():
+            longest = int(length_B[chosen[0]]) if chosen else 0
             if chosen and longest * (len(chosen) + 1) > self.settings.micro_tokens:
-                yield torch.tensor(chosen, device=rows.device)
+                yield torch.tensor(chosen, device=said_BT.device)
                 chosen = []
-            chosen.append(i)
-        yield torch.tensor(chosen, device=rows.device)
+            chosen.append(row)
+        if chosen:
+            yield torch.tensor(chosen, device=said_BT.device)
 
     def _largest(self, count: int) -> int:
         """Over all processes."""
