@@ -18,7 +18,10 @@ from counting_world import ENV
 HERE = Path(__file__).parent
 CHILD = {**os.environ, "PYTHONPATH": str(HERE)}
 COMMANDS = {
-    name: f"import sys; from agentgym_eval.cli import {name}; sys.exit({name}())" for name in ("evaluate", "collect")
+    # A shell that runs the tests in the background has Ctrl-C ignored, and children inherit that.
+    name: "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
+    f"from agentgym_eval.cli import {name}; sys.exit({name}())"
+    for name in ("evaluate", "collect")
 }
 
 
