@@ -3,10 +3,12 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agentgym_trainer.recipes import RECIPES
+from agentgym_trainer.config import World
+from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.run_folder import RunFolder
 from miniature import train_cli
 
@@ -139,3 +141,19 @@ def test_every_recipe_takes_two_steps_in_miniature(name: str, tmp_path: Path) ->
     for path in (folder.curve, folder.summary, folder.model / "model.safetensors"):
         assert path.exists()
     assert folder.evaluated_steps("sampled") == folder.evaluated_steps("greedy") == [0, 2]
+
+
+def test_a_run_that_can_not_begin_leaves_no_folder(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    assert train_cli(["--tiny", "--world.env", "agentgym/Texcraft-v0", "--out", str(out)]) == 2
+    assert "Did you mean agentgym/TextCraft-v0?" in capfd.readouterr().err
+    assert not out.exists()
+
+
+def test_a_run_that_can_not_be_resumed_is_left_as_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "run"
+    lost = replace(tiny(RECIPES["quickstart"].config), world=World("agentgym/Gone-v0"))
+    RunFolder.create(out, lost, "quickstart")
+    assert train_cli(["--resume", str(out)]) == 2
+    assert "There is no world 'agentgym/Gone-v0'" in capfd.readouterr().err
+    assert (out / "run.json").is_file()

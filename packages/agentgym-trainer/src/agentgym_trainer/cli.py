@@ -76,7 +76,8 @@ def _run(arguments: Sequence[str], console: Console) -> int:
             console.print(f"Interrupted; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return _INTERRUPTED
         except UsageError:
-            folder.discard()
+            if not command.resume:
+                folder.discard()
             raise
     if progress.step < config.steps:
         console.print(
