@@ -9,7 +9,7 @@ from agentgym_envs.registry import WORLDS, World, make, register_worlds, text_en
 from agentgym_envs.tasks import Task, Tasks, TaskSet
 from agentgym_envs.text_env import EnvFault, Feedback, Malformed, TextEnv
 from agentgym_envs.text_space import TextSpace
-from agentgym_envs.wrappers import Bare, ReAct, ReplyWrapper
+from agentgym_envs.wrappers import Bare, ReAct, ReplyWrapper, Tags
 
 __all__ = [
     "WORLDS",
@@ -28,6 +28,7 @@ __all__ = [
     "Sample",
     "Seat",
     "StopReason",
+    "Tags",
     "Task",
     "TaskSet",
     "Tasks",

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import math
 import warnings
-from itertools import islice
+from itertools import combinations, islice
 from typing import Any
 
 import gymnasium
 from gymnasium.utils.env_checker import check_env
 
 from agentgym_envs.registry import text_env
+from agentgym_envs.tasks import SPLITS
 from agentgym_envs.text_env import Malformed, TextEnv
 from agentgym_envs.wrappers import Bare
 
@@ -39,7 +40,7 @@ def check_text_env(env: gymnasium.Env[str, str], *, tasks: int = 5, max_oracle_s
         warnings.simplefilter("error")
         check_env(world)
     _check_tasks(world)
-    for split in ("train", "test"):
+    for split in SPLITS:
         for task in islice(world.tasks.split(split), tasks):
             _check_repeatable(world, task.id)
             _check_oracle(world, task.id, max_oracle_steps)
@@ -54,12 +55,14 @@ def _demand(holds: bool, sentence: str) -> None:
 def _check_tasks(world: TextEnv) -> None:
     tasks = world.tasks
     _demand(len(tasks.train) > 0 and len(tasks.test) > 0, "Both splits need at least one task.")
-    shared = set(tasks.train.ids) & set(tasks.test.ids)
-    _demand(not shared, f"Train and test share tasks: {sorted(shared)[:3]}.")
-    _demand(len(set(tasks.train.ids)) == len(tasks.train), "Task ids of the train split repeat.")
-    _demand(len(set(tasks.test.ids)) == len(tasks.test), "Task ids of the test split repeat.")
+    for split, other in combinations(SPLITS, 2):
+        shared = set(tasks.split(split).ids) & set(tasks.split(other).ids)
+        _demand(not shared, f"{split.capitalize()} and {other} share tasks: {sorted(shared)[:3]}.")
+    for split in SPLITS:
+        ids = tasks.split(split).ids
+        _demand(len(set(ids)) == len(ids), f"Task ids of the {split} split repeat.")
     _demand(tasks.train[:2].ids == tasks.train.ids[:2], "A slice of the tasks has other ids than the tasks.")
-    for split in ("train", "test"):
+    for split in filter(tasks.split, SPLITS):
         task = tasks.split(split)[0]
         _demand(tasks[task.id] == task, f"{task.id}: looking the task up by its id gives another one.")
         _demand(task.split == split, f"{task.id} says it is of split {task.split}, not {split}.")

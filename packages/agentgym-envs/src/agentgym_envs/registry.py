@@ -20,6 +20,8 @@ class World:
     entry_point: str
     max_episode_steps: int
     """Turns after which Gymnasium's `TimeLimit` truncates, unless `make` is told otherwise."""
+    wrapper: str = "react"
+    """Form of a reply, a name in `agentgym_envs.wrappers.WRAPPERS`, unless whoever plays asks for another."""
 
 
 WORLDS = (

@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Literal, overload
 
-Split = Literal["train", "test"]
-SPLITS: tuple[Split, ...] = ("train", "test")
+Split = Literal["train", "dev", "test"]
+SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,23 +61,26 @@ class Tasks(Sequence[Task]):
 
 
 class TaskSet:
-    """All tasks of a world under the options it was made with: two splits that share no task."""
+    """All tasks of a world under the options it was made with, in splits that share no task. Where a world has no
+    `dev` split, it is empty.
+    """
 
-    def __init__(self, *, train: Tasks, test: Tasks) -> None:
+    def __init__(self, *, train: Tasks, test: Tasks, dev: Tasks | None = None) -> None:
         self.train = train
+        self.dev = train[:0] if dev is None else dev
         self.test = test
         self._by_id: dict[str, tuple[Tasks, int]] = {}
 
     def split(self, name: Split) -> Tasks:
-        """The tasks of the split `train` or `test`."""
-        return self.train if name == "train" else self.test
+        """The tasks of the split `train`, `dev` or `test`."""
+        return {"train": self.train, "dev": self.dev, "test": self.test}[name]
 
     def __len__(self) -> int:
-        return len(self.train) + len(self.test)
+        return sum(len(self.split(name)) for name in SPLITS)
 
     def __iter__(self) -> Iterator[Task]:
-        yield from self.train
-        yield from self.test
+        for name in SPLITS:
+            yield from self.split(name)
 
     def __contains__(self, task_id: object) -> bool:
         return task_id in self._index()
@@ -98,11 +101,12 @@ class TaskSet:
 
     def manifest(self) -> dict[str, dict[str, Any]]:
         """Number and digest of the tasks per split; committed beside each world, so that a set can't change unseen."""
-        return {name: {"tasks": len(self.split(name)), "sha256": self.split(name).digest()} for name in SPLITS}
+        splits = {name: self.split(name) for name in SPLITS}
+        return {name: {"tasks": len(tasks), "sha256": tasks.digest()} for name, tasks in splits.items() if tasks}
 
     def _index(self) -> dict[str, tuple[Tasks, int]]:
         if not self._by_id:
             self._by_id = {
-                task_id: (tasks, i) for tasks in (self.train, self.test) for i, task_id in enumerate(tasks.ids)
+                task_id: (tasks, i) for tasks in map(self.split, SPLITS) for i, task_id in enumerate(tasks.ids)
             }
         return self._by_id

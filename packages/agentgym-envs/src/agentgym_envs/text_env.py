@@ -68,9 +68,9 @@ class Feedback:
 class TextEnv(gymnasium.Env[str, str], ABC):
     """A text world. CONTRIBUTING.md, "Add a world", writes one from beginning to end.
 
-    `reset(seed=..., options={"task": id, "split": "train" | "test"})`: a task id gives exactly that task; without one,
-    a task is drawn from the split (default `train`) with the env's own generator. The same task is the same text to
-    the byte in every process.
+    `reset(seed=..., options={"task": id, "split": "train" | "dev" | "test"})`: a task id gives exactly that task;
+    without one, a task is drawn from the split (default `train`) with the env's own generator. The same task is the
+    same text to the byte in every process.
 
     `step(action)` never raises on text. Rewards are the increments of a score in [0, 1].
 

@@ -101,5 +101,32 @@ class ReAct(ReplyWrapper):
         return f"Thought: {' '.join(thought.split())}\nAction: {action}"
 
 
-WRAPPERS: dict[str, type[ReplyWrapper]] = {"react": ReAct, "bare": Bare}
+class Tags(ReplyWrapper):
+    """Thoughts in `<think>...</think>`, and one action that is itself a tag, such as `<search>...</search>`.
+
+    The form of Search-R1 (Jin et al. 2025, arXiv 2503.09516), for worlds whose actions are written so.
+    """
+
+    manner = (
+        "Answer in this form, with exactly one action:\n<think>what you think</think>\n"
+        "and then the action, in its tags."
+    )
+    _THINK = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
+    _ELEMENT = re.compile(r"<(\w+)>.*?</\1>", re.DOTALL)
+
+    def parse(self, reply: str) -> str | Malformed:
+        """The one element that stands outside of `<think>`."""
+        actions = [found[0] for found in self._ELEMENT.finditer(self._THINK.sub("", reply))]
+        if not actions:
+            return Malformed(reply, "There was no action in your answer. Write it between its opening and closing tag.")
+        if len(actions) > 1:
+            return Malformed(reply, "There were several actions in your answer. Write exactly one, after </think>.")
+        return actions[0]
+
+    def format(self, action: str, thought: str = "") -> str:
+        """Thought and action, each on its line."""
+        return f"<think>{' '.join(thought.split())}</think>\n{action}"
+
+
+WRAPPERS: dict[str, type[ReplyWrapper]] = {"react": ReAct, "bare": Bare, "tags": Tags}
 """The wrappers by the name that command lines and recipes use."""

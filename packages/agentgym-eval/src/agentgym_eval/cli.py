@@ -74,8 +74,9 @@ def _evaluate(settings: EvaluateSettings) -> int:
 def _collect(settings: CollectSettings) -> int:
     import shutil
 
+    from agentgym_envs.files import write_whole
+
     from agentgym_eval.run import open_run
-    from agentgym_eval.store import write_whole
 
     if settings.out.is_dir() or (settings.out.exists() and not settings.overwrite):
         raise UsageError(f"{settings.out} exists already; choose another --out, or replace a file with --overwrite.")

@@ -21,7 +21,7 @@ class PlaySettings:
     """World: a Gymnasium id (agentgym/TextCraft-v0), its short name (textcraft), or MODULE:ID for a world of yours."""
     policy: str
     """oracle, oracle:NOISE, random, scripted:FILE, or hf:PATH (with agentgym-trainer)."""
-    split: Literal["train", "test"] = "test"
+    split: Literal["train", "dev", "test"] = "test"
     """Split that the tasks are of."""
     tasks: int | None = None
     """So many tasks, evenly spread over the split's categories and difficulties; all of them when not given."""
@@ -29,8 +29,8 @@ class PlaySettings:
     """Exactly these task ids, of whichever split, instead of --split and --tasks."""
     samples: int = 1
     """Attempts at each task."""
-    wrapper: Literal["react", "bare"] = "react"
-    """Form of a reply: Thought and Action, or the bare action."""
+    wrapper: Literal["react", "bare", "tags"] | None = None
+    """Form of a reply: Thought and Action, the bare action, or <think> and a tag; the world's own when not given."""
     instructions: bool = True
     """Tell the player the world's instructions. Switch it off for a model that was trained without them."""
     horizon: int | None = None
@@ -119,7 +119,7 @@ class CollectSettings(PlaySettings):
 
     out: Path
     """File to write; it appears when all episodes are played."""
-    split: Literal["train", "test"] = "train"
+    split: Literal["train", "dev", "test"] = "train"
     """Split that the tasks are of."""
     keep: Literal["all", "success"] = "all"
     """Keep every episode, or those that reached the goal."""

@@ -15,6 +15,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from agentgym_envs import Episode, read_episodes
+from agentgym_envs.files import write_whole
 
 from agentgym_eval.errors import UsageError
 
@@ -122,10 +123,3 @@ def write_json(path: Path, value: Any) -> None:
         ValueError: when it holds a NaN or an infinity, which JSON has no word for.
     """
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def write_whole(path: Path, text: str) -> None:
-    """Write a file so that whoever reads it sees the old content or the new one, never half."""
-    fresh = path.with_name(f".{path.name}.new")
-    fresh.write_text(text, encoding="utf-8", newline="\n")
-    fresh.replace(path)

@@ -67,7 +67,8 @@ def open_world(settings: PlaySettings) -> gymnasium.Env[str, str]:
         env = make(world_id(settings.env), **options)
     except (ValueError, ImportError, gymnasium.error.Error) as error:
         raise UsageError(str(error)) from error
-    return WRAPPERS[settings.wrapper](env, instructions=None if settings.instructions else "")
+    own = {world.id: world.wrapper for world in WORLDS}.get(world_id(settings.env), "react")
+    return WRAPPERS[settings.wrapper or own](env, instructions=None if settings.instructions else "")
 
 
 def choose_tasks(env: gymnasium.Env[str, str], settings: PlaySettings) -> list[Task]:

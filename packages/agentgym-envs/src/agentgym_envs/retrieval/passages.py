@@ -1,0 +1,46 @@
+"""What is searched and what is found."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+
+@dataclass(frozen=True, slots=True)
+class Passage:
+    """A piece of text that can be found."""
+
+    id: str
+    title: str
+    text: str
+
+    @property
+    def contents(self) -> str:
+        """Title in quotes and text on two lines: what is indexed, and what Search-R1's corpora call `contents`."""
+        return f'"{self.title}"\n{self.text}'
+
+
+@dataclass(frozen=True, slots=True)
+class Hit:
+    """A passage that was found."""
+
+    passage: Passage
+    score: float
+    """The backend's own; higher is better, and only hits of one query compare."""
+
+
+class Retriever(Protocol):
+    """Finds passages. May be called from several threads at once."""
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        """The `k` best passages of each query, best first; fewer where fewer match, none for a query without words.
+
+        Raises:
+            EnvFault: when the backend broke (a process, a server); the next call tries it anew.
+        """
+        ...
+
+    def close(self) -> None:
+        """Free processes and connections. May be called twice."""
+        ...
