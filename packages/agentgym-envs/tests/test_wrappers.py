@@ -6,14 +6,16 @@ import pickle
 
 import pytest
 from agentgym_envs import Malformed, ReplyWrapper
-from agentgym_envs.wrappers import WRAPPERS, Bare, ReAct
+from agentgym_envs.wrappers import WRAPPERS, Bare, ReAct, Tags
 from door_world import Door
 from hypothesis import given
 from hypothesis import strategies as st
 
-REPLIES = st.text() | st.lists(st.sampled_from(["Thought:", "Action:", " ", "\n", "\r", "\u2028", "open", "A"])).map(
-    "".join
-)
+REPLIES = st.text() | st.lists(
+    st.sampled_from(
+        ["Thought:", "Action:", " ", "\n", "\r", "\u2028", "open", "A", "<think>", "</think>", "<search>", "</search>"]
+    )
+).map("".join)
 ACTIONS = REPLIES.filter(lambda text: text.strip() == text and len(text.splitlines()) == 1)
 every_wrapper = pytest.mark.parametrize(
     "wrapper", [wrapper(Door()) for wrapper in WRAPPERS.values()], ids=list(WRAPPERS)
@@ -54,6 +56,20 @@ def test_react_finds_the_action(reply: str, action: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("reply", "action"),
+    [
+        ("<think>Who lives here?</think>\n<search>the house</search>", "<search>the house</search>"),
+        ("<think>I <search>could</search> search.</think> <answer>a cat</answer>", "<answer>a cat</answer>"),
+        ("<search>the house</search>", "<search>the house</search>"),
+        ("<think>hm</think>\nSo:\n<search>the\nhouse</search>\nand so on", "<search>the house</search>"),
+        ("<think>hm</think>\nopen", "open"),
+    ],
+)
+def test_tags_find_the_action(reply: str, action: str) -> None:
+    assert Tags(Door()).parse(reply) == action
+
+
+@pytest.mark.parametrize(
     ("wrapper", "reply", "hint"),
     [
         (ReAct, "knock", "no action"),
@@ -61,6 +77,8 @@ def test_react_finds_the_action(reply: str, action: str) -> None:
         (ReAct, "Thought: hm\nAction: ", "nothing after 'Action:'"),
         (Bare, " \n", "empty"),
         (Bare, "knock\nopen", "several lines"),
+        (Tags, "<think>hm</think>\n", "no action"),
+        (Tags, "<search>a</search>\n<search>b</search>", "several actions"),
     ],
 )
 def test_a_malformed_reply_costs_a_turn_and_is_answered(wrapper: type[ReplyWrapper], reply: str, hint: str) -> None:

@@ -102,30 +102,30 @@ class ReAct(ReplyWrapper):
 
 
 class Tags(ReplyWrapper):
-    """Thoughts in `<think>...</think>`, and one action that is itself a tag, such as `<search>...</search>`.
+    """`<think>...</think>` and then the action, in worlds of this form itself a tag such as `<search>...</search>`.
 
-    The form of Search-R1 (Jin et al. 2025, arXiv 2503.09516), for worlds whose actions are written so.
+    The form of Search-R1 (Jin et al. 2025, arXiv 2503.09516).
     """
 
-    manner = (
-        "Answer in this form, with exactly one action:\n<think>what you think</think>\n"
-        "and then the action, in its tags."
-    )
-    _THINK = re.compile(r"<think>.*?(?:</think>|\Z)", re.DOTALL)
-    _ELEMENT = re.compile(r"<(\w+)>.*?</\1>", re.DOTALL)
+    manner = "Answer in this form, with exactly one action:\n<think>what you think</think>\nthe action"
+    _TAG = re.compile(r"<(\w+)>.*?</\1>", re.DOTALL)
 
     def parse(self, reply: str) -> str | Malformed:
-        """The one element that stands outside of `<think>`."""
-        actions = [found[0] for found in self._ELEMENT.finditer(self._THINK.sub("", reply))]
-        if not actions:
-            return Malformed(reply, "There was no action in your answer. Write it between its opening and closing tag.")
-        if len(actions) > 1:
-            return Malformed(reply, "There were several actions in your answer. Write exactly one, after </think>.")
-        return actions[0]
+        """What follows the thought, if it is one line; else the one tag in it."""
+        thought, closed, rest = reply.partition("</think>")
+        said = (rest if closed else thought).strip()
+        if len(said.splitlines()) == 1:
+            return said
+        tags = [" ".join(tag[0].split()) for tag in self._TAG.finditer(said)]
+        if not tags:
+            return Malformed(reply, "There was no action in your answer. Write one after </think>.")
+        if len(tags) > 1:
+            return Malformed(reply, "There were several actions in your answer. Write exactly one after </think>.")
+        return tags[0]
 
     def format(self, action: str, thought: str = "") -> str:
         """Thought and action, each on its line."""
-        return f"<think>{' '.join(thought.split())}</think>\n{action}"
+        return f"<think>{' '.join(thought.replace('</', '< /').split())}</think>\n{action}"
 
 
 WRAPPERS: dict[str, type[ReplyWrapper]] = {"react": ReAct, "bare": Bare, "tags": Tags}
