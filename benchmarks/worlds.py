@@ -1,15 +1,21 @@
-"""How fast each registered world steps and resets on one core, as `gymnasium.make` gives it.
+"""How fast each registered world steps and resets, and what it needs of memory, with one and with many of it.
 
-    uv run python benchmarks/worlds.py --seconds 5 --out worlds.json
+    uv run python benchmarks/worlds.py --seconds 5 --worlds 1 8 32 --out worlds.json
 
-Actions are drawn from `info["available_actions"]`, or are the oracle's (not timed) where a world can't list them.
+The worlds take turns in one thread. Actions are drawn from `info["available_actions"]`, or are the oracle's (not timed)
+where a world can't list them; tasks are the first ones of the training split. Every row is measured in a process of its
+own; memory is that of this process and of all that it started (a JVM, a browser), beyond what Python needs without.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import multiprocessing
 import time
+from collections import Counter
+from concurrent.futures import ProcessPoolExecutor
+from contextlib import ExitStack, closing
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,26 +23,31 @@ from typing import Any
 import agentgym_envs
 import gymnasium
 import numpy as np
+import psutil
 from gymnasium.error import DependencyNotInstalled
+
+TASKS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """What was measured of one world."""
+    """What was measured of some worlds of one kind."""
 
     world: str
+    worlds: int
     steps: int
     resets: int
     steps_per_second: float
     resets_per_second: float
+    megabytes: float
 
 
-def measure(world: str, seconds: float) -> Speed:
-    """Play random episodes for about `seconds`; time spent choosing actions and tasks isn't counted."""
-    env = agentgym_envs.make(world)
+def measure(world: str, worlds: int, seconds: float) -> Speed:
+    """Play episodes for about `seconds`; time spent choosing actions isn't counted."""
+    before = memory()
     rng = np.random.default_rng(0)
-    spent = {"step": 0.0, "reset": 0.0}
-    count = {"step": 0, "reset": 0}
+    spent: Counter[str] = Counter()
+    count: Counter[str] = Counter()
 
     def timed(what: str, call: Any, *args: Any, **options: Any) -> Any:
         began = time.perf_counter()
@@ -45,15 +56,23 @@ def measure(world: str, seconds: float) -> Speed:
         count[what] += 1
         return result
 
-    env.reset(seed=0)
-    while sum(spent.values()) < seconds:
-        _, info = timed("reset", env.reset)
-        over = False
-        while not over:
-            *_, terminated, truncated, info = timed("step", env.step, choose(env, info, rng))
-            over = terminated or truncated
-    env.close()
-    return Speed(world, count["step"], count["reset"], count["step"] / spent["step"], count["reset"] / spent["reset"])
+    with ExitStack() as stack:
+        envs = [stack.enter_context(closing(agentgym_envs.make(world))) for _ in range(worlds)]
+        tasks = agentgym_envs.text_env(envs[0]).tasks.train.ids[:TASKS]
+        for i, env in enumerate(envs):  # the first reset starts simulators and reads tables
+            env.reset(options={"task": tasks[i % len(tasks)]})
+        infos: list[dict[str, Any] | None] = [None] * worlds
+        while spent.total() < seconds or min(count["step"], count["reset"]) < worlds:
+            for i, env in enumerate(envs):
+                info = infos[i]
+                if info is None:
+                    task = tasks[count["reset"] % len(tasks)]
+                    _, info = timed("reset", env.reset, options={"task": task})
+                *_, terminated, truncated, info = timed("step", env.step, choose(env, info, rng))
+                infos[i] = None if terminated or truncated else info
+        needed = memory() - before
+    rates = (count[what] / spent[what] for what in ("step", "reset"))
+    return Speed(world, worlds, count["step"], count["reset"], *rates, needed / 2**20)
 
 
 def choose(env: gymnasium.Env[str, str], info: dict[str, Any], rng: np.random.Generator) -> str:
@@ -62,25 +81,43 @@ def choose(env: gymnasium.Env[str, str], info: dict[str, Any], rng: np.random.Ge
     return agentgym_envs.text_env(env).oracle() if available is None else available[rng.integers(len(available))]
 
 
+def memory() -> int:
+    """Resident bytes of this process and its descendants."""
+    this = psutil.Process()
+    return sum(process.memory_info().rss for process in (this, *this.children(recursive=True)))
+
+
 def main() -> None:
     """Measure all worlds, print a table, write JSON."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--seconds", type=float, default=5.0, help="time per world")
+    parser.add_argument("--seconds", type=float, default=5.0, help="time per row")
+    parser.add_argument("--worlds", type=int, nargs="+", default=[1, 8, 32], help="how many of each world")
+    parser.add_argument("--only", help="the worlds with this in their name")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     asked = parser.parse_args()
     speeds: list[Speed] = []
-    print(f"{'world':<28}{'steps/s':>12}{'resets/s':>12}{'ms/reset':>12}")
+    print(f"{'world':<24}{'worlds':>8}{'steps/s':>10}{'ms/step':>10}{'resets/s':>10}{'ms/reset':>10}{'MB':>8}")
     for world in agentgym_envs.WORLDS:
-        try:
-            speed = measure(world.id, asked.seconds)
-        except DependencyNotInstalled as missing:
-            print(f"{world.id:<28}  {missing}")
+        if (asked.only or "").lower() not in world.id.lower():
             continue
-        speeds.append(speed)
-        rates = (speed.steps_per_second, speed.resets_per_second, 1000 / speed.resets_per_second)
-        print(f"{world.id:<28}{rates[0]:>12,.0f}{rates[1]:>12,.0f}{rates[2]:>12.2f}")
+        for worlds in asked.worlds:
+            try:
+                speed = apart(world.id, worlds, asked.seconds)
+            except DependencyNotInstalled as missing:
+                print(f"{world.id:<24}  {missing}")
+                break
+            speeds.append(speed)
+            steps, resets = speed.steps_per_second, speed.resets_per_second
+            figures = f"{steps:>10,.0f}{1000 / steps:>10.2f}{resets:>10,.0f}{1000 / resets:>10.2f}"
+            print(f"{world.id:<24}{worlds:>8}{figures}{speed.megabytes:>8,.0f}", flush=True)
     if asked.out is not None:
         asked.out.write_text(json.dumps([asdict(speed) for speed in speeds], indent=2) + "\n", encoding="utf-8")
+
+
+def apart(world: str, worlds: int, seconds: float) -> Speed:
+    """`measure` in a fresh process, so that no row inherits another's memory or caches."""
+    with ProcessPoolExecutor(1, mp_context=multiprocessing.get_context("spawn")) as process:
+        return process.submit(measure, world, worlds, seconds).result()
 
 
 if __name__ == "__main__":

@@ -75,9 +75,12 @@ def choose_tasks(env: gymnasium.Env[str, str], settings: PlaySettings) -> list[T
     """The tasks that the settings ask for, in the order of the split or as named.
 
     Raises:
-        UsageError: for an unknown task id, an empty split, or more tasks than there are.
+        UsageError: for an unknown task id, an empty split, more tasks than there are, or tasks that can't be loaded.
     """
-    tasks = text_env(env).tasks
+    try:
+        tasks = text_env(env).tasks
+    except (ValueError, OSError, gymnasium.error.Error) as error:
+        raise UsageError(f"The tasks of {settings.env} can't be had: {error}") from error
     if settings.task:
         try:
             return [tasks[task_id] for task_id in dict.fromkeys(settings.task)]

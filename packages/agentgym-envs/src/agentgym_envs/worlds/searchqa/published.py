@@ -1,0 +1,153 @@
+"""The seven published question sets that Search-R1 and AgentGym-RL use, in FlashRAG's format.
+
+FlashRAG (Jin et al. 2024, arXiv 2405.13576) writes one JSON object a line, `{"id", "question", "golden_answers"}`, in
+files `SET/SPLIT.jsonl`. They are read from a folder laid out so, or fetched through `datasets`. Questions of one's own
+go the same way. Knows nothing about passages.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from gymnasium.error import DependencyNotInstalled
+
+from agentgym_envs.tasks import SPLITS, Split
+
+HUB = "RUC-NLPIR/FlashRAG_datasets"
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A published set, and how many of its questions the predecessor numbered."""
+
+    hops: int
+    """Passages a question needs, by the set's own account."""
+    test: int
+    """Questions of the test split; of the development split where the set keeps its test answers to itself."""
+    train: int = 0
+    """Questions of the training split that the predecessor trained on."""
+
+
+PUBLISHED = {
+    "nq": Published(hops=1, test=3_610, train=79_168),
+    "triviaqa": Published(hops=1, test=11_313),
+    "popqa": Published(hops=1, test=14_267),
+    "hotpotqa": Published(hops=2, test=7_405, train=90_447),
+    "2wikimultihopqa": Published(hops=2, test=12_576),
+    "musique": Published(hops=2, test=2_417),
+    "bamboogle": Published(hops=2, test=125),
+}
+"""In the predecessor's order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A question of a set."""
+
+    question: str
+    answers: tuple[str, ...]
+    """All that count as right, the first one preferred."""
+
+
+@cache
+def load(name: str, folder: Path | None) -> Mapping[Split, tuple[Row, ...]]:
+    """The splits of the set `name`; a set without a test split is tested on its development split.
+
+    Args:
+        name: A key of `PUBLISHED`, or any folder in `folder`.
+        folder: Where `name/SPLIT.jsonl` lie; None fetches the set from the hub, or takes the copy fetched before.
+
+    Raises:
+        ValueError: when there is no such set or a line isn't in the format.
+        DependencyNotInstalled: when a set is to be fetched and `datasets` isn't installed.
+        OSError: when it can't be fetched.
+    """
+    found = _fetch(name) if folder is None else _read(folder / name)
+    rows = {split: tuple(found[split]) for split in SPLITS if split in found}
+    if "test" not in rows and "dev" in rows:
+        rows["test"] = rows.pop("dev")
+    return rows
+
+
+def _read(folder: Path) -> dict[Split, Iterable[Row]]:
+    found: dict[Split, Iterable[Row]] = {
+        split: _lines(file) for split in SPLITS if (file := folder / f"{split}.jsonl").is_file()
+    }
+    if not found:
+        raise ValueError(
+            f"There are no questions in {folder}: a set is a folder with train.jsonl, dev.jsonl or test.jsonl in "
+            "FlashRAG's format."
+        )
+    return found
+
+
+def _lines(file: Path) -> Iterator[Row]:
+    with file.open(encoding="utf-8") as lines:
+        for number, line in enumerate(lines, 1):
+            if line.strip():
+                try:
+                    yield _row(json.loads(line))
+                except (ValueError, KeyError, TypeError) as error:
+                    raise ValueError(
+                        f"{file}, line {number}, is no question in FlashRAG's format, "
+                        f'{{"question": "...", "golden_answers": ["..."]}}: {error!r}.'
+                    ) from error
+
+
+def _fetch(name: str) -> dict[Split, Iterable[Row]]:
+    if name not in PUBLISHED:
+        raise ValueError(
+            f"There is no published set {name!r}; there are {', '.join(PUBLISHED)}. Questions of your own are found "
+            "with data=FOLDER, as FOLDER/NAME/test.jsonl."
+        )
+    try:
+        import datasets
+    except ImportError as error:
+        raise DependencyNotInstalled(
+            f"To fetch {name}, install what can: pip install 'agentgym-envs[datasets]'. Or give the folder where "
+            f"{name}/test.jsonl lies: data=FOLDER."
+        ) from error
+    try:
+        fetched = datasets.load_dataset(HUB, name)
+    except OSError as error:  # no network among others
+        raise OSError(
+            f"{name} can't be fetched from {HUB} ({error}). Where there is no network, copy the set there and give its "
+            "folder: data=FOLDER."
+        ) from error
+    return {split: map(_row, fetched[split]) for split in SPLITS if split in fetched}
+
+
+def _row(entry: Mapping[str, Any]) -> Row:
+    question, answers = entry["question"], entry["golden_answers"]
+    if not (isinstance(question, str) and question.strip()):
+        raise ValueError("the question is empty")
+    if isinstance(answers, str) or not answers or not all(isinstance(answer, str) for answer in answers):
+        raise ValueError("golden_answers is no list of texts, or empty")
+    return Row(question.strip(), tuple(answers))
+
+
+def task_id_of_item(item: str) -> str:
+    """The task that the predecessor calls `item`: `searchqa_3610` is `searchqa/test/triviaqa/0`.
+
+    It numbers the test questions of its seven sets in the order of `PUBLISHED`, and after them the training questions
+    of Natural Questions and HotpotQA.
+
+    Raises:
+        ValueError: when it has no such item.
+    """
+    number = re.fullmatch(r"searchqa_(\d+)", item)
+    left = int(number[1]) if number else -1
+    for split in ("test", "train"):
+        for name, published in PUBLISHED.items():
+            size = published.test if split == "test" else published.train
+            if 0 <= left < size:
+                return f"searchqa/{split}/{name}/{left}"
+            left -= size
+    most = sum(published.test + published.train for published in PUBLISHED.values()) - 1
+    raise ValueError(f"The predecessor has no item {item!r}; its items are searchqa_0 to searchqa_{most}.")

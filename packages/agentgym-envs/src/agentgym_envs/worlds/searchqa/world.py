@@ -1,0 +1,149 @@
+"""The world `agentgym/SearchQA-v0`: a question, a retriever, and an answer that ends it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, ClassVar
+
+from agentgym_envs.retrieval import Hit, Retriever, open_retriever
+from agentgym_envs.tasks import Task, TaskSet
+from agentgym_envs.text_env import MAX_OBSERVATION_CHARS, Feedback, TextEnv
+from agentgym_envs.worlds.searchqa.scoring import exact_match, f1
+from agentgym_envs.worlds.searchqa.tasks import ALMANAC, task_set
+
+MAX_TOP_K = 50
+_ACTION = re.compile(r"<(search|answer)>(.*?)</\1>", re.DOTALL)
+_TAG = re.compile(r"<(?=/?\w)")
+_HELP = (
+    "Give one action: <search>what to look for</search>, or <answer>the answer</answer> when you know it. "
+    "It ends the task."
+)
+_UNKNOWN = "unknown"
+
+
+class SearchQA(TextEnv):
+    """Answer a question by searching in passages. An answer ends the episode, right or wrong.
+
+    Args:
+        dataset: `almanac`, which is embedded; a published set (`nq`, `triviaqa`, `popqa`, `hotpotqa`,
+            `2wikimultihopqa`, `musique`, `bamboogle`); the name of a set of your own in `data`; or several of them.
+        data: Folder of the published sets and your own, in FlashRAG's format: `data/nq/test.jsonl`. Without it,
+            published sets are fetched through the package `datasets`.
+        retriever: What finds the passages; see `agentgym_envs.retrieval.open_retriever`.
+        top_k: Passages shown per search.
+        render_mode: `ansi` for the text.
+
+    The score is 1 for an exact match with one of the answers after SQuAD's normalisation, else 0. `info["raw"]` has the
+    `answer`, its `f1`, the number of `searches` and the ids of the passages the last one `found`. A task's category is
+    the number of hops in the almanac and else the name of the set; its difficulty is the number of hops. The limit on
+    turns is Gymnasium's: `max_episode_steps`.
+    """
+
+    package: ClassVar[str] = __package__ or ""
+
+    def __init__(
+        self,
+        *,
+        dataset: str | Sequence[str] = ALMANAC,
+        data: str | Path | None = None,
+        retriever: str = "bm25",
+        top_k: int = 3,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(render_mode=render_mode)
+        names = (dataset,) if isinstance(dataset, str) else tuple(dict.fromkeys(dataset))
+        if not names:
+            raise ValueError(f"dataset is empty; name a set, such as {ALMANAC!r}.")
+        if isinstance(top_k, bool) or not isinstance(top_k, int) or not 1 <= top_k <= MAX_TOP_K:
+            raise ValueError(f"top_k is a whole number from 1 to {MAX_TOP_K}, not {top_k!r}.")
+        self._names = names
+        self._folder = None if data is None else Path(data)
+        self._spec = retriever
+        self._top_k = top_k
+        self._retriever: Retriever | None = None
+
+    @property
+    def tasks(self) -> TaskSet:
+        """The questions of the sets this world was made with."""
+        return task_set(self._names, self._folder)
+
+    def oracle(self) -> str:
+        """The derivation's next query, and the answer once passages that state its facts were found; else `unknown`.
+
+        Published sets come without derivations: there it searches for the question itself, and knows the answer.
+        """
+        payload = self.task.payload
+        for query in payload.get("queries", [payload["question"]]):
+            if query not in self._asked:
+                return f"<search>{query}</search>"
+        known = set(payload.get("support", ())) <= self._seen
+        return f"<answer>{payload['answers'][0] if known else _UNKNOWN}</answer>"
+
+    def _start(self, task: Task) -> str:
+        if self._retriever is None:
+            self._retriever = open_retriever(self._spec)
+        self._asked: list[str] = []
+        self._found: tuple[str, ...] = ()
+        self._seen: set[str] = set()
+        self._answer: str | None = None
+        return f"Question: {task.payload['question']}"
+
+    def _act(self, action: str) -> Feedback:
+        asked = [(verb, " ".join(words.split())) for verb, words in _ACTION.findall(action)]
+        if len(asked) != 1:
+            return Feedback(_HELP, valid=False)
+        verb, words = asked[0]
+        if not words:
+            return Feedback(f"There is nothing in your <{verb}>. {_HELP}", valid=False)
+        if verb == "search":
+            return Feedback(self._search(words))
+        self._answer = words
+        return Feedback("The answer is right." if self._right() else "The answer is wrong.", terminated=True)
+
+    def _search(self, query: str) -> str:
+        assert self._retriever is not None  # _start opened it
+        (hits,) = self._retriever.search([query], self._top_k)
+        self._asked.append(query)
+        self._found = tuple(hit.passage.id for hit in hits)
+        self._seen.update(self._found)
+        return information(hits)
+
+    def _right(self) -> bool:
+        return self._answer is not None and exact_match(self._answer, self.task.payload["answers"])
+
+    def _standing(self) -> tuple[float, bool]:
+        right = self._right()
+        return float(right), right
+
+    def _state(self) -> str:
+        """The passages seen so far and the answer: to the world all questions look alike, to an agent these matter."""
+        return f"{self.task.id}: {sorted(self._seen)} {self._answer}"
+
+    def _raw(self) -> dict[str, Any]:
+        answered = self._answer is not None
+        return {
+            "answer": self._answer,
+            "f1": f1(self._answer, self.task.payload["answers"]) if answered else 0.0,
+            "searches": len(self._asked),
+            "found": list(self._found),
+        }
+
+    def close(self) -> None:
+        """Let go of the retriever."""
+        if self._retriever is not None:
+            self._retriever.close()
+            self._retriever = None
+
+
+def information(hits: Sequence[Hit]) -> str:
+    """What a search found, in Search-R1's form. Tags in it are escaped, and together it fits an observation."""
+    room = (MAX_OBSERVATION_CHARS - 1_000) // max(1, len(hits))
+    listed = [_clip(f"Doc {i}(Title: {hit.passage.title}) {hit.passage.text}", room) for i, hit in enumerate(hits, 1)]
+    return f"<information>{chr(10).join(listed) or 'Nothing was found.'}</information>"
+
+
+def _clip(text: str, room: int) -> str:
+    text = _TAG.sub("&lt;", " ".join(text.split()))
+    return text if len(text) <= room else text[: room - 1] + "…"

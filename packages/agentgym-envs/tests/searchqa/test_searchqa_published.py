@@ -1,0 +1,132 @@
+"""The published sets from files and through `datasets`, and the predecessor's numbers for their questions."""
+
+from __future__ import annotations
+
+import builtins
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentgym_envs import make, text_env
+from agentgym_envs.worlds.searchqa import published, task_id_of_item
+from agentgym_envs.worlds.searchqa.published import PUBLISHED, Row, load
+from gymnasium.error import DependencyNotInstalled
+
+
+def write(folder: Path, name: str, **splits: list[tuple[str, list[str]]]) -> Path:
+    (folder / name).mkdir(parents=True)
+    for split, questions in splits.items():
+        lines = [
+            {"id": f"{split}_{i}", "question": question, "golden_answers": answers, "metadata": {}}
+            for i, (question, answers) in enumerate(questions)
+        ]
+        text = "".join(json.dumps(line) + "\n" for line in lines)
+        (folder / name / f"{split}.jsonl").write_text(text, encoding="utf-8")
+    return folder
+
+
+def test_sets_from_files_become_tasks(tmp_path: Path) -> None:
+    write(tmp_path, "nq", train=[("who?", ["me"])], dev=[("when?", ["now"])], test=[("where?", ["here", "there"])])
+    write(tmp_path, "hotpotqa", train=[("why?", ["so"])], dev=[("how?", ["thus"])])
+    tasks = text_env(make("agentgym/SearchQA-v0", dataset=["hotpotqa", "nq"], data=tmp_path)).tasks
+    assert tasks.train.ids == ["searchqa/train/hotpotqa/0", "searchqa/train/nq/0"]
+    assert tasks.dev.ids == ["searchqa/dev/nq/0"]
+    assert tasks.test.ids == ["searchqa/test/hotpotqa/0", "searchqa/test/nq/0"]  # hotpotqa has no other answers to test
+    hotpot, nq = tasks.test
+    assert (hotpot.category, hotpot.difficulty, hotpot.payload["question"]) == ("hotpotqa", 2, "how?")
+    assert (nq.category, nq.difficulty, nq.payload["answers"]) == ("nq", 1, ["here", "there"])
+    assert (nq.env, nq.split) == ("agentgym/SearchQA-v0", "test")
+    assert tasks["searchqa/train/nq/0"].payload["question"] == "who?"
+
+
+def test_a_set_of_ones_own(tmp_path: Path) -> None:
+    write(tmp_path, "pubs", test=[(" where? ", ["here"])])
+    tasks = text_env(make("agentgym/SearchQA-v0", dataset="pubs", data=str(tmp_path))).tasks
+    assert [(task.category, task.payload["question"]) for task in tasks.test] == [("pubs", "where?")]
+    assert len(tasks.train) == 0
+
+
+@pytest.mark.parametrize(
+    "line", ["nonsense", '{"question": "who?"}', '{"question": "", "golden_answers": ["a"]}', "[]"]
+    + [f'{{"question": "who?", "golden_answers": {answers}}}' for answers in ("[]", '"me"', "[3]", "null")],
+)  # fmt: skip
+def test_a_line_that_is_no_question_is_named(tmp_path: Path, line: str) -> None:
+    write(tmp_path, "nq", test=[("who?", ["me"])])
+    with (tmp_path / "nq/test.jsonl").open("a") as file:
+        file.write(f"\n{line}\n")
+    with pytest.raises(ValueError, match=r"test\.jsonl, line 3, is no question"):
+        load("nq", tmp_path)
+
+
+def test_what_is_not_there_is_said(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r"no questions in .*nq: a set is a folder with train\.jsonl"):
+        load("nq", tmp_path)
+    with pytest.raises(ValueError, match=r"no published set 'squad'; there are nq, triviaqa, .*data=FOLDER"):
+        load("squad", None)
+
+
+@pytest.fixture
+def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder that `datasets` reads as it reads the hub's repository."""
+    folder = write(tmp_path / "hub", "bamboogle", test=[("who?", ["me", "I"]), ("when?", ["now"])])
+    card = "configs:\n- config_name: bamboogle\n  data_files:\n  - split: test\n    path: bamboogle/test.jsonl\n"
+    (folder / "README.md").write_text(f"---\n{card}---\n")
+    monkeypatch.setattr(published, "HUB", str(folder))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
+    load.cache_clear()
+    yield folder
+    load.cache_clear()
+
+
+def test_sets_come_through_datasets(hub: Path) -> None:
+    assert load("bamboogle", None) == {"test": (Row("who?", ("me", "I")), Row("when?", ("now",)))}
+
+
+def test_without_a_network_the_folder_is_suggested(hub: Path) -> None:
+    for file in hub.rglob("*.*"):
+        file.unlink()
+    with pytest.raises(OSError, match=r"bamboogle can't be fetched from .* data=FOLDER"):
+        load("bamboogle", None)
+
+
+def test_without_datasets_its_command_is_told(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    genuine = builtins.__import__
+
+    def barren(name: str, *rest: Any) -> Any:
+        if name == "datasets":
+            raise ImportError(name)
+        return genuine(name, *rest)
+
+    monkeypatch.setattr(builtins, "__import__", barren)
+    with pytest.raises(DependencyNotInstalled, match=r"pip install 'agentgym-envs\[datasets\]'"):
+        load("bamboogle", None)
+
+
+# First and last item of every range in the predecessor's own table.
+RANGES = {
+    (0, 3_609): "test/nq",
+    (3_610, 14_922): "test/triviaqa",
+    (14_923, 29_189): "test/popqa",
+    (29_190, 36_594): "test/hotpotqa",
+    (36_595, 49_170): "test/2wikimultihopqa",
+    (49_171, 51_587): "test/musique",
+    (51_588, 51_712): "test/bamboogle",
+    (51_713, 130_880): "train/nq",
+    (130_881, 221_327): "train/hotpotqa",
+}
+
+
+@pytest.mark.parametrize(("items", "tasks"), RANGES.items())
+def test_the_predecessors_items(items: tuple[int, int], tasks: str) -> None:
+    first, last = items
+    assert task_id_of_item(f"searchqa_{first}") == f"searchqa/{tasks}/0"
+    assert task_id_of_item(f"searchqa_{last}") == f"searchqa/{tasks}/{last - first}"
+    split, name = tasks.split("/")
+    assert last - first + 1 == getattr(PUBLISHED[name], split)
+
+
+@pytest.mark.parametrize("item", ["searchqa_221328", "searchqa_-1", "babyai_3", "3", "searchqa_"])
+def test_other_items_are_refused(item: str) -> None:
+    with pytest.raises(ValueError, match=f"no item '{item}'; its items are searchqa_0 to searchqa_221327"):
+        task_id_of_item(item)
