@@ -1,8 +1,9 @@
-"""Search in passages: what is found, and the one protocol that all backends keep.
+"""Search in passages: what is found, the one protocol that all backends keep, and `open_retriever`, which opens one.
 
 Knows no world and no questions.
 """
 
 from agentgym_envs.retrieval.passages import Hit, Passage, Retriever
+from agentgym_envs.retrieval.specs import open_retriever
 
-__all__ = ["Hit", "Passage", "Retriever"]
+__all__ = ["Hit", "Passage", "Retriever", "open_retriever"]
