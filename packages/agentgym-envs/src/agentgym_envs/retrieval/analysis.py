@@ -11,21 +11,24 @@ import re
 
 import Stemmer
 
-STOP_WORDS = frozenset(
-    "a an and are as at be but by for if in into is it no not of on or such that the their then there these they this "
-    "to was will with".split()
-)
+# fmt: off
+STOP_WORDS = frozenset((
+    "a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of",
+    "on", "or", "such", "that", "the", "their", "then", "there", "these", "they", "this", "to", "was", "will", "with",
+))
+# fmt: on
 """Lucene's `EnglishAnalyzer.ENGLISH_STOP_WORDS_SET`."""
 
 _SINGLE = "\u3005\u3007\u3021-\u3029\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # a character, a word
 _NO_LETTER = "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2079\u2080-\u2089\u2150-\u215f\u2460-\u249b"  # ², ½, ₂, ①
 _LETTER = rf"[^\W\d_{_SINGLE}{_NO_LETTER}]"
 _PIECE = rf"(?:[^\W{_SINGLE}{_NO_LETTER}][\u0300-\u036f\u200d\ufe0f]*)"
-_BETWEEN_LETTERS = ":\u00b7\u0387\u05f4\u2027\ufe13\ufe55\uff1a.'\u2018\u2019\u2024\ufe52\uff07\uff0e"
+_BETWEEN_BOTH = ".'\u2018\u2019\u2024\ufe52\uff07\uff0e"
+_BETWEEN_LETTERS = ":\u00b7\u0387\u05f4\u2027\ufe13\ufe55\uff1a"
 _BETWEEN_DIGITS = ",;\u037e\u0589\u060c\u060d\u066c\u07f8\u2044\ufe10\ufe14\ufe50\ufe54\uff0c\uff1b"
-_BETWEEN_DIGITS += ".'\u2018\u2019\u2024\ufe52\uff07\uff0e"
-_JOINT = rf"(?:(?<={_LETTER})[{_BETWEEN_LETTERS}](?={_LETTER})|(?<=\d)[{_BETWEEN_DIGITS}](?=\d))"
-_WORD = re.compile(rf"[{_SINGLE}]|{_PIECE}+(?:{_JOINT}{_PIECE}+)*")
+_IN_WORDS = rf"(?<={_LETTER})[{_BETWEEN_BOTH}{_BETWEEN_LETTERS}](?={_LETTER})"
+_IN_NUMBERS = rf"(?<=\d)[{_BETWEEN_BOTH}{_BETWEEN_DIGITS}](?=\d)"
+_WORD = re.compile(rf"[{_SINGLE}]|{_PIECE}+(?:(?:{_IN_WORDS}|{_IN_NUMBERS}){_PIECE}+)*")
 _POSSESSIVE = re.compile("['\u2019\uff07][sS]$")
 
 

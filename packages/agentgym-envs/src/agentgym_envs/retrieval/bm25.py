@@ -2,7 +2,8 @@
 
 k1 and b are Pyserini's defaults. One thing differs from Lucene, which keeps the length of a long passage in a byte and
 so scores with a rounded one; bm25s takes the true length. An index is a folder, mapped into memory when opened: it is
-there at once, forks share it, and nothing has to be freed.
+there at once, forks share it, and nothing has to be freed. Of equal scores the passage whose id sorts first comes
+first, as in Anserini's searcher.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 K1, B = 0.9, 0.4
-_MARK = "bm25.json"
+_MARK, _RANK = "bm25.json", "rank.npy"
 _FORMAT = 1
 
 
@@ -48,10 +49,11 @@ class Bm25Retriever:
         check_index(folder)
         self._passages = PassageFile(folder)
         self._scorer = bm25s.BM25.load(folder, mmap=True, show_progress=False)
+        self._rank = np.load(folder / _RANK, mmap_mode="r")
         self._here = local()
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """See `Retriever.search`. Equal scores stand in the corpus's order, as in Lucene."""
+        """See `Retriever.search`."""
         return [self._search(query, k) for query in queries]
 
     def close(self) -> None:
@@ -62,7 +64,7 @@ class Bm25Retriever:
         if not ids or k < 1:
             return []
         scores = self._scorer.get_scores_from_ids(ids)
-        return [Hit(self._passages[index], float(scores[index])) for index in best(scores, k).tolist()]
+        return [Hit(self._passages[index], float(scores[index])) for index in best(scores, self._rank, k).tolist()]
 
     def _analyzer(self) -> Analyzer:
         analyzer: Analyzer | None = getattr(self._here, "analyzer", None)
@@ -71,11 +73,11 @@ class Bm25Retriever:
         return analyzer
 
 
-def best(scores: NDArray[np.float32], k: int) -> NDArray[np.intp]:
-    """Where the `k` highest positive scores stand, highest first; of equal ones the first."""
+def best(scores: NDArray[np.float32], rank: NDArray[np.int32], k: int) -> NDArray[np.intp]:
+    """Where the `k` highest positive scores stand, highest first; of equal ones that of the lowest `rank`."""
     floor = np.partition(scores, len(scores) - k)[len(scores) - k] if k < len(scores) else 0
     at = np.flatnonzero(scores >= floor) if floor > 0 else np.flatnonzero(scores)
-    return at[np.argsort(-scores[at], kind="stable")[:k]]
+    return at[np.lexsort((rank[at], -scores[at]))[:k]]
 
 
 def check_index(folder: Path) -> None:
@@ -104,6 +106,7 @@ def build_index(passages: Iterable[Passage], folder: Path) -> int:
     scorer = bm25s.BM25(k1=K1, b=B, method="lucene")
     scorer.index(terms, create_empty_token=False, show_progress=False)
     scorer.save(folder, show_progress=False)
+    np.save(folder / _RANK, terms.rank())
     # last, since it says that the rest is there
     (folder / _MARK).write_text(json.dumps({"format": _FORMAT, "passages": len(terms)}), encoding="utf-8")
     return len(terms)
@@ -143,14 +146,22 @@ class _CorpusTerms:
     def __init__(self, passages: Iterable[Passage]) -> None:
         self.vocab: dict[str, int] = {}
         self._all, self._ends = array("i"), array("q", [0])
+        self._names: list[bytes] = []
         analyzer, vocab = Analyzer(), self.vocab
         for passage in passages:
+            self._names.append(passage.id.encode(errors="replace"))
             self._all.extend([vocab.setdefault(term, len(vocab)) for term in analyzer.terms(passage.contents)])
             self._ends.append(len(self._all))
 
     @property
     def ids(self) -> _CorpusTerms:
         return self
+
+    def rank(self) -> NDArray[np.int32]:
+        """The place of each passage among all, by id, as Lucene orders texts: byte by byte."""
+        rank = np.empty(len(self), dtype=np.int32)
+        rank[sorted(range(len(self)), key=self._names.__getitem__)] = np.arange(len(self), dtype=np.int32)
+        return rank
 
     def __len__(self) -> int:
         return len(self._ends) - 1

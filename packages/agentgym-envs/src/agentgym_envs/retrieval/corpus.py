@@ -24,9 +24,9 @@ class CorpusError(ValueError):
 
 
 def read_corpus(path: Path) -> Iterator[Passage]:
-    """The passages of a corpus file in the file's order, read lazily.
+    r"""The passages of a corpus file in the file's order, read lazily.
 
-    JSONL: `{"id", "contents": "\\"title\\"\\ntext"}` (Search-R1, Pyserini, FlashRAG) or `{"id", "title", "text"}`.
+    JSONL: `{"id", "contents": "\"title\"\ntext"}` (Search-R1, Pyserini, FlashRAG) or `{"id", "title", "text"}`.
     TSV: the columns `id`, `text` and `title`, named in the first line, quoted as in DPR's `psgs_w100.tsv`.
 
     Raises:

@@ -1,0 +1,162 @@
+"""The commands `serve` and `searchqa-index`.
+
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Whatever is heavy is imported after the flags are read, so
+that `--help` answers at once.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any, Literal, TypeVar
+
+import tyro
+
+_FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
+
+
+@dataclass(frozen=True, slots=True)
+class ServeSettings:
+    """Let other processes search over HTTP: Search-R1's `POST /retrieve`, and `GET /healthz`."""
+
+    retriever: str
+    """What is searched: bm25, bm25:CORPUS, pyserini:INDEX or http://HOST:PORT."""
+    host: str = "127.0.0.1"
+    """The address to listen on; one of this machine alone."""
+    port: int = 8000
+    """The port to listen on; 0 takes a free one."""
+
+
+@dataclass(frozen=True, slots=True)
+class IndexSettings:
+    """Index a corpus for the retrievers pyserini:OUT or bm25:OUT."""
+
+    corpus: tyro.conf.Positional[Path]
+    """JSONL ({"id", "contents"} or {"id", "title", "text"}) or DPR's TSV; also with .gz."""
+    out: tyro.conf.Positional[Path]
+    """The folder to make."""
+    backend: Literal["pyserini", "bm25"] = "pyserini"
+    """Which retriever is to search it."""
+    threads: Annotated[int, tyro.conf.arg(metavar="N")] = 1
+    """How many threads Lucene indexes with."""
+    overwrite: bool = False
+    """Replace OUT where it is there."""
+
+
+_Settings = TypeVar("_Settings", ServeSettings, IndexSettings)
+
+
+def serve(argv: Sequence[str] | None = None) -> int:
+    """`uv run serve`: see `ServeSettings`. Returns the exit code."""
+    return _command("serve", ServeSettings, _serve, argv)
+
+
+def searchqa_index(argv: Sequence[str] | None = None) -> int:
+    """`uv run searchqa-index`: see `IndexSettings`. Returns the exit code."""
+    return _command("searchqa-index", IndexSettings, _index, argv)
+
+
+def _command(name: str, noun: type[_Settings], run: Callable[[_Settings], int], argv: Sequence[str] | None) -> int:
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    settings = tyro.cli(noun, prog=name, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+
+    from gymnasium.error import DependencyNotInstalled
+
+    from agentgym_envs.text_env import EnvFault
+
+    try:
+        return run(settings)
+    except (ValueError, FileExistsError) as error:
+        return _tell(f"{name}: {error}", _USAGE)
+    except (EnvFault, DependencyNotInstalled, OSError) as error:
+        return _tell(f"{name}: {error}", _FAILED)
+    except KeyboardInterrupt:
+        return _tell(f"{name}: interrupted.", _INTERRUPTED)
+
+
+def _tell(sentence: str, code: int) -> int:
+    sys.stderr.write(sentence + "\n")
+    return code
+
+
+def _serve(settings: ServeSettings) -> int:
+    _check_address(settings)
+    import socket
+
+    import uvicorn
+
+    from agentgym_envs.retrieval import open_retriever
+    from agentgym_envs.retrieval.server import retrieval_app
+
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    with socket.create_server((settings.host, settings.port), family=family) as listener:
+        retriever = open_retriever(settings.retriever)
+        try:
+            retriever.search(["ready"], 1)  # what it stands on is loaded before the first client waits for it
+            host, port = listener.getsockname()[:2]
+            sys.stdout.write(f"Searching {settings.retriever} on http://{_bracketed(host)}:{port}\n")
+            sys.stdout.flush()
+            config = uvicorn.Config(retrieval_app(retriever), log_level="warning", timeout_graceful_shutdown=5)
+            uvicorn.Server(config).run(sockets=[listener])
+        except KeyboardInterrupt:
+            return _tell("Stopped.", 0)  # which is how a server ends
+        finally:
+            retriever.close()
+    return 0
+
+
+def _bracketed(host: str) -> str:
+    return f"[{host}]" if ":" in host else host
+
+
+def _check_address(settings: ServeSettings) -> None:
+    if not 0 <= settings.port <= 65_535:
+        raise ValueError(f"There is no port {settings.port}; choose one from 1 to 65535, or 0 for a free one.")
+    try:
+        own = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
+    except ValueError as error:
+        raise ValueError(f"{settings.host} is no IP address to listen on; take 127.0.0.1.") from error
+    if not own:
+        raise ValueError(
+            f"{settings.host} would let other machines in, and nobody is asked who they are: listen on 127.0.0.1, and "
+            "let others come through a tunnel (ssh -L) or a proxy that checks them."
+        )
+
+
+def _index(settings: IndexSettings) -> int:
+    if settings.threads < 1:
+        raise ValueError(f"--threads {settings.threads} is no number of threads; give 1 or more.")
+    from agentgym_envs.retrieval.indexing import make_index
+
+    options: dict[str, Any] = {"backend": settings.backend, "threads": settings.threads}
+    show = _Progress()
+    try:
+        made = make_index(settings.corpus, settings.out, **options, overwrite=settings.overwrite, told=show)
+    finally:
+        show.end()
+    sys.stdout.write(f"{settings.out} holds {made} passages; search it with {settings.backend}:{settings.out}\n")
+    return 0
+
+
+class _Progress:
+    """One line on a terminal that is written over; elsewhere a line for each thing that is begun."""
+
+    def __init__(self) -> None:
+        self._doing = ""
+
+    def __call__(self, doing: str, passages: int) -> None:
+        """Show what is being done, and how many passages were read."""
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r{doing}: {passages:,} passages\x1b[K")
+        elif doing != self._doing:
+            sys.stderr.write(f"{doing} passages ({passages:,} so far)\n")
+        self._doing = doing
+        sys.stderr.flush()
+
+    def end(self) -> None:
+        """Leave the line."""
+        if self._doing and sys.stderr.isatty():
+            sys.stderr.write("\n")

@@ -1,0 +1,52 @@
+"""Lets others search over HTTP: any retriever behind Search-R1's `POST /retrieve`, so that one index serves many.
+
+Knows no worlds. Each request is answered by a thread of its own, as every retriever allows; Lucene's worker makes
+batches of what comes at the same time.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from fastapi import FastAPI, HTTPException
+from pydantic import BaseModel, Field
+
+from agentgym_envs.retrieval.passages import Hit, Retriever
+from agentgym_envs.text_env import EnvFault
+
+MAX_QUERIES, MAX_QUERY_CHARS, MAX_TOPK = 256, 4_096, 1_000
+_TOPK = 3
+
+
+class Question(BaseModel):
+    """The body of `/retrieve`."""
+
+    queries: Annotated[list[Annotated[str, Field(max_length=MAX_QUERY_CHARS)]], Field(max_length=MAX_QUERIES)]
+    topk: Annotated[int, Field(ge=1, le=MAX_TOPK)] | None = None
+    """How many passages each query gets; 3 where nothing is said."""
+    return_scores: bool = False
+    """With it each result is `{"document", "score"}`, else the document alone."""
+
+
+def retrieval_app(retriever: Retriever) -> FastAPI:
+    """The app: `POST /retrieve` and `GET /healthz`. Closing the retriever stays with the caller."""
+    app = FastAPI(title="AgentGym retrieval", docs_url=None, redoc_url=None)
+
+    @app.get("/healthz")
+    def healthz() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]
+        return {"status": "ok"}
+
+    @app.post("/retrieve")
+    def retrieve(question: Question) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
+        try:
+            found = retriever.search(question.queries, question.topk or _TOPK)
+        except EnvFault as fault:
+            raise HTTPException(503, str(fault)) from fault
+        return {"result": [[_entry(hit, question.return_scores) for hit in hits] for hits in found]}
+
+    return app
+
+
+def _entry(hit: Hit, scored: bool) -> dict[str, Any]:
+    document = {"id": hit.passage.id, "contents": hit.passage.contents}
+    return {"document": document, "score": hit.score} if scored else document
