@@ -46,7 +46,7 @@ def _almanac() -> TaskSet:
         return Task(task_id, ENV_ID, question.split, question.category, question.hops, payload)
 
     by_id = {
-        f"searchqa/{split}/{question.id}": question
+        question.id.replace("almanac", "searchqa", 1): question
         for split in ("train", "test")
         for question in almanac.questions(split)
     }

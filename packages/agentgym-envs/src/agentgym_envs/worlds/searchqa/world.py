@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from agentgym_envs.retrieval import Hit, Retriever, open_retriever
 from agentgym_envs.tasks import Task, TaskSet
 from agentgym_envs.text_env import MAX_OBSERVATION_CHARS, Feedback, TextEnv
-from agentgym_envs.worlds.searchqa.scoring import exact_match, f1
+from agentgym_envs.squad import exact_match, f1
 from agentgym_envs.worlds.searchqa.tasks import ALMANAC, task_set
 
 MAX_TOP_K = 50

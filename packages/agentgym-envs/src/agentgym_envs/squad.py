@@ -23,12 +23,18 @@ def normalise(answer: str) -> str:
 def exact_match(answer: str, aliases: Sequence[str]) -> bool:
     """Whether `answer` is one of the aliases, both normalised; as they are, when nothing is left of them ("A", "+")."""
     said = normalise(answer)
-    return said in map(normalise, aliases) if said else answer.strip().lower() in map(str.lower, aliases)
+    if said:
+        return said in map(normalise, aliases)
+    return _words(answer) in map(_words, aliases)
 
 
 def f1(answer: str, aliases: Sequence[str]) -> float:
     """The best F1 over the aliases, each between the bags of normalised words; in [0, 1]."""
     return max((_f1(normalise(answer).split(), normalise(alias).split()) for alias in aliases), default=0.0)
+
+
+def _words(answer: str) -> str:
+    return " ".join(answer.lower().split())
 
 
 def _f1(said: list[str], right: list[str]) -> float:
