@@ -1,0 +1,127 @@
+"""Subdivisions, currencies, languages and scripts as `pycountry` has them (the data of Debian's iso-codes, LGPL 2.1)."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from agentgym_envs.almanac.entities import Currency, Language, Script, Subdivision
+from agentgym_envs.almanac.words import folded, plain
+
+_TYPES = {"L": "living", "E": "extinct", "H": "historical", "C": "constructed"}
+_ODD = frozenset("()/,;[]*†0123456789")
+_CARRIED = frozenset({"L"})
+
+
+def subdivisions(records: Iterable[Any], countries: Mapping[str, str]) -> list[Subdivision]:
+    """The subdivisions with a name of their own in their country, by code; those of the US are `State`s."""
+    known = sorted((r for r in records if r.country_code in countries and r.country_code != "US"), key=lambda r: r.code)
+    types = Counter((r.country_code, r.type) for r in known)
+    names = Counter(folded(r.name) for r in known)
+    own = Counter((r.country_code, r.type, folded(r.name)) for r in known)
+    kept = [r for r in known if own[r.country_code, r.type, folded(r.name)] == 1 and not _ODD & set(r.name + r.type)]
+    ids = {r.code: f"subdivision/{r.code}" for r in kept}
+    following = _following(known)
+    return [
+        Subdivision(
+            id=ids[r.code],
+            title=f"{r.name} ({r.type.lower()}, {countries[r.country_code]})",
+            name=r.name if names[folded(r.name)] == 1 else f"{r.name} ({countries[r.country_code]})",
+            home=r.country_code,
+            aliases=tuple(dict.fromkeys((r.name, plain(r.name), f"{r.name} {r.type}"))),
+            plain=r.name,
+            alone=names[folded(r.name)] == 1,
+            code=r.code,
+            type=r.type.lower(),
+            country=f"country/{r.country_code}",
+            parent=ids.get(r.parent_code) if r.parent_code else None,
+            siblings=types[r.country_code, r.type],
+            following=ids.get(following.get(r.code, "")),
+        )
+        for r in kept
+    ]
+
+
+def _following(known: Sequence[Any]) -> dict[str, str]:
+    """By code, the code of the next subdivision of the same type in the same country."""
+    groups = defaultdict[tuple[str, str], list[str]](list)
+    for r in known:
+        groups[r.country_code, r.type].append(r.code)
+    return {a: b for codes in groups.values() for a, b in zip(codes, codes[1:], strict=False)}
+
+
+def divisions(records: Iterable[Any]) -> dict[str, dict[str, int]]:
+    """By country code, how many subdivisions of each type stand directly under the country, most frequent first."""
+    counts = defaultdict[str, Counter[str]](Counter)
+    for r in sorted(records, key=lambda r: r.code):
+        if r.parent_code is None:
+            counts[r.country_code][r.type.lower()] += 1
+    return {code: dict(count.most_common()) for code, count in counts.items()}
+
+
+def currencies(records: Iterable[Any], users: Mapping[str, Sequence[str]]) -> list[Currency]:
+    """The currencies that countries pay in; `users` are ids of countries by currency code."""
+    return [
+        Currency(
+            id=f"currency/{r.alpha_3}",
+            title=f"{r.name} (currency)",
+            name=r.name,
+            home=_home(users[r.alpha_3], f"currency/{r.alpha_3}"),
+            aliases=(r.name, r.alpha_3, plain(r.name)),
+            code=r.alpha_3,
+            numeric=r.numeric,
+            countries=tuple(users[r.alpha_3]),
+        )
+        for r in records
+        if r.alpha_3 in users
+    ]
+
+
+def languages(records: Iterable[Any], users: Mapping[str, Sequence[str]]) -> list[Language]:
+    """Languages with a code of two letters, or that a country lists, or that nobody is brought up with any more."""
+    records = list(records)
+    names = Counter(folded(language_name(r)) for r in records)
+    return [
+        Language(
+            id=f"language/{r.alpha_3}",
+            title=f"{language_name(r)} language",
+            name=language_name(r),
+            home=_home(users.get(r.alpha_3, ()), f"language/{r.alpha_3}"),
+            aliases=tuple(dict.fromkeys((language_name(r), plain(language_name(r)), r.name))),
+            code=r.alpha_3,
+            short=getattr(r, "alpha_2", None),
+            type=_TYPES[r.type],
+            countries=tuple(users.get(r.alpha_3, ())),
+        )
+        for r in records
+        if names[folded(language_name(r))] == 1
+        and r.type in _TYPES
+        and (r.alpha_3 in users or r.type not in _CARRIED or getattr(r, "alpha_2", None))
+    ]
+
+
+def language_name(record: Any) -> str:
+    """The name without what stands in brackets."""
+    return str(record.name).split(" (")[0]
+
+
+def scripts(records: Iterable[Any]) -> list[Script]:
+    """The writing systems with a plain name; numbers from 900 on are for private use and symbols."""
+    return [
+        Script(
+            id=f"script/{r.alpha_4}",
+            title=f"{r.name} script",
+            name=r.name,
+            home=f"script/{r.alpha_4}",
+            aliases=tuple(dict.fromkeys((r.name, plain(r.name), f"{r.name} script"))),
+            code=r.alpha_4,
+            numeric=r.numeric,
+        )
+        for r in records
+        if int(r.numeric) < 900 and not _ODD & set(r.name) and "," not in r.name
+    ]
+
+
+def _home(users: Sequence[str], own: str) -> str:
+    return users[0].removeprefix("country/") if len(users) == 1 else own
