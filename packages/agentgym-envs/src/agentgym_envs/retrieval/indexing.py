@@ -37,7 +37,7 @@ def make_index(
     Raises:
         CorpusError: when the corpus can't be read.
         FileExistsError: when `out` is there and isn't to be replaced.
-        ValueError: when Lucene didn't take every passage, such as two of the same id.
+        ValueError: when Lucene didn't take every passage.
         EnvFault: when the process of Lucene ended.
     """
     passages = read_corpus(corpus)

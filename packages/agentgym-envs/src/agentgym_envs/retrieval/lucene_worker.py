@@ -16,8 +16,10 @@ import queue
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import TracebackType
 from typing import Any, BinaryIO
 
 _CLAUSES = 1 << 16
@@ -39,6 +41,7 @@ def main() -> None:
     settings = json.loads(sys.argv[1])
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what Java and downloads print is no answer
+    sys.excepthook = _die
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
     threading.Thread(target=_watch, args=(settings["owner"],), daemon=True).start()
@@ -53,6 +56,13 @@ def main() -> None:
             _serve(search, requests, answers)
     except BadRequest as error:
         _answer(answers, {"refused": str(error)})
+    os._exit(0)  # the thread that listens would be waited for
+
+
+def _die(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+    """What Python does after an error nobody handled, but at once."""
+    traceback.print_exception(kind, error, trace)
+    os._exit(1)
 
 
 def _listen(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
@@ -218,7 +228,7 @@ def _index(settings: dict[str, Any]) -> None:
     _java("io.anserini.index.IndexCollection").main([*arguments, "-storeRaw"])
     made = _java("io.anserini.search.SimpleSearcher")(settings["index"]).get_total_num_docs()
     if made != settings["passages"]:
-        raise BadRequest(f"Lucene took {made} of {settings['passages']} passages; do two of them have the same id?")
+        raise BadRequest(f"Lucene took {made} of {settings['passages']} passages; the index isn't whole.")
 
 
 if __name__ == "__main__":

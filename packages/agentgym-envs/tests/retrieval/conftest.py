@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import os
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+import uvicorn
+from gymnasium.error import DependencyNotInstalled
+
+sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `library`
+
+from agentgym_envs.java import find_java
+from agentgym_envs.retrieval import Passage, Retriever
+from agentgym_envs.retrieval.lucene import JAVA, LuceneRetriever, anserini_jar
+from agentgym_envs.retrieval.server import retrieval_app
+from library import library, write_corpus
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache of the test session's own."""
+    home = tmp_path_factory.getbasetemp() / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(home))
+    return home
+
+
+@pytest.fixture(scope="session")
+def passages() -> list[Passage]:
+    return library()
+
+
+@pytest.fixture(scope="session")
+def corpus(tmp_path_factory: pytest.TempPathFactory, passages: list[Passage]) -> Path:
+    return write_corpus(tmp_path_factory.mktemp("corpus") / "library.jsonl", passages)
+
+
+@pytest.fixture(scope="session")
+def java() -> None:
+    """Lucene can run here: else the install command, as a failure under CI."""
+    try:
+        find_java(JAVA)
+        anserini_jar()
+    except DependencyNotInstalled as missing:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
+
+
+@pytest.fixture(scope="session")
+def lucene_index(java: None, tmp_path_factory: pytest.TempPathFactory, corpus: Path) -> Path:
+    from agentgym_envs.retrieval.indexing import make_index
+
+    out = tmp_path_factory.mktemp("lucene") / "index"
+    make_index(corpus, out, told=lambda doing, read: None)
+    return out
+
+
+@pytest.fixture(scope="session")
+def lucene(lucene_index: Path) -> Iterator[LuceneRetriever]:
+    retriever = LuceneRetriever(str(lucene_index))
+    yield retriever
+    retriever.close()
+
+
+@contextmanager
+def served(retriever: Retriever) -> Iterator[str]:
+    server = uvicorn.Server(uvicorn.Config(retrieval_app(retriever), port=0, log_level="warning"))
+    thread = threading.Thread(target=server.run)
+    thread.start()
+    try:
+        while not server.started:
+            assert thread.is_alive()
+            threading.Event().wait(0.01)
+        port = server.servers[0].sockets[0].getsockname()[1]
+        yield f"http://127.0.0.1:{port}"
+    finally:
+        server.should_exit = True
+        thread.join()
+
+
+@pytest.fixture
+def serving() -> Callable[[Retriever], object]:
+    """A context manager that serves a retriever and gives its URL."""
+    return served

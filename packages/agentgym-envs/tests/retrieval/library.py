@@ -1,0 +1,86 @@
+"""A small made-up library that the tests of retrieval search, and what they need to do so."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import httpx
+from agentgym_envs.retrieval import Hit, Passage
+
+AWKWARD = [
+    Passage("awk-1", "O'Neill's", "The state-of-the-art U.S.A. plan cost $1,234.56 (3.14 percent) in 1999/2000."),
+    Passage("awk-2", "Curaçao", "Naïve cafés' menus: crème brûlée, Ångström's units & the Straße's façades."),
+    Passage("awk-3", "東京", "東京 (Tokyo) is Japan’s capital; ひらがな and カタカナ are scripts."),
+    Passage("awk-4", "water", "H2O, H₂O and m² are written x_y or __init__; e.g. foo.bar:baz, a.b.c and 10:30."),
+    Passage("awk-5", "", "If and but this: they will be there, not at the end."),
+    Passage("awk-6", 'a "quoted" title', "Running runners ran; relational, conditional, happily generalizations."),
+]
+
+
+def library(size: int = 1_500) -> list[Passage]:
+    """Passages of invented words, some rare and some common, after a few with awkward spelling."""
+    rng = Random(7)
+    words = [
+        "".join(rng.choice("aeiou bcdlmnrst".replace(" ", "")) for _ in range(rng.randint(3, 9))) for _ in range(900)
+    ]
+    return [*AWKWARD, *(_invented(rng, words, number) for number in range(size))]
+
+
+def _invented(rng: Random, words: Sequence[str], number: int) -> Passage:
+    picked = [words[min(int(rng.expovariate(0.008)), len(words) - 1)] for _ in range(rng.randint(5, 90))]
+    return Passage(f"p{number}", " ".join(picked[:2]).title(), f"{' '.join(picked).capitalize()}.")
+
+
+def write_corpus(path: Path, passages: Sequence[Passage]) -> Path:
+    rows = (json.dumps({"id": passage.id, "contents": passage.contents}) for passage in passages)
+    path.write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
+    return path
+
+
+def ids(found: Sequence[Sequence[Hit]]) -> list[list[str]]:
+    return [[hit.passage.id for hit in hits] for hits in found]
+
+
+def soon(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
+    """Whether something comes to hold before it would be given up."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        if holds():
+            return True
+        time.sleep(0.02)
+    return holds()
+
+
+def runs(pid: int) -> bool:
+    """Whether a process is there and no zombie."""
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    stat = Path(f"/proc/{pid}/stat")
+    return not stat.exists() or stat.read_text().rpartition(")")[2].split()[0] != "Z"
+
+
+def retrieve(url: str, **body: Any) -> httpx.Response:
+    return httpx.post(f"{url}/retrieve", json=body, timeout=30)
+
+
+def queries(passages: Sequence[Passage], count: int, seed: int = 3) -> Iterator[str]:
+    """Queries of four kinds: titles, some words of a passage, a run of its words, and questions about a title."""
+    rng = Random(seed)
+    for number in range(count):
+        passage = passages[rng.randrange(len(passages))]
+        words = passage.text.split()
+        begin = rng.randrange(max(1, len(words) - 7))
+        yield [
+            passage.title,
+            " ".join(rng.sample(words, min(4, len(words)))),
+            " ".join(words[begin : begin + 8]),
+            f"What is known about {passage.title} and {words[begin]}?",
+        ][number % 4]

@@ -1,0 +1,144 @@
+"""The commands `serve` and `searchqa-index`, as a user runs them."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from agentgym_envs.cli import searchqa_index, serve
+from agentgym_envs.retrieval import Passage, open_retriever
+from library import ids, retrieve, runs, soon
+
+
+def command(function: str, *arguments: object) -> list[str]:
+    start = f"import sys; from agentgym_envs.cli import {function}; sys.exit({function}())"
+    return [sys.executable, "-c", start, *map(str, arguments)]
+
+
+@contextmanager
+def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    pipe = subprocess.PIPE
+    with subprocess.Popen(command("serve", *arguments), stdout=pipe, stderr=pipe, text=True) as process:
+        try:
+            assert process.stdout is not None
+            yield process, process.stdout.readline()
+        finally:
+            process.kill()
+
+
+def test_serve_until_ctrl_c(corpus: Path) -> None:
+    with serving("--retriever", f"bm25:{corpus}", "--port", 0) as (process, line):
+        said, _, url = line.strip().rpartition(" on ")
+        assert said == f"Searching bm25:{corpus}"
+        (row,) = retrieve(url, queries=["crème brûlée"], topk=1).json()["result"]
+        assert row[0]["id"] == "awk-2"
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert process.stderr is not None
+        assert process.stderr.read() == "Stopped.\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "says"),
+    [
+        (["--retriever", "elastic"], 2, "There is no retriever 'elastic'; there are bm25"),
+        (["--retriever", "bm25:nowhere.jsonl"], 2, "There is no corpus nowhere.jsonl"),
+        (["--retriever", "bm25", "--host", "0.0.0.0"], 2, "0.0.0.0 would let other machines in"),
+        (["--retriever", "bm25", "--host", "example.org"], 2, "example.org is no IP address to listen on"),
+        (["--retriever", "bm25", "--port", "70000"], 2, "There is no port 70000"),
+        (["--retriever", "http://127.0.0.1:9", "--port", "0"], 1, "http://127.0.0.1:9/retrieve can't be searched"),
+    ],
+    ids=lambda part: str(part)[:40],
+)
+def test_serve_says_what_is_wrong(
+    arguments: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert serve(arguments) == code
+    printed = capsys.readouterr()
+    assert printed.err.startswith("serve: ")
+    assert says in printed.err
+    assert printed.err.count("\n") == 1
+
+
+def test_a_port_that_is_taken(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with serving("--retriever", f"bm25:{corpus}", "--port", 0) as (_, line):
+        assert serve(["--retriever", f"bm25:{corpus}", "--port", line.strip().rpartition(":")[2]]) == 1
+        assert "in use" in capsys.readouterr().err
+
+
+def test_index_for_bm25(
+    corpus: Path, tmp_path: Path, passages: list[Passage], capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "deep" / "index"
+    arguments = [str(corpus), str(out), "--backend", "bm25"]
+    assert searchqa_index(arguments) == 0
+    printed = capsys.readouterr()
+    assert printed.out == f"{out} holds {len(passages)} passages; search it with bm25:{out}\n"
+    assert printed.err == f"reading passages (1,000 so far)\nindexing passages ({len(passages):,} so far)\n"
+    retriever = open_retriever(f"bm25:{out}")
+    assert ids(retriever.search(["crème brûlée"], 1)) == [["awk-2"]]
+    retriever.close()
+    assert searchqa_index(arguments) == 2
+    assert f"{out} is there already; choose another folder, or replace it with --overwrite" in capsys.readouterr().err
+    (out / "mine").touch()
+    assert searchqa_index([*arguments, "--overwrite"]) == 0
+    assert not (out / "mine").exists()
+    assert [path.name for path in out.parent.iterdir()] == ["index"]
+
+
+def test_index_for_lucene_is_the_default(
+    java: None, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "index"
+    assert searchqa_index([str(corpus), str(out)]) == 0
+    assert f"search it with pyserini:{out}" in capsys.readouterr().out
+    retriever = open_retriever(f"pyserini:{out}")
+    assert ids(retriever.search(["crème brûlée"], 1)) == [["awk-2"]]
+    retriever.close()
+
+
+@pytest.mark.parametrize("backend", ["bm25", "pyserini"])
+def test_a_bad_corpus_leaves_nothing(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "c.jsonl").write_text('{"id": "1", "text": "a heron"}\n{}\n')
+    assert searchqa_index([str(tmp_path / "c.jsonl"), str(tmp_path / "out"), "--backend", backend]) == 2
+    assert "c.jsonl, line 2: it has no id" in capsys.readouterr().err
+    assert searchqa_index([str(tmp_path / "none.jsonl"), str(tmp_path / "out")]) == 2
+    assert searchqa_index([str(tmp_path / "c.jsonl"), str(tmp_path / "out"), "--threads", "0"]) == 2
+    assert [path.name for path in tmp_path.iterdir()] == ["c.jsonl"]
+
+
+@pytest.mark.parametrize("backend", ["bm25", "pyserini"])
+def test_ctrl_c_leaves_nothing_half(java: None, backend: str, tmp_path: Path) -> None:
+    corpus = tmp_path / "c.jsonl"
+    row = '{"id": "%d", "text": "%s"}\n'
+    words = " ".join(f"word{number}" for number in range(60))
+    corpus.write_text("".join(row % (number, words) for number in range(60_000)))
+    run = command("searchqa_index", corpus, tmp_path / "out", "--backend", backend)
+    with subprocess.Popen(run, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        lines = iter(process.stderr.readline, "")
+        until = "indexing" if backend == "pyserini" else "reading"
+        assert any(line.startswith(until) for line in lines)
+        java_ = children(process.pid)
+        process.send_signal(signal.SIGINT)
+        assert process.wait(60) == 130
+        assert list(lines)[-1] == "searchqa-index: interrupted.\n"
+    assert soon(lambda: not any(map(runs, java_)))
+    assert [path.name for path in tmp_path.iterdir()] == ["c.jsonl"]
+
+
+def children(pid: int) -> list[int]:
+    listed = subprocess.run(["ps", "-o", "pid=", "--ppid", str(pid)], capture_output=True, text=True, check=False)
+    return [int(line) for line in listed.stdout.split()]
+
+
+@pytest.mark.parametrize("main", [serve, searchqa_index])
+def test_wrong_flags(main: object, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as end:
+        main(["--nonsense", "1"])  # type: ignore[operator]
+    assert end.value.code == 2

@@ -1,0 +1,96 @@
+"""Passages from files: the forms that exist, and what is said about a bad line."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from agentgym_envs.retrieval import Passage
+from agentgym_envs.retrieval.corpus import CorpusError, read_corpus, split_contents
+from agentgym_envs.retrieval.passage_file import PassageFile, write_passages
+from hypothesis import given
+from hypothesis import strategies as st
+
+TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
+AARON = Passage("1", "Aaron", 'Aaron is called "the brother of Moses".')
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"id": "1", "contents": f'"Aaron"\n{AARON.text}'},
+        {"id": 1, "contents": f"Aaron\n{AARON.text}"},
+        {"id": "1", "title": "Aaron", "text": AARON.text},
+        {"id": "1", "title": "Aaron", "text": AARON.text, "contents": "another"},
+    ],
+)
+@pytest.mark.parametrize("name", ["c.jsonl", "c.json", "c.jsonl.gz"])
+def test_json_lines(tmp_path: Path, row: dict[str, str], name: str) -> None:
+    line = json.dumps(row).encode() + b"\n\n"
+    (tmp_path / name).write_bytes(gzip.compress(line) if name.endswith("gz") else line)
+    assert list(read_corpus(tmp_path / name)) == [AARON]
+
+
+@pytest.mark.parametrize("gz", [False, True])
+def test_wikipedia_as_dpr_has_it(tmp_path: Path, gz: bool) -> None:
+    path = tmp_path / ("psgs_w100.tsv.gz" if gz else "psgs_w100.tsv")
+    rows = [["id", "text", "title"], ["1", AARON.text, "Aaron"], ["2", "two\nlines", "A\ttab"]]
+    with gzip.open(path, "wt", newline="") if gz else path.open("w", newline="") as file:
+        csv.writer(file, delimiter="\t").writerows(rows)
+    assert list(read_corpus(path)) == [AARON, Passage("2", "A\ttab", "two\nlines")]
+
+
+def test_a_corpus_is_read_as_far_as_asked(tmp_path: Path) -> None:
+    (tmp_path / "c.jsonl").write_text('{"id": "1", "text": "good"}\nbad\n')
+    passages = read_corpus(tmp_path / "c.jsonl")
+    assert next(passages) == Passage("1", "", "good")
+    with pytest.raises(CorpusError, match=r"c\.jsonl, line 2: it is no JSON \(.* at column 1\)"):
+        next(passages)
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "says"),
+    [
+        ("c.jsonl", b"[1]\n", "line 1: it is no JSON object; expected"),
+        ("c.jsonl", b'\n{"text": "a"}\n', r"line 2: it has no id \(a text or a whole number\); expected"),
+        ("c.jsonl", b'{"id": true, "text": "a"}\n', "line 1: it has no id"),
+        ("c.jsonl", b'{"id": "1", "title": "a"}\n', "line 1: it has neither text nor contents; expected"),
+        ("c.jsonl", b"\xff\n", "line 1: 'utf-8' codec"),
+        ("c.jsonl.gz", b"no gzip", "line 1: Not a gzipped file"),
+        ("c.jsonl.gz", gzip.compress(b'{"id": "1", "text": "a"}\n' * 99)[:-9], "Compressed file ended"),
+        ("c.tsv", b"", "line 1: the first line names no column id or text or title"),
+        ("c.tsv", b"id\ttext\n", "line 1: the first line names no column title; expected id, text and title"),
+        ("c.tsv", b"id\ttext\ttitle\n1\ta\tb\n2\ta\n", "line 3: it has 2 columns, not 3"),
+    ],
+)
+def test_a_bad_line_is_named(tmp_path: Path, name: str, content: bytes, says: str) -> None:
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(CorpusError, match=rf"{name}, .*{says}"):
+        list(read_corpus(tmp_path / name))
+
+
+def test_a_file_of_another_kind_or_none(tmp_path: Path) -> None:
+    with pytest.raises(CorpusError, match=r"c\.parquet is no corpus by its name; the names end in \.jsonl"):
+        read_corpus(tmp_path / "c.parquet")
+    with pytest.raises(CorpusError, match="There is no corpus file"):
+        read_corpus(tmp_path / "c.jsonl")
+
+
+@given(TEXTS.filter(lambda title: "\n" not in title), TEXTS)
+def test_contents_are_split_as_they_were_joined(title: str, text: str) -> None:
+    assert split_contents(Passage("1", title, text).contents) == (title, text)
+
+
+def test_contents_of_one_line_are_text() -> None:
+    assert split_contents("all of it") == ("", "all of it")
+
+
+@given(st.lists(st.builds(Passage, TEXTS, TEXTS, TEXTS), min_size=1))
+def test_passages_come_back_from_disk(tmp_path_factory: pytest.TempPathFactory, passages: list[Passage]) -> None:
+    folder = tmp_path_factory.mktemp("passages")
+    assert list(write_passages(folder, passages)) == passages
+    kept = PassageFile(folder)
+    assert [kept[index] for index in range(len(kept))] == passages

@@ -1,0 +1,193 @@
+"""Searching over HTTP: our server and our client, each against the protocol of Search-R1."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+import httpx
+import pytest
+from agentgym_envs.retrieval import Hit, Passage, Retriever
+from agentgym_envs.retrieval.http import HttpRetriever
+from agentgym_envs.text_env import EnvFault
+from library import retrieve
+
+Serving = Callable[[Retriever], AbstractContextManager[str]]
+
+
+class Echo:
+    """Finds for each query passages that repeat it."""
+
+    broken = False
+
+    def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        if self.broken:
+            raise EnvFault("the index burnt")
+        return [
+            [Hit(Passage(str(at), query, f"text {at}"), 1 / (at + 1)) for at in range(min(k, 5))] for query in queries
+        ]
+
+    def close(self) -> None: ...
+
+
+@pytest.fixture(scope="module")
+def echo() -> Echo:
+    return Echo()
+
+
+@pytest.fixture
+def url(serving: Serving, echo: Echo) -> Iterator[str]:
+    echo.broken = False
+    with serving(echo) as url:
+        yield url
+
+
+@pytest.fixture
+def client(url: str) -> Iterator[HttpRetriever]:
+    client = HttpRetriever(url, pauses=(0.0, 0.0))
+    yield client
+    client.close()
+
+
+def test_the_protocol_is_search_r1s(url: str) -> None:
+    document = {"id": "0", "contents": '"heron"\ntext 0'}
+    scored = retrieve(url, queries=["heron"], topk=1, return_scores=True)
+    assert scored.json() == {"result": [[{"document": document, "score": 1.0}]]}
+    assert retrieve(url, queries=["heron"], topk=1).json() == {"result": [[document]]}
+    assert [len(row) for row in retrieve(url, queries=["a", "b"], topk=None).json()["result"]] == [3, 3]
+    assert httpx.get(f"{url}/healthz").json() == {"status": "ok"}
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {},
+        {"queries": "heron"},
+        {"queries": [1]},
+        {"queries": ["a"] * 257},
+        {"queries": ["a" * 4_097]},
+        {"queries": ["a"], "topk": 0},
+        {"queries": ["a"], "topk": 1_001},
+    ],
+    ids=lambda body: str(body)[:30],
+)
+def test_a_bad_question_is_the_askers_fault(url: str, body: dict[str, object]) -> None:
+    assert retrieve(url, **body).status_code == 422
+
+
+def test_a_broken_index_is_not(url: str, echo: Echo, client: HttpRetriever) -> None:
+    echo.broken = True
+    answer = retrieve(url, queries=["a"])
+    assert (answer.status_code, answer.json()) == (503, {"detail": "the index burnt"})
+    with pytest.raises(EnvFault, match=r"/retrieve can't be searched: status 503: .*the index burnt"):
+        client.search(["a"], 1)
+    echo.broken = False
+    assert len(client.search(["a"], 1)) == 1
+
+
+def test_the_client_finds_what_the_server_finds(client: HttpRetriever, echo: Echo) -> None:
+    asked = [f"query {number}" for number in range(600)]
+    assert client.search(asked, 2) == echo.search(asked, 2)
+    assert client.search([], 2) == []
+    assert client.search(["a"], 0) == [[]]
+    assert [len(hits) for hits in client.search(["lone \ud800 surrogate", "\x00", "x" * 4_096], 2)] == [2, 2, 2]
+
+
+def test_many_callers(client: HttpRetriever, echo: Echo) -> None:
+    asked = [[f"query {number}"] for number in range(200)]
+    with ThreadPoolExecutor(16) as threads:
+        assert list(threads.map(lambda one: client.search(one, 3), asked)) == [echo.search(one, 3) for one in asked]
+
+
+@pytest.mark.parametrize("written", ["http://h:1", "http://h:1/", "http://h:1/retrieve"])
+def test_the_address_may_name_the_path(written: str) -> None:
+    client = HttpRetriever(written)
+    assert client.url == "http://h:1/retrieve"
+    client.close()
+
+
+# A server that does as it is told.
+
+Answers = list[tuple[int, bytes]]
+
+
+@pytest.fixture
+def told() -> Iterator[tuple[str, Answers, list[bytes]]]:
+    answers: Answers = []
+    heard: list[bytes] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            heard.append(self.rfile.read(int(self.headers["Content-Length"])))
+            status, body = answers.pop(0)
+            self.send_response(status)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *args: object) -> None: ...
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}", answers, heard
+        server.shutdown()
+        thread.join()
+
+
+GOOD = json.dumps({"result": [[{"document": {"id": 7, "contents": '"T"\nx'}, "score": 2}]]}).encode()
+
+
+@pytest.mark.parametrize("first", [(500, b"oh"), (503, b"busy"), (429, b"slowly")])
+def test_a_server_in_trouble_is_asked_again(told: tuple[str, Answers, list[bytes]], first: tuple[int, bytes]) -> None:
+    url, answers, heard = told
+    answers += [first, first, (200, GOOD)]
+    client = HttpRetriever(url, pauses=(0.0, 0.0))
+    assert client.search(["q"], 1) == [[Hit(Passage("7", "T", "x"), 2.0)]]
+    assert [json.loads(body) for body in heard] == [{"queries": ["q"], "topk": 1, "return_scores": True}] * 3
+    client.close()
+
+
+def test_a_refusal_is_not_asked_again(told: tuple[str, Answers, list[bytes]]) -> None:
+    url, answers, heard = told
+    answers += [(404, b"no such page"), (200, GOOD)]
+    client = HttpRetriever(url, pauses=(0.0, 0.0))
+    with pytest.raises(EnvFault, match="status 404: no such page"):
+        client.search(["q"], 1)
+    assert len(heard) == 1
+    client.close()
+
+
+@pytest.mark.parametrize(
+    ("body", "says"),
+    [
+        (b"<html>", "doesn't answer as Search-R1's /retrieve does"),
+        (b"[]", "doesn't answer as"),
+        (b'{"result": 1}', "doesn't answer as"),
+        (b'{"result": [[{"document": {"id": "1"}, "score": 1}]]}', "neither text nor contents"),
+        (b'{"result": [[{"id": "1", "contents": "a"}]]}', "doesn't answer as"),
+        (b'{"result": []}', "answered 1 queries with 0 results"),
+    ],
+)
+def test_an_answer_of_another_form_is_a_fault(told: tuple[str, Answers, list[bytes]], body: bytes, says: str) -> None:
+    url, answers, _ = told
+    answers.append((200, body))
+    client = HttpRetriever(url, pauses=())
+    with pytest.raises(EnvFault, match=rf"{url}/retrieve .*{says}"):
+        client.search(["q"], 1)
+    client.close()
+
+
+def test_nobody_there_is_a_fault_that_names_the_address(told: tuple[str, Answers, list[bytes]]) -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), BaseHTTPRequestHandler) as server:
+        url = f"http://127.0.0.1:{server.server_port}"
+    client = HttpRetriever(url, pauses=(0.0,))
+    with pytest.raises(
+        EnvFault, match=rf"{url}/retrieve can't be searched: ConnectError.* Is a retrieval server running"
+    ):
+        client.search(["q"], 1)
+    client.close()
