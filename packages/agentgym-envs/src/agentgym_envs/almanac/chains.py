@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agentgym_envs.almanac import relations_codes, relations_countries, relations_places
-from agentgym_envs.almanac.entities import City, County, Currency, Entity, Facts, State, Subdivision, Zone
+from agentgym_envs.almanac.entities import City, Country, County, Currency, Entity, Facts, State, Subdivision, Zone
 from agentgym_envs.almanac.questions import gives_away
 from agentgym_envs.almanac.relations import Answer, Description, Relation
 from agentgym_envs.almanac.splits import Part, part
@@ -98,37 +98,50 @@ def _chains(kind: type[Entity], length: int) -> Iterator[tuple[Relation[Any], ..
 
 
 def _goes_on(relation: Relation[Any], following: Relation[Any]) -> bool:
+    """Whether it takes another passage to follow: titles and lists of places tell where and how large they are."""
     told = relation.name in _LISTED and following.name == "population"
-    return following is not relation and not told
+    placed = following.leads in (Country, State) and following.kind in (City, County, Subdivision)
+    far = relation.name == "larger" and following.name == "distance"
+    return following is not relation and not (told or placed or far)
 
 
 def draft(facts: Facts, form: Form, subject: Entity) -> Draft | None:
     """The question of that form about that subject; none where it would not be a fair one."""
+    value = form.start.value(facts, subject) if form.start else ""
+    path = _path(facts, form, subject)
+    if value is None or path is None:
+        return None
+    visited, answer = path
     key = f"{form.name} {subject.id}"
-    path, queries, support = [subject], list[str](), list[str]()
-    noun, answer, text = called(subject), Answer(subject.aliases, subject), ""
+    queries, support, noun, text = list[str](), list[str](), called(subject), ""
     if form.start:
-        value = form.start.value(facts, subject)
-        if value is None:
-            return None
         noun, text = choose(key, form.start.nouns).format(v=value), choose(key, form.start.asks).format(v=value)
         queries.append(form.start.query.format(v=value))
         support.append(subject.id + form.start.aspect)
-    for i, relation in enumerate(form.relations):
-        here = path[-1]
-        found = relation.find(facts, here)
-        last = i + 1 == len(form.relations)
-        if found is None or (not last and found.entity is None) or found.entity in path:
-            return None
-        queries.append(f"{searched(here, i == 0 and not form.start)} {relation.query}")
+    for here, relation in zip(visited, form.relations, strict=True):
+        queries.append(f"{searched(here, not queries)} {relation.query}")
         support.append(here.id + relation.aspect)
-        text, answer = choose(f"{key} {i}", relation.asks).format(x=noun), found
-        if not last:
-            noun = choose(f"{key} {i}", relation.nouns).format(x=noun)
-        path.extend([found.entity] if found.entity and not last else [])
+        text = choose(f"{key} {len(queries)}", relation.asks).format(x=noun)
+        noun = choose(f"{key} {len(queries)}", relation.nouns or ("",)).format(x=noun)
     text = capitalised(text)
-    unfair = len(set(support)) < len(support) or len({part(e) for e in path}) > 1 or gives_away(text, answer.texts)
-    return None if unfair else Draft(text, answer.texts, tuple(queries), tuple(support), part(subject))
+    if len(set(support)) < len(support) or gives_away(text, answer.texts):
+        return None
+    return Draft(text, answer.texts, tuple(queries), tuple(support), part(subject))
+
+
+def _path(facts: Facts, form: Form, subject: Entity) -> tuple[list[Entity], Answer] | None:
+    """The entities that the relations start from, all of one part and each another, and what the last leads to."""
+    visited, answer = list[Entity](), Answer(subject.aliases, subject)
+    for relation in form.relations:
+        here = answer.entity
+        if here is None or part(here) != part(subject):
+            return None
+        visited.append(here)
+        found = relation.find(facts, here)
+        if found is None or found.entity in visited:
+            return None
+        answer = found
+    return visited, answer
 
 
 def called(subject: Entity) -> str:
@@ -148,6 +161,9 @@ def called(subject: Entity) -> str:
 
 def searched(subject: Entity, first: bool) -> str:
     """How an expert names it in a search: as the question does, or as the passages read so far allow."""
-    short = first and isinstance(subject, City | County | Subdivision)
-    name = subject.name if short else subject.title
+    name = subject.title
+    if isinstance(subject, Country):
+        name = subject.plain
+    elif first and isinstance(subject, City | County | Subdivision):
+        name = subject.name
     return " ".join(name.translate(str.maketrans("(),", "   ")).split())

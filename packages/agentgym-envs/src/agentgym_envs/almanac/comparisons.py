@@ -42,7 +42,7 @@ SCALES = (
         figure=lambda c: c.area,
         two=("Which covers the larger area, {some}?",),
         more=("Which of these covers the largest area: {some}?",),
-        query="country area square kilometres",
+        query="country area square kilometres capital",
     ),
     Scale(
         name="country-population",
@@ -50,7 +50,7 @@ SCALES = (
         figure=lambda c: c.population,
         two=("Which has more inhabitants, {some}?",),
         more=("Which of these has the most inhabitants: {some}?",),
-        query="country population inhabitants",
+        query="country population area capital",
     ),
     Scale(
         name="state-counties",
@@ -58,7 +58,7 @@ SCALES = (
         figure=lambda s: len(s.counties),
         two=("Which has more counties or equivalents, {some}?",),
         more=("Which of these has the most counties or equivalents: {some}?",),
-        query="number of counties",
+        query="postal abbreviation number of counties",
     ),
     Scale(
         name="element-density",
@@ -66,7 +66,7 @@ SCALES = (
         figure=lambda e: float(e.density) if e.density else None,
         two=("Which element is denser, {some}?",),
         more=("Which of these elements has the greatest density: {some}?",),
-        query="chemical element density",
+        query="density",
     ),
 )
 

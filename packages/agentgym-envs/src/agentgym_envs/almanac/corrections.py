@@ -1,4 +1,4 @@
-"""Where the sources are out of date, disputed or call a country as no sentence would: what we say, or leave out, instead."""
+"""What we say, or leave out, where the sources are out of date or disputed, or use names that no sentence would."""
 
 from __future__ import annotations
 
@@ -128,3 +128,34 @@ NO_BORDER = frozenset({("CU", "US"), ("US", "CU")})
 
 COUNTIES = {"32510": "Carson City (county equivalent)"}
 """Names of US counties, by FIPS code: this one is a place as well."""
+
+COUNTRIES_TOO = frozenset({"CN-HK", "CN-MO", "CN-TW", "FI-01", "NO-21", "NO-22"})
+"""Subdivisions in ISO 3166-2 that have a code of their own in ISO 3166-1."""
+
+APART = frozenset(
+    {
+        "Arctic region",
+        "Country",
+        "Dependency",
+        "Outlying area",
+        "Overseas collectivity",
+        "Overseas collectivity with special status",
+        "Overseas departmental collectivity",
+        "Overseas territory",
+        "Overseas unique territorial collectivity",
+        "Pakistan administered area",
+        "Special municipality",
+        "State city",
+    }
+)
+"""Types of subdivisions that are, or include, countries and territories of their own, or are disputed."""
+
+KINDS = {
+    "Autonomous city in north africa": "autonomous city in North Africa",
+    "Chain (of islands)": "chain of islands",
+    "Districts under republic administration": "district under republic administration",
+    "Group of islands (20 inhabited islands)": "group of islands",
+    "Islands, groups of islands": "island or group of islands",
+    "London borough": "London borough",
+}
+"""Types of subdivisions as they stand in a sentence, where lower case isn't enough."""

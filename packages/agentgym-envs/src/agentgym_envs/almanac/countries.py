@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -16,7 +16,7 @@ from agentgym_envs.almanac.corrections import (
     NOT_SOVEREIGN,
     WITH_ARTICLE,
 )
-from agentgym_envs.almanac.entities import City, Country
+from agentgym_envs.almanac.entities import SIZES, City, Country
 from agentgym_envs.almanac.words import folded, plain
 
 _CONTINENTS = {
@@ -34,7 +34,7 @@ Record = Mapping[str, Any]
 def country_names(records: Mapping[str, Record]) -> dict[str, str]:
     """Names by code of the inhabited countries and territories that ISO 3166-1 lists."""
     return {
-        code: NAMES.get(code, r["name"].strip())
+        code: NAMES.get(code) or str(r["name"]).strip()
         for code, r in sorted(records.items())
         if code not in LEFT_OUT and r["population"] > 0 and r["continentcode"] in _CONTINENTS
     }
@@ -45,7 +45,7 @@ def countries(
     register: Any,
     places: Iterable[City],
     alternates: Mapping[str, Sequence[str]],
-    divisions: Mapping[str, Mapping[str, int]],
+    parts: Mapping[str, Sequence[tuple[str, str]]],
     languages: Mapping[str, Sequence[str]],
     currencies: Mapping[str, str],
     states: Collection[str],
@@ -57,7 +57,7 @@ def countries(
         register: `pycountry.countries`.
         places: most populous first.
         alternates: other names of places, by id.
-        divisions: numbers of subdivisions by type, by country code.
+        parts: type and name of each subdivision of the first level, by country code.
         languages: ids by country code.
         currencies: ids by country code.
         states: names of US states, folded: a country or place that bears one is told apart.
@@ -79,7 +79,8 @@ def countries(
         found.append(
             Country(
                 id=f"country/{code}",
-                title=name,
+                title=f"{name} ({kind})",
+                plain=name,
                 name=f"the {kind} of {name}" if folded(name) in namesakes else the,
                 home=code,
                 aliases=tuple(dict.fromkeys((name, the, plain(name), *(o for o in others if o)))),
@@ -101,7 +102,9 @@ def countries(
                 neighbours=tuple(f"country/{n}" for n in near if n in names),
                 bordered=all(n in names for n in near),
                 cities=tuple(city.id for city in own),
-                divisions=divisions.get(code, {}),
+                sizes={limit: sum(city.population >= limit for city in own) for limit in SIZES},
+                divisions=Counter(kind for kind, _ in parts.get(code, ())),
+                examples=tuple(part for _, part in parts.get(code, ())),
             )
         )
     return found

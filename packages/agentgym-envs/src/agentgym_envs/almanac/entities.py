@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import TypeVar
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entity:
     """Anything that has a passage."""
 
@@ -38,14 +38,14 @@ class Neighbour:
     """From the smaller place, such as `north-east`."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class City(Entity):
     """A populated place of at least 15,000 inhabitants."""
 
     plain: str
     """Its name alone."""
     alone: bool
-    """Whether no other place of the source bears this name."""
+    """Whether no other place of the source bears this name, and a word of it is rare."""
     country: str
     region: str | None
     """State of the US or nation of the United Kingdom; the source names no others."""
@@ -60,10 +60,12 @@ class City(Entity):
     larger: Neighbour | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Country(Entity):
     """A country or territory with a code of ISO 3166-1."""
 
+    plain: str
+    """Its name alone."""
     the: str
     """The name as it stands in a sentence: `the Netherlands`, `Portugal`."""
     sovereign: bool
@@ -90,11 +92,15 @@ class Country(Entity):
     """Whether all its land neighbours are in the almanac, so that they can be counted."""
     cities: tuple[str, ...]
     """Ids of its places, most populous first."""
+    sizes: Mapping[int, int]
+    """How many of its places have at least so many inhabitants, for each of `SIZES`."""
     divisions: Mapping[str, int]
     """How many subdivisions of each type ISO 3166-2 lists directly under it."""
+    examples: tuple[str, ...]
+    """Names of some of these."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class State(Entity):
     """A state of the US, or its federal district."""
 
@@ -106,7 +112,7 @@ class State(Entity):
     """Ids of its places, most populous first."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class County(Entity):
     """A county of the US, or what stands for one."""
 
@@ -119,7 +125,7 @@ class County(Entity):
     """Place in the alphabetical list of its state, from 1."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Subdivision(Entity):
     """A subdivision of a country with a code of ISO 3166-2."""
 
@@ -132,11 +138,13 @@ class Subdivision(Entity):
     parent: str | None
     siblings: int
     """How many subdivisions of its type the country has, itself included."""
+    preceding: str | None
+    """Id of the one before it among those of its type in the country, by code."""
     following: str | None
-    """Id of the next one of its type in the country, by code."""
+    """Id of the one after it."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Currency(Entity):
     """A currency with a code of ISO 4217."""
 
@@ -145,7 +153,7 @@ class Currency(Entity):
     countries: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Language(Entity):
     """A language with a code of ISO 639-3."""
 
@@ -156,26 +164,32 @@ class Language(Entity):
     """Such as `living` or `extinct`."""
     countries: tuple[str, ...]
     """Those that list it among their languages."""
+    peers: int
+    """How many languages of its type are here, itself included."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Script(Entity):
     """A writing system with a code of ISO 15924."""
 
     code: str
     numeric: str
+    kin: str | None
+    """The script with the number before its own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Zone(Entity):
     """A time zone of the IANA database, as far as places of the almanac keep it."""
 
     cities: tuple[str, ...]
     """Most populous first."""
+    northernmost: str | None
+    """The northernmost of several places, where it is so by more than a hundredth of a degree."""
     countries: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Element(Entity):
     """A chemical element."""
 
@@ -193,6 +207,9 @@ class Element(Entity):
     before: str | None
     after: str | None
 
+
+SIZES = (50_000, 100_000, 500_000)
+"""Numbers of inhabitants from which the places of a country are counted."""
 
 E = TypeVar("E", bound=Entity)
 

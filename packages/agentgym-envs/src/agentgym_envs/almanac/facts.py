@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from functools import cache
 from typing import Any
 
 from agentgym_envs.almanac import countries as nations
@@ -13,7 +12,6 @@ from agentgym_envs.almanac.entities import Entity, Facts
 from agentgym_envs.almanac.words import folded
 
 
-@cache
 def load_facts() -> Facts:
     """All facts; takes a second or two.
 
@@ -41,8 +39,8 @@ def load_facts() -> Facts:
         pycountry.countries,
         places,
         {f"city/{key}": city["alternatenames"] for key, city in raw.items()},
-        registers.divisions(pycountry.subdivisions),
-        {c: [f"language/{s}" for s in codes] for c, codes in spoken.items() if listed.issuperset(codes)},
+        registers.first_level(pycountry.subdivisions),
+        {c: [f"language/{s}" for s in codes] for c, codes in spoken.items() if codes and listed.issuperset(codes)},
         {c: f"currency/{codes[0]}" for c, codes in paid.items()},
         {folded(name) for name in state_names.values()},
     )
@@ -61,14 +59,13 @@ def load_facts() -> Facts:
     return Facts({entity.id: entity for entity in entities})
 
 
-def _languages(records: Mapping[str, Any], names: Mapping[str, str], register: Any) -> dict[str, list[str]]:
-    """ISO 639-3 codes by country code, where the register knows all that the country lists."""
-    found: dict[str, list[str]] = {}
+def _languages(records: Mapping[str, Any], names: Mapping[str, str], register: Any) -> dict[str, list[str | None]]:
+    """ISO 639-3 codes by country code; None for a code that the register doesn't know."""
+    found: dict[str, list[str | None]] = {}
     for code in names:
         short = dict.fromkeys(tag.split("-")[0] for tag in records[code]["languages"].split(",") if tag)
-        known = [register.get(**{f"alpha_{len(tag)}": tag}) for tag in short if len(tag) in (2, 3)]
-        if known and len(known) == len(short) and all(known):
-            found[code] = list(dict.fromkeys(language.alpha_3 for language in known))
+        known = (register.get(**{f"alpha_{len(tag)}": tag}) if len(tag) in (2, 3) else None for tag in short)
+        found[code] = list(dict.fromkeys(language and language.alpha_3 for language in known))
     return found
 
 
@@ -77,10 +74,10 @@ def _currencies(records: Mapping[str, Any], names: Mapping[str, str], register: 
     return {code: [money] for code, money in codes.items() if money and register.get(alpha_3=money)}
 
 
-def _users(used: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+def _users(used: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
     """From what each country uses to the countries that use each."""
     users = defaultdict[str, list[str]](list)
     for country, things in used.items():
-        for thing in things:
+        for thing in filter(None, things):
             users[thing].append(f"country/{country}")
     return dict(users)

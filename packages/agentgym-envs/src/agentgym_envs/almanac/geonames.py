@@ -17,6 +17,8 @@ from agentgym_envs.almanac.words import folded, plain
 
 SMALLEST = 15000
 """Inhabitants of the smallest places."""
+_RARE = 3
+"""A word is rare that no more names contain."""
 _NATIONS = {"ENG": "England", "NIR": "Northern Ireland", "SCT": "Scotland", "WLS": "Wales"}
 _ODD = frozenset("()/,;[]0123456789")
 
@@ -37,6 +39,7 @@ def cities(
     ordered = [r for r in records if r["population"] >= SMALLEST and r["countrycode"] in countries]
     ordered.sort(key=lambda r: (-r["population"], r["geonameid"]))
     names = Counter(taken) + Counter(folded(r["name"]) for r in ordered)
+    words = Counter(word for name in names for word in name.split())
     first: dict[tuple[str, str], Record] = {}
     for record in ordered:
         if not _ODD & set(record["name"]):
@@ -46,12 +49,17 @@ def cities(
     ranks = Counter[str]()
     found: list[City] = []
     for record in ordered:
-        ranks[record["countrycode"]] += 1
         if record["geonameid"] in kept:
-            alone = names[folded(record["name"])] == 1
+            ranks[record["countrycode"]] += 1
+            alone = names[folded(record["name"])] == 1 and telling(record["name"], words)
             rank, link = ranks[record["countrycode"]], larger.get(record["geonameid"])
             found.append(_city(record, countries, states, alone, rank, link))
     return found
+
+
+def telling(name: str, words: Mapping[str, int]) -> bool:
+    """Whether a word of the name is so rare among names that it finds the place."""
+    return any(words[word] <= _RARE and len(word) > 3 for word in folded(name).split())
 
 
 def _home(record: Record) -> str:
@@ -113,18 +121,25 @@ def zones(places: Iterable[City]) -> list[Zone]:
     for zone_id, members in sorted(by_zone.items()):
         key = zone_id.removeprefix("zone/")
         homes = {city.home for city in members}
+        north = sorted(members, key=lambda city: -city.latitude)
         found.append(
             Zone(
                 id=zone_id,
                 title=f"{key} (time zone)",
                 name=key,
                 home=homes.pop() if len(homes) == 1 else zone_id,
-                aliases=(key, key.replace("_", " "), key.replace("/", " ").replace("_", " ")),
+                aliases=tuple(dict.fromkeys((key, key.replace("_", " "), key.replace("/", " ").replace("_", " ")))),
                 cities=tuple(city.id for city in members),
+                northernmost=_clearly(north),
                 countries=tuple(dict.fromkeys(city.country for city in members)),
             )
         )
     return found
+
+
+def _clearly(north: Sequence[City]) -> str | None:
+    """The first of several places, where it lies clearly north of the second."""
+    return north[0].id if len(north) > 1 and north[0].latitude > north[1].latitude + 0.01 else None
 
 
 def counties(records: Iterable[Record], states: Mapping[str, str]) -> list[County]:
@@ -133,12 +148,13 @@ def counties(records: Iterable[Record], states: Mapping[str, str]) -> list[Count
         (r for r in records if r["state"] in states), key=lambda r: (r["state"], plain(r["name"]), r["fips"])
     )
     names = Counter(folded(r["name"]) for r in known)
+    words = Counter(word for name in names for word in name.split())
     numbers = Counter[str]()
     found: list[County] = []
     for r in known:
         numbers[r["state"]] += 1
-        called = COUNTIES.get(r["fips"], r["name"])
-        title, alone = f"{called}, {states[r['state']]}", names[folded(r["name"])] == 1
+        called = COUNTIES.get(r["fips"]) or str(r["name"])
+        title, alone = f"{called}, {states[r['state']]}", names[folded(r["name"])] == 1 and telling(r["name"], words)
         found.append(
             County(
                 id=f"county/{r['fips']}",

@@ -34,6 +34,9 @@ def subdivision(facts: Facts, s: Subdivision) -> Passage:
             f"It forms part of {over.plain}, {article(over.type)}.",
             f"{s.plain} forms part of the {over.type} of {over.plain}.",
         )
+    if s.preceding:
+        before = facts.get(s.preceding, Subdivision)
+        w.says(f"It comes after {before.plain} in the list.", f"Before it stands {before.plain}.")
     if s.following:
         after = facts.get(s.following, Subdivision)
         w.says(
@@ -51,12 +54,15 @@ def currency(facts: Facts, c: Currency) -> Passage:
         f"The {c.name} is a currency with the code {c.code} and the number {c.numeric} in ISO 4217.",
         f"{c.name} is the name of the currency that ISO 4217 lists as {c.code}, with the number {c.numeric}.",
     )
-    few = listed(sorted(lands)[:8])
-    w.says(f"It is money in {few}." if len(lands) <= 8 else f"It is money in {few}, among others.")
-    w.says(
-        f"This almanac knows {counted(len(lands), 'country or territory', 'countries and territories')} that use it.",
-        f"It is used by {counted(len(lands), 'country or territory', 'countries and territories')}.",
-    )
+    if len(lands) == 1:
+        w.says(f"Of the countries and territories of this almanac only {lands[0]} pays in it.")
+        w.says(f"It has one home, {lands[0]}.", f"One country or territory has it for its currency, {lands[0]}.")
+    else:
+        w.says(f"It is money in {listed(sorted(lands)[:8])}{', among others' if len(lands) > 8 else ''}.")
+        w.says(
+            f"This almanac knows {number(len(lands))} countries and territories that use the {c.name}.",
+            f"The {c.name} is used by {number(len(lands))} countries and territories in all.",
+        )
     return w.passage()
 
 
@@ -85,8 +91,13 @@ def language(facts: Facts, t: Language) -> Passage:
         )
     else:
         w.says(
-            "No country or territory of this almanac lists it among its languages.",
-            "It is not on any country's list of languages in this almanac.",
+            f"No country or territory of this almanac lists {t.name} among its languages.",
+            f"{t.name} is not on the list of languages of any country or territory in this almanac.",
+        )
+    if t.type != "living":
+        w.says(
+            f"It is one of {number(t.peers)} {t.type} languages in this almanac.",
+            f"This almanac has {number(t.peers)} {t.type} languages, {t.name} among them.",
         )
     return w.passage()
 
@@ -98,6 +109,11 @@ def script(s: Script) -> Passage:
         f"{s.name} is the name of a script in ISO 15924, the standard for writing systems.",
         f"ISO 15924, which names the writing systems of the world, has an entry for the script {s.name}.",
     )
+    if s.kin:
+        w.says(
+            f"By number it comes next after the script {s.kin}.",
+            f"In the order of numbers the script {s.kin} stands right before it.",
+        )
     w.says(
         f"Its code there has four letters, {s.code}, and its number is {s.numeric}.",
         f"The script has the code {s.code} and the number {s.numeric}.",

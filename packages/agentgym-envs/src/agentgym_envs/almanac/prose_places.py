@@ -23,9 +23,9 @@ def city(facts: Facts, c: City) -> Passage:
     people = number(c.population)
     w.says(
         f"{c.plain} has a population of {people}.",
-        f"It is home to {people} people.",
-        f"GeoNames counts {people} inhabitants.",
-        f"The number of its inhabitants is given as {people}.",
+        f"{c.plain} is home to {people} people.",
+        f"For {c.plain} GeoNames counts {people} inhabitants.",
+        f"The number of inhabitants of {c.plain} is given as {people}.",
     )
     w.says(
         f"Clocks in {c.plain} follow the time zone {c.zone.removeprefix('zone/')}.",
@@ -40,8 +40,8 @@ def city(facts: Facts, c: City) -> Passage:
     )
     if c.rank > 1:
         w.says(
-            f"By population it ranks {ordinal(c.rank)} among the places of {land.the}.",
-            f"Among the places of {land.the} it comes {ordinal(c.rank)} by number of inhabitants.",
+            f"By population {c.plain} ranks {ordinal(c.rank)} among the places of {land.the}.",
+            f"Among the places of {land.the} {c.plain} comes {ordinal(c.rank)} by number of inhabitants.",
         )
     else:
         w.says(f"No other place in {land.the} has more inhabitants.", f"It is the most populous place in {land.the}.")
@@ -79,14 +79,15 @@ def zone(facts: Facts, z: Zone) -> Passage:
     )
     if len(places) > 1:
         w.says(
-            f"The most populous place that keeps it is {places[0].title}.",
-            f"Its most populous place is {places[0].title}.",
+            f"The most populous place that keeps {z.name} is {places[0].title}.",
+            f"The most populous place of {z.name} is {places[0].title}.",
         )
-        north = max(places, key=lambda p: p.latitude)
-        w.says(f"The northernmost is {north.title}.", f"Farthest to the north lies {north.title}.")
+        if z.northernmost:
+            north = facts.get(z.northernmost, City).title
+            w.says(f"The northernmost place is {north}.", f"Farthest to the north lies {north}.")
         w.says(
-            f"This almanac lists {number(len(places))} places in this zone.",
-            f"{number(len(places))} places of this almanac belong to the zone.",
+            f"This almanac lists {number(len(places))} places in {z.name}.",
+            f"{number(len(places))} places of this almanac belong to {z.name}.",
         )
     else:
         w.says(f"The only place of this almanac in the zone is {places[0].title}.")

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import re
-import string
 from dataclasses import dataclass
 
 from agentgym_envs.almanac.splits import Part
-
-_PUNCTUATION = str.maketrans("", "", string.punctuation)
+from agentgym_envs.squad import normalise
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,12 +28,7 @@ class Question:
     """Id of the passage that states the fact of each hop."""
 
 
-def normal(text: str) -> str:
-    """As answers are compared: lower case, no punctuation, no articles, single spaces."""
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text.lower().translate(_PUNCTUATION)).split())
-
-
 def gives_away(text: str, answers: tuple[str, ...]) -> bool:
     """Whether an answer stands in the question."""
-    within = f" {normal(text)} "
-    return any(f" {normal(answer)} " in within for answer in answers)
+    within = f" {normalise(text)} "
+    return any(f" {normalise(answer)} " in within for answer in answers)

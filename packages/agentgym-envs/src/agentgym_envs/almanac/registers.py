@@ -1,46 +1,57 @@
-"""Subdivisions, currencies, languages and scripts as `pycountry` has them (the data of Debian's iso-codes, LGPL 2.1)."""
+"""Subdivisions, currencies, languages and scripts as `pycountry` has them (iso-codes, LGPL 2.1)."""
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
+from agentgym_envs.almanac.corrections import APART, COUNTRIES_TOO, KINDS
 from agentgym_envs.almanac.entities import Currency, Language, Script, Subdivision
 from agentgym_envs.almanac.words import folded, plain
 
 _TYPES = {"L": "living", "E": "extinct", "H": "historical", "C": "constructed"}
 _ODD = frozenset("()/,;[]*†0123456789")
-_CARRIED = frozenset({"L"})
 
 
 def subdivisions(records: Iterable[Any], countries: Mapping[str, str]) -> list[Subdivision]:
     """The subdivisions with a name of their own in their country, by code; those of the US are `State`s."""
-    known = sorted((r for r in records if r.country_code in countries and r.country_code != "US"), key=lambda r: r.code)
+    known = sorted((r for r in records if _listed(r, countries)), key=lambda r: r.code)
     types = Counter((r.country_code, r.type) for r in known)
     names = Counter(folded(r.name) for r in known)
     own = Counter((r.country_code, r.type, folded(r.name)) for r in known)
     kept = [r for r in known if own[r.country_code, r.type, folded(r.name)] == 1 and not _ODD & set(r.name + r.type)]
     ids = {r.code: f"subdivision/{r.code}" for r in kept}
     following = _following(known)
+    preceding = {after: before for before, after in following.items()}
     return [
         Subdivision(
             id=ids[r.code],
-            title=f"{r.name} ({r.type.lower()}, {countries[r.country_code]})",
+            title=f"{r.name} ({_kind(r.type)}, {countries[r.country_code]})",
             name=r.name if names[folded(r.name)] == 1 else f"{r.name} ({countries[r.country_code]})",
             home=r.country_code,
             aliases=tuple(dict.fromkeys((r.name, plain(r.name), f"{r.name} {r.type}"))),
             plain=r.name,
             alone=names[folded(r.name)] == 1,
             code=r.code,
-            type=r.type.lower(),
+            type=_kind(r.type),
             country=f"country/{r.country_code}",
             parent=ids.get(r.parent_code) if r.parent_code else None,
             siblings=types[r.country_code, r.type],
+            preceding=ids.get(preceding.get(r.code, "")),
             following=ids.get(following.get(r.code, "")),
         )
         for r in kept
     ]
+
+
+def _listed(record: Any, countries: Mapping[str, str]) -> bool:
+    """Whether it is a subdivision and no country or territory, which ISO 3166 may list as well; those of the US are
+    `State`s.
+    """
+    own = record.country_code
+    return own in countries and own != "US" and record.code not in COUNTRIES_TOO and record.type not in APART
 
 
 def _following(known: Sequence[Any]) -> dict[str, str]:
@@ -48,16 +59,16 @@ def _following(known: Sequence[Any]) -> dict[str, str]:
     groups = defaultdict[tuple[str, str], list[str]](list)
     for r in known:
         groups[r.country_code, r.type].append(r.code)
-    return {a: b for codes in groups.values() for a, b in zip(codes, codes[1:], strict=False)}
+    return {a: b for codes in groups.values() for a, b in pairwise(codes)}
 
 
-def divisions(records: Iterable[Any]) -> dict[str, dict[str, int]]:
-    """By country code, how many subdivisions of each type stand directly under the country, most frequent first."""
-    counts = defaultdict[str, Counter[str]](Counter)
+def first_level(records: Iterable[Any]) -> dict[str, list[tuple[str, str]]]:
+    """By country code, type and name of each subdivision directly under the country, in the order of codes."""
+    found = defaultdict[str, list[tuple[str, str]]](list)
     for r in sorted(records, key=lambda r: r.code):
         if r.parent_code is None:
-            counts[r.country_code][r.type.lower()] += 1
-    return {code: dict(count.most_common()) for code, count in counts.items()}
+            found[r.country_code].append((_kind(r.type), r.name))
+    return dict(found)
 
 
 def currencies(records: Iterable[Any], users: Mapping[str, Sequence[str]]) -> list[Currency]:
@@ -68,7 +79,7 @@ def currencies(records: Iterable[Any], users: Mapping[str, Sequence[str]]) -> li
             title=f"{r.name} (currency)",
             name=r.name,
             home=_home(users[r.alpha_3], f"currency/{r.alpha_3}"),
-            aliases=(r.name, r.alpha_3, plain(r.name)),
+            aliases=tuple(dict.fromkeys((r.name, r.alpha_3, plain(r.name)))),
             code=r.alpha_3,
             numeric=r.numeric,
             countries=tuple(users[r.alpha_3]),
@@ -82,6 +93,14 @@ def languages(records: Iterable[Any], users: Mapping[str, Sequence[str]]) -> lis
     """Languages with a code of two letters, or that a country lists, or that nobody is brought up with any more."""
     records = list(records)
     names = Counter(folded(language_name(r)) for r in records)
+    kept = [
+        r
+        for r in records
+        if names[folded(language_name(r))] == 1
+        and r.type in _TYPES
+        and (r.alpha_3 in users or r.type != "L" or getattr(r, "alpha_2", None))
+    ]
+    peers = Counter(r.type for r in kept)
     return [
         Language(
             id=f"language/{r.alpha_3}",
@@ -93,11 +112,9 @@ def languages(records: Iterable[Any], users: Mapping[str, Sequence[str]]) -> lis
             short=getattr(r, "alpha_2", None),
             type=_TYPES[r.type],
             countries=tuple(users.get(r.alpha_3, ())),
+            peers=peers[r.type],
         )
-        for r in records
-        if names[folded(language_name(r))] == 1
-        and r.type in _TYPES
-        and (r.alpha_3 in users or r.type not in _CARRIED or getattr(r, "alpha_2", None))
+        for r in kept
     ]
 
 
@@ -107,7 +124,11 @@ def language_name(record: Any) -> str:
 
 
 def scripts(records: Iterable[Any]) -> list[Script]:
-    """The writing systems with a plain name; numbers from 900 on are for private use and symbols."""
+    """The writing systems with a plain name, by number; those from 900 on are for private use and symbols."""
+    kept = sorted(
+        (r for r in records if int(r.numeric) < 900 and not _ODD & set(r.name) and "," not in r.name),
+        key=lambda r: r.numeric,
+    )
     return [
         Script(
             id=f"script/{r.alpha_4}",
@@ -117,10 +138,14 @@ def scripts(records: Iterable[Any]) -> list[Script]:
             aliases=tuple(dict.fromkeys((r.name, plain(r.name), f"{r.name} script"))),
             code=r.alpha_4,
             numeric=r.numeric,
+            kin=before.name if before else None,
         )
-        for r in records
-        if int(r.numeric) < 900 and not _ODD & set(r.name) and "," not in r.name
+        for before, r in zip([None, *kept], kept, strict=False)
     ]
+
+
+def _kind(kind: str) -> str:
+    return KINDS.get(kind, kind.lower())
 
 
 def _home(users: Sequence[str], own: str) -> str:

@@ -1,11 +1,13 @@
 """What can be asked of each kind of entity: how to find it, how to ask, how to search for it, and where it stands.
 
 A `Relation` leads from an entity to an `Answer`, which may be an entity itself; then other relations can follow, and
-`chains.py` makes questions of several hops of them. A relation holds for an entity only where its answer is unambiguous.
+`chains.py` makes questions of several hops of them. A relation holds for an entity only where its answer is
+unambiguous.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic
@@ -54,6 +56,33 @@ class Description(Generic[E]):
     nouns: tuple[str, ...]
     query: str
     aspect: str = ""
+
+
+_UNSEARCHED = frozenset(
+    {"a", "an", "and", "are", "as", "at", "be", "but", "by", "for", "if", "in", "into", "is", "it", "no", "not", "of"}
+    | {
+        "on",
+        "or",
+        "such",
+        "that",
+        "the",
+        "their",
+        "then",
+        "there",
+        "these",
+        "they",
+        "this",
+        "to",
+        "was",
+        "will",
+        "with",
+    }
+)
+
+
+def searchable(code: str) -> bool:
+    """Whether no part of a code is one of the words that search engines pass over."""
+    return _UNSEARCHED.isdisjoint(re.findall(r"\w+", code.lower()))
 
 
 def literal(*texts: str | None) -> Answer | None:

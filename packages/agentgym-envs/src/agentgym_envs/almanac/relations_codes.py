@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from agentgym_envs.almanac.entities import Country, Element, Facts, Language, Script, Subdivision
-from agentgym_envs.almanac.relations import Answer, Description, Relation, entity, figure, literal
+from agentgym_envs.almanac.relations import Answer, Description, Relation, entity, figure, literal, searchable
 
 
 def _country(facts: Facts, s: Subdivision) -> Answer | None:
@@ -19,8 +19,14 @@ SUBDIVISION: tuple[Relation[Any], ...] = (
         kind=Subdivision,
         find=_country,
         leads=Country,
-        asks=("Of which country is {x} a subdivision?", "Which country has a subdivision named {x}?"),
-        nouns=("the country that has {x} as a subdivision", "the country that {x} is a subdivision of"),
+        asks=(
+            "To which country does {x} belong?",
+            "In which country is {x}?",
+        ),
+        nouns=(
+            "the country that {x} belongs to",
+            "the country of which {x} is a subdivision",
+        ),
         query="subdivision of country",
     ),
     Relation(
@@ -35,8 +41,8 @@ SUBDIVISION: tuple[Relation[Any], ...] = (
         kind=Subdivision,
         find=lambda f, s: entity(f, s.parent),
         leads=Subdivision,
-        asks=("Which larger subdivision does {x} form part of?",),
-        nouns=("the larger subdivision that {x} forms part of",),
+        asks=("Which larger subdivision contains {x}?",),
+        nouns=("the larger subdivision that contains {x}",),
         query="forms part of",
     ),
     Relation(
@@ -44,15 +50,15 @@ SUBDIVISION: tuple[Relation[Any], ...] = (
         kind=Subdivision,
         find=lambda f, s: entity(f, s.following),
         leads=Subdivision,
-        asks=("By order of ISO codes, which subdivision of the same type and country comes next after {x}?",),
-        nouns=("the subdivision of the same type that follows {x} in the order of ISO codes",),
+        asks=("Which subdivision of the same type and country comes next in the order of ISO codes after {x}?",),
+        nouns=("the next subdivision of the same type and country, in the order of ISO codes, after {x}",),
         query="next in the order of codes",
     ),
     Relation(
         name="siblings",
         kind=Subdivision,
         find=lambda _, s: figure(s.siblings) if s.siblings > 1 else None,
-        asks=("How many subdivisions of the type of {x} are there in its country?",),
+        asks=("How many subdivisions are there in its country of the same type as {x}?",),
         query="subdivisions of this type number",
         counts=True,
     ),
@@ -67,14 +73,14 @@ LANGUAGE: tuple[Relation[Any], ...] = (
             "What is the ISO 639-3 code of the language {x}?",
             "Which three letters stand for the language {x} in ISO 639-3?",
         ),
-        query="language ISO 639-3 code",
+        query="ISO 639-3 code",
     ),
     Relation(
         name="short-code",
         kind=Language,
         find=lambda _, t: literal(t.short),
         asks=("Which code of two letters does the language {x} have in ISO 639-1?",),
-        query="language ISO 639-1 code",
+        query="ISO 639-1 code",
     ),
     Relation(
         name="country",
@@ -83,7 +89,7 @@ LANGUAGE: tuple[Relation[Any], ...] = (
         leads=Country,
         asks=("Which is the only country or territory that lists {x} among its languages?",),
         nouns=("the only country or territory that lists {x} among its languages",),
-        query="language country lists",
+        query="country lists among its languages",
     ),
 )
 
@@ -93,14 +99,14 @@ SCRIPT: tuple[Relation[Any], ...] = (
         kind=Script,
         find=lambda _, s: literal(s.code),
         asks=("What is the ISO 15924 code of the script {x}?",),
-        query="script ISO 15924 code",
+        query="ISO 15924 code",
     ),
     Relation(
         name="number",
         kind=Script,
         find=lambda _, s: literal(s.numeric),
         asks=("Which number does the script {x} have in ISO 15924?",),
-        query="script ISO 15924 number",
+        query="ISO 15924 number",
     ),
 )
 
@@ -110,44 +116,47 @@ ELEMENT: tuple[Relation[Any], ...] = (
         kind=Element,
         find=lambda _, e: literal(e.symbol),
         asks=("What is the chemical symbol of {x}?",),
-        query="chemical element symbol",
+        query="symbol",
     ),
     Relation(
         name="number",
         kind=Element,
         find=lambda _, e: figure(e.number),
         asks=("What is the atomic number of {x}?",),
-        query="chemical element atomic number",
+        query="atomic number",
     ),
     Relation(
         name="mass",
         kind=Element,
         find=lambda _, e: literal(e.mass),
-        asks=("What is the atomic mass of {x}?", "How many atomic mass units does an atom of {x} weigh on average?"),
-        query="chemical element atomic mass",
+        asks=("What is the atomic mass of {x}?",),
+        query="atomic mass",
     ),
     Relation(
         name="density",
         kind=Element,
         find=lambda _, e: literal(e.density),
-        asks=("What is the density of {x} in grams per cubic centimetre?",),
-        query="chemical element density",
+        asks=("What is the density in grams per cubic centimetre of {x}?",),
+        query="density",
     ),
     Relation(
         name="next",
         kind=Element,
         find=lambda f, e: entity(f, e.after),
         leads=Element,
-        asks=("Which element comes next after {x} in the periodic table?",),
-        nouns=("the element that follows {x} in the periodic table",),
-        query="chemical element next periodic table",
+        asks=("Which element comes next in the periodic table after {x}?",),
+        nouns=("the next element in the periodic table after {x}",),
+        query="next periodic table",
     ),
     Relation(
         name="isotopes",
         kind=Element,
         find=lambda _, e: figure(e.isotopes) if e.isotopes else None,
-        asks=("How many isotopes of {x} occur in nature?",),
-        query="chemical element isotopes nature",
+        asks=(
+            "How many natural isotopes are there of {x}?",
+            "How many isotopes occur in nature of {x}?",
+        ),
+        query="isotopes nature",
         counts=True,
     ),
 )
@@ -156,7 +165,7 @@ DESCRIPTIONS: tuple[Description[Any], ...] = (
     Description(
         name="code",
         kind=Subdivision,
-        value=lambda _, s: s.code,
+        value=lambda _, s: s.code if searchable(s.code) else None,
         asks=("Which subdivision has the ISO 3166-2 code {v}?",),
         nouns=("the subdivision with the ISO 3166-2 code {v}",),
         query="subdivision ISO 3166-2 {v}",
@@ -164,7 +173,7 @@ DESCRIPTIONS: tuple[Description[Any], ...] = (
     Description(
         name="code",
         kind=Language,
-        value=lambda _, t: t.code,
+        value=lambda _, t: t.code if searchable(t.code) else None,
         asks=("Which language has the ISO 639-3 code {v}?",),
         nouns=("the language with the ISO 639-3 code {v}",),
         query="language ISO 639-3 code {v}",

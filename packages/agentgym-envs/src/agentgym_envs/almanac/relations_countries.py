@@ -6,9 +6,8 @@ from collections import Counter
 from functools import lru_cache
 from typing import Any
 
-from agentgym_envs.almanac.entities import City, Country, Currency, Facts
-from agentgym_envs.almanac.prose_countries import SIZES
-from agentgym_envs.almanac.relations import Answer, Description, Relation, entity, figure, literal
+from agentgym_envs.almanac.entities import SIZES, City, Country, Currency, Facts
+from agentgym_envs.almanac.relations import Answer, Description, Relation, entity, figure, literal, searchable
 from agentgym_envs.almanac.words import number
 
 
@@ -32,17 +31,16 @@ def _only_neighbour(facts: Facts, c: Country) -> Answer | None:
 
 
 def _at_least(limit: int) -> Relation[Country]:
-    def find(facts: Facts, c: Country) -> Answer | None:
-        n = sum(facts.get(i, City).population >= limit for i in c.cities)
-        return figure(n) if n and len(c.cities) >= 3 else None
+    def find(_: Facts, c: Country) -> Answer | None:
+        return figure(c.sizes[limit] or None) if len(c.cities) >= 3 else None
 
     return Relation(
         name=f"places-{limit // 1000}k",
         kind=Country,
         find=find,
         asks=(
-            f"How many places in {{x}} have at least {number(limit)} inhabitants, by the almanac?",
-            f"How many places with {number(limit)} inhabitants or more does the almanac know in {{x}}?",
+            f"How many places of at least {number(limit)} inhabitants does the almanac list in {{x}}?",
+            f"How many places with {number(limit)} inhabitants or more does the almanac list in {{x}}?",
         ),
         query="places inhabitants largest places",
         aspect="/places",
@@ -71,7 +69,7 @@ COUNTRY: tuple[Relation[Any], ...] = (
         leads=City,
         asks=("What is the capital of {x}?", "Which city is the capital of {x}?"),
         nouns=("the capital of {x}",),
-        query="country capital",
+        query="country capital area population",
     ),
     Relation(
         name="area",
@@ -79,22 +77,32 @@ COUNTRY: tuple[Relation[Any], ...] = (
         find=lambda _, c: (
             literal(number(c.area), str(c.area), f"{number(c.area)} square kilometres") if c.area else None
         ),
-        asks=("How many square kilometres does {x} cover?", "What is the area of {x} in square kilometres?"),
-        query="country area square kilometres",
+        asks=(
+            "What is the area in square kilometres of {x}?",
+            "How many square kilometres make up the area of {x}?",
+        ),
+        query="country area square kilometres capital",
     ),
     Relation(
         name="population",
         kind=Country,
         find=lambda _, c: figure(c.population),
-        asks=("How many inhabitants does {x} have?", "What is the population of {x}?"),
-        query="country population inhabitants",
+        asks=(
+            "What is the population of {x}?",
+            "How many inhabitants are there in {x}?",
+        ),
+        query="country population area capital",
     ),
     Relation(
         name="currency",
         kind=Country,
         find=lambda f, c: entity(f, c.currency),
         leads=Currency,
-        asks=("What is the currency of {x}?", "In which currency does one pay in {x}?", "Which money is used in {x}?"),
+        asks=(
+            "What is the currency of {x}?",
+            "Which currency is used in {x}?",
+            "In which currency does one pay in {x}?",
+        ),
         nouns=("the currency of {x}", "the currency used in {x}"),
         query="currency",
         aspect="/currency",
@@ -107,7 +115,7 @@ COUNTRY: tuple[Relation[Any], ...] = (
         ),
         asks=(
             "What is the international calling code of {x}?",
-            "Which calling code do telephone numbers of {x} begin with?",
+            "Which international calling code belongs to {x}?",
         ),
         query="codes international calling code",
         aspect="/codes",
@@ -118,7 +126,7 @@ COUNTRY: tuple[Relation[Any], ...] = (
         find=lambda _, c: literal(c.tld, c.tld and c.tld.removeprefix(".")),
         asks=(
             "What is the top-level Internet domain of {x}?",
-            "In which top-level domain do Internet addresses of {x} end?",
+            "Which top-level Internet domain belongs to {x}?",
         ),
         query="codes top-level domain",
         aspect="/codes",
@@ -128,8 +136,8 @@ COUNTRY: tuple[Relation[Any], ...] = (
         kind=Country,
         find=lambda _, c: literal(c.alpha3),
         asks=(
-            "Which ISO 3166-1 code of three letters does {x} have?",
             "What is the three-letter ISO 3166-1 code of {x}?",
+            "Which three-letter code does ISO 3166-1 give to {x}?",
         ),
         query="ISO 3166-1 codes",
         aspect="/codes",
@@ -138,7 +146,10 @@ COUNTRY: tuple[Relation[Any], ...] = (
         name="number",
         kind=Country,
         find=lambda _, c: literal(c.numeric),
-        asks=("Which number does {x} have in ISO 3166-1?", "What is the numeric ISO 3166-1 code of {x}?"),
+        asks=(
+            "What is the numeric ISO 3166-1 code of {x}?",
+            "Which number does ISO 3166-1 give to {x}?",
+        ),
         query="ISO 3166-1 codes number",
         aspect="/codes",
     ),
@@ -147,17 +158,20 @@ COUNTRY: tuple[Relation[Any], ...] = (
         kind=Country,
         find=_only_neighbour,
         leads=Country,
-        asks=("Which is the only country that borders on {x} by land?",),
-        nouns=("the only country that borders on {x} by land",),
-        query="borders land border countries",
+        asks=("Which country is the only land neighbour of {x}?",),
+        nouns=("the only land neighbour of {x}",),
+        query="land borders neighbours",
         aspect="/borders",
     ),
     Relation(
         name="neighbours",
         kind=Country,
         find=lambda _, c: figure(len(c.neighbours)) if c.bordered and c.neighbours else None,
-        asks=("How many countries border on {x} by land?", "With how many countries does {x} share a land border?"),
-        query="borders land border countries",
+        asks=(
+            "How many countries share a land border with {x}?",
+            "How many countries border by land on {x}?",
+        ),
+        query="land borders neighbours",
         aspect="/borders",
         counts=True,
     ),
@@ -175,10 +189,10 @@ COUNTRY: tuple[Relation[Any], ...] = (
         kind=Country,
         find=lambda _, c: figure(sum(c.divisions.values())) if c.divisions else None,
         asks=(
-            "How many subdivisions of the first level does {x} have in ISO 3166-2?",
+            "How many first-level subdivisions does ISO 3166-2 list for {x}?",
             "Into how many first-level subdivisions does ISO 3166-2 divide {x}?",
         ),
-        query="subdivisions ISO 3166-2",
+        query="first-level subdivisions",
         aspect="/divisions",
         counts=True,
     ),
@@ -186,7 +200,7 @@ COUNTRY: tuple[Relation[Any], ...] = (
         name="places",
         kind=Country,
         find=lambda _, c: figure(len(c.cities)) if len(c.cities) >= 3 else None,
-        asks=("How many places in {x} does the almanac list?",),
+        asks=("How many places does the almanac list in {x}?",),
         query="places almanac lists largest places",
         aspect="/places",
         counts=True,
@@ -205,14 +219,14 @@ CURRENCY: tuple[Relation[Any], ...] = (
         kind=Currency,
         find=lambda _, c: literal(c.code),
         asks=("What is the ISO 4217 code of {x}?", "Which code of three letters does ISO 4217 give to {x}?"),
-        query="currency ISO 4217 code",
+        query="ISO 4217 code",
     ),
     Relation(
         name="number",
         kind=Currency,
         find=lambda _, c: literal(c.numeric),
         asks=("What is the ISO 4217 number of {x}?", "Which number does ISO 4217 give to {x}?"),
-        query="currency ISO 4217 number",
+        query="ISO 4217 number",
     ),
     Relation(
         name="country",
@@ -221,7 +235,7 @@ CURRENCY: tuple[Relation[Any], ...] = (
         leads=Country,
         asks=("Which is the only country or territory that pays in {x}?",),
         nouns=("the only country or territory that pays in {x}",),
-        query="currency used by country",
+        query="used by country",
     ),
 )
 
@@ -230,12 +244,12 @@ CURRENCY: tuple[Relation[Any], ...] = (
 def _holders(facts: Facts) -> Counter[str | None]:
     """How many countries have each calling code and domain."""
     lands = facts.all(Country)
-    return Counter([c.phone for c in lands] + [c.tld for c in lands])
+    return Counter([c.phone and c.phone.split()[0] for c in lands] + [c.tld for c in lands])
 
 
 def _own(facts: Facts, code: str | None) -> str | None:
     """A calling code or domain that one country alone has."""
-    return code if code and _holders(facts)[code] == 1 else None
+    return code if code and _holders(facts)[code] == 1 and searchable(code) else None
 
 
 DESCRIPTIONS: tuple[Description[Any], ...] = (

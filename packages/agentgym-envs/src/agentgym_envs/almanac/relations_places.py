@@ -14,12 +14,6 @@ def _country(facts: Facts, c: City) -> Answer | None:
     return entity(facts, c.country) if c.alone and facts.get(c.country, Country).sovereign else None
 
 
-def _northernmost(facts: Facts, z: Zone) -> Answer | None:
-    """The northernmost of several places, where it is so by more than a rounding."""
-    places = sorted((facts.get(c, City) for c in z.cities), key=lambda c: -c.latitude)
-    return entity(facts, places[0].id) if len(places) > 1 and places[0].latitude > places[1].latitude + 0.01 else None
-
-
 def _nth(facts: Facts, owner: Country | State | Zone, n: int) -> Answer | None:
     """The n-th most populous place, where it is told and no other is as populous."""
     near = [facts.get(c, City) for c in owner.cities[: n + 1]]
@@ -35,7 +29,11 @@ CITY: tuple[Relation[Any], ...] = (
         kind=City,
         find=_country,
         leads=Country,
-        asks=("In which country does {x} lie?", "{x} is a place in which country?", "Which country is {x} in?"),
+        asks=(
+            "In which country does {x} lie?",
+            "Which country does {x} belong to?",
+            "In which country is {x}?",
+        ),
         nouns=("the country where {x} lies", "the country that {x} belongs to", "the country in which {x} is situated"),
         query="country",
     ),
@@ -44,7 +42,10 @@ CITY: tuple[Relation[Any], ...] = (
         kind=City,
         find=lambda f, c: entity(f, c.state) if c.alone else None,
         leads=State,
-        asks=("In which state of the US does {x} lie?", "Which US state is {x} in?"),
+        asks=(
+            "In which US state does {x} lie?",
+            "Which US state does {x} belong to?",
+        ),
         nouns=("the US state where {x} lies", "the US state that {x} belongs to"),
         query="US state",
     ),
@@ -52,7 +53,11 @@ CITY: tuple[Relation[Any], ...] = (
         name="population",
         kind=City,
         find=lambda _, c: figure(c.population),
-        asks=("How many inhabitants does {x} have?", "What is the population of {x}?", "How many people live in {x}?"),
+        asks=(
+            "What is the population of {x}?",
+            "How many people live in {x}?",
+            "How many inhabitants are there in {x}?",
+        ),
         query="population",
     ),
     Relation(
@@ -61,12 +66,12 @@ CITY: tuple[Relation[Any], ...] = (
         find=lambda f, c: entity(f, c.larger.city if c.larger else None),
         leads=City,
         asks=(
-            "Which is the nearest place to {x} in the same country that has more inhabitants?",
-            "What is the nearest larger place to {x} in its country, by population?",
+            "Which is the nearest place of the same country with more inhabitants than {x}?",
+            "Which more populous place of the same country is nearest to {x}?",
         ),
         nouns=(
-            "the nearest larger place to {x} in the same country",
-            "the nearest more populous place to {x} in its country",
+            "the nearest place of the same country with more inhabitants than {x}",
+            "the more populous place of the same country that is nearest to {x}",
         ),
         query="nearest larger place",
     ),
@@ -75,8 +80,8 @@ CITY: tuple[Relation[Any], ...] = (
         kind=City,
         find=lambda _, c: literal(*_km(c.larger.km)) if c.larger and c.larger.km > 5 else None,
         asks=(
-            "How many kilometres is it from {x} to the nearest larger place of its country?",
-            "How far in kilometres from {x} is the nearest place of the same country with more inhabitants?",
+            "How many kilometres from {x} is the nearest place of its country with more inhabitants?",
+            "How far in kilometres from {x} is the nearest more populous place of its country?",
         ),
         query="nearest larger place kilometres",
     ),
@@ -85,7 +90,10 @@ CITY: tuple[Relation[Any], ...] = (
         kind=City,
         find=lambda f, c: entity(f, c.zone),
         leads=Zone,
-        asks=("Which IANA time zone does {x} keep?", "What is the name of the IANA time zone of {x}?"),
+        asks=(
+            "Which IANA time zone is kept in {x}?",
+            "What is the name of the IANA time zone of {x}?",
+        ),
         nouns=("the IANA time zone of {x}", "the IANA time zone that {x} keeps"),
         query="time zone",
     ),
@@ -94,10 +102,10 @@ CITY: tuple[Relation[Any], ...] = (
         kind=City,
         find=lambda _, c: literal(*_rank(c.rank)) if c.rank > 5 else None,
         asks=(
-            "At which rank by population among the places of its country does {x} stand?",
-            "Which rank does {x} have among the places of its country when they are ordered by population?",
+            "What is the rank of {x} by population among the places of its country?",
+            "By population, which rank among the places of its country is held by {x}?",
         ),
-        query="rank by population among places",
+        query="rank by population",
     ),
 )
 
@@ -118,23 +126,23 @@ ZONE: tuple[Relation[Any], ...] = (
         leads=City,
         asks=("Which is the most populous place in {x}?",),
         nouns=("the most populous place in {x}",),
-        query="most populous place",
+        query="most populous",
     ),
     Relation(
         name="northernmost",
         kind=Zone,
-        find=_northernmost,
+        find=lambda f, z: entity(f, z.northernmost),
         leads=City,
         asks=("Which is the northernmost place that the almanac lists in {x}?",),
         nouns=("the northernmost place listed in {x}",),
-        query="northernmost place",
+        query="northernmost",
     ),
     Relation(
         name="places",
         kind=Zone,
         find=lambda _, z: figure(len(z.cities)) if len(z.cities) > 1 else None,
         asks=("How many places does the almanac list in {x}?", "How many of the places in the almanac keep {x}?"),
-        query="number of places",
+        query="places",
         counts=True,
     ),
 )
@@ -145,32 +153,32 @@ STATE: tuple[Relation[Any], ...] = (
         kind=State,
         find=lambda _, s: literal(s.postal),
         asks=("What is the postal abbreviation of {x}?",),
-        query="postal abbreviation",
+        query="postal abbreviation FIPS",
     ),
     Relation(
         name="fips",
         kind=State,
         find=lambda _, s: literal(s.fips),
-        asks=("Which FIPS code does {x} have?",),
-        query="FIPS code",
+        asks=("What is the FIPS code of {x}?",),
+        query="postal abbreviation FIPS code",
     ),
     Relation(
         name="counties",
         kind=State,
         find=lambda _, s: figure(len(s.counties)),
         asks=(
-            "How many counties or equivalents does {x} have?",
-            "Into how many counties or equivalents is {x} divided?",
+            "How many counties or equivalents are there in {x}?",
+            "What is the number of counties or equivalents of {x}?",
         ),
-        query="number of counties",
+        query="postal number of counties",
         counts=True,
     ),
     Relation(
         name="places",
         kind=State,
         find=lambda _, s: figure(len(s.cities)),
-        asks=("How many places in {x} does the almanac list?",),
-        query="places listed",
+        asks=("How many places does the almanac list in {x}?",),
+        query="postal places listed",
         counts=True,
     ),
     Relation(
@@ -178,27 +186,30 @@ STATE: tuple[Relation[Any], ...] = (
         kind=State,
         find=lambda f, s: _nth(f, s, 1),
         leads=City,
-        asks=("What is the most populous place in {x}?",),
+        asks=(
+            "What is the most populous place in {x}?",
+            "Which place has the most inhabitants in {x}?",
+        ),
         nouns=("the most populous place in {x}",),
-        query="most populous place",
+        query="postal most populous place",
     ),
     Relation(
         name="second",
         kind=State,
         find=lambda f, s: _nth(f, s, 2),
         leads=City,
-        asks=("Which place in {x} comes second by population?",),
+        asks=("What is the second most populous place in {x}?",),
         nouns=("the second most populous place in {x}",),
-        query="second most populous place",
+        query="postal second most populous place",
     ),
     Relation(
         name="last-county",
         kind=State,
         find=lambda f, s: entity(f, s.counties[-1]),
         leads=County,
-        asks=("Which county or equivalent of {x} is the last in alphabetical order?",),
+        asks=("Which is the alphabetically last county or equivalent of {x}?",),
         nouns=("the alphabetically last county of {x}",),
-        query="counties alphabetical order last",
+        query="postal counties alphabetical order last",
     ),
 )
 
@@ -208,7 +219,10 @@ COUNTY: tuple[Relation[Any], ...] = (
         kind=County,
         find=lambda f, c: entity(f, c.state) if c.alone else None,
         leads=State,
-        asks=("In which US state is {x}?", "{x} is part of which US state?"),
+        asks=(
+            "In which US state is {x}?",
+            "To which US state does {x} belong?",
+        ),
         nouns=("the US state where {x} lies", "the US state that {x} is part of"),
         query="US state",
     ),
@@ -224,11 +238,8 @@ COUNTY: tuple[Relation[Any], ...] = (
         kind=County,
         find=lambda f, c: entity(f, _next(f, c)),
         leads=County,
-        asks=(
-            "In the alphabetical list of the counties of its state, what comes next after {x}?",
-            "Which county or equivalent of the same state follows {x} in alphabetical order?",
-        ),
-        nouns=("the county that follows {x} in the alphabetical list of its state",),
+        asks=("Which county or equivalent of the same state comes next in alphabetical order after {x}?",),
+        nouns=("the next county in the alphabetical list of the state after {x}",),
         query="next in the alphabet",
     ),
 )

@@ -1,17 +1,18 @@
-"""Which of the possible questions the almanac asks: so many of each category, all forms in turn, no answer too often."""
+"""Which of the possible questions are asked: so many of each category, all forms in turn, no answer too often."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import count, islice
 
 from agentgym_envs.almanac.chains import Draft, Form, draft, forms
 from agentgym_envs.almanac.comparisons import SCALES, compare
 from agentgym_envs.almanac.entities import Entity, Facts
-from agentgym_envs.almanac.questions import Question, normal
+from agentgym_envs.almanac.questions import Question
 from agentgym_envs.almanac.splits import Part, part
 from agentgym_envs.almanac.words import shuffled, stable
+from agentgym_envs.squad import normalise
 
 SIZES: dict[Part, dict[str, int]] = {
     "train": {
@@ -56,8 +57,8 @@ def select(facts: Facts, side: Part) -> list[Question]:
             streams = {f.name: _drafts(facts, f, subjects.get(f.kind, [])) for f in made if f.counts == counts}
             found += _fill(side, f"{hops}-hop count" if counts else f"{hops}-hop", hops, streams)
     for among in (2, 3):
-        streams = {f"{scale.name}": compare(facts, scale, side, among) for scale in SCALES}
-        found += _fill(side, f"{among}-hop comparison", among, streams)
+        compared = {scale.name: compare(facts, scale, side, among) for scale in SCALES}
+        found += _fill(side, f"{among}-hop comparison", among, compared)
     return sorted(found, key=lambda q: stable(q.id))
 
 
@@ -67,20 +68,20 @@ def _drafts(facts: Facts, form: Form, subjects: list[Entity]) -> Iterator[Draft 
         yield draft(facts, form, subjects[(start + i) % len(subjects)])
 
 
-def _fill(side: Part, category: str, hops: int, streams: dict[str, Iterator[Draft | None]]) -> Iterable[Question]:
+def _fill(side: Part, category: str, hops: int, given: Mapping[str, Iterator[Draft | None]]) -> Iterable[Question]:
     """Questions of a category, one form after the other in turn until it is full or there are no more."""
     size = SIZES[side][category]
     often, most = Counter[str](), max(2, round(size * _SHARE))
-    numbers = {name: count() for name in streams}
+    streams, numbers = dict(given), {name: count() for name in given}
     found: list[Question] = []
     while streams and len(found) < size:
         for name, stream in list(streams.items()):
             tried = islice(stream, _PATIENCE)
-            fresh = next((d for d in tried if d and often[normal(d.answers[0])] < most), None)
+            fresh = next((d for d in tried if d and often[normalise(d.answers[0])] < most), None)
             if fresh is None:
                 del streams[name]
             elif len(found) < size:
-                often[normal(fresh.answers[0])] += 1
+                often[normalise(fresh.answers[0])] += 1
                 found.append(_question(fresh, category, hops, f"{name}/{next(numbers[name]):04d}"))
     return found
 

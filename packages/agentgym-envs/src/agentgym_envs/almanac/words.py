@@ -6,11 +6,14 @@ import hashlib
 import re
 import unicodedata
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TypeVar
 
 T = TypeVar("T")
-_LETTERS = str.maketrans({"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ı": "i", "ß": "ss", "æ": "ae",
-                          "Æ": "Ae", "œ": "oe", "þ": "th", "ð": "d", "ə": "e", "Ə": "E", "‘": "'", "’": "'", "–": "-"})  # fmt: skip
+_LETTERS = str.maketrans(
+    {"ø": "o", "Ø": "O", "ł": "l", "Ł": "L", "đ": "d", "Đ": "D", "ı": "i", "ß": "ss", "æ": "ae", "Æ": "Ae", "œ": "oe"}
+    | {"þ": "th", "ð": "d", "ə": "e", "Ə": "E", "‘": "'", "’": "'", "–": "-"}
+)
 _SMALL = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 
 
@@ -29,12 +32,16 @@ def shuffled(key: str, items: Sequence[T]) -> list[T]:
     return [items[i] for i in sorted(range(len(items)), key=lambda i: stable(f"{key}#{i}"))]
 
 
+@lru_cache(maxsize=1 << 16)
 def plain(name: str) -> str:
     """The name in ASCII where its letters have an ASCII base: `Málaga` gives `Malaga`."""
+    if name.isascii():
+        return name
     flat = unicodedata.normalize("NFKD", name.translate(_LETTERS))
     return "".join(letter for letter in flat if not unicodedata.combining(letter))
 
 
+@lru_cache(maxsize=1 << 16)
 def folded(name: str) -> str:
     """What makes two names the same: lower-case ASCII, letters and digits only."""
     return " ".join(re.findall(r"\w+", plain(name).casefold()))
