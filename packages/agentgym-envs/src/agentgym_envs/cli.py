@@ -95,6 +95,7 @@ def _serve(settings: ServeSettings) -> int:
     with socket.create_server((settings.host, settings.port), family=family) as listener:
         retriever = open_retriever(settings.retriever)
         try:
+            sys.stderr.write(f"Loading {settings.retriever}; a prebuilt index is downloaded when it is new\n")
             retriever.search(["ready"], 1)  # what it stands on is loaded before the first client waits for it
             host, port = listener.getsockname()[:2]
             sys.stdout.write(f"Searching {settings.retriever} on http://{_bracketed(host)}:{port}\n")

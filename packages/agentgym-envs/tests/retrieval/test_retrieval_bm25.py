@@ -111,6 +111,7 @@ def _search_in_child(retriever: Bm25Retriever, asked: list[str], found: multipro
     found.put(ids(retriever.search(asked, 3)))
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of Python 3.12, at a fork
 def test_a_fork_searches_on(retriever: Bm25Retriever, passages: list[Passage]) -> None:
     asked = list(queries(passages, 20))
     before = ids(retriever.search(asked, 3))

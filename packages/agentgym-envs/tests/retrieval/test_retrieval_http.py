@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,7 +15,7 @@ import pytest
 from agentgym_envs.retrieval import Hit, Passage, Retriever
 from agentgym_envs.retrieval.http import HttpRetriever
 from agentgym_envs.text_env import EnvFault
-from library import retrieve
+from library import ids, retrieve
 
 Serving = Callable[[Retriever], AbstractContextManager[str]]
 
@@ -101,6 +102,26 @@ def test_many_callers(client: HttpRetriever, echo: Echo) -> None:
     asked = [[f"query {number}"] for number in range(200)]
     with ThreadPoolExecutor(16) as threads:
         assert list(threads.map(lambda one: client.search(one, 3), asked)) == [echo.search(one, 3) for one in asked]
+
+
+def _search_in_child(client: HttpRetriever, found: multiprocessing.SimpleQueue[object]) -> None:
+    found.put(ids(client.search(["a"], 2)))
+
+
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of Python 3.12, at a fork
+def test_a_fork_has_connections_of_its_own(client: HttpRetriever) -> None:
+    before = client.search(["a"], 2)
+    kept = client._client
+    context = multiprocessing.get_context("fork")
+    found = context.SimpleQueue()
+    children = [context.Process(target=_search_in_child, args=(client, found)) for _ in range(4)]
+    for child in children:
+        child.start()
+    assert [found.get() for _ in children] == [ids(before)] * 4
+    for child in children:
+        child.join()
+    assert client._connected() is kept
+    assert client.search(["a"], 2) == before
 
 
 @pytest.mark.parametrize("written", ["http://h:1", "http://h:1/", "http://h:1/retrieve"])

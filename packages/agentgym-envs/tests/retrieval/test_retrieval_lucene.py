@@ -98,6 +98,7 @@ def _search_in_child(retriever: LuceneRetriever, found: multiprocessing.SimpleQu
     retriever.close()
 
 
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of Python 3.12, at a fork
 def test_a_fork_has_a_worker_of_its_own(lucene: LuceneRetriever) -> None:
     lucene.search(["naïve"], 1)
     ours = lucene.worker_pid
@@ -190,6 +191,7 @@ def test_an_index_that_is_not_whole_is_noticed(java: None, tmp_path: Path) -> No
         index_folder(tmp_path / "input", tmp_path / "out", passages=2, threads=1)
 
 
+@pytest.mark.long
 def test_an_index_made_by_several_threads_holds_all(
     java: None, tmp_path: Path, corpus: Path, passages: list[Passage]
 ) -> None:

@@ -14,7 +14,7 @@ from typing import Any, TextIO, cast
 
 from agentgym_envs.retrieval.passages import Passage
 
-SUFFIXES = (".jsonl", ".json", ".tsv")
+_SUFFIXES = (".jsonl", ".json", ".tsv")
 _DPR = ("id", "text", "title")
 _FORMS = '{"id", "contents"} or {"id", "title", "text"}'
 
@@ -32,18 +32,12 @@ def read_corpus(path: Path) -> Iterator[Passage]:
     Raises:
         CorpusError: at once for a file that is missing or of no known kind, and while reading for a bad line.
     """
-    kind = corpus_suffix(path)
+    kind = _suffix(path)
     if kind is None:
-        raise CorpusError(f"{path} is no corpus by its name; the names end in {', '.join(SUFFIXES)}, or that and .gz.")
+        raise CorpusError(f"{path} is no corpus by its name; the names end in {', '.join(_SUFFIXES)}, or that and .gz.")
     if not path.is_file():
         raise CorpusError(f"There is no corpus file {path}.")
     return _read_tsv(path) if kind == ".tsv" else _read_jsonl(path)
-
-
-def corpus_suffix(path: Path) -> str | None:
-    """Which of `SUFFIXES` the name ends in, `.gz` aside; None for another."""
-    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
-    return suffix if suffix in SUFFIXES else None
 
 
 def passage_of(document: Mapping[str, Any]) -> Passage:
@@ -74,6 +68,12 @@ def split_contents(contents: str) -> tuple[str, str]:
         return "", contents
     quoted = len(title) > 1 and title[0] == title[-1] == '"'
     return (title[1:-1] if quoted else title), text
+
+
+def _suffix(path: Path) -> str | None:
+    """Which of `_SUFFIXES` the name ends in, `.gz` aside; None for another."""
+    suffix = Path(path.stem).suffix if path.suffix == ".gz" else path.suffix
+    return suffix if suffix in _SUFFIXES else None
 
 
 def _open(path: Path) -> TextIO:

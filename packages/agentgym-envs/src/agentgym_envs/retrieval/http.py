@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, cast
@@ -25,7 +26,8 @@ class HttpRetriever:
         """`pauses`: the seconds before each new attempt after no connection, no answer, or a status of 429 or 5xx."""
         self.url = f"{url.rstrip('/').removesuffix('/retrieve')}/retrieve"
         self._pauses = tuple(pauses)
-        self._client = httpx.Client(timeout=timeout)
+        self._timeout = timeout
+        self._client, self._owner = httpx.Client(timeout=timeout), os.getpid()
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         """See `Retriever.search`.
@@ -58,7 +60,7 @@ class HttpRetriever:
         for pause in (0.0, *self._pauses):
             time.sleep(pause)
             try:
-                answer = self._client.post(self.url, json=question)
+                answer = self._connected().post(self.url, json=question)
             except httpx.TransportError as error:
                 trouble = repr(error)
                 continue
@@ -68,6 +70,12 @@ class HttpRetriever:
             if answer.status_code < 500 and answer.status_code != 429:
                 break
         raise EnvFault(f"{self.url} can't be searched: {trouble}. Is a retrieval server running there?")
+
+    def _connected(self) -> httpx.Client:
+        """The client of this process: a fork must not write into its parent's connections."""
+        if self._owner != os.getpid():
+            self._client, self._owner = httpx.Client(timeout=self._timeout), os.getpid()
+        return self._client
 
 
 def _hit(entry: Any) -> Hit:

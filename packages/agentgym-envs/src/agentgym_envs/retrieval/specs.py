@@ -121,7 +121,7 @@ def _bm25(corpus: str) -> Retriever:
         from agentgym_envs.almanac import passages
 
         known = passages()
-        return Bm25Retriever(cached_index(f"almanac {_fingerprint(known)}", lambda: known))
+        return Bm25Retriever(cached_index(f"almanac {fingerprint(known)}", lambda: known))
     path = Path(corpus).expanduser().resolve()
     if path.is_dir():
         return Bm25Retriever(path)
@@ -132,7 +132,8 @@ def _bm25(corpus: str) -> Retriever:
     return Bm25Retriever(cached_index(key, lambda: read_corpus(path)))
 
 
-def _fingerprint(passages: Iterable[Passage]) -> str:
+def fingerprint(passages: Iterable[Passage]) -> str:
+    """Another text for other passages, or the same in another order."""
     digest = hashlib.blake2b(digest_size=16)
     for passage in passages:
         digest.update(f"{passage.id}\0{passage.contents}\0".encode())
