@@ -8,6 +8,7 @@ import multiprocessing
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from random import Random
 
 import numpy as np
 import pytest
@@ -84,12 +85,14 @@ def test_what_matches_nothing_finds_nothing(zoo: Bm25Retriever) -> None:
     assert zoo.search(["otter"], 0) == [[]]
 
 
-@given(st.lists(st.floats(0, 4, width=16), min_size=1), st.integers(1, 12), st.randoms())
-def test_the_best_are_the_best(values: list[float], k: int, rng: np.random.Generator) -> None:
+@given(st.lists(st.floats(0, 4, width=16), min_size=1), st.integers(1, 12), st.integers(1, 5), st.randoms())
+def test_the_best_are_the_best(values: list[float], k: int, stretch: int, rng: Random) -> None:
     rank = list(range(len(values)))
     rng.shuffle(rank)
     sorted_out = sorted((at for at in range(len(values)) if values[at] > 0), key=lambda at: (-values[at], rank[at]))
-    found = best(np.array(values, dtype=np.float32), np.array(rank, dtype=np.int32), k)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("agentgym_envs.retrieval.bm25._STRETCH", stretch)
+        found = best(np.array(values, dtype=np.float32), np.array(rank, dtype=np.int32), k)
     assert found.tolist() == sorted_out[:k]
 
 

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 K1, B = 0.9, 0.4
 _MARK, _RANK = "bm25.json", "rank.npy"
 _FORMAT = 1
+_STRETCH = 256
 
 
 class Bm25Retriever:
@@ -75,7 +76,9 @@ class Bm25Retriever:
 
 def best(scores: NDArray[np.float32], rank: NDArray[np.int32], k: int) -> NDArray[np.intp]:
     """Where the `k` highest positive scores stand, highest first; of equal ones that of the lowest `rank`."""
-    floor = np.partition(scores, len(scores) - k)[len(scores) - k] if k < len(scores) else 0
+    # Of the peaks of stretches the k-th highest is no higher than the k-th highest score, and far quicker to find.
+    peaks = np.maximum.reduceat(scores, np.arange(0, len(scores), _STRETCH))
+    floor = np.partition(peaks, len(peaks) - k)[len(peaks) - k] if k < len(peaks) else 0
     at = np.flatnonzero(scores >= floor) if floor > 0 else np.flatnonzero(scores)
     return at[np.lexsort((rank[at], -scores[at]))[:k]]
 
