@@ -27,6 +27,7 @@ class World:
 WORLDS = (
     World("agentgym/TextCraft-v0", "agentgym_envs.worlds.textcraft:TextCraft", 60),
     World("agentgym/BabyAI-v0", "agentgym_envs.worlds.babyai:BabyAI", 100),
+    World("agentgym/SciWorld-v0", "agentgym_envs.worlds.sciworld:SciWorld", 250),
 )
 
 

@@ -1,11 +1,11 @@
-"""A game to read. It changes only on purpose: `uv run python <this file>` writes `golden.txt` anew."""
+"""A game to read. It changes only on purpose;
+run this file with the folder above on `PYTHONPATH` to write `golden.txt` anew."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
-from agentgym_envs.registry import make, text_env
+from golden import transcript
 
 GOLDEN = Path(__file__).parent / "golden.txt"
 GAMES = {
@@ -38,21 +38,13 @@ GAMES = {
 }
 
 
-def transcript() -> Iterator[str]:
-    env = make("agentgym/TextCraft-v0")
-    yield text_env(env).instructions
-    for task, actions in GAMES.items():
-        observation, _ = env.reset(seed=0, options={"task": task})
-        yield f"\n=== {task}\n\n{observation}"
-        for action in actions:
-            observation, reward, terminated, _, info = env.step(action)
-            marks = [f"reward {reward}"] * bool(reward) + ["end"] * terminated + ["invalid"] * (not info["valid"])
-            yield f"\n> {action}\n{observation}" + (f"\n({', '.join(marks)})" if marks else "")
+def played() -> str:
+    return transcript("agentgym/TextCraft-v0", GAMES)
 
 
 def test_the_golden_game() -> None:
-    assert "\n".join(transcript()) + "\n" == GOLDEN.read_text(encoding="utf-8")
+    assert played() == GOLDEN.read_text(encoding="utf-8")
 
 
 if __name__ == "__main__":
-    GOLDEN.write_text("\n".join(transcript()) + "\n", encoding="utf-8")
+    GOLDEN.write_text(played(), encoding="utf-8")

@@ -1,0 +1,157 @@
+"""The 30 tasks of ScienceWorld, their variations, splits and simplifications, as data. Starts no JVM.
+
+`tasks.json` says, per task, how many variations each of ScienceWorld's own splits has (train comes first, then dev,
+then test) and how long its gold paths are; `scripts/make_sciworld_tasks.py` asks ScienceWorld and writes it.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import cache
+from importlib import resources
+
+from agentgym_envs.tasks import SPLITS, Split, Task, Tasks, TaskSet
+
+ENV = "agentgym/SciWorld-v0"
+AGENTGYM = "agentgym"
+"""Name of the set of the predecessor's tasks."""
+_NOT_IN_AGENTGYM = ("5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2")
+SIMPLIFICATIONS = (
+    "teleportAction",
+    "selfWateringFlowerPots",
+    "openContainers",
+    "openDoors",
+    "noElectricalAction",
+    "easy",
+)
+"""ScienceWorld's names. `easy` is all but `openContainers`, and leaves electricity to the tasks that need it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Kind:
+    """One of ScienceWorld's tasks."""
+
+    name: str
+    """Such as `boil`."""
+    id: str
+    """Its number in ScienceWorld's list, such as `1-1`."""
+    category: str
+    sizes: tuple[int, int, int]
+    """Number of variations in train, dev and test."""
+    turns: int
+    """Median length of the gold paths that were measured."""
+
+    @property
+    def needs_electricity(self) -> bool:
+        """Whether it can't be solved without connecting things by wire."""
+        return self.id.startswith("3-")
+
+    def variations(self, split: Split) -> range:
+        """The numbers of the split's variations."""
+        at = SPLITS.index(split)
+        first = sum(self.sizes[:at])
+        return range(first, first + self.sizes[at])
+
+    def split(self, variation: int) -> Split:
+        """The split that a variation is of."""
+        return next(split for split in SPLITS if variation in self.variations(split))
+
+
+@cache
+def kinds() -> dict[str, Kind]:
+    """The tasks by name, in the order of ScienceWorld's list."""
+    table = json.loads(resources.files(__package__ or "").joinpath("tasks.json").read_text(encoding="utf-8"))
+    return {
+        name: Kind(name, entry["id"], entry["category"], tuple(entry["variations"]), entry["turns"])
+        for name, entry in table["tasks"].items()
+    }
+
+
+def choose(asked: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The names of the tasks asked for by name, by number or as the set `agentgym`, in ScienceWorld's order; None is
+    all of them.
+
+    Raises:
+        ValueError: for what is none of these, and for nothing at all.
+    """
+    if asked is None:
+        return tuple(kinds())
+    by_any_name = {key: {kind.name} for kind in kinds().values() for key in (kind.name, kind.id)}
+    by_any_name[AGENTGYM] = {kind.name for kind in kinds().values() if kind.id not in _NOT_IN_AGENTGYM}
+    chosen: set[str] = set()
+    for name in [asked] if isinstance(asked, str) else asked:
+        if name not in by_any_name:
+            raise ValueError(f"There is no task {name!r} in {ENV}. {_hint(name, by_any_name)}")
+        chosen |= by_any_name[name]
+    if not chosen:
+        raise ValueError("tasks is empty; name at least one, such as 'boil' or '1-1', or leave it out for all.")
+    return tuple(name for name in kinds() if name in chosen)
+
+
+def simplify(asked: str | Sequence[str]) -> tuple[str, ...]:
+    """The simplifications asked for, each once, in the order of `SIMPLIFICATIONS`; a string may name several, with
+    commas between.
+
+    Raises:
+        ValueError: for a name that isn't one.
+    """
+    names = {part.strip() for name in ([asked] if isinstance(asked, str) else asked) for part in name.split(",")} - {""}
+    for name in sorted(names.difference(SIMPLIFICATIONS)):
+        raise ValueError(f"There is no simplification {name!r} in {ENV}. {_hint(name, SIMPLIFICATIONS)}")
+    return tuple(name for name in SIMPLIFICATIONS if name in names)
+
+
+def _hint(name: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name, list(known), n=3)
+    return f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known)}."
+
+
+@cache
+def task_set(names: tuple[str, ...], variations: int | None = None) -> TaskSet:
+    """The variations of those tasks, at most `variations` of each task and split. The tasks take turns, so that the
+    first ones of a split are of different tasks.
+    """
+    train, dev, test = (Tasks(_ids(names, split, variations), _task) for split in SPLITS)
+    return TaskSet(train=train, dev=dev, test=test)
+
+
+def _ids(names: tuple[str, ...], split: Split, most: int | None) -> list[str]:
+    ranges = {name: kinds()[name].variations(split)[:most] for name in names}
+    return [
+        task_id(name, numbers[turn])
+        for turn in range(max(map(len, ranges.values())))
+        for name, numbers in ranges.items()
+        if turn < len(numbers)
+    ]
+
+
+def task_id(name: str, variation: int) -> str:
+    """Our id of a variation of a task, such as `sciworld/test/boil/21`."""
+    return f"sciworld/{kinds()[name].split(variation)}/{name}/{variation}"
+
+
+def _task(task_id: str) -> Task:
+    _, _, name, variation = task_id.split("/")
+    kind = kinds()[name]
+    payload = {"task": name, "variation": int(variation)}
+    return Task(task_id, ENV, kind.split(int(variation)), kind.category, kind.turns, payload)
+
+
+def from_agentgym(item: str | int) -> str:
+    """Our id of one of the predecessor's 4,639, such as `sciworld_123` or its `data_idx` 123: there the variations of
+    23 tasks are counted through, task after task.
+
+    Raises:
+        KeyError: when there it is none of them.
+    """
+    number = str(item).removeprefix("sciworld_")
+    left = int(number) if number.isdecimal() else -1
+    for name in choose(AGENTGYM):
+        count = sum(kinds()[name].sizes)
+        if 0 <= left < count:
+            return task_id(name, left)
+        left -= count
+    raise KeyError(f"The predecessor has no task {item!r}; its ids go from sciworld_0 to sciworld_4638.")

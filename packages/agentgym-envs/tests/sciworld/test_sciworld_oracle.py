@@ -1,0 +1,65 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from agentgym_envs import WORLDS
+from agentgym_envs.worlds.sciworld import SciWorld
+from agentgym_envs.worlds.sciworld import gold as gold_module
+from agentgym_envs.worlds.sciworld.gold import gold_path
+from agentgym_envs.worlds.sciworld.simulator import Setup, Simulator, jar_version
+
+LIMIT = next(world.max_episode_steps for world in WORLDS if world.id == "agentgym/SciWorld-v0")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("split", ["train", "test"])
+def test_the_oracle_solves_a_variation_of_each_task(split: str) -> None:
+    world = SciWorld(variations=1)
+    solved = 0
+    for task in world.tasks.split("train" if split == "train" else "test"):
+        _, info = world.reset(options={"task": task.id})
+        over = False
+        for _ in range(LIMIT):
+            *_, over, _, info = world.step(world.oracle())
+            assert info["valid"]
+            if over:
+                break
+        solved += info["success"]
+    world.close()
+    assert solved == 30
+
+
+def test_a_solution_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def folder(*parts: str) -> Path:
+        made = tmp_path.joinpath(*parts)
+        made.mkdir(parents=True, exist_ok=True)
+        return made
+
+    monkeypatch.setattr(gold_module, "cache_folder", folder)
+    setup = Setup("lifespan-longest-lived", 93, "openDoors")
+    simulator = Simulator.open(1, 60.0)
+    first = gold_path(simulator, setup)
+    assert first
+    assert [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.json")] == [
+        f"sciworld/{jar_version()}/lifespan-longest-lived/93-openDoors.json"
+    ]
+    monkeypatch.setattr(simulator, "beside", None)  # making it again would fail
+    assert gold_path(simulator, setup) == first
+    simulator.close()
+
+
+def test_making_a_solution_leaves_the_game_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def look(asks: bool) -> list[object]:
+        world = SciWorld()
+        world.reset(options={"task": "sciworld/test/grow-fruit/93"})
+        said: list[object] = []
+        for action in ("open door to kitchen", "go to kitchen", "wait", "open fridge", "look around"):
+            if asks:
+                world.oracle()
+            said.append(world.step(action))
+        world.close()
+        return said
+
+    monkeypatch.setattr(gold_module, "cache_folder", lambda *parts: tmp_path)
+    assert look(asks=True) == look(asks=False)

@@ -1,0 +1,106 @@
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from agentgym_envs.tasks import SPLITS
+from agentgym_envs.worlds.sciworld import SciWorld
+from agentgym_envs.worlds.sciworld.tasks import AGENTGYM, choose, from_agentgym, kinds, simplify, task_set
+
+WORLD = SciWorld()
+PAPER = {"Measure", "Test-Cond", "Find", "Chem", "Lifespan"}
+
+
+def test_all_variations_are_there_in_scienceworlds_own_splits() -> None:
+    assert len(kinds()) == 30
+    assert {split: len(WORLD.tasks.split(split)) for split in SPLITS} == {"train": 3592, "dev": 1796, "test": 1819}
+    assert len({task.id for task in WORLD.tasks}) == 7207
+
+
+def test_the_variations_of_a_task_follow_one_another_over_the_splits() -> None:
+    for name in kinds():
+        tasks = task_set((name,))
+        numbers = [task.payload["variation"] for split in SPLITS for task in tasks.split(split)]
+        assert numbers == list(range(len(tasks)))
+
+
+def test_tasks_take_turns() -> None:
+    for split in SPLITS:
+        first = WORLD.tasks.split(split)[:30]
+        assert [task.payload["task"] for task in first] == list(kinds())
+
+
+def test_tasks_say_what_they_are() -> None:
+    task = WORLD.tasks["sciworld/test/boil/21"]
+    assert task.payload == {"task": "boil", "variation": 21}
+    assert (task.env, task.split, task.category) == ("agentgym/SciWorld-v0", "test", "Test-Cond")
+    assert all(task.difficulty >= 1 for task in WORLD.tasks)
+    assert {kinds()[name].category for name in choose(AGENTGYM)} == PAPER
+    assert not {kind.category for name, kind in kinds().items() if name not in choose(AGENTGYM)} & PAPER
+
+
+def test_tasks_are_chosen_by_name_number_and_set() -> None:
+    assert choose(["1-2", "boil"]) == choose(["boil", "melt"]) == ("boil", "melt")
+    assert choose("10-1") == ("mendelian-genetics-known-plant",)
+    assert choose([AGENTGYM, "grow-plant"]) == (*choose(None)[:16], *choose(None)[17:25])
+    assert len(SciWorld(tasks="agentgym").tasks) == 4639
+
+
+def test_an_unknown_task_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"no task 'boyl'.*Did you mean boil\?"):
+        SciWorld(tasks="boyl")
+    with pytest.raises(ValueError, match="tasks is empty"):
+        SciWorld(tasks=[])
+    with pytest.raises(KeyError, match=r"no task 'sciworld/test/boil/3'.*Did you mean sciworld/t"):
+        WORLD.reset(options={"task": "sciworld/test/boil/3"})
+
+
+def test_the_number_of_variations_can_be_limited() -> None:
+    tasks = SciWorld(variations=2).tasks
+    assert {split: len(tasks.split(split)) for split in SPLITS} == dict.fromkeys(SPLITS, 60)
+    assert set(Counter(task.payload["task"] for task in tasks.test).values()) == {2}
+    assert set(tasks.test.ids) <= set(WORLD.tasks.test.ids)
+
+
+def test_simplifications_are_scienceworlds_own() -> None:
+    assert simplify("openDoors,teleportAction") == simplify(["openDoors", "teleportAction"])
+    assert simplify(["openDoors", "teleportAction"]) == ("teleportAction", "openDoors")
+    with pytest.raises(ValueError, match=r"no simplification 'openDoor'.*Did you mean openDoors"):
+        SciWorld(simplifications="openDoor")
+
+
+def test_without_electricity_no_task_needs_it() -> None:
+    chosen = SciWorld(simplifications="noElectricalAction").tasks
+    assert not [task for task in chosen if task.payload["task"].startswith(("power", "test-cond"))]
+    assert len(chosen) == 7207 - 20 - 20 - 900 - 600
+    with pytest.raises(ValueError, match="can't be solved with noElectricalAction"):
+        SciWorld(tasks="3-1", simplifications="noElectricalAction")
+
+
+def test_options_below_one_are_refused() -> None:
+    for options in ({"jvms": 0}, {"patience": 0.0}, {"variations": 0}):
+        with pytest.raises(ValueError, match="above 0"):
+            SciWorld(**options)
+
+
+@pytest.mark.parametrize(
+    ("item", "task"),
+    [
+        ("sciworld_0", "sciworld/train/boil/0"),
+        ("sciworld_29", "sciworld/test/boil/29"),
+        (30, "sciworld/train/melt/0"),
+        ("sciworld_120", "sciworld/train/use-thermometer/0"),
+        ("sciworld_660", "sciworld/train/measure-melting-point-known-substance/0"),
+        ("sciworld_4638", "sciworld/test/identify-life-stages-2/9"),
+    ],
+)
+def test_the_predecessors_ids_have_ours(item: str | int, task: str) -> None:
+    assert from_agentgym(item) == task
+
+
+def test_the_predecessors_order_is_a_walk_through_all_of_its_tasks() -> None:
+    walk = [from_agentgym(number) for number in range(4639)]
+    assert sorted(walk) == sorted(task.id for task in SciWorld(tasks=AGENTGYM).tasks)
+    for item in (4639, -1, "sciworld_x", "babyai_3"):
+        with pytest.raises(KeyError, match="from sciworld_0 to sciworld_4638"):
+            from_agentgym(item)
