@@ -126,7 +126,7 @@ NO_TLD = frozenset({"BL", "MF"})
 NO_BORDER = frozenset({("CU", "US"), ("US", "CU")})
 """Guantanamo Bay is a lease."""
 
-COUNTIES = {"32510": "Carson City (county equivalent)"}
+COUNTIES = {"32510": "Carson City county equivalent"}
 """Names of US counties, by FIPS code: this one is a place as well."""
 
 COUNTRIES_TOO = frozenset({"CN-HK", "CN-MO", "CN-TW", "FI-01", "NO-21", "NO-22"})
@@ -159,3 +159,6 @@ KINDS = {
     "London borough": "London borough",
 }
 """Types of subdivisions as they stand in a sentence, where lower case isn't enough."""
+
+ODD = frozenset("()/,;[]*†0123456789")
+"""What names in a sentence don't contain: signs of notes, of translations and of numbered quarters."""

@@ -14,6 +14,7 @@ from agentgym_envs.almanac.corrections import (
     NO_PHONE,
     NO_TLD,
     NOT_SOVEREIGN,
+    ODD,
     WITH_ARTICLE,
 )
 from agentgym_envs.almanac.entities import SIZES, City, Country
@@ -104,7 +105,7 @@ def countries(
                 cities=tuple(city.id for city in own),
                 sizes={limit: sum(city.population >= limit for city in own) for limit in SIZES},
                 divisions=Counter(kind for kind, _ in parts.get(code, ())),
-                examples=tuple(part for _, part in parts.get(code, ())),
+                examples=tuple(part for _, part in parts.get(code, ()) if not ODD & set(part)),
             )
         )
     return found

@@ -21,7 +21,7 @@ class Entity:
     title: str
     """Of its main passage; no other entity has it."""
     name: str
-    """How questions call it: short where that is unambiguous in the almanac, the title elsewhere."""
+    """How questions call it: short where that is unambiguous in the almanac, and told apart elsewhere."""
     home: str
     """What is split into train and test together with it."""
     aliases: tuple[str, ...] = ()

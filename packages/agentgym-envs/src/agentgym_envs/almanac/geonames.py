@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentgym_envs.almanac.corrections import COUNTIES
+from agentgym_envs.almanac.corrections import COUNTIES, ODD
 from agentgym_envs.almanac.distances import direction, kilometres, nearest_before
 from agentgym_envs.almanac.entities import City, County, Neighbour, State, Zone
 from agentgym_envs.almanac.words import folded, plain
@@ -20,7 +20,6 @@ SMALLEST = 15000
 _RARE = 3
 """A word is rare that no more names contain."""
 _NATIONS = {"ENG": "England", "NIR": "Northern Ireland", "SCT": "Scotland", "WLS": "Wales"}
-_ODD = frozenset("()/,;[]0123456789")
 
 Record = Mapping[str, Any]
 
@@ -42,7 +41,7 @@ def cities(
     words = Counter(word for name in names for word in name.split())
     first: dict[tuple[str, str], Record] = {}
     for record in ordered:
-        if not _ODD & set(record["name"]):
+        if not ODD & set(record["name"]):
             first.setdefault((_home(record), folded(record["name"])), record)
     kept = {r["geonameid"] for r in first.values()}
     larger = _larger(ordered, kept)
@@ -75,7 +74,7 @@ def _city(
     return City(
         id=f"city/{r['geonameid']}",
         title=title,
-        name=own if alone else title,
+        name=own if alone else f"{own} ({state or countries[code]})",
         home=_home(r),
         aliases=tuple(dict.fromkeys((own, plain(own), title))),
         plain=own,
@@ -159,7 +158,7 @@ def counties(records: Iterable[Record], states: Mapping[str, str]) -> list[Count
             County(
                 id=f"county/{r['fips']}",
                 title=title,
-                name=called if alone else title,
+                name=called if alone else f"{called} ({states[r['state']]})",
                 home=f"US-{r['state']}",
                 aliases=(title, r["name"]),
                 plain=r["name"],

@@ -48,7 +48,8 @@ def _overview(facts: Facts, c: Country) -> Passage:
         f"Its population is {people}.",
     )
     if c.area:
-        area, dense = number(c.area), f"{c.population / c.area:,.1f}"
+        area, density = number(c.area), c.population / c.area
+        dense = f"{density:,.1f}" if density >= 1 else f"{density:.2f}"
         w.says(
             f"With an area of {area} square kilometres it has {dense} inhabitants per square kilometre.",
             f"It covers an area of {area} square kilometres, which makes {dense} people to the square kilometre.",
@@ -169,7 +170,7 @@ def _borders(facts: Facts, c: Country) -> Passage:
         w.says(f"In alphabetical order {names[0]} is the first neighbour of {c.the} and {names[-1]} the last.")
         people = max(near, key=lambda n: n.population).the
         w.says(
-            f"Of the neighbours of {c.the} {people} has the most inhabitants.",
+            f"Of the neighbours of {c.the}, {people} has the most inhabitants.",
             f"The most populous neighbour of {c.the} is {people}.",
         )
     abroad = [n.the for n in near if n.continent != c.continent]

@@ -12,7 +12,7 @@ def city(facts: Facts, c: City) -> Passage:
     """What and where a place is, its inhabitants, time zone and nearest larger place."""
     w, land = Writer(c.id, c.title), facts.get(c.country, Country)
     kind = "city" if c.population >= 100_000 else "town"
-    where = f"{c.region}, {land.name}" if c.region else land.name
+    where = f"{c.region}, {land.plain}" if c.region else land.the
     w.opens(
         f"{c.plain} is a {kind} in {where}.",
         f"{c.plain} is a {kind} that lies in {where}.",

@@ -29,6 +29,6 @@ class Question:
 
 
 def gives_away(text: str, answers: tuple[str, ...]) -> bool:
-    """Whether an answer stands in the question."""
+    """Whether an answer stands in the question; one of articles only (the code `an`) counts as given away."""
     within = f" {normalise(text)} "
-    return any(f" {normalise(answer)} " in within for answer in answers)
+    return any(not normalise(answer) or f" {normalise(answer)} " in within for answer in answers)

@@ -7,12 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import pairwise
 from typing import Any
 
-from agentgym_envs.almanac.corrections import APART, COUNTRIES_TOO, KINDS
+from agentgym_envs.almanac.corrections import APART, COUNTRIES_TOO, KINDS, ODD
 from agentgym_envs.almanac.entities import Currency, Language, Script, Subdivision
 from agentgym_envs.almanac.words import folded, plain
 
 _TYPES = {"L": "living", "E": "extinct", "H": "historical", "C": "constructed"}
-_ODD = frozenset("()/,;[]*†0123456789")
 
 
 def subdivisions(records: Iterable[Any], countries: Mapping[str, str]) -> list[Subdivision]:
@@ -21,7 +20,7 @@ def subdivisions(records: Iterable[Any], countries: Mapping[str, str]) -> list[S
     types = Counter((r.country_code, r.type) for r in known)
     names = Counter(folded(r.name) for r in known)
     own = Counter((r.country_code, r.type, folded(r.name)) for r in known)
-    kept = [r for r in known if own[r.country_code, r.type, folded(r.name)] == 1 and not _ODD & set(r.name + r.type)]
+    kept = [r for r in known if own[r.country_code, r.type, folded(r.name)] == 1 and not ODD & set(r.name + r.type)]
     ids = {r.code: f"subdivision/{r.code}" for r in kept}
     following = _following(known)
     preceding = {after: before for before, after in following.items()}
@@ -126,7 +125,7 @@ def language_name(record: Any) -> str:
 def scripts(records: Iterable[Any]) -> list[Script]:
     """The writing systems with a plain name, by number; those from 900 on are for private use and symbols."""
     kept = sorted(
-        (r for r in records if int(r.numeric) < 900 and not _ODD & set(r.name) and "," not in r.name),
+        (r for r in records if int(r.numeric) < 900 and not ODD & set(r.name) and "," not in r.name),
         key=lambda r: r.numeric,
     )
     return [

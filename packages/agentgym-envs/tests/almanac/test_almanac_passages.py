@@ -1,0 +1,83 @@
+"""The corpus: how much of it there is, how it reads, and that it is the same to the byte everywhere."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+
+from agentgym_envs.almanac import passages
+from agentgym_envs.retrieval import Passage
+
+# Another sum is another corpus: say so in the changelog.
+SHA256 = "efa8f003e03874f8a41b36d3ea277f2872b331a978f743e4c74267e9cecd8400"
+
+
+def digest(rows: Iterable[object]) -> str:
+    sha = hashlib.sha256()
+    for row in rows:
+        sha.update(json.dumps(row, ensure_ascii=True).encode() + b"\n")
+    return sha.hexdigest()
+
+
+def kind(passage: Passage) -> str:
+    first, *rest = passage.id.split("/")
+    return f"{first}/{rest[1]}" if first == "country" and len(rest) == 2 else first
+
+
+def test_the_corpus_is_the_same_to_the_byte() -> None:
+    assert digest([p.id, p.title, p.text] for p in passages()) == SHA256
+
+
+def test_there_are_at_least_40_000_passages_of_many_kinds() -> None:
+    kinds = Counter(map(kind, passages()))
+    assert sum(kinds.values()) >= 40_000
+    assert kinds["city"] > 30_000
+    assert kinds["subdivision"] > 4_000
+    assert kinds["county"] > 3_000
+    assert kinds["language"] > 1_000
+    assert min(kinds.values()) >= 50
+    assert set(kinds) >= {"country", "country/borders", "country/places", "currency", "element", "script", "zone"}
+
+
+def test_ids_and_titles_are_of_one_passage_each() -> None:
+    assert len({p.id for p in passages()}) == len(passages())
+    assert len({p.title for p in passages()}) == len(passages())
+
+
+def test_passages_are_as_long_as_those_of_an_encyclopedia_cut_into_pieces() -> None:
+    words = [len(p.text.split()) for p in passages()]
+    assert min(words) >= 15
+    assert max(words) <= 120
+    assert sum(n >= 30 for n in words) >= 0.9 * len(words)
+    for passage in passages():
+        assert len(re.findall(r"\.( |$)", passage.text)) >= 2, passage
+
+
+def test_sentences_are_clean() -> None:
+    for passage in passages():
+        both = f"{passage.title}. {passage.text}"
+        assert not re.search(r"\b(the the|a a|an an|a [aeio]|None(?! of))\b", passage.text), passage
+        assert not re.search(r"  |[{}\[\]†]|\.\.|,,| ,| \.(?![a-z]{2})", both), passage
+        assert passage.text.endswith("."), passage
+        assert passage.text[0] == passage.text[0].upper(), passage
+        assert not re.search(
+            r"(?<![\d,.])1 (places|countries|kilometres|isotopes|languages|counties)\b", passage.text
+        ), passage
+        assert not re.search(r"(?<![\d,.])0 (places|countries|kilometres|inhabitants|languages)\b", passage.text), (
+            passage
+        )
+
+
+def test_the_same_fact_is_told_in_several_wordings_and_orders() -> None:
+    shapes = defaultdict[str, Counter[str]](Counter)
+    for passage in passages():
+        names = re.escape(passage.title.split(",")[0].split(" (")[0])
+        shapes[kind(passage)][re.sub(rf"{names}|[\d,.]*\d", "#", passage.text)[:40]] += 1
+    for name in ("city", "county", "subdivision", "element", "language", "country"):
+        (_, most), *_ = shapes[name].most_common(1)
+        assert most < 0.6 * sum(shapes[name].values()), name
+    cities = [re.findall(r"(?:^|\. )(\w+ \w+)", p.text) for p in passages() if kind(p) == "city"]
+    assert len({tuple(starts[1:]) for starts in cities}) > 1000
