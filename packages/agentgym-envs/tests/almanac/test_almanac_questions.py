@@ -13,8 +13,8 @@ from agentgym_envs.almanac import Question, passages, questions
 from agentgym_envs.squad import exact_match, normalise
 
 SHA256 = {
-    "train": "5c836cd5fd884beadda071d02f957d55bec1bbcbf5388f4d8ab641ff0b0f7bbf",
-    "test": "8509660e4b0e81e569af9253c4b6e86b6ac4d4039d4aec02254d3949f3b9be8c",
+    "train": "b933bc18c84d4cc9ce90aeb2b94b32f83b4d18ce5a3d3c10c6c8aca8d98e5021",
+    "test": "2cc5a89f45284f8130366f1be3ba449afc084a03e122df056351e0e199dda2d4",
 }
 PLAIN = ("1-hop", "2-hop", "3-hop")
 TEXTS = {p.id: p for p in passages()}

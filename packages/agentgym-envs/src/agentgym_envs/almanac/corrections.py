@@ -162,3 +162,6 @@ KINDS = {
 
 ODD = frozenset("()/,;[]*†0123456789")
 """What names in a sentence don't contain: signs of notes, of translations and of numbered quarters."""
+
+ALIASES = {4140963: ("Washington, D.C.", "Washington, DC"), 5128581: ("New York",)}
+"""More names of places, by GeoNames id."""

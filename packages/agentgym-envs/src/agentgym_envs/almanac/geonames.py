@@ -10,7 +10,7 @@ from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from agentgym_envs.almanac.corrections import COUNTIES, ODD
+from agentgym_envs.almanac.corrections import ALIASES, COUNTIES, ODD
 from agentgym_envs.almanac.distances import direction, kilometres, nearest_before
 from agentgym_envs.almanac.entities import City, County, Neighbour, State, Zone
 from agentgym_envs.almanac.words import folded, plain
@@ -76,7 +76,7 @@ def _city(
         title=title,
         name=own if alone else f"{own} ({state or countries[code]})",
         home=_home(r),
-        aliases=tuple(dict.fromkeys((own, plain(own), title))),
+        aliases=tuple(dict.fromkeys((own, plain(own), title, *ALIASES.get(r["geonameid"], ())))),
         plain=own,
         alone=alone,
         country=f"country/{code}",
