@@ -28,6 +28,7 @@ WORLDS = (
     World("agentgym/TextCraft-v0", "agentgym_envs.worlds.textcraft:TextCraft", 60),
     World("agentgym/BabyAI-v0", "agentgym_envs.worlds.babyai:BabyAI", 100),
     World("agentgym/SciWorld-v0", "agentgym_envs.worlds.sciworld:SciWorld", 250),
+    World("agentgym/SearchQA-v0", "agentgym_envs.worlds.searchqa:SearchQA", 10, wrapper="tags"),
 )
 
 
