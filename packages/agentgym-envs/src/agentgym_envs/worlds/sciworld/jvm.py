@@ -23,7 +23,7 @@ OLDEST_JAVA = 17
 """The oldest Java that transcripts were compared on."""
 _PING_PATIENCE = 10.0
 _OPTIONS = (
-    "-Xmx512m",  # 32 games live in it, with room for the making of gold paths
+    "-Xmx1g",  # a game is 11 MB; 32 in half of it kept the garbage collector busy two thirds of the time
     "-XX:+UseSerialGC",
     # ScienceWorld walks over sets that are ordered by identity hash; with a constant one they keep their own order.
     "-XX:+UnlockExperimentalVMOptions",
