@@ -8,7 +8,6 @@ go the same way. Knows nothing about passages.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -132,17 +131,17 @@ def _row(entry: Mapping[str, Any]) -> Row:
     return Row(question.strip(), tuple(answers))
 
 
-def task_id_of_item(item: str) -> str:
-    """The task that the predecessor calls `item`: `searchqa_3610` is `searchqa/test/triviaqa/0`.
+def from_agentgym(item: str | int) -> str:
+    """Our id of one of the predecessor's questions, such as `searchqa_3610` or its `data_idx` 3610.
 
-    It numbers the test questions of its seven sets in the order of `PUBLISHED`, and after them the training questions
-    of Natural Questions and HotpotQA.
+    There the test questions of the seven sets are counted through in the order of `PUBLISHED`, and after them the
+    training questions of Natural Questions and HotpotQA.
 
     Raises:
-        ValueError: when it has no such item.
+        KeyError: when there it is none of them.
     """
-    number = re.fullmatch(r"searchqa_(\d+)", item)
-    left = int(number[1]) if number else -1
+    number = str(item).removeprefix("searchqa_")
+    left = int(number) if number.isdecimal() else -1
     for split in ("test", "train"):
         for name, published in PUBLISHED.items():
             size = published.test if split == "test" else published.train
@@ -150,4 +149,4 @@ def task_id_of_item(item: str) -> str:
                 return f"searchqa/{split}/{name}/{left}"
             left -= size
     most = sum(published.test + published.train for published in PUBLISHED.values()) - 1
-    raise ValueError(f"The predecessor has no item {item!r}; its items are searchqa_0 to searchqa_{most}.")
+    raise KeyError(f"The predecessor has no question {item!r}; its ids go from searchqa_0 to searchqa_{most}.")
