@@ -40,6 +40,8 @@ class JvmSpec:
     """The jar with the simulator."""
     patience: float
     """Seconds after which a call that isn't answered counts as broken."""
+    shared: bool = True
+    """False for a game that wants no other beside it."""
 
 
 class Jvm:

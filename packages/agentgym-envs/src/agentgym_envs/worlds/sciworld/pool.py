@@ -22,7 +22,7 @@ def jvms() -> tuple[Jvm, ...]:
 
 def enter(spec: JvmSpec, most: int) -> Jvm:
     """A place in a JVM that answers: a new one while fewer than `most` of that spec run, else that with the fewest
-    games. `leave` gives the place back.
+    games. One that isn't shared is always new. `leave` gives the place back.
 
     Raises:
         DependencyNotInstalled: when there is no suitable Java.
@@ -32,7 +32,7 @@ def enter(spec: JvmSpec, most: int) -> Jvm:
         with _lock:
             _jvms[:] = jvms()
             running = [jvm for jvm in _jvms if jvm.spec == spec]
-            fresh = len(running) < most
+            fresh = len(running) < most or not spec.shared
             jvm = Jvm(spec) if fresh else min(running, key=lambda jvm: jvm.games)
             _jvms.extend([jvm] * fresh)
             jvm.games += 1

@@ -75,8 +75,8 @@ class Standing:
 class Simulator:
     """A game in a JVM. It gives its place there back when closed or forgotten.
 
-    ScienceWorld draws from one generator per JVM. Each game here has its own, put in place before every call, so that
-    the games of a JVM leave each other's luck alone and each is dealt what it would get by itself.
+    ScienceWorld draws from one generator per JVM and numbers new objects with one counter. Each game here has its own,
+    put in place before every call, so that each of the games in a JVM goes as it would by itself.
 
     Args:
         jvm: From `pool.enter` or `pool.join`.
@@ -91,20 +91,27 @@ class Simulator:
             self._generator_field = scala_random.getDeclaredField("self")
             self._generator_field.setAccessible(True)
             self._shared_random = getattr(getattr(self._jvm.java.scala.util, "Random$"), "MODULE$")
+            self._shared_ids = getattr(getattr(self._jvm.java.util, "UniqueIdentifier$"), "MODULE$")
 
     @classmethod
-    def open(cls, jvms: int, patience: float) -> Simulator:
+    def open(cls, jvms: int, patience: float, *, shared: bool = True) -> Simulator:
         """A game in one of this process's JVMs.
 
         Args:
             jvms: The most JVMs that this process may run for games of the same patience.
             patience: Seconds after which a call that isn't answered is an `EnvFault`.
+            shared: Whether other games may be in the JVM; one that isn't shared doesn't count among `jvms`.
         """
-        return cls(pool.enter(JvmSpec(find_jar(), patience), jvms))
+        return cls(pool.enter(JvmSpec(find_jar(), patience, shared), jvms))
 
     def beside(self) -> Simulator:
         """Another game in the same JVM."""
         return Simulator(pool.join(self._jvm))
+
+    @property
+    def shared(self) -> bool:
+        """Whether other games may be in its JVM."""
+        return self._jvm.spec.shared
 
     def healthy(self) -> bool:
         """Whether another game can be loaded; when not, another simulator is needed."""
@@ -130,6 +137,7 @@ class Simulator:
             self._agent = holder.get()
             self._parser = self._agent.inputParser()
             self._held += [holder, self._agent, self._parser]
+            self._next_id: int = self._shared_ids.count()
             return self._game.getTaskDescription()
 
     def step(self, text: str) -> str:
@@ -182,7 +190,9 @@ class Simulator:
     def _turn(self) -> Generator[None]:
         with self._jvm.calls():
             self._generator_field.set(self._shared_random, self._generator)
+            getattr(self._shared_ids, "count_$eq")(self._next_id)
             yield
+            self._next_id = self._shared_ids.count()
 
 
 def _let_go(jvm: Jvm, held: list[Any]) -> None:

@@ -49,6 +49,11 @@ class Kind:
         """Whether it can't be solved without connecting things by wire."""
         return self.id.startswith("3-")
 
+    @property
+    def shares_jvm(self) -> bool:
+        """False where a game comes out otherwise when others are played in its JVM meanwhile."""
+        return not self.id.startswith("10-")
+
     def variations(self, split: Split) -> range:
         """The numbers of the split's variations."""
         at = SPLITS.index(split)

@@ -32,7 +32,8 @@ class SciWorld(TextEnv):
             `openDoors`, `noElectricalAction`, `easy`. Without electricity the tasks 3-1 to 3-4 are left out.
         valid_actions: List every action that would be understood in `info["available_actions"]`; takes 20 to 150 ms
             per step, where a step without takes a tenth.
-        jvms: The most JVMs that this process runs for such worlds. They start when needed and are shared.
+        jvms: The most JVMs that this process runs for such worlds. They start when needed and are shared, but for
+            games of the tasks 10-1 and 10-2: each has one of its own.
         patience: Seconds after which a JVM that doesn't answer counts as broken.
         render_mode: `ansi` for the text.
 
@@ -81,10 +82,11 @@ class SciWorld(TextEnv):
         return self._simulator.pid if self._simulator is not None else None
 
     def _start(self, task: Task) -> str:
-        if self._simulator is not None and not self._simulator.healthy():
+        shared = kinds()[task.payload["task"]].shares_jvm
+        if self._simulator is not None and (self._simulator.shared != shared or not self._simulator.healthy()):
             self.close()
         if self._simulator is None:
-            self._simulator = Simulator.open(*self._place)
+            self._simulator = Simulator.open(*self._place, shared=shared)
         simplifications = ",".join(self._simplifications)
         self._setup = Setup(task.payload["task"], task.payload["variation"], simplifications)
         goal = self._simulator.load(self._setup)
