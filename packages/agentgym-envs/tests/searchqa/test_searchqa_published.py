@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs import make, text_env
-from agentgym_envs.worlds.searchqa import published, from_agentgym
+from agentgym_envs.worlds.searchqa import from_agentgym, published
 from agentgym_envs.worlds.searchqa.published import PUBLISHED, Row, load
 from gymnasium.error import DependencyNotInstalled
 

@@ -4,6 +4,6 @@ Knows no world and no questions.
 """
 
 from agentgym_envs.retrieval.passages import Hit, Passage, Retriever
-from agentgym_envs.retrieval.specs import open_retriever
+from agentgym_envs.retrieval.specs import check_spec, open_retriever
 
-__all__ = ["Hit", "Passage", "Retriever", "open_retriever"]
+__all__ = ["Hit", "Passage", "Retriever", "check_spec", "open_retriever"]

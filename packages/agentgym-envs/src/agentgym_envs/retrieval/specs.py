@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from threading import Lock, RLock
 from urllib.parse import parse_qsl, urlsplit
 
-from agentgym_envs.retrieval.passages import Hit, Passage, Retriever
+from agentgym_envs.retrieval.passages import Hit, Retriever
 
 KINDS = "bm25, bm25:CORPUS, pyserini:INDEX and http://HOST:PORT"
 _PYSERINI_OPTIONS = ("documents", "encoder", "heap", "threads")
@@ -30,9 +30,12 @@ def open_retriever(spec: str) -> Retriever:
         ValueError: for a spec that names none of these, or something that isn't there.
         DependencyNotInstalled: when a package or Java is missing; the message has the command that brings it.
     """
-    if spec != spec.strip() or not spec:
-        raise ValueError(f"There is no retriever {spec!r}; there are {KINDS}.")
     return _Lease(_shared(spec))
+
+
+def check_spec(spec: str) -> None:
+    """Raises what `open_retriever(spec)` would where that shows without opening anything."""
+    _plan(spec)
 
 
 @dataclass(slots=True)
@@ -58,7 +61,7 @@ os.register_at_fork(after_in_child=_after_fork)
 def _shared(spec: str) -> _Shared:
     with _lock:
         if spec not in _open:
-            _open[spec] = _Shared(spec, _new(spec))
+            _open[spec] = _Shared(spec, _plan(spec)())
         _open[spec].holders += 1
         return _open[spec]
 
@@ -90,17 +93,18 @@ class _Lease:
                 shared.retriever.close()
 
 
-def _new(spec: str) -> Retriever:
+def _plan(spec: str) -> Callable[[], Retriever]:
+    """How to open `spec`, once its wording and its paths have been found good."""
     kind, colon, rest = spec.partition(":")
     if kind in ("http", "https"):
         return _http(spec)
-    makers: dict[str, Callable[[str], Retriever]] = {"bm25": _bm25, "pyserini": _pyserini}
-    if kind not in makers or (colon and not rest) or (kind == "pyserini" and not rest):
+    plans: dict[str, Callable[[str], Callable[[], Retriever]]] = {"bm25": _bm25, "pyserini": _pyserini}
+    if kind not in plans or (colon and not rest.strip()) or (kind == "pyserini" and not rest):
         raise ValueError(f"There is no retriever {spec!r}; there are {KINDS}.")
-    return makers[kind](rest)
+    return plans[kind](rest)
 
 
-def _http(url: str) -> Retriever:
+def _http(url: str) -> Callable[[], Retriever]:
     from agentgym_envs.retrieval.http import HttpRetriever
 
     parts = urlsplit(url)
@@ -110,37 +114,31 @@ def _http(url: str) -> Retriever:
         bad = True
     if bad:
         raise ValueError(f"{url!r} is no address of a retrieval server; write it as http://HOST:PORT.")
-    return HttpRetriever(url)
+    return partial(HttpRetriever, url)
 
 
-def _bm25(corpus: str) -> Retriever:
+def _bm25(corpus: str) -> Callable[[], Retriever]:
+    path = Path(corpus).expanduser().resolve()
+    if corpus and not path.exists():
+        raise ValueError(f"There is no corpus {corpus}; bm25:CORPUS takes a file of passages or an index folder.")
+    return partial(_open_bm25, path if corpus else None)
+
+
+def _open_bm25(path: Path | None) -> Retriever:
     from agentgym_envs.retrieval.bm25 import Bm25Retriever, cached_index
     from agentgym_envs.retrieval.corpus import read_corpus
 
-    if not corpus:
-        from agentgym_envs.almanac import passages
+    if path is None:
+        from agentgym_envs import almanac
 
-        known = passages()
-        return Bm25Retriever(cached_index(f"almanac {fingerprint(known)}", lambda: known))
-    path = Path(corpus).expanduser().resolve()
+        return Bm25Retriever(cached_index(f"almanac {almanac.fingerprint()}", almanac.passages))
     if path.is_dir():
         return Bm25Retriever(path)
-    if not path.is_file():
-        raise ValueError(f"There is no corpus {corpus}; bm25:CORPUS takes a file of passages or an index folder.")
     state = path.stat()
-    key = f"{path} {state.st_size} {state.st_mtime_ns}"
-    return Bm25Retriever(cached_index(key, lambda: read_corpus(path)))
+    return Bm25Retriever(cached_index(f"{path} {state.st_size} {state.st_mtime_ns}", lambda: read_corpus(path)))
 
 
-def fingerprint(passages: Iterable[Passage]) -> str:
-    """Another text for other passages, or the same in another order."""
-    digest = hashlib.blake2b(digest_size=16)
-    for passage in passages:
-        digest.update(f"{passage.id}\0{passage.contents}\0".encode())
-    return digest.hexdigest()
-
-
-def _pyserini(text: str) -> Retriever:
+def _pyserini(text: str) -> Callable[[], Retriever]:
     from agentgym_envs.retrieval.lucene import LuceneRetriever
 
     index, _, query = text.partition("?")
@@ -151,4 +149,4 @@ def _pyserini(text: str) -> Retriever:
     threads = options.pop("threads", "4")
     if not threads.isascii() or not threads.isdigit() or int(threads) < 1:
         raise ValueError(f"threads={threads} is no whole number from 1 on.")
-    return LuceneRetriever(index, threads=int(threads), **options)
+    return partial(LuceneRetriever, index, threads=int(threads), **options)

@@ -23,6 +23,8 @@ UNKNOWN = "No known action matches that input."
 """How the answer to what ScienceWorld doesn't understand begins."""
 UNRESOLVED = "Unknown action."
 """How the answer to what isn't the number asked for begins; the question is then off the table."""
+WAITED = 10
+"""How many units of time `wait` takes; other actions take one."""
 
 
 def find_jar() -> Path:

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from agentgym_envs.retrieval import Hit, Retriever, open_retriever
+from agentgym_envs.retrieval import Hit, Retriever, check_spec, open_retriever
+from agentgym_envs.squad import exact_match, f1
 from agentgym_envs.tasks import Task, TaskSet
 from agentgym_envs.text_env import MAX_OBSERVATION_CHARS, Feedback, TextEnv
-from agentgym_envs.squad import exact_match, f1
 from agentgym_envs.worlds.searchqa.tasks import ALMANAC, task_set
 
 MAX_TOP_K = 50
@@ -58,6 +58,7 @@ class SearchQA(TextEnv):
             raise ValueError(f"dataset is empty; name a set, such as {ALMANAC!r}.")
         if isinstance(top_k, bool) or not isinstance(top_k, int) or not 1 <= top_k <= MAX_TOP_K:
             raise ValueError(f"top_k is a whole number from 1 to {MAX_TOP_K}, not {top_k!r}.")
+        check_spec(retriever)
         self._names = names
         self._folder = None if data is None else Path(data)
         self._spec = retriever
