@@ -107,8 +107,8 @@ class Simulator:
         return cls(pool.enter(JvmSpec(find_jar(), patience, shared), jvms))
 
     def beside(self) -> Simulator:
-        """Another game in the same JVM."""
-        return Simulator(pool.join(self._jvm))
+        """Another game in the same JVM, or in a JVM of its own where this one has that."""
+        return Simulator(pool.join(self._jvm) if self.shared else pool.enter(self._jvm.spec, 1))
 
     @property
     def shared(self) -> bool:

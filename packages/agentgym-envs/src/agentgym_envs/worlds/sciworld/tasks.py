@@ -52,7 +52,7 @@ class Kind:
     @property
     def shares_jvm(self) -> bool:
         """False where a game comes out otherwise when others are played in its JVM meanwhile."""
-        return not self.id.startswith("10-")
+        return self.id not in ("5-2", "10-1", "10-2")
 
     def variations(self, split: Split) -> range:
         """The numbers of the split's variations."""

@@ -33,7 +33,7 @@ class SciWorld(TextEnv):
         valid_actions: List every action that would be understood in `info["available_actions"]`; takes 20 to 150 ms
             per step, where a step without takes a tenth.
         jvms: The most JVMs that this process runs for such worlds. They start when needed and are shared, but for
-            games of the tasks 10-1 and 10-2: each has one of its own.
+            games of the tasks 5-2, 10-1 and 10-2: each has one of its own.
         patience: Seconds after which a JVM that doesn't answer counts as broken.
         render_mode: `ansi` for the text.
 
