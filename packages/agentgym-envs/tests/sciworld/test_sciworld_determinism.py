@@ -14,8 +14,7 @@ from agentgym_envs.worlds.sciworld.tasks import kinds
 
 Game = tuple[str, list[str]]
 Said = list[Any]
-SOME = ["grow-fruit", "boil"]
-"""Bees and heredity draw lots while a game is played: in grow-fruit here, and in the two of Mendel among all tasks."""
+SOME = ["boil", "find-animal", "lifespan-longest-lived"]
 
 
 def game(name: str, turns: int) -> Game:
@@ -88,8 +87,14 @@ def test_all_tasks_are_the_same_everywhere() -> None:
     compare(list(kinds()), 250)
 
 
-def test_two_games_of_one_task_have_their_own_luck() -> None:
-    """Without a generator per game, the second of two bees would get what the first left over."""
-    played = game("grow-fruit", 60)
-    first, second = together([played, played])
-    assert first == second
+def test_games_that_draw_lots_while_they_are_played_have_a_jvm_of_their_own() -> None:
+    worlds = [SciWorld() for _ in range(4)]
+    for world, name in zip(worlds, ("boil", "melt", "grow-fruit", "grow-fruit"), strict=True):
+        world.reset(options={"task": f"sciworld/test/{name}/{kinds()[name].variations('test')[0]}"})
+    boil, melt, *fruit = (world.jvm_pid for world in worlds)
+    assert boil == melt
+    assert len({boil, *fruit}) == 3
+    worlds[2].reset(options={"task": "sciworld/test/boil/21"})
+    assert worlds[2].jvm_pid == boil
+    for world in worlds:
+        world.close()

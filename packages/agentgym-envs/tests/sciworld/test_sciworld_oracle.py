@@ -6,7 +6,7 @@ import pytest
 from agentgym_envs import WORLDS
 from agentgym_envs.worlds.sciworld import SciWorld
 from agentgym_envs.worlds.sciworld import gold as gold_module
-from agentgym_envs.worlds.sciworld.gold import gold_path
+from agentgym_envs.worlds.sciworld.gold import EDITION, gold_path, shortened
 from agentgym_envs.worlds.sciworld.simulator import Setup, Simulator, jar_version
 
 LIMIT = next(world.max_episode_steps for world in WORLDS if world.id == "agentgym/SciWorld-v0")
@@ -42,7 +42,7 @@ def test_a_solution_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mo
     first = gold_path(simulator, setup)
     assert first
     assert [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.json")] == [
-        f"sciworld/{jar_version()}/lifespan-longest-lived/93-openDoors.json"
+        f"sciworld/{jar_version()}-{EDITION}/lifespan-longest-lived/93-openDoors.json"
     ]
     monkeypatch.setattr(simulator, "beside", None)  # making it again would fail
     assert gold_path(simulator, setup) == first
@@ -52,7 +52,7 @@ def test_a_solution_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mo
 def test_making_a_solution_leaves_the_game_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def look(asks: bool) -> list[object]:
         world = SciWorld()
-        world.reset(options={"task": "sciworld/test/grow-fruit/93"})
+        world.reset(options={"task": "sciworld/test/find-animal/225"})
         said: list[object] = []
         for action in ("open door to kitchen", "go to kitchen", "wait", "open fridge", "look around"):
             if asks:
@@ -63,3 +63,10 @@ def test_making_a_solution_leaves_the_game_alone(tmp_path: Path, monkeypatch: py
 
     monkeypatch.setattr(gold_module, "cache_folder", lambda *parts: tmp_path)
     assert look(asks=True) == look(asks=False)
+
+
+def test_idle_turns_are_taken_ten_at_a_time() -> None:
+    path = ["go to kitchen", *["look at stove"] * 23, *["wait1"] * 10, "wait1 ", *["use stove"] * 12]
+    assert shortened(path) == [
+        "go to kitchen", "wait", "wait", *["look at stove"] * 3, "wait", "wait1 ", *["use stove"] * 12
+    ]  # fmt: skip

@@ -8,7 +8,7 @@ from itertools import groupby
 from agentgym_envs.files import cache_folder, write_whole
 from agentgym_envs.worlds.sciworld.simulator import UNKNOWN, UNRESOLVED, WAITED, Setup, Simulator, jar_version
 
-_EDITION = 2
+EDITION = 2
 """Of what is done here to ScienceWorld's solutions; kept ones of another edition are made anew."""
 
 
@@ -22,7 +22,7 @@ def gold_path(simulator: Simulator, setup: Setup) -> tuple[str, ...]:
         EnvFault: when the JVM broke.
     """
     game = "-".join((str(setup.variation), *setup.simplifications.split(","))).rstrip("-")
-    file = cache_folder("sciworld", f"{jar_version()}-{_EDITION}", setup.task) / f"{game}.json"
+    file = cache_folder("sciworld", f"{jar_version()}-{EDITION}", setup.task) / f"{game}.json"
     if not file.exists():
         write_whole(file, json.dumps(_make(simulator, setup), indent=0))
     return tuple(json.loads(file.read_text(encoding="utf-8")))

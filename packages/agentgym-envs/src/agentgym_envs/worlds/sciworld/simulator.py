@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import importlib.util
 import weakref
-from collections.abc import Generator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -77,9 +75,6 @@ class Standing:
 class Simulator:
     """A game in a JVM. It gives its place there back when closed or forgotten.
 
-    ScienceWorld draws from one generator per JVM and numbers new objects with one counter. Each game here has its own,
-    put in place before every call, so that each of the games in a JVM goes as it would by itself.
-
     Args:
         jvm: From `pool.enter` or `pool.join`.
     """
@@ -88,12 +83,6 @@ class Simulator:
         self._jvm = jvm
         self._held: list[Any] = []
         self.close = weakref.finalize(self, _leave, jvm, self._held)
-        with self._jvm.calls():
-            scala_random = self._jvm.java.java.lang.Class.forName("scala.util.Random")
-            self._generator_field = scala_random.getDeclaredField("self")
-            self._generator_field.setAccessible(True)
-            self._shared_random = getattr(getattr(self._jvm.java.scala.util, "Random$"), "MODULE$")
-            self._shared_ids = getattr(getattr(self._jvm.java.util, "UniqueIdentifier$"), "MODULE$")
 
     @classmethod
     def open(cls, jvms: int, patience: float, *, shared: bool = True) -> Simulator:
@@ -139,12 +128,11 @@ class Simulator:
             self._agent = holder.get()
             self._parser = self._agent.inputParser()
             self._held += [holder, self._agent, self._parser]
-            self._next_id: int = self._shared_ids.count()
             return self._game.getTaskDescription()
 
     def step(self, text: str) -> str:
         """Say something to the game, and what it answers."""
-        with self._turn():
+        with self._jvm.calls():
             answer: str = self._game.step(text)
             if self._agent.isInErrorState():
                 raise EnvFault(f"ScienceWorld failed at {text[:100]!r}: {self._agent.getErrorStateMessage()}")
@@ -152,7 +140,7 @@ class Simulator:
 
     def standing(self) -> Standing:
         """Where the game stands."""
-        with self._turn():
+        with self._jvm.calls():
             game = self._game
             return Standing(
                 score=game.getScore(),
@@ -166,7 +154,7 @@ class Simulator:
 
     def actions(self) -> list[str]:
         """Every action that the game would understand now, some thousands at times; takes 20 to 150 ms."""
-        with self._turn():
+        with self._jvm.calls():
             listed: str = self._jvm.java.java.lang.String.join("\n", self._game.getValidActionObjectCombinations())
             return listed.split("\n") if listed else []
 
@@ -183,18 +171,8 @@ class Simulator:
 
     def _fresh(self) -> None:
         _let_go(self._jvm, self._held)
-        self._generator = self._jvm.java.java.util.Random()
         self._game = self._jvm.java.scienceworld.runtime.pythonapi.PythonInterface()
-        self._held += [self._generator, self._game]
-        self._generator_field.set(self._shared_random, self._generator)
-
-    @contextmanager
-    def _turn(self) -> Generator[None]:
-        with self._jvm.calls():
-            self._generator_field.set(self._shared_random, self._generator)
-            getattr(self._shared_ids, "count_$eq")(self._next_id)
-            yield
-            self._next_id = self._shared_ids.count()
+        self._held.append(self._game)
 
 
 def _let_go(jvm: Jvm, held: list[Any]) -> None:

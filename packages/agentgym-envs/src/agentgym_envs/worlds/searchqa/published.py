@@ -113,7 +113,7 @@ def _fetch(name: str) -> dict[Split, Iterable[Row]]:
             f"{name}/test.jsonl lies: data=FOLDER."
         ) from error
     try:
-        fetched = datasets.load_dataset(HUB, name)
+        fetched: Mapping[str, Iterable[Any]] = datasets.load_dataset(HUB, name)  # pyright: ignore[reportAssignmentType]
     except OSError as error:  # no network among others
         raise OSError(
             f"{name} can't be fetched from {HUB} ({error}). Where there is no network, copy the set there and give its "

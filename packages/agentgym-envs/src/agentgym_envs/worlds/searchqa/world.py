@@ -123,10 +123,9 @@ class SearchQA(TextEnv):
         return f"{self.task.id}: {sorted(self._seen)} {self._answer}"
 
     def _raw(self) -> dict[str, Any]:
-        answered = self._answer is not None
         return {
             "answer": self._answer,
-            "f1": f1(self._answer, self.task.payload["answers"]) if answered else 0.0,
+            "f1": f1(self._answer or "", self.task.payload["answers"]),
             "searches": len(self._asked),
             "found": list(self._found),
         }
