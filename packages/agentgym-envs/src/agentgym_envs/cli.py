@@ -25,9 +25,11 @@ class ServeSettings:
     retriever: str
     """What is searched: bm25, bm25:CORPUS, pyserini:INDEX or http://HOST:PORT."""
     host: str = "127.0.0.1"
-    """The address to listen on; one of this machine alone."""
+    """The address to listen on. Any but this machine's own needs --trust-network."""
     port: int = 8000
     """The port to listen on; 0 takes a free one."""
+    trust_network: bool = False
+    """Let other machines search, whoever they are: nobody is asked for a password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,7 +85,7 @@ def _tell(sentence: str, code: int) -> int:
 
 
 def _serve(settings: ServeSettings) -> int:
-    _check_address(settings)
+    check_address(settings)
     import socket
 
     import uvicorn
@@ -113,17 +115,18 @@ def _bracketed(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-def _check_address(settings: ServeSettings) -> None:
+def check_address(settings: ServeSettings) -> None:
+    """Raises ValueError where nothing can, or nothing should, listen as the settings say."""
     if not 0 <= settings.port <= 65_535:
         raise ValueError(f"There is no port {settings.port}; choose one from 1 to 65535, or 0 for a free one.")
     try:
         own = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
     except ValueError as error:
         raise ValueError(f"{settings.host} is no IP address to listen on; take 127.0.0.1.") from error
-    if not own:
+    if not own and not settings.trust_network:
         raise ValueError(
-            f"{settings.host} would let other machines in, and nobody is asked who they are: listen on 127.0.0.1, and "
-            "let others come through a tunnel (ssh -L) or a proxy that checks them."
+            f"{settings.host} would let other machines search, whoever they are. Add --trust-network where that is "
+            "meant; else listen on 127.0.0.1, and let others come through a tunnel (ssh -L)."
         )
 
 

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from agentgym_envs.cli import searchqa_index, serve
+from agentgym_envs.cli import ServeSettings, check_address, searchqa_index, serve
 from agentgym_envs.retrieval import Passage, open_retriever
 from library import ids, retrieve, runs, soon
 
@@ -48,7 +48,7 @@ def test_serve_until_ctrl_c(corpus: Path) -> None:
     [
         (["--retriever", "elastic"], 2, "There is no retriever 'elastic'; there are bm25"),
         (["--retriever", "bm25:nowhere.jsonl"], 2, "There is no corpus nowhere.jsonl"),
-        (["--retriever", "bm25", "--host", "0.0.0.0"], 2, "0.0.0.0 would let other machines in"),
+        (["--retriever", "bm25", "--host", "0.0.0.0"], 2, "0.0.0.0 would let other machines search"),
         (["--retriever", "bm25", "--host", "example.org"], 2, "example.org is no IP address to listen on"),
         (["--retriever", "bm25", "--port", "70000"], 2, "There is no port 70000"),
         (["--retriever", "http://127.0.0.1:9", "--port", "0"], 1, "http://127.0.0.1:9/retrieve can't be searched"),
@@ -62,6 +62,10 @@ def test_serve_says_what_is_wrong(
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("serve: ")
     assert says in last
+
+
+def test_other_machines_are_let_in_on_purpose() -> None:
+    check_address(ServeSettings("bm25", host="0.0.0.0", trust_network=True))
 
 
 def test_a_port_that_is_taken(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -68,7 +68,7 @@ def load(name: str, folder: Path | None) -> Mapping[Split, tuple[Row, ...]]:
         OSError: when it can't be fetched.
     """
     found = _fetch(name) if folder is None else _read(folder / name)
-    rows = {split: tuple(found[split]) for split in SPLITS if split in found}
+    rows: dict[Split, tuple[Row, ...]] = {split: tuple(found[split]) for split in SPLITS if split in found}
     if "test" not in rows and "dev" in rows:
         rows["test"] = rows.pop("dev")
     return rows
