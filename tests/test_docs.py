@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 import pytest
 from agentgym_envs import WORLDS, TextEnv, make, text_env
+from agentgym_envs import cli as envs_cli
 from agentgym_eval import cli as eval_cli
 from agentgym_trainer import cli as train_cli
 from agentgym_trainer.algorithms import GRPO
@@ -76,7 +77,8 @@ def test_its_python_runs(document: Path, workplace: Path) -> None:
 
 # Commands.
 
-_COMMAND = re.compile(r"^(?:uv run )?(train|evaluate|collect)(?: |$)")
+OUR_COMMANDS = ("train", "evaluate", "collect", "serve", "searchqa-index")
+_COMMAND = re.compile(rf"^(?:uv run )?({'|'.join(OUR_COMMANDS)})(?: |$)")
 
 
 def command_lines(document: Path) -> Iterator[str]:
@@ -91,7 +93,7 @@ def command_lines(document: Path) -> Iterator[str]:
 def our_commands() -> list[tuple[str, tuple[str, ...]]]:
     lines = [shlex.split(line, comments=True) for path in DOCUMENTS for line in command_lines(path)]
     bare = [words[2:] if words[:2] == ["uv", "run"] else words for words in lines]
-    found = {(words[0], tuple(words[1:])) for words in bare if words and words[0] in ("train", "evaluate", "collect")}
+    found = {(words[0], tuple(words[1:])) for words in bare if words and words[0] in OUR_COMMANDS}
     return sorted(found)
 
 
@@ -105,16 +107,23 @@ def test_the_command_is_understood(command: str, arguments: tuple[str, ...], mon
     try:
         if command == "train":
             train_cli._parse(arguments)
-        else:
+        elif command in ("evaluate", "collect"):
             monkeypatch.setattr(eval_cli, f"_{command}", lambda settings: 0)
             assert getattr(eval_cli, command)(arguments) == 0
+        else:
+            monkeypatch.setattr(envs_cli, {"serve": "_serve", "searchqa-index": "_index"}[command], lambda settings: 0)
+            assert getattr(envs_cli, command.replace("-", "_"))(arguments) == 0
     except SystemExit as end:
         assert "--help" in arguments
         assert not end.code
 
 
 def needs_no_model(command: str, arguments: tuple[str, ...]) -> bool:
-    return command != "train" and not any(argument.startswith("hf:") for argument in arguments) and bool(arguments)
+    return (
+        command in ("evaluate", "collect")
+        and not any(argument.startswith("hf:") for argument in arguments)
+        and bool(arguments)
+    )
 
 
 @pytest.mark.parametrize(
