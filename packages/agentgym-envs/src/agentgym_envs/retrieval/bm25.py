@@ -83,10 +83,15 @@ def best(scores: NDArray[np.float32], rank: NDArray[np.int32], k: int) -> NDArra
     return at[np.lexsort((rank[at], -scores[at]))[:k]]
 
 
+def is_index(folder: Path) -> bool:
+    """Whether `folder` holds an index of `build_index`, of any version."""
+    return (folder / _MARK).is_file()
+
+
 def check_index(folder: Path) -> None:
     """Raises ValueError when `folder` holds no index that this version reads."""
     mark = folder / _MARK
-    if not mark.is_file():
+    if not is_index(folder):
         raise ValueError(f"{folder} holds no bm25 index; `searchqa-index CORPUS {folder} --backend bm25` makes one.")
     written = json.loads(mark.read_text(encoding="utf-8"))["format"]
     if written != _FORMAT:
@@ -123,7 +128,7 @@ def cached_index(key: str, passages: Callable[[], Iterable[Passage]]) -> Path:
     digest = hashlib.blake2b(f"{_FORMAT} {key}".encode(), digest_size=12).hexdigest()
     home = cache_folder("bm25")
     folder = home / digest
-    if not (folder / _MARK).is_file():
+    if not is_index(folder):
         fresh = Path(tempfile.mkdtemp(prefix=".building-", dir=home))
         try:
             build_index(passages(), fresh)

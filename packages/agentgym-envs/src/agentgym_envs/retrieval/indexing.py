@@ -9,8 +9,8 @@ from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Literal
 
-from agentgym_envs.retrieval.bm25 import build_index
-from agentgym_envs.retrieval.corpus import read_corpus
+from agentgym_envs.retrieval.bm25 import build_index, is_index
+from agentgym_envs.retrieval.corpus import CorpusError, read_corpus
 from agentgym_envs.retrieval.passages import Passage
 
 Backend = Literal["pyserini", "bm25"]
@@ -24,39 +24,66 @@ def make_index(
 ) -> int:
     """Index the passages of `corpus` into the folder `out`; returns how many there are.
 
-    Whatever ends it before, Ctrl-C too, leaves `out` as it was.
+    Whatever ends it before, Ctrl-C too, leaves `out` as it was. Nothing but an index or an empty folder is replaced.
 
     Args:
         corpus: See `read_corpus`.
         out: The folder to make.
         backend: Which retriever is to search it.
         threads: Lucene's; with more than one the order of passages with equal scores isn't the corpus's.
-        overwrite: Replace a folder that is there.
+        overwrite: Replace an index that is there.
         told: Is called about once in 1,000 passages.
 
     Raises:
-        CorpusError: when the corpus can't be read.
-        FileExistsError: when `out` is there and isn't to be replaced.
+        CorpusError: when the corpus can't be read or is empty.
+        FileExistsError: when `out` is there and isn't to be replaced, is no index, or holds the corpus.
         ValueError: when Lucene didn't take every passage.
         EnvFault: when the process of Lucene ended.
     """
     passages = read_corpus(corpus)
-    if out.exists() and not overwrite:
-        raise FileExistsError(f"{out} is there already; choose another folder, or replace it with --overwrite.")
+    out = out.resolve()
+    if out.exists():
+        _check_replaceable(out, corpus.resolve(), overwrite)
     out.parent.mkdir(parents=True, exist_ok=True)
     fresh = Path(tempfile.mkdtemp(prefix=f".{out.name}-", dir=out.parent))
     try:
         counted = _counted(passages, told)
         made = build_index(counted, fresh) if backend == "bm25" else _lucene(counted, fresh, threads, told)
-        if out.is_dir():
-            shutil.rmtree(out)
-        else:
-            out.unlink(missing_ok=True)
         fresh.chmod(0o755)  # a temporary folder is its maker's alone
-        fresh.rename(out)
+        _put_in_place(fresh, out)
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
     return made
+
+
+def _check_replaceable(out: Path, corpus: Path, overwrite: bool) -> None:
+    """Raises FileExistsError unless `out` may be deleted for a new index."""
+    if not overwrite:
+        raise FileExistsError(f"{out} is there already; choose another folder, or replace it with --overwrite.")
+    index = is_index(out) or any(out.glob("segments_*"))
+    if not index and (not out.is_dir() or any(out.iterdir())):
+        raise FileExistsError(
+            f"{out} is neither an index nor an empty folder, so --overwrite leaves it alone; choose another folder."
+        )
+    if corpus.is_relative_to(out):
+        raise FileExistsError(
+            f"{out} holds the corpus {corpus}, which --overwrite would delete; choose another folder."
+        )
+
+
+def _put_in_place(fresh: Path, out: Path) -> None:
+    """Name `fresh` `out`; what was there is put aside, and deleted only once the new one stands."""
+    if not out.exists():
+        fresh.rename(out)
+        return
+    old = fresh.with_name(f"{fresh.name}.old")
+    out.rename(old)
+    try:
+        fresh.rename(out)
+    except BaseException:
+        old.rename(out)
+        raise
+    shutil.rmtree(old)
 
 
 def _counted(passages: Iterable[Passage], told: Told) -> Iterator[Passage]:
@@ -65,6 +92,8 @@ def _counted(passages: Iterable[Passage], told: Told) -> Iterator[Passage]:
         yield passage
         if number % _EVERY == 0:
             told("reading", number)
+    if not number:
+        raise CorpusError("The corpus holds no passages; there is nothing to index.")
     told("indexing", number)
 
 
