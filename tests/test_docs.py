@@ -151,6 +151,8 @@ def flags(capsys: pytest.CaptureFixture[str]) -> set[str]:
         lambda: train_cli._parse(["textcraft-scaling", "--help"]),
         lambda: eval_cli.evaluate(["--help"]),
         lambda: eval_cli.collect(["--help"]),
+        lambda: envs_cli.serve(["--help"]),
+        lambda: envs_cli.searchqa_index(["--help"]),
     ):
         with pytest.raises(SystemExit):
             show()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 from agentgym_envs import Malformed, ReplyWrapper
@@ -67,6 +68,12 @@ def test_react_finds_the_action(reply: str, action: str) -> None:
 )
 def test_tags_find_the_action(reply: str, action: str) -> None:
     assert Tags(Door()).parse(reply) == action
+
+
+@given(st.lists(st.sampled_from(["<a>", "</a>", "<b>", "</b>", "<", "x", "\n"])).map("".join))
+def test_tags_are_those_of_the_regular_expression_that_would_be_too_slow(text: str) -> None:
+    expected = [found[0] for found in re.finditer(r"<(\w+)>.*?</\1>", text, re.DOTALL)]
+    assert list(Tags(Door())._tags(text)) == expected
 
 
 @pytest.mark.parametrize(

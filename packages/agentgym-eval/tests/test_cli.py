@@ -91,7 +91,7 @@ def test_a_wrong_name_is_one_sentence_and_exit_code_2(
         (["--smaples", "3"], "--samples"),
         (["--samples", "0"], "--samples is at least 1, not 0"),
         (["--k", "2"], "pass@2 needs"),
-        (["--split", "dev"], "invalid choice 'dev'"),
+        (["--split", "validation"], "invalid choice 'validation'"),
         (["--seed", "-1"], "not negative"),
         (["--tasks", "2", "--task", "count/test/1"], "give one of the two"),
     ],

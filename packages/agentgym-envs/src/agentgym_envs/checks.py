@@ -17,7 +17,7 @@ from agentgym_envs.text_env import Malformed, TextEnv
 from agentgym_envs.wrappers import Bare
 
 INFO_KEYS = {"task_id", "success", "score", "valid", "available_actions", "state_key", "raw"}
-_NONSENSE = ("", " ", "\x00", "xyzzy", "🦆" * 50, "a\nb", "<|im_end|>", "9" * 4000)
+_NONSENSE = ("", " ", "\x00", "xyzzy", "🦆" * 50, "a\nb", "<|im_end|>", "9" * 4000, "\ud800")
 
 
 class ContractError(AssertionError):

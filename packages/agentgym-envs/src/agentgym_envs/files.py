@@ -10,9 +10,16 @@ from platformdirs import user_cache_path
 
 
 def cache_folder(*parts: str) -> Path:
-    """The folder `parts` in the user's cache folder of agentgym (on Linux `$XDG_CACHE_HOME/agentgym`), created."""
+    """The folder `parts` in the user's cache folder of agentgym (on Linux `$XDG_CACHE_HOME/agentgym`), created.
+
+    Raises:
+        OSError: when it can't be.
+    """
     folder = user_cache_path("agentgym").joinpath(*parts)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"Nothing can be kept in {folder} ({error}); on Linux, XDG_CACHE_HOME names another.") from error
     return folder
 
 
@@ -22,5 +29,8 @@ def write_whole(path: Path, content: str | bytes) -> None:
     Several processes may write the same file at once; the last one stays.
     """
     fresh = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.new")
-    fresh.write_bytes(content.encode() if isinstance(content, str) else content)
-    fresh.replace(path)
+    try:
+        fresh.write_bytes(content.encode() if isinstance(content, str) else content)
+        fresh.replace(path)
+    finally:
+        fresh.unlink(missing_ok=True)  # there only where it could not be written whole

@@ -21,20 +21,18 @@ def normalise(answer: str) -> str:
 
 
 def exact_match(answer: str, aliases: Sequence[str]) -> bool:
-    """Whether `answer` is one of the aliases, both normalised; as they are, when nothing is left of them ("A", "+")."""
-    said = normalise(answer)
-    if said:
-        return said in map(normalise, aliases)
-    return _words(answer) in map(_words, aliases)
+    """Whether `answer` is one of the aliases, both normalised."""
+    return _compared(answer) in map(_compared, aliases)
 
 
 def f1(answer: str, aliases: Sequence[str]) -> float:
     """The best F1 over the aliases, each between the bags of normalised words; in [0, 1]."""
-    return max((_f1(normalise(answer).split(), normalise(alias).split()) for alias in aliases), default=0.0)
+    return max((_f1(_compared(answer).split(), _compared(alias).split()) for alias in aliases), default=0.0)
 
 
-def _words(answer: str) -> str:
-    return " ".join(answer.lower().split())
+def _compared(answer: str) -> str:
+    """Normalised, but as it is where nothing would be left: the blood group A is not the answer `the`."""
+    return normalise(answer) or " ".join(answer.lower().split())
 
 
 def _f1(said: list[str], right: list[str]) -> float:

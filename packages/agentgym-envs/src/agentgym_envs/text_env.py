@@ -181,7 +181,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             if isinstance(action, Malformed):
                 self._last = Feedback(action.hint, valid=False)
             else:
-                self._last = self._act(action)
+                self._last = self._act(writable(action))
             before, self._score = self._score, self._standing()[0]
             reward = self._score - before
         last = self._last
@@ -201,7 +201,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             raise ValueError(f"There is no split {split!r}; the splits are {', '.join(SPLITS)}.")
         tasks = self.tasks.split(split)
         if not tasks:
-            raise ValueError(f"No task of split {split!r} fits the options this world was made with; widen them.")
+            others = " or ".join(name for name in SPLITS if self.tasks.split(name)) or "other options"
+            raise ValueError(f"This world has no task of split {split!r} under its options; ask for {others}.")
         return tasks[int(self.np_random.integers(len(tasks)))]
 
     def _info(self) -> dict[str, Any]:
@@ -212,9 +213,14 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             "score": score,
             "valid": self._last.valid,
             "available_actions": self._available_actions(),
-            "state_key": hashlib.blake2b(self._state().encode(), digest_size=12).hexdigest(),
+            "state_key": hashlib.blake2b(writable(self._state()).encode(), digest_size=12).hexdigest(),
             "raw": self._raw(),
         }
+
+
+def writable(text: str) -> str:
+    """`text` with a question mark for each lone surrogate, which UTF-8 can't write; a tokenizer may cut an emoji so."""
+    return text.encode(errors="replace").decode()
 
 
 @cache

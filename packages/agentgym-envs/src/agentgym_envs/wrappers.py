@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium
@@ -108,7 +109,7 @@ class Tags(ReplyWrapper):
     """
 
     manner = "Answer in this form, with exactly one action:\n<think>what you think</think>\nthe action"
-    _TAG = re.compile(r"<(\w+)>.*?</\1>", re.DOTALL)
+    _OPENING = re.compile(r"<(\w+)>")
 
     def parse(self, reply: str) -> str | Malformed:
         """What follows the thought, if it is one line; else the one tag in it."""
@@ -116,12 +117,26 @@ class Tags(ReplyWrapper):
         said = (rest if closed else thought).strip()
         if len(said.splitlines()) == 1:
             return said
-        tags = [" ".join(tag[0].split()) for tag in self._TAG.finditer(said)]
+        tags = [" ".join(tag.split()) for tag in self._tags(said)]
         if not tags:
             return Malformed(reply, "There was no action in your answer. Write one after </think>.")
         if len(tags) > 1:
             return Malformed(reply, "There were several actions in your answer. Write exactly one after </think>.")
         return tags[0]
+
+    def _tags(self, text: str) -> Iterator[str]:
+        """What stands between an opening tag and the first closing one of its name, tags included; outermost ones."""
+        at, unclosed = 0, set[str]()  # a regular expression would search to the end for each tag that isn't closed
+        for opening in self._OPENING.finditer(text):
+            closing = f"</{opening[1]}>"
+            if opening.start() < at or closing in unclosed:
+                continue
+            end = text.find(closing, opening.end())
+            if end < 0:
+                unclosed.add(closing)
+                continue
+            at = end + len(closing)
+            yield text[opening.start() : at]
 
     def format(self, action: str, thought: str = "") -> str:
         """Thought and action, each on its line."""

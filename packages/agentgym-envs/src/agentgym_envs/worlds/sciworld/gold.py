@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from itertools import groupby
 
 from agentgym_envs.files import cache_folder, write_whole
@@ -23,20 +24,21 @@ def gold_path(simulator: Simulator, setup: Setup) -> tuple[str, ...]:
     """
     game = "-".join((str(setup.variation), *setup.simplifications.split(","))).rstrip("-")
     file = cache_folder("sciworld", f"{jar_version()}-{EDITION}", setup.task) / f"{game}.json"
-    if not file.exists():
-        write_whole(file, json.dumps(_make(simulator, setup), indent=0))
-    return tuple(json.loads(file.read_text(encoding="utf-8")))
+    try:
+        return tuple(json.loads(file.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError):  # not made yet, or damaged
+        path = _make(simulator, setup)
+    write_whole(file, json.dumps(path, indent=0))
+    return tuple(path)
 
 
 def _make(simulator: Simulator, setup: Setup) -> list[str]:
-    beside = simulator.beside()
-    path = beside.gold_path(setup)
-    for attempt in (shortened(path), path):
-        understood = _played(beside, setup, attempt)
-        if understood and _played(beside, setup, understood) == understood:
-            path = understood
-            break
-    beside.close()
+    with closing(simulator.beside()) as beside:
+        path = beside.gold_path(setup)
+        for attempt in (shortened(path), path):
+            understood = _played(beside, setup, attempt)
+            if understood and _played(beside, setup, understood) == understood:
+                return understood
     return path
 
 

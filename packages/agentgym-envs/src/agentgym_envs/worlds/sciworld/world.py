@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
@@ -91,20 +90,22 @@ class SciWorld(TextEnv):
         self._setup = Setup(task.payload["task"], task.payload["variation"], simplifications)
         goal = self._simulator.load(self._setup)
         self._said: list[str] = []
+        self._gold: tuple[str, ...] | None = None
         self._rooms: dict[str, str] = {}
         self._observe()
         return f"{goal}\n{self._now.look.strip()}"
 
     def _act(self, action: str) -> Feedback:
         asked, simulator = self._now.asking, self._running()
-        answer = simulator.step(re.sub(r"[\ud800-\udfff]", "?", action)).strip()  # half a character can't be sent
+        answer = simulator.step(action).strip()
         self._observe()
+        over = self._now.completed or self._now.score < 0
         if asked and answer.startswith(UNRESOLVED):
-            return Feedback(_CANCELLED, valid=False)
+            return Feedback(_CANCELLED, valid=False, terminated=over)
         self._said.append(action)
         if answer.startswith(UNKNOWN):
-            return Feedback(f"{answer} {_HELP}", valid=False)
-        return Feedback(answer, terminated=self._now.completed or self._now.score < 0)
+            return Feedback(f"{answer} {_HELP}", valid=False, terminated=over)
+        return Feedback(answer, terminated=over)
 
     def _observe(self) -> None:
         self._now: Standing = self._running().standing()
@@ -140,7 +141,9 @@ class SciWorld(TextEnv):
         Actions in between that change nothing that matters don't disturb it. After a change that the solution didn't
         count on it goes on all the same, and may fail. Where the solution is at its end, or there is none, it waits.
         """
-        left = list(gold_path(self._running(), self._setup))
+        if self._gold is None:
+            self._gold = gold_path(self._running(), self._setup)
+        left = list(self._gold)
         for action in self._said:
             if left and left[0] == action:
                 left.pop(0)

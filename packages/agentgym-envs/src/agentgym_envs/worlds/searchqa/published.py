@@ -54,6 +54,20 @@ class Row:
     """All that count as right, the first one preferred."""
 
 
+def check_set(name: str, folder: Path | None) -> None:
+    """Raises ValueError where `load` would for want of such a set, without reading or fetching any."""
+    if folder is None and name not in PUBLISHED:
+        raise ValueError(
+            f"There is no published set {name!r}; there are {', '.join(PUBLISHED)}. Questions of your own are found "
+            "with data=FOLDER, as FOLDER/NAME/test.jsonl."
+        )
+    if folder is not None and not _files(folder / name):
+        raise ValueError(
+            f"There are no questions in {folder / name}: a set is a folder with train.jsonl, dev.jsonl or test.jsonl "
+            "in FlashRAG's format."
+        )
+
+
 @cache
 def load(name: str, folder: Path | None) -> Mapping[Split, tuple[Row, ...]]:
     """The splits of the set `name`; a set without a test split is tested on its development split.
@@ -67,23 +81,16 @@ def load(name: str, folder: Path | None) -> Mapping[Split, tuple[Row, ...]]:
         DependencyNotInstalled: when a set is to be fetched and `datasets` isn't installed.
         OSError: when it can't be fetched.
     """
-    found = _fetch(name) if folder is None else _read(folder / name)
+    check_set(name, folder)
+    found = _fetch(name) if folder is None else {split: _lines(file) for split, file in _files(folder / name).items()}
     rows: dict[Split, tuple[Row, ...]] = {split: tuple(found[split]) for split in SPLITS if split in found}
     if "test" not in rows and "dev" in rows:
         rows["test"] = rows.pop("dev")
     return rows
 
 
-def _read(folder: Path) -> dict[Split, Iterable[Row]]:
-    found: dict[Split, Iterable[Row]] = {
-        split: _lines(file) for split in SPLITS if (file := folder / f"{split}.jsonl").is_file()
-    }
-    if not found:
-        raise ValueError(
-            f"There are no questions in {folder}: a set is a folder with train.jsonl, dev.jsonl or test.jsonl in "
-            "FlashRAG's format."
-        )
-    return found
+def _files(folder: Path) -> dict[Split, Path]:
+    return {split: file for split in SPLITS if (file := folder / f"{split}.jsonl").is_file()}
 
 
 def _lines(file: Path) -> Iterator[Row]:
@@ -100,11 +107,6 @@ def _lines(file: Path) -> Iterator[Row]:
 
 
 def _fetch(name: str) -> dict[Split, Iterable[Row]]:
-    if name not in PUBLISHED:
-        raise ValueError(
-            f"There is no published set {name!r}; there are {', '.join(PUBLISHED)}. Questions of your own are found "
-            "with data=FOLDER, as FOLDER/NAME/test.jsonl."
-        )
     try:
         import datasets
     except ImportError as error:

@@ -10,7 +10,8 @@ from typing import Any, ClassVar
 from agentgym_envs.retrieval import Hit, Retriever, check_spec, open_retriever
 from agentgym_envs.squad import exact_match, f1
 from agentgym_envs.tasks import Task, TaskSet
-from agentgym_envs.text_env import MAX_OBSERVATION_CHARS, Feedback, TextEnv
+from agentgym_envs.text_env import MAX_ACTION_CHARS, MAX_OBSERVATION_CHARS, Feedback, TextEnv, writable
+from agentgym_envs.worlds.searchqa.published import check_set
 from agentgym_envs.worlds.searchqa.tasks import ALMANAC, task_set
 
 MAX_TOP_K = 50
@@ -60,7 +61,10 @@ class SearchQA(TextEnv):
             raise ValueError(f"top_k is a whole number from 1 to {MAX_TOP_K}, not {top_k!r}.")
         check_spec(retriever)
         self._names = names
-        self._folder = None if data is None else Path(data)
+        self._folder = None if data is None else Path(data).expanduser().resolve()
+        for name in names:
+            if name != ALMANAC:
+                check_set(name, self._folder)
         self._spec = retriever
         self._top_k = top_k
         self._retriever: Retriever | None = None
@@ -92,6 +96,8 @@ class SearchQA(TextEnv):
         return f"Question: {task.payload['question']}"
 
     def _act(self, action: str) -> Feedback:
+        if len(action) > MAX_ACTION_CHARS:
+            return Feedback(f"An action has at most {MAX_ACTION_CHARS} characters. {_HELP}", valid=False)
         asked = [(verb, " ".join(words.split())) for verb, words in _ACTION.findall(action)]
         if len(asked) != 1:
             return Feedback(_HELP, valid=False)
@@ -145,5 +151,5 @@ def information(hits: Sequence[Hit]) -> str:
 
 
 def _clip(text: str, room: int) -> str:
-    text = _TAG.sub("&lt;", " ".join(text.split()))
+    text = _TAG.sub("&lt;", writable(" ".join(text.split())))
     return text if len(text) <= room else text[: room - 1] + "…"

@@ -1,0 +1,34 @@
+"""What is kept, is kept whole; and where nothing can be kept, that is said."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from agentgym_envs.files import cache_folder, write_whole
+
+
+def test_a_folder_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_envs.files.user_cache_path", lambda name: tmp_path / name)
+    assert cache_folder("a", "b") == cache_folder("a", "b") == tmp_path / "agentgym/a/b"
+    assert cache_folder("a", "b").is_dir()
+    (tmp_path / "agentgym/full").write_text("no folder")
+    with pytest.raises(OSError, match=r"Nothing can be kept in .*full/of .*XDG_CACHE_HOME"):
+        cache_folder("full", "of")
+
+
+@pytest.mark.parametrize(("content", "written"), [("Zürich\n", "Zürich\n".encode()), (b"\x00\xff", b"\x00\xff")])
+def test_a_file_is_written_over(tmp_path: Path, content: str | bytes, written: bytes) -> None:
+    file = tmp_path / "file"
+    file.write_text("old")
+    write_whole(file, content)
+    assert file.read_bytes() == written
+    assert list(tmp_path.iterdir()) == [file]
+
+
+def test_what_can_not_be_written_leaves_nothing(tmp_path: Path) -> None:
+    (tmp_path / "file").mkdir()
+    (tmp_path / "file/in").write_text("the way")
+    with pytest.raises(OSError, match="file"):
+        write_whole(tmp_path / "file", "new")
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
