@@ -21,7 +21,7 @@ from agentgym_envs.worlds.sciworld.simulator import find_jar
 from gymnasium.vector import AsyncVectorEnv
 
 TASK = "sciworld/train/boil/0"
-ALONE = 59.0
+ALONE = 3_600.0
 """A patience that no other test asks for: worlds of another patience are in other JVMs."""
 
 
@@ -94,7 +94,7 @@ def test_a_fault_is_shared_by_the_games_of_the_jvm_and_so_is_the_new_one(world: 
 
 
 def test_a_hung_jvm_is_a_fault_after_the_patience() -> None:
-    world = SciWorld(patience=2.0)
+    world = SciWorld(patience=6.0)
     world.reset(options={"task": TASK})
     hung = pid_of(world)
     os.kill(hung, signal.SIGSTOP)
@@ -106,7 +106,7 @@ def test_a_hung_jvm_is_a_fault_after_the_patience() -> None:
 
 @pytest.mark.long
 def test_a_jvm_that_hung_between_two_games_is_replaced_for_a_newcomer() -> None:
-    first, second = SciWorld(patience=2.5), SciWorld(patience=2.5)
+    first, second = SciWorld(patience=6.5), SciWorld(patience=6.5)
     first.reset(options={"task": TASK})
     hung = pid_of(first)
     os.kill(hung, signal.SIGSTOP)

@@ -44,6 +44,9 @@ def test_a_solution_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mo
     assert [str(file.relative_to(tmp_path)) for file in tmp_path.rglob("*.json")] == [
         f"sciworld/{jar_version()}-{EDITION}/lifespan-longest-lived/93-openDoors.json"
     ]
+    (file,) = tmp_path.rglob("*.json")
+    file.write_text('["open door')  # half of what was there
+    assert gold_path(simulator, setup) == first
     monkeypatch.setattr(simulator, "beside", None)  # making it again would fail
     assert gold_path(simulator, setup) == first
     simulator.close()
