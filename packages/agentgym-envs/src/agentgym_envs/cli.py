@@ -6,14 +6,14 @@ that `--help` answers at once.
 
 from __future__ import annotations
 
+import errno
 import ipaddress
+import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal, TypeVar
-
-import tyro
+from typing import Any, Literal, TypeVar
 
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 
@@ -36,16 +36,16 @@ class ServeSettings:
 class IndexSettings:
     """Index a corpus for the retrievers pyserini:OUT or bm25:OUT."""
 
-    corpus: tyro.conf.Positional[Path]
+    corpus: Path
     """JSONL ({"id", "contents"} or {"id", "title", "text"}) or DPR's TSV; also with .gz."""
-    out: tyro.conf.Positional[Path]
+    out: Path
     """The folder to make."""
     backend: Literal["pyserini", "bm25"] = "pyserini"
     """Which retriever is to search it."""
-    threads: Annotated[int, tyro.conf.arg(metavar="N")] = 1
+    threads: int = 1
     """How many threads Lucene indexes with."""
     overwrite: bool = False
-    """Replace OUT where it is there."""
+    """Replace OUT where it is an index or empty."""
 
 
 _Settings = TypeVar("_Settings", ServeSettings, IndexSettings)
@@ -62,21 +62,28 @@ def searchqa_index(argv: Sequence[str] | None = None) -> int:
 
 
 def _command(name: str, noun: type[_Settings], run: Callable[[_Settings], int], argv: Sequence[str] | None) -> int:
-    arguments = list(sys.argv[1:] if argv is None else argv)
-    settings = tyro.cli(noun, prog=name, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
-
     from gymnasium.error import DependencyNotInstalled
 
     from agentgym_envs.text_env import EnvFault
 
     try:
-        return run(settings)
+        return run(_parsed(name, noun, list(sys.argv[1:] if argv is None else argv)))
     except (ValueError, FileExistsError) as error:
         return _tell(f"{name}: {error}", _USAGE)
     except (EnvFault, DependencyNotInstalled, OSError) as error:
         return _tell(f"{name}: {error}", _FAILED)
     except KeyboardInterrupt:
         return _tell(f"{name}: interrupted.", _INTERRUPTED)
+
+
+def _parsed(name: str, noun: type[_Settings], arguments: list[str]) -> _Settings:
+    from agentgym_envs.retrieval.extras import brought_by
+
+    with brought_by("searchqa"):
+        import tyro
+
+    files = (tyro.conf.PositionalRequiredArgs,) if noun is IndexSettings else ()
+    return tyro.cli(noun, prog=name, args=arguments, config=(tyro.conf.FlagCreatePairsOff, *files))
 
 
 def _tell(sentence: str, code: int) -> int:
@@ -86,18 +93,20 @@ def _tell(sentence: str, code: int) -> int:
 
 def _serve(settings: ServeSettings) -> int:
     check_address(settings)
-    import socket
-
-    import uvicorn
-
     from agentgym_envs.retrieval import open_retriever
-    from agentgym_envs.retrieval.server import retrieval_app
+    from agentgym_envs.retrieval.extras import brought_by
 
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    with socket.create_server((settings.host, settings.port), family=family) as listener:
+    with brought_by("serve"):
+        import uvicorn
+
+        from agentgym_envs.retrieval.server import retrieval_app
+
+    with _listener(settings) as listener:
         retriever = open_retriever(settings.retriever)
         try:
-            sys.stderr.write(f"Loading {settings.retriever}; a prebuilt index is downloaded when it is new\n")
+            download = "; a prebuilt index is downloaded when it is new"
+            prebuilt = settings.retriever.startswith("pyserini:")
+            sys.stderr.write(f"Loading {settings.retriever}{download if prebuilt else ''}\n")
             retriever.search(["ready"], 1)  # what it stands on is loaded before the first client waits for it
             host, port = listener.getsockname()[:2]
             sys.stdout.write(f"Searching {settings.retriever} on http://{_bracketed(host)}:{port}\n")
@@ -109,6 +118,16 @@ def _serve(settings: ServeSettings) -> int:
         finally:
             retriever.close()
     return 0
+
+
+def _listener(settings: ServeSettings) -> socket.socket:
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    try:
+        return socket.create_server((settings.host, settings.port), family=family)
+    except OSError as error:
+        if error.errno != errno.EADDRINUSE:
+            raise
+        raise OSError(f"port {settings.port} is in use; choose another with --port.") from error
 
 
 def _bracketed(host: str) -> str:

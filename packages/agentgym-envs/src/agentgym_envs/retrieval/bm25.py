@@ -14,6 +14,8 @@ import shutil
 import tempfile
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cache
+from importlib.metadata import version
 from itertools import pairwise
 from pathlib import Path
 from threading import local
@@ -125,7 +127,7 @@ def cached_index(key: str, passages: Callable[[], Iterable[Passage]]) -> Path:
 
     Two processes may build at once; the second finds the first one's and takes that.
     """
-    digest = hashlib.blake2b(f"{_FORMAT} {key}".encode(), digest_size=12).hexdigest()
+    digest = hashlib.blake2b(f"{_maker()} {key}".encode(), digest_size=12).hexdigest()
     home = cache_folder("bm25")
     folder = home / digest
     if not is_index(folder):
@@ -138,11 +140,32 @@ def cached_index(key: str, passages: Callable[[], Iterable[Passage]]) -> Path:
     return folder
 
 
+def open_cached(key: str, passages: Callable[[], Iterable[Passage]]) -> Bm25Retriever:
+    """Search `cached_index(key, passages)`; where that is damaged, it is deleted and built anew."""
+    folder = cached_index(key, passages)
+    try:
+        return Bm25Retriever(folder)
+    except (ValueError, LookupError, OSError, EOFError):
+        shutil.rmtree(folder, ignore_errors=True)
+    return Bm25Retriever(cached_index(key, passages))
+
+
+@cache
+def _maker() -> str:
+    """What makes an index: with other code or another bm25s a kept one may hold other terms or scores."""
+    sources = (Path(__file__).with_name(name).read_bytes() for name in ("analysis.py", "bm25.py", "passage_file.py"))
+    code = hashlib.blake2b(b"".join(sources), digest_size=12).hexdigest()
+    return f"{code} {version('bm25s')} {version('pystemmer')}"
+
+
 def _settle(fresh: Path, folder: Path) -> None:
     try:
         fresh.rename(folder)
-    except OSError:  # somebody else was quicker
-        check_index(folder)
+    except OSError:
+        if is_index(folder):  # somebody else was quicker
+            return
+        shutil.rmtree(folder)  # a deletion that was cut off left it
+        fresh.rename(folder)
 
 
 class _CorpusTerms:

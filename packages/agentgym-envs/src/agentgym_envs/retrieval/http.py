@@ -10,7 +10,7 @@ from typing import Any, cast
 import httpx
 
 from agentgym_envs.retrieval.corpus import passage_of
-from agentgym_envs.retrieval.passages import Hit
+from agentgym_envs.retrieval.passages import MAX_TOPK, Hit, sendable
 from agentgym_envs.text_env import EnvFault
 
 _BATCH = 256
@@ -20,14 +20,17 @@ _PAUSES = (0.1, 0.4, 1.6)  # seconds before each new attempt
 
 
 class HttpRetriever:
-    """Asks the server at `url` (`http://HOST:PORT`, with or without `/retrieve`). Connections are kept and shared."""
+    """Asks the server at `url` (`http://HOST:PORT`, with or without `/retrieve`). Connections are kept and shared.
+
+    Proxy settings of the environment aren't followed.
+    """
 
     def __init__(self, url: str, *, timeout: httpx.Timeout = _PATIENCE, pauses: Sequence[float] = _PAUSES) -> None:
         """`pauses`: the seconds before each new attempt after no connection, no answer, or a status of 429 or 5xx."""
         self.url = f"{url.rstrip('/').removesuffix('/retrieve')}/retrieve"
         self._pauses = tuple(pauses)
         self._timeout = timeout
-        self._client, self._owner = httpx.Client(timeout=timeout), os.getpid()
+        self._client, self._owner = self._connect(), os.getpid()
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         """See `Retriever.search`.
@@ -37,11 +40,11 @@ class HttpRetriever:
         """
         if k < 1:
             return [[] for _ in queries]
-        asked = [query.encode(errors="replace").decode() for query in queries]  # JSON has no unpaired surrogates
+        asked, k = [sendable(query) for query in queries], min(k, MAX_TOPK)
         return [hits for begin in range(0, len(asked), _BATCH) for hits in self._ask(asked[begin : begin + _BATCH], k)]
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. A search after that would open others."""
         self._client.close()
 
     def _ask(self, queries: list[str], k: int) -> Iterator[list[Hit]]:
@@ -61,7 +64,7 @@ class HttpRetriever:
             time.sleep(pause)
             try:
                 answer = self._connected().post(self.url, json=question)
-            except httpx.TransportError as error:
+            except (httpx.HTTPError, httpx.InvalidURL) as error:
                 trouble = repr(error)
                 continue
             if answer.status_code == 200:
@@ -73,9 +76,13 @@ class HttpRetriever:
 
     def _connected(self) -> httpx.Client:
         """The client of this process: a fork must not write into its parent's connections."""
-        if self._owner != os.getpid():
-            self._client, self._owner = httpx.Client(timeout=self._timeout), os.getpid()
+        if self._owner != os.getpid() or self._client.is_closed:
+            self._client, self._owner = self._connect(), os.getpid()
         return self._client
+
+    def _connect(self) -> httpx.Client:
+        # a cluster's proxy is for the internet and doesn't know the cluster's own addresses
+        return httpx.Client(timeout=self._timeout, trust_env=False)
 
 
 def _hit(entry: Any) -> Hit:

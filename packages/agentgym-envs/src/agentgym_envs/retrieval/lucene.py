@@ -24,9 +24,9 @@ from typing import IO, Any
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.java import find_java
+from agentgym_envs.java import find_java, java_home
 from agentgym_envs.retrieval.corpus import passage_of
-from agentgym_envs.retrieval.passages import Hit, Passage
+from agentgym_envs.retrieval.passages import MAX_TOPK, Hit, Passage, sendable
 from agentgym_envs.text_env import EnvFault
 
 JAVA = 21
@@ -53,16 +53,19 @@ class LuceneRetriever:
             heap: The bound on Java's own memory; the index itself is mapped, outside of it.
 
         Raises:
-            ValueError: for a folder that isn't there or holds no index, and for a heap that is no size.
+            ValueError: for a folder that isn't there, holds no index or needs an encoder; for a heap that is no size.
             DependencyNotInstalled: when Pyserini or Java is missing.
         """
         if not re.fullmatch(r"\d+[kmgKMG]", heap):
             raise ValueError(f"heap={heap} is no size; write it as 512m or 2g.")
+        folder = located(index)
+        if not encoder and _is_faiss(Path(folder)):
+            raise ValueError(f"{index} is a FAISS index, which needs encoder=, the model that encodes its queries.")
         self._settings: dict[str, Any] = {
             "task": "search",
-            "index": _located(index),
+            "index": folder,
             "encoder": encoder,
-            "documents": _located(documents) if documents else "",
+            "documents": located(documents) if documents else "",
             "threads": threads,
             "heap": heap,
         }
@@ -76,13 +79,13 @@ class LuceneRetriever:
         """See `Retriever.search`.
 
         Raises:
-            EnvFault: when the worker ended or doesn't answer; the next search starts a new one.
+            EnvFault: when the worker can't answer, ended, or is silent; where it ended, the next search starts another.
             ValueError: when there is no index of that name, or what it needs is missing.
         """
         if not queries or k < 1:
             return [[] for _ in queries]
-        asked = [query.encode(errors="replace").decode() for query in queries]  # Java has no unpaired surrogates
-        answer = self._running().ask({"queries": asked, "k": k}, _PATIENCE)
+        asked = [sendable(query) for query in queries]
+        answer = self._running().ask({"queries": asked, "k": min(k, MAX_TOPK)}, _PATIENCE)
         return [[Hit(_passage(raw, name), score) for name, score, raw in row] for row in answer["found"]]
 
     def close(self) -> None:
@@ -108,7 +111,7 @@ class LuceneRetriever:
     def _running(self) -> Worker:
         with self._lock:
             worker = self._worker
-            if worker is None or worker.ended:
+            if worker is None or worker.ended or worker.process.poll() is not None:
                 if worker is not None:
                     worker.end()
                 worker = self._worker = Worker(self._settings)
@@ -155,7 +158,7 @@ class Worker:
             self._waiting[self._asked] = future
             try:
                 self._write({**request, "id": self._asked})
-            except OSError as error:
+            except (OSError, ValueError) as error:  # nobody reads any more, or another thread noticed and closed it
                 raise self._fault() from error
         if self.ended and not future.done():  # it ended before the future was there to be told
             raise self._fault()
@@ -181,11 +184,11 @@ class Worker:
         self._log.close()
 
     def _start(self, settings: dict[str, Any]) -> subprocess.Popen[bytes]:
-        home = find_java(JAVA).resolve().parent.parent
+        home = java_home(find_java(JAVA))
         told = json.dumps({**settings, "jar": str(anserini_jar()), "owner": os.getpid()})
-        command = ["/bin/sh", "-c", _SHELL, "sh", str(home), sys.executable, "-m", _MODULE, told]
-        # Unbuffered, so that a fork has nothing of a request left to send again; a session of its own, so that
-        # Ctrl-C is for the owner to handle.
+        command = ["/bin/sh", "-c", _SHELL, "sh", str(home), sys.executable, "-P", "-m", _MODULE, told]
+        # -P, since what lies in the user's folder is nothing to import. Unbuffered, so that a fork has nothing of a
+        # request left to send again; a session of its own, so that Ctrl-C is for the owner to handle.
         pipe = subprocess.PIPE
         return subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=self._log, bufsize=0, start_new_session=True)
 
@@ -196,15 +199,29 @@ class Worker:
 
     def _listen(self) -> None:
         refused: str | None = None
-        with self._answers as answers:
-            for line in answers:
-                answer = json.loads(line)
-                refused = answer.get("refused", refused)
-                if refused is None:
-                    self._waiting.pop(answer.get("id", 0)).set_result(answer)
-        self.ended = True
-        for future in list(self._waiting.values()):
-            future.set_exception(ValueError(refused) if refused is not None else self._fault())
+        try:
+            with self._answers as answers:
+                for line in answers:
+                    if not line.endswith(b"\n"):  # it died in the middle of an answer
+                        break
+                    answer = json.loads(line)
+                    refused = answer.get("refused", refused)
+                    if refused is None:
+                        self._hand_out(answer)
+        except (ValueError, KeyError, AttributeError):
+            self.process.kill()  # what it says makes no sense
+        finally:
+            self.ended = True
+            error = ValueError(refused) if refused is not None else self._fault()
+            for future in list(self._waiting.values()):
+                future.set_exception(error)
+
+    def _hand_out(self, answer: dict[str, Any]) -> None:
+        future = self._waiting.pop(answer.get("id", 0))
+        if "fault" in answer:
+            future.set_exception(EnvFault(f"Lucene can't answer: {answer['fault']}"))
+        else:
+            future.set_result(answer)
 
     def _fault(self) -> EnvFault:
         try:
@@ -252,11 +269,15 @@ def anserini_jar() -> Path:
     return jar
 
 
-def _located(index: str) -> str:
-    """An index's folder, made absolute, or the name of a prebuilt one as it is."""
+def located(index: str) -> str:
+    """An index's folder, made absolute, or the name of a prebuilt one as it is.
+
+    Raises:
+        ValueError: for a folder that isn't there or holds no index.
+    """
     folder = Path(index).expanduser()
     if folder.is_dir():
-        if not any(folder.glob("segments_*")) and not (folder / "docid").is_file():
+        if not any(folder.glob("segments_*")) and not _is_faiss(folder):
             raise ValueError(f"{index} holds no index of Pyserini's; `searchqa-index CORPUS {index}` makes one.")
         return str(folder.resolve())
     if folder.exists() or index.startswith(("~", ".", "/")) or not index:
@@ -264,10 +285,13 @@ def _located(index: str) -> str:
     return index
 
 
+def _is_faiss(folder: Path) -> bool:
+    return (folder / "docid").is_file()
+
+
 def _passage(raw: str, name: str) -> Passage:
-    """The passage that was stored as `raw`, mostly JSON; the index's own name for it is its id."""
+    """The passage that was stored as `raw`, mostly JSON of our forms; the index's own name for it is its id."""
     try:
-        document = json.loads(raw)
-    except json.JSONDecodeError:
-        document = None
-    return passage_of({**document, "id": name}) if isinstance(document, dict) else Passage(name, "", raw)
+        return passage_of({**json.loads(raw), "id": name})
+    except (ValueError, TypeError):
+        return Passage(name, "", raw)

@@ -104,11 +104,23 @@ def _serve(search: Search, requests: queue.SimpleQueue[dict[str, Any]], answers:
         batch = [requests.get()]
         while not requests.empty() and sum(len(request["queries"]) for request in batch) < _BATCH:
             batch.append(requests.get())
-        queries = [query for request in batch for query in request["queries"]]
+        for answer in _answered(search, batch):
+            _answer(answers, answer)
+
+
+def _answered(search: Search, batch: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
+    """An answer to each request, found in one search; where that fails, in one for each, so that one alone fails."""
+    queries = [query for request in batch for query in request["queries"]]
+    try:
         rows = iter(search(queries, max(request["k"] for request in batch)))
-        for request in batch:
-            found = [next(rows)[: request["k"]] for _ in request["queries"]]
-            _answer(answers, {"id": request["id"], "found": found})
+        return [
+            {"id": request["id"], "found": [next(rows)[: request["k"]] for _ in request["queries"]]}
+            for request in batch
+        ]
+    except Exception as error:  # noqa: BLE001 - Java's and Pyserini's are of all kinds
+        if len(batch) > 1:
+            return [answer for request in batch for answer in _answered(search, [request])]
+        return [{"id": batch[0]["id"], "fault": str(error) or repr(error)}]
 
 
 def _answer(answers: BinaryIO, answer: dict[str, Any]) -> None:
@@ -182,7 +194,10 @@ def _stored(document: Any, name: str) -> str:
 
 
 def _encoded(folder: str, info: dict[str, Any], encoder: str) -> Any:
-    """Pyserini's searcher for an index whose queries a model encodes."""
+    """Pyserini's searcher for an index whose queries a model encodes.
+
+    What a prebuilt one is, Pyserini knows; a folder is FAISS's where there are its `docid`, and else Lucene's HNSW.
+    """
     kind = info.get("kind") or ("FAISS" if (Path(folder) / "docid").is_file() else "LUCENE_HNSW")
     if kind == "FAISS":
         try:

@@ -35,9 +35,12 @@ class PassageFile:
     """The passages of a folder that `write_passages` filled; read-only, for any number of threads and forks."""
 
     def __init__(self, folder: Path) -> None:
+        """Map the files. Raises ValueError where they don't belong together."""
         self._offsets = np.load(folder / _OFFSETS, mmap_mode="r")
         with (folder / _TEXT).open("rb") as file:
             self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+        if len(self._text) != self._offsets[-1]:
+            raise ValueError(f"{folder / _TEXT} isn't whole; make the index anew.")
 
     def __len__(self) -> int:
         return len(self._offsets) - 1

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
+MAX_QUERY_CHARS, MAX_TOPK = 4_096, 1_000
+"""What a server takes in a request, and what is asked for at most of a server or of Lucene."""
+
 
 @dataclass(frozen=True, slots=True)
 class Passage:
@@ -36,6 +39,8 @@ class Retriever(Protocol):
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         """The `k` best passages of each query, best first; fewer where fewer match, none for a query without words.
 
+        Servers and Lucene hear the first 4,096 characters of a query, and find 1,000 passages at most.
+
         Raises:
             EnvFault: when the backend broke (a process, a server); the next call tries it anew.
         """
@@ -44,3 +49,8 @@ class Retriever(Protocol):
     def close(self) -> None:
         """Free processes and connections. May be called twice."""
         ...
+
+
+def sendable(query: str) -> str:
+    """`query` as another process takes it: cut to `MAX_QUERY_CHARS`, and without unpaired surrogates."""
+    return query[:MAX_QUERY_CHARS].encode(errors="replace").decode()

@@ -11,10 +11,10 @@ from typing import Annotated, Any
 from fastapi import FastAPI, HTTPException
 from pydantic import BaseModel, Field
 
-from agentgym_envs.retrieval.passages import Hit, Retriever
+from agentgym_envs.retrieval.passages import MAX_QUERY_CHARS, MAX_TOPK, Hit, Retriever
 from agentgym_envs.text_env import EnvFault
 
-MAX_QUERIES, MAX_QUERY_CHARS, MAX_TOPK = 256, 4_096, 1_000
+MAX_QUERIES = 256
 _TOPK = 3
 
 

@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from threading import Lock, RLock
-from urllib.parse import parse_qsl, urlsplit
+from threading import RLock
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qsl, urlencode, urlsplit
 
+from agentgym_envs.retrieval.extras import brought_by
 from agentgym_envs.retrieval.passages import Hit, Retriever
+
+if TYPE_CHECKING:
+    from agentgym_envs.retrieval.passages import Passage
 
 KINDS = "bm25, bm25:CORPUS, pyserini:INDEX and http://HOST:PORT"
 _PYSERINI_OPTIONS = ("documents", "encoder", "heap", "threads")
@@ -18,6 +24,8 @@ _PYSERINI_OPTIONS = ("documents", "encoder", "heap", "threads")
 
 def open_retriever(spec: str) -> Retriever:
     """The retriever that `spec` names; close it when done, and the last one closed frees what it stands on.
+
+    One that is forgotten counts as closed once it is collected.
 
     - `bm25`: the almanac, which comes with this package, in this process.
     - `bm25:CORPUS`: a corpus file (see `read_corpus`; its index is kept in the user's cache) or the folder of an index.
@@ -40,7 +48,7 @@ def check_spec(spec: str) -> None:
 
 @dataclass(slots=True)
 class _Shared:
-    spec: str
+    key: str
     retriever: Retriever
     holders: int = 0
 
@@ -59,11 +67,22 @@ os.register_at_fork(after_in_child=_after_fork)
 
 
 def _shared(spec: str) -> _Shared:
+    plan = _plan(spec)
     with _lock:
-        if spec not in _open:
-            _open[spec] = _Shared(spec, _plan(spec)())
-        _open[spec].holders += 1
-        return _open[spec]
+        shared = _open.get(plan.key)
+        if shared is None:
+            shared = _Shared(plan.key, plan.open())
+        shared.holders += 1
+        _open[plan.key] = shared  # again, since a forgotten lease may be collected at any line
+        return shared
+
+
+def _give_back(shared: _Shared) -> None:
+    with _lock:
+        shared.holders -= 1
+        if not shared.holders:
+            _open.pop(shared.key, None)
+            shared.retriever.close()
 
 
 class _Lease:
@@ -71,7 +90,8 @@ class _Lease:
 
     def __init__(self, shared: _Shared) -> None:
         self._shared: _Shared | None = shared
-        self._closing = Lock()
+        self._give_back = weakref.finalize(self, _give_back, shared)
+        self._give_back.atexit = False  # what the process held goes with it
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         """See `Retriever.search`."""
@@ -82,64 +102,81 @@ class _Lease:
 
     def close(self) -> None:
         """Give the share back."""
-        with self._closing:
-            shared, self._shared = self._shared, None
-        if shared is None:
-            return
-        with _lock:
-            shared.holders -= 1
-            if not shared.holders:
-                del _open[shared.spec]
-                shared.retriever.close()
+        self._shared = None
+        self._give_back()
 
 
-def _plan(spec: str) -> Callable[[], Retriever]:
+@dataclass(frozen=True, slots=True)
+class _Plan:
+    """How to open a spec."""
+
+    key: str
+    """The same for specs that name the same: paths are whole in it."""
+    open: Callable[[], Retriever]
+
+
+def _plan(spec: str) -> _Plan:
     """How to open `spec`, once its wording and its paths have been found good."""
     kind, colon, rest = spec.partition(":")
     if kind in ("http", "https"):
         return _http(spec)
-    plans: dict[str, Callable[[str], Callable[[], Retriever]]] = {"bm25": _bm25, "pyserini": _pyserini}
+    plans: dict[str, Callable[[str], _Plan]] = {"bm25": _bm25, "pyserini": _pyserini}
     if kind not in plans or (colon and not rest.strip()) or (kind == "pyserini" and not rest):
         raise ValueError(f"There is no retriever {spec!r}; there are {KINDS}.")
     return plans[kind](rest)
 
 
-def _http(url: str) -> Callable[[], Retriever]:
-    from agentgym_envs.retrieval.http import HttpRetriever
+def _http(url: str) -> _Plan:
+    with brought_by("searchqa"):
+        from agentgym_envs.retrieval.http import HttpRetriever
 
-    parts = urlsplit(url)
-    try:
-        bad = not parts.hostname or parts.port == 0
-    except ValueError:
-        bad = True
-    if bad:
+    if not _is_address(url):
         raise ValueError(f"{url!r} is no address of a retrieval server; write it as http://HOST:PORT.")
-    return partial(HttpRetriever, url)
+    return _Plan(url, partial(HttpRetriever, url))
 
 
-def _bm25(corpus: str) -> Callable[[], Retriever]:
+def _is_address(url: str) -> bool:
+    if not url.isprintable() or " " in url:
+        return False
+    try:
+        parts = urlsplit(url)
+        return bool(parts.hostname and parts.hostname.encode("idna")) and parts.port != 0
+    except ValueError:
+        return False
+
+
+def _bm25(corpus: str) -> _Plan:
     path = Path(corpus).expanduser().resolve()
     if corpus and not path.exists():
         raise ValueError(f"There is no corpus {corpus}; bm25:CORPUS takes a file of passages or an index folder.")
-    return partial(_open_bm25, path if corpus else None)
+    if not corpus:
+        return _Plan("bm25", partial(_open_bm25, None))
+    return _Plan(f"bm25:{path}", partial(_open_bm25, path))
 
 
 def _open_bm25(path: Path | None) -> Retriever:
-    from agentgym_envs.retrieval.bm25 import Bm25Retriever, cached_index
-    from agentgym_envs.retrieval.corpus import read_corpus
+    with brought_by("searchqa"):
+        from agentgym_envs.retrieval.bm25 import Bm25Retriever, open_cached
 
+        if path is not None and path.is_dir():
+            return Bm25Retriever(path)
+        return open_cached(*_source(path))
+
+
+def _source(path: Path | None) -> tuple[str, Callable[[], Iterable[Passage]]]:
+    """What tells a corpus, or the almanac, from all others, and how to read its passages."""
     if path is None:
         from agentgym_envs import almanac
 
-        return Bm25Retriever(cached_index(f"almanac {almanac.fingerprint()}", almanac.passages))
-    if path.is_dir():
-        return Bm25Retriever(path)
+        return f"almanac {almanac.fingerprint()}", almanac.passages
+    from agentgym_envs.retrieval.corpus import read_corpus
+
     state = path.stat()
-    return Bm25Retriever(cached_index(f"{path} {state.st_size} {state.st_mtime_ns}", lambda: read_corpus(path)))
+    return f"{path} {state.st_size} {state.st_mtime_ns}", lambda: read_corpus(path)
 
 
-def _pyserini(text: str) -> Callable[[], Retriever]:
-    from agentgym_envs.retrieval.lucene import LuceneRetriever
+def _pyserini(text: str) -> _Plan:
+    from agentgym_envs.retrieval.lucene import LuceneRetriever, located
 
     index, _, query = text.partition("?")
     options = dict(parse_qsl(query, keep_blank_values=True))
@@ -149,4 +186,8 @@ def _pyserini(text: str) -> Callable[[], Retriever]:
     threads = options.pop("threads", "4")
     if not threads.isascii() or not threads.isdigit() or int(threads) < 1:
         raise ValueError(f"threads={threads} is no whole number from 1 on.")
-    return partial(LuceneRetriever, index, threads=int(threads), **options)
+    index = located(index)
+    if options.get("documents"):
+        options["documents"] = located(options["documents"])
+    key = f"pyserini:{index}?{urlencode(sorted({**options, 'threads': int(threads)}.items()))}"
+    return _Plan(key, partial(LuceneRetriever, index, threads=int(threads), **options))

