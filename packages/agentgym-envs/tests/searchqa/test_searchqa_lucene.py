@@ -1,0 +1,40 @@
+"""SearchQA over Lucene, inside Gymnasium's own vector environment, whose workers are forks or fresh processes."""
+
+from __future__ import annotations
+
+import functools
+import json
+from importlib.util import find_spec
+from pathlib import Path
+
+import gymnasium
+import pytest
+from agentgym_envs.retrieval import open_retriever
+from agentgym_envs.retrieval.indexing import make_index
+from gymnasium.vector import AsyncVectorEnv
+
+
+@pytest.mark.long
+@pytest.mark.skipif(find_spec("pyserini") is None, reason="pip install 'agentgym-envs[pyserini]'")
+@pytest.mark.parametrize("context", ["fork", "spawn"])
+def test_worlds_in_worker_processes_search_with_lucene(tmp_path: Path, context: str) -> None:
+    passages = [("1", "Duck", "A duck swims."), ("2", "Pond", "The pond is deep.")]
+    lines = [json.dumps({"id": i, "title": title, "text": text}) + "\n" for i, title, text in passages]
+    corpus = tmp_path / "corpus.jsonl"
+    corpus.write_text("".join(lines), encoding="utf-8")
+    make_index(corpus, tmp_path / "index", told=lambda doing, read: None)
+    spec = f"pyserini:{tmp_path}/index"
+    held = open_retriever(spec)
+    held.search(["duck"], 1)  # the parent's own Lucene runs when its workers are forked
+
+    made = functools.partial(gymnasium.make, "agentgym_envs:agentgym/SearchQA-v0", retriever=spec, top_k=1)
+    vec = AsyncVectorEnv([made] * 2, context=context)
+    vec.reset(seed=[1, 2])
+    seen, *_, infos = vec.step(("<search>ducks</search>", "<search>how deep</search>"))
+    vec.close()
+    held.close()
+    assert tuple(seen) == (
+        "<information>Doc 1(Title: Duck) A duck swims.</information>",
+        "<information>Doc 1(Title: Pond) The pond is deep.</information>",
+    )
+    assert all(infos["valid"])
