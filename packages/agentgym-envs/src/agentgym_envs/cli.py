@@ -152,12 +152,15 @@ def check_address(settings: ServeSettings) -> None:
 def _index(settings: IndexSettings) -> int:
     if settings.threads < 1:
         raise ValueError(f"--threads {settings.threads} is no number of threads; give 1 or more.")
-    from agentgym_envs.retrieval.indexing import make_index
+    from agentgym_envs.retrieval.extras import brought_by
 
     options: dict[str, Any] = {"backend": settings.backend, "threads": settings.threads}
     show = _Progress()
     try:
-        made = make_index(settings.corpus, settings.out, **options, overwrite=settings.overwrite, told=show)
+        with brought_by("searchqa"):
+            from agentgym_envs.retrieval.indexing import make_index
+
+            made = make_index(settings.corpus, settings.out, **options, overwrite=settings.overwrite, told=show)
     finally:
         show.end()
     sys.stdout.write(f"{settings.out} holds {made} passages; search it with {settings.backend}:{settings.out}\n")

@@ -71,7 +71,8 @@ def test_other_machines_are_let_in_on_purpose() -> None:
 def test_a_port_that_is_taken(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
     with serving("--retriever", f"bm25:{corpus}", "--port", 0) as (_, line):
         assert serve(["--retriever", f"bm25:{corpus}", "--port", line.strip().rpartition(":")[2]]) == 1
-        assert "in use" in capsys.readouterr().err
+        port = line.strip().rpartition(":")[2]
+        assert capsys.readouterr().err == f"serve: port {port} is in use; choose another with --port.\n"
 
 
 def test_index_for_bm25(

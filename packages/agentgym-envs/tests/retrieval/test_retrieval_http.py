@@ -14,6 +14,7 @@ import httpx
 import pytest
 from agentgym_envs.retrieval import Hit, Passage, Retriever
 from agentgym_envs.retrieval.http import HttpRetriever
+from agentgym_envs.retrieval.passages import MAX_QUERY_CHARS
 from agentgym_envs.text_env import EnvFault
 from library import ids, retrieve
 
@@ -96,6 +97,31 @@ def test_the_client_finds_what_the_server_finds(client: HttpRetriever, echo: Ech
     assert client.search([], 2) == []
     assert client.search(["a"], 0) == [[]]
     assert [len(hits) for hits in client.search(["lone \ud800 surrogate", "\x00", "x" * 4_096], 2)] == [2, 2, 2]
+
+
+def test_no_text_and_no_number_is_too_much(client: HttpRetriever) -> None:
+    (hits,) = client.search(["x" * 10_000], 10**10)
+    assert hits[0].passage.title == "x" * MAX_QUERY_CHARS
+
+
+def test_a_closed_client_connects_anew(client: HttpRetriever) -> None:
+    client.close()
+    assert len(client.search(["a"], 1)) == 1
+
+
+def test_a_proxy_of_the_environment_is_not_asked(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
+    client = HttpRetriever(url, pauses=())
+    assert len(client.search(["a"], 1)) == 1
+    client.close()
+
+
+@pytest.mark.parametrize("url", ["http://a b:80", "ftp://h"])
+def test_what_httpx_itself_refuses_is_a_fault(url: str) -> None:
+    client = HttpRetriever(url, pauses=())
+    with pytest.raises(EnvFault, match="can't be searched: "):
+        client.search(["a"], 1)
+    client.close()
 
 
 def test_many_callers(client: HttpRetriever, echo: Echo) -> None:

