@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import threading
 from collections.abc import Callable
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
@@ -98,6 +99,29 @@ def test_a_forgotten_retriever_counts_as_closed(lucene_index: Path) -> None:
     gc.collect()
     assert not runs(pid)
     assert not any("heap=300m" in key for key in specs._open)
+
+
+def test_forgetting_waits_for_nobody(corpus: Path) -> None:
+    spec = f"bm25:{corpus}"
+    held = [open_retriever(spec)]
+    busy, done = threading.Event(), threading.Event()
+
+    def opening() -> None:
+        with specs._lock:
+            busy.set()
+            done.wait()
+
+    other = threading.Thread(target=opening)
+    other.start()
+    busy.wait()
+    held.clear()
+    gc.collect()
+    still_open = spec in specs._open
+    done.set()
+    other.join()
+    assert still_open
+    open_retriever("http://127.0.0.1:9").close()
+    assert spec not in specs._open
 
 
 def test_a_closed_retriever_is_not_given_back_again_when_it_is_forgotten(corpus: Path) -> None:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 from gymnasium.error import DependencyNotInstalled
 
 
 @contextmanager
-def brought_by(extra: str) -> Iterator[None]:
+def brought_by(extra: str) -> Generator[None]:
     """What is imported, or asked for its version, in this block comes with agentgym-envs's extra `extra`.
 
     Raises:

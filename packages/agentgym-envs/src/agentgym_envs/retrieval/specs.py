@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import weakref
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -74,7 +75,8 @@ def _shared(spec: str) -> _Shared:
             shared = _Shared(plan.key, plan.open())
         shared.holders += 1
         _open[plan.key] = shared  # again, since a forgotten lease may be collected at any line
-        return shared
+    _close_forgotten()
+    return shared
 
 
 def _give_back(shared: _Shared) -> None:
@@ -85,13 +87,32 @@ def _give_back(shared: _Shared) -> None:
             shared.retriever.close()
 
 
+_forgotten: deque[_Shared] = deque()
+
+
+def _forget(shared: _Shared) -> None:
+    """Give back what a collected lease held. Comes amidst anything, so it waits for nobody."""
+    _forgotten.append(shared)
+    _close_forgotten()
+
+
+def _close_forgotten() -> None:
+    """Close what was forgotten, unless another thread has the lock, which does so when it gives the lock back."""
+    while _forgotten and _lock.acquire(blocking=False):
+        try:
+            if _forgotten:
+                _give_back(_forgotten.popleft())
+        finally:
+            _lock.release()
+
+
 class _Lease:
     """One holder's share of a retriever."""
 
     def __init__(self, shared: _Shared) -> None:
         self._shared: _Shared | None = shared
-        self._give_back = weakref.finalize(self, _give_back, shared)
-        self._give_back.atexit = False  # what the process held goes with it
+        self._forgetting = weakref.finalize(self, _forget, shared)
+        self._forgetting.atexit = False  # what the process held goes with it
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         """See `Retriever.search`."""
@@ -103,7 +124,10 @@ class _Lease:
     def close(self) -> None:
         """Give the share back."""
         self._shared = None
-        self._give_back()
+        if held := self._forgetting.detach():  # one of several threads gets it
+            _, _, (shared,), _ = held
+            _give_back(shared)
+            _close_forgotten()
 
 
 @dataclass(frozen=True, slots=True)
