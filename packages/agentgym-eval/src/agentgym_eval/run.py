@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 from agentgym_envs import Episode, Job, Task, Tasks, play_many
 
+from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import Maker, find_policy
 from agentgym_eval.settings import PlaySettings
 from agentgym_eval.store import Store
@@ -43,7 +44,7 @@ class Run:
         """Play what is still missing, and yield each episode when it is safely on disk.
 
         Raises:
-            UsageError: when the policy can't be built.
+            UsageError: when the policy can't be built, or the world needs what isn't installed.
         """
         played = {_key(episode) for episode in self.store.episodes}
         pending = [job for job in self.jobs if _key(job) not in played]
@@ -56,9 +57,12 @@ class Run:
         with ExitStack() as stack:
             more = (open_world(asked) for _ in range(min(asked.slots, len(pending)) - 1))
             envs = [self.env, *(stack.enter_context(closing(env)) for env in more)]
-            for episode in play_many(envs, policy, pending):
-                self.store.append(episode)
-                yield episode
+            try:
+                for episode in play_many(envs, policy, pending):
+                    self.store.append(episode)
+                    yield episode
+            except gymnasium.error.DependencyNotInstalled as error:  # of what a world starts at its first reset
+                raise UsageError(str(error)) from error
 
 
 @contextmanager

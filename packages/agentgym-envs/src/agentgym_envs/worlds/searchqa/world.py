@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 from agentgym_envs.retrieval import Hit, Retriever, check_spec, open_retriever
 from agentgym_envs.squad import exact_match, f1
 from agentgym_envs.tasks import Task, TaskSet
-from agentgym_envs.text_env import MAX_ACTION_CHARS, MAX_OBSERVATION_CHARS, Feedback, TextEnv, writable
+from agentgym_envs.text_env import MAX_ACTION_CHARS, MAX_OBSERVATION_CHARS, EnvFault, Feedback, TextEnv, writable
 from agentgym_envs.worlds.searchqa.published import check_set
 from agentgym_envs.worlds.searchqa.tasks import ALMANAC, task_set
 
@@ -111,7 +111,10 @@ class SearchQA(TextEnv):
 
     def _search(self, query: str) -> str:
         assert self._retriever is not None  # _start opened it
-        (hits,) = self._retriever.search([query], self._top_k)
+        try:
+            (hits,) = self._retriever.search([query], self._top_k)
+        except ValueError as error:  # an index that isn't what its name promised: seen when it is first searched
+            raise EnvFault(f"{self._spec} can't be searched: {error}") from error
         self._asked.append(query)
         self._found = tuple(hit.passage.id for hit in hits)
         self._seen.update(self._found)
