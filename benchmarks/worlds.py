@@ -112,8 +112,10 @@ def main() -> None:
             steps, resets = speed.steps_per_second, speed.resets_per_second
             figures = f"{steps:>10,.0f}{1000 / steps:>10.2f}{resets:>10,.0f}{1000 / resets:>10.2f}"
             print(f"{world.id:<24}{worlds:>8}{figures}{speed.megabytes:>8,.0f}", flush=True)
-    costs = [] if asked.only else retrieval.compare(retrieval.BACKENDS, None, asked.seconds)
-    retrieval.show(costs)
+    costs: list[retrieval.Cost] = []
+    if not asked.only:
+        costs = retrieval.compare(retrieval.BACKENDS, None, asked.seconds)
+        retrieval.show(costs)
     if asked.out is not None:
         figures = {"worlds": [asdict(speed) for speed in speeds], "retrieval": [asdict(cost) for cost in costs]}
         asked.out.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
