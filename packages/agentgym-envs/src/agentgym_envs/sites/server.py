@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from importlib import import_module
 from pathlib import Path
 
@@ -30,11 +31,11 @@ _MODULES = {
 
 
 class Web:
-    """All sites on one port. `episodes` is the folder with a folder of databases per episode."""
+    """All sites, or those of `keys`, on one port. `episodes` has a folder with the databases of each episode."""
 
-    def __init__(self, episodes: Path) -> None:
+    def __init__(self, episodes: Path, keys: Iterable[str] = tuple(PLACES)) -> None:
         self._episodes = episodes
-        self._by_host = {PLACES[key].host: _application(load_site(key)) for key in PLACES}
+        self._by_host = {PLACES[key].host: _application(load_site(key)) for key in keys}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
