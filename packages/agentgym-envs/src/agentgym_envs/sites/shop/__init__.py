@@ -1,0 +1,1 @@
+"""The department store Larkspur: catalogue, cart, checkout and customers' accounts."""
