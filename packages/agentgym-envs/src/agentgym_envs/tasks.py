@@ -62,10 +62,11 @@ class Tasks(Sequence[Task]):
 
 class TaskSet:
     """All tasks of a world under the options it was made with, in splits that share no task. Where a world has no
-    `dev` split, it is empty.
+    `dev` split, it is empty. A world that offers several sets gives each a `name`, which reports then show.
     """
 
-    def __init__(self, *, train: Tasks, test: Tasks, dev: Tasks | None = None) -> None:
+    def __init__(self, *, train: Tasks, test: Tasks, dev: Tasks | None = None, name: str = "") -> None:
+        self.name = name
         self.train = train
         self.dev = train[:0] if dev is None else dev
         self.test = test

@@ -63,10 +63,12 @@ def _evaluate(settings: EvaluateSettings) -> int:
     with open_run(settings, settings.folder) as run:
         _play(run)
         result = report(run.episodes, ks=settings.ks, seed=settings.seed)
-    document = result.to_dict() | {"settings": settings.resolved(), "versions": versions()}
-    write_json(settings.folder / "report.json", document)
+        task_set = run.task_set
+    about = {"task_set": task_set, "settings": settings.resolved(), "versions": versions()}
+    write_json(settings.folder / "report.json", result.to_dict() | about)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
-    print_report(result, f"{settings.policy} in {settings.env}, {settings.split} split", console)
+    named = f" of {task_set}" if task_set else ""
+    print_report(result, f"{settings.policy} in {settings.env}, {settings.split} split{named}", console)
     console.print(f"{settings.folder} holds episodes.jsonl and report.json", soft_wrap=True, markup=False)
     return _verdict(result.overall.failed, result.overall.episodes, settings.max_failed)
 

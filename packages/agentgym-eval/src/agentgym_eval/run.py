@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from agentgym_envs import Episode, Job, Task, Tasks, play_many
+from agentgym_envs import Episode, Job, Task, Tasks, play_many, text_env
 
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import Maker, find_policy
@@ -33,6 +33,11 @@ class Run:
     """Builds the policy when there is something to play."""
     env: gymnasium.Env[str, str]
     """The first of the worlds; the others are built when playing starts."""
+
+    @property
+    def task_set(self) -> str:
+        """Name of the set that the tasks are of, where the world has several sets; else empty."""
+        return text_env(self.env).tasks.name
 
     @property
     def episodes(self) -> list[Episode]:
