@@ -68,6 +68,13 @@ class PagesServer:
         """The paths asked for so far, in order, without the favicon's; those of one `Host` if given."""
         return [a.path for a in self.asked if a.path != "/favicon.ico" and host in (None, a.host)]
 
+    def clear(self) -> None:
+        """Forget pages and requests, and hang up on those that wait for an answer."""
+        self.closing.set()
+        self.closing = threading.Event()
+        self.pages = {"/favicon.ico": Page(status=204)}
+        self.asked.clear()
+
     def close(self) -> None:
         self.closing.set()
         self._server.shutdown()
@@ -97,10 +104,10 @@ class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     server: _Server
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         self._answer()
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         self._answer()
 
     def _answer(self) -> None:
