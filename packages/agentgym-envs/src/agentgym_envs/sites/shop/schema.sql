@@ -106,7 +106,9 @@ CREATE TABLE orders (
     town TEXT NOT NULL,
     postcode TEXT NOT NULL,
     phone TEXT NOT NULL,
-    status TEXT NOT NULL CHECK (status IN ('pending', 'processing', 'shipped', 'complete', 'cancelled', 'returned')),
+    status TEXT NOT NULL CHECK (
+        status IN ('pending', 'processing', 'on hold', 'shipped', 'complete', 'cancelled', 'returned')
+    ),
     placed TEXT NOT NULL,
     shipping_method TEXT NOT NULL,
     shipping INTEGER NOT NULL,
@@ -229,3 +231,36 @@ CREATE TABLE messages (
     created TEXT NOT NULL,
     answered INTEGER NOT NULL DEFAULT 0
 );
+
+-- What only the administration writes, from here on.
+
+CREATE TABLE invoices (
+    id INTEGER PRIMARY KEY,
+    order_id INTEGER NOT NULL UNIQUE REFERENCES orders (id) ON DELETE CASCADE,
+    total INTEGER NOT NULL,
+    created TEXT NOT NULL
+);
+
+CREATE TABLE refunds (
+    id INTEGER PRIMARY KEY,
+    order_id INTEGER NOT NULL UNIQUE REFERENCES orders (id) ON DELETE CASCADE,
+    total INTEGER NOT NULL,
+    reason TEXT NOT NULL,
+    created TEXT NOT NULL
+);
+
+CREATE TABLE customer_notes (
+    id INTEGER PRIMARY KEY,
+    account INTEGER NOT NULL REFERENCES accounts (id) ON DELETE CASCADE,
+    author TEXT NOT NULL,
+    text TEXT NOT NULL,
+    created TEXT NOT NULL
+);
+CREATE INDEX customer_notes_account ON customer_notes (account);
+
+CREATE TABLE settings (name TEXT PRIMARY KEY, value TEXT NOT NULL);
+INSERT INTO settings (name, value) VALUES
+    ('store_name', 'Larkspur'),
+    ('contact_email', 'hello@larkspur.example'),
+    ('contact_phone', '555-0142'),
+    ('low_stock', '5');
