@@ -9,11 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from starlette.testclient import TestClient
-
 from agentgym_envs.sites.directory import EPISODE_HEADER, PLACES, SESSION_COOKIE
 from agentgym_envs.sites.server import Web
 from agentgym_envs.sites.store import database
+from starlette.testclient import TestClient
 
 
 class Visitor(TestClient):
