@@ -1,0 +1,5 @@
+"""WebArena (Zhou et al. 2023, arXiv 2307.13854): tasks on web sites, done in a real browser."""
+
+from agentgym_envs.worlds.webarena.world import WebArena
+
+__all__ = ["WebArena"]

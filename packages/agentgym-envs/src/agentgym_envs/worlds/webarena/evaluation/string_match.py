@@ -1,0 +1,97 @@
+"""The answer against reference answers: `exact_match`, `must_include` and `fuzzy_match`.
+
+As in WebArena, answers are compared in lower case, without space around them and without one pair of quotes. A phrase
+of `must_include` must occur somewhere in the answer; where it is the only one and a single character, such as `0`, it
+must be a word of the answer, so that `10` doesn't include it. (WebArena speaks of single words there and looks at
+single characters; so do we, since `81` must be found in `$81.00`.) Alternatives may be joined by ` |OR| `.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from agentgym_envs.worlds.webarena.evaluation.fields import known, texts
+from agentgym_envs.worlds.webarena.evaluation.judge import Judge, refusal
+
+UNACHIEVABLE: Final = "N/A"
+"""The reference of a task that can't be done: the answer must say so, or give the reason, which a judge compares."""
+_WAYS = ("exact_match", "must_include", "fuzzy_match")
+_WORD = re.compile(r"\w+(?:[.,:]\d+|[./'’_-]\w+)*|\S")  # numbers with their points and commas are one word
+
+
+def normalised(text: str) -> str:
+    """`text` as it is compared."""
+    text = text.strip()
+    if text and text[0] == text[-1] and text[0] in "'\"":
+        text = text[1:-1]
+    return text.lower()
+
+
+def same(reference: str, text: str) -> bool:
+    """Whether the two are the same once normalised."""
+    return normalised(reference) == normalised(text)
+
+
+def included(phrase: str, text: str, *, as_word: bool = False) -> bool:
+    """Whether `phrase`, or one of its alternatives, occurs in `text`; with `as_word` a single character as a word."""
+    return any(_occurs(normalised(one), normalised(text), as_word) for one in phrase.split(" |OR| "))
+
+
+def _occurs(phrase: str, text: str, as_word: bool) -> bool:
+    return phrase in _WORD.findall(text) if as_word and len(phrase) == 1 else phrase in text
+
+
+async def score(task: Mapping[str, Any], answer: str, judge: Judge | None) -> float:
+    """1.0 when the answer meets every reference, else 0.0.
+
+    Raises:
+        ValueError: when a judge is needed and not given.
+        EnvFault: when the judge fails.
+    """
+    references: Mapping[str, Any] = task["eval"]["reference_answers"]
+    answer = normalised(answer)
+    if "exact_match" in references and not same(references["exact_match"], answer):
+        return 0.0
+    phrases: list[str] = references.get("must_include", [])
+    if not all(included(phrase, answer, as_word=len(phrases) == 1) for phrase in phrases):
+        return 0.0
+    return float("fuzzy_match" not in references or await _means(task, references["fuzzy_match"], answer, judge))
+
+
+async def _means(task: Mapping[str, Any], wanted: str | list[str], answer: str, judge: Judge | None) -> bool:
+    """Whether `answer` says the same as all that is `wanted`; asks the judge only where it isn't plain."""
+    if judge is None:
+        raise ValueError(refusal(str(task.get("task_id"))))
+    if wanted == UNACHIEVABLE:
+        return same(UNACHIEVABLE, answer) or await judge.same_reason(
+            task["intent"], task["eval"]["string_note"], answer
+        )
+    for reference in wanted:
+        if same(reference, answer):
+            continue
+        if not answer or not await judge.correct(task["intent"], reference, answer):
+            return False
+    return True
+
+
+def check(judged: Mapping[str, Any]) -> dict[str, Any]:
+    """The reference answers of an `eval`, put in order. See `parts.Part`."""
+    given = judged.get("reference_answers")
+    if not isinstance(given, Mapping):
+        raise ValueError(f"`eval.reference_answers` is {given!r}; it must be an object with {', '.join(_WAYS)}.")
+    references: dict[str, Any] = dict(given)
+    known(references, _WAYS, "eval.reference_answers")
+    for way, value in references.items():
+        listed = texts(value, f"eval.reference_answers.{way}")
+        if way == "exact_match" and len(listed) != 1:
+            raise ValueError(f"`eval.reference_answers.exact_match` is {value!r}; it must be one text.")
+        single = way == "exact_match" or (way == "fuzzy_match" and listed == [UNACHIEVABLE])
+        references[way] = listed[0] if single else listed
+    return {"reference_answers": references}
+
+
+def count(judged: Mapping[str, Any]) -> int:
+    """How many references an answer must meet."""
+    return sum(len(value) if isinstance(value, list) else 1 for value in judged["reference_answers"].values())

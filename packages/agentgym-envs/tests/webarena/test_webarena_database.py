@@ -1,0 +1,62 @@
+from __future__ import annotations
+
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentgym_envs.text_env import EnvFault
+from agentgym_envs.worlds.webarena.evaluation import database
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> dict[str, Path]:
+    file = tmp_path / "a shop#1.sqlite"
+    with closing(sqlite3.connect(file)) as shop:
+        shop.executescript("CREATE TABLE item (id INTEGER, name TEXT, price REAL);")
+        shop.executemany("INSERT INTO item VALUES (?, ?, ?)", [(1, "tea", 2.5), (2, None, 3.0)])
+        shop.commit()
+    return {"shopping": file}
+
+
+ALL = "SELECT id, name, price FROM item ORDER BY id"
+
+
+@pytest.mark.parametrize(
+    ("query", "rows", "worth"),
+    [
+        (ALL, [[1, "tea", 2.5], [2, None, 3]], 1),
+        (ALL, [[2, None, 3], [1, "tea", 2.5]], 0),
+        (ALL, [[1, "tea", 2.5]], 0),
+        (ALL, [], 0),
+        ("SELECT name FROM item WHERE id > 5", [], 1),
+        ("SELECT count(*) FROM item", [["2"]], 0),
+    ],
+)
+def test_all_rows_in_order(files: dict[str, Path], query: str, rows: list[Any], worth: float) -> None:
+    assert database.score([{"site": "shopping", "query": query, "rows": rows}], files) == worth
+
+
+def test_every_query_must_hold(files: dict[str, Path]) -> None:
+    good = {"site": "shopping", "query": "SELECT 1", "rows": [[1]]}
+    assert database.score([good, good], files) == 1
+    assert database.score([good, {**good, "rows": [[2]]}], files) == 0
+
+
+def test_what_cannot_be_asked_is_not_scored(files: dict[str, Path], tmp_path: Path) -> None:
+    query = {"site": "shopping", "query": "SELECT wrong FROM item", "rows": []}
+    with pytest.raises(EnvFault, match="site shopping .*no such column: wrong"):
+        database.score([query], files)
+    with pytest.raises(EnvFault, match="unable to open database file"):
+        database.score([query], {"shopping": tmp_path / "nothing.sqlite"})
+    assert not (tmp_path / "nothing.sqlite").exists()
+    with pytest.raises(ValueError, match="No database is known of the site shopping; there are those of none"):
+        database.score([query], {})
+
+
+def test_nothing_is_written(files: dict[str, Path]) -> None:
+    before = files["shopping"].read_bytes()
+    with pytest.raises(EnvFault, match="readonly"):
+        database.score([{"site": "shopping", "query": "DELETE FROM item", "rows": []}], files)
+    assert files["shopping"].read_bytes() == before

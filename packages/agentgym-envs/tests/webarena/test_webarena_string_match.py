@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import asyncio
+import string
+from typing import Any
+
+import pytest
+from agentgym_envs.worlds.webarena.evaluation import string_match
+from agentgym_envs.worlds.webarena.evaluation.judge import Judge
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def score(references: dict[str, Any], answer: str, judge: Judge | None = None) -> float:
+    task = {
+        "task_id": 1,
+        "intent": "How many?",
+        "eval": {"reference_answers": references, "string_note": "no such thing"},
+    }
+    return asyncio.run(string_match.score(task, answer, judge))
+
+
+@pytest.mark.parametrize(
+    ("reference", "answer", "worth"),
+    [
+        ("Quest Lumaflex™ Band", " quest lumaflex™ band\n", 1),
+        ("yes", "'Yes'", 1),
+        ("yes", '"yes"', 1),
+        ("yes", '"yes', 0),
+        ("yes", "yes.", 0),
+        ("yes", "", 0),
+        ("'", "", 1),
+    ],
+)
+def test_exact_match(reference: str, answer: str, worth: float) -> None:
+    assert score({"exact_match": reference}, answer) == worth
+
+
+@pytest.mark.parametrize(
+    ("phrases", "answer", "worth"),
+    [
+        (["0"], "There are 10 of them.", 0),
+        (["0"], "0", 1),
+        (["0"], "There are 0 of them.", 1),
+        (["0"], "The answer is 0.", 1),
+        (["0"], "(0)", 1),
+        (["0"], "1,000 or 0.5", 0),
+        (["5"], "$5", 1),
+        (["5"], "5%", 1),
+        (["5"], "5-star", 0),
+        (["0", "1"], "10", 1),  # two phrases are looked for as they stand
+        (["81"], "$81.00", 1),
+        (["yes"], "yesterday", 1),
+        (["Tea", "Milk"], "milk and TEA", 1),
+        (["Tea", "Milk"], "tea", 0),
+        (["65 |OR| 3"], "it takes 65 minutes", 1),
+        (["6 |OR| 3"], "65", 0),
+        (["é"], "café", 0),
+    ],
+)
+def test_must_include(phrases: list[str], answer: str, worth: float) -> None:
+    assert score({"must_include": phrases}, answer) == worth
+
+
+class Asked(Judge):
+    """Remembers what it was asked and agrees with what contains `yes`."""
+
+    asked: list[tuple[str, str, str, str]] = []  # noqa: RUF012 - emptied by the fixture
+
+    async def correct(self, question: str, reference: str, answer: str) -> bool:
+        self.asked.append(("correct", question, reference, answer))
+        return "yes" in answer
+
+    async def same_reason(self, task: str, reason: str, report: str) -> bool:
+        self.asked.append(("same_reason", task, reason, report))
+        return "yes" in report
+
+
+@pytest.fixture
+def judge() -> Asked:
+    Asked.asked.clear()
+    return Asked("http://nowhere/v1", "none")
+
+
+def test_a_loose_answer_is_judged(judge: Asked) -> None:
+    assert score({"fuzzy_match": ["two", "three"]}, "Oh yes", judge) == 1
+    assert judge.asked == [("correct", "How many?", "two", "oh yes"), ("correct", "How many?", "three", "oh yes")]
+    assert score({"fuzzy_match": ["two", "three"]}, "no", judge) == 0
+    assert len(judge.asked) == 3
+
+
+def test_a_plain_answer_is_not_asked_about(judge: Asked) -> None:
+    assert score({"fuzzy_match": ["Two"]}, "two", judge) == 1
+    assert score({"fuzzy_match": ["Two"]}, " ", judge) == 0
+    assert score({"fuzzy_match": "N/A"}, "n/a", judge) == 1
+    assert score({"must_include": ["x"], "fuzzy_match": ["two"]}, "yes", judge) == 0
+    assert judge.asked == []
+
+
+def test_who_gives_the_reason_has_said_that_it_cannot_be_done(judge: Asked) -> None:
+    assert score({"fuzzy_match": "N/A"}, "yes, there is none", judge) == 1
+    assert score({"fuzzy_match": "N/A"}, "42", judge) == 0
+    assert judge.asked[0] == ("same_reason", "How many?", "no such thing", "yes, there is none")
+
+
+def test_without_a_judge_nothing_is_scored() -> None:
+    with pytest.raises(ValueError, match=r"Task 1 .*judge=Judge"):
+        score({"fuzzy_match": ["two"]}, "two")
+
+
+@given(st.text(alphabet=string.printable, max_size=30))
+def test_any_text_is_itself_in_quotes_and_in_other_letters(text: str) -> None:
+    assert score({"exact_match": text}, f' "{text.swapcase()}" ') == 1
+    assert string_match.included(text.replace("|OR|", ""), f"a{string_match.normalised(text.replace('|OR|', ''))}b")
