@@ -1,0 +1,111 @@
+"""The server process as its owner sees it: it comes up, dies, comes back, and leaves nothing."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+
+import httpx
+import pytest
+from agentgym_envs.sites import process
+from agentgym_envs.sites.directory import PLACES
+from agentgym_envs.sites.process import Copy, SitesServer
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[SitesServer]:
+    server = process.enter()
+    yield server
+    process.leave(server)
+
+
+@pytest.fixture
+def copy(server: SitesServer) -> Iterator[Copy]:
+    server.ensure()
+    copy = server.open()
+    yield copy
+    copy.discard()
+
+
+def asked(server: SitesServer, copy: Copy, key: str = "homepage", path: str = "/") -> httpx.Response:
+    headers = {"Host": PLACES[key].host, "X-Episode": copy.token}
+    return httpx.get(f"http://127.0.0.1:{server.port}{path}", headers=headers, timeout=10)
+
+
+@pytest.mark.parametrize("key", PLACES)
+def test_every_site_answers(server: SitesServer, copy: Copy, key: str) -> None:
+    answer = asked(server, copy, key)
+    assert answer.status_code == 200
+    assert PLACES[key].title in answer.text
+
+
+def test_whoever_does_not_know_an_episode_sees_nothing(server: SitesServer) -> None:
+    for token in ("", "0" * 32, "../..", "x" * 32):
+        assert asked(server, Copy(token, Path())).status_code == 404
+
+
+def test_there_are_no_other_hosts(server: SitesServer, copy: Copy) -> None:
+    headers = {"Host": "shop.example.evil", "X-Episode": copy.token}
+    assert httpx.get(f"http://127.0.0.1:{server.port}/", headers=headers).status_code == 404
+
+
+def test_a_server_that_was_killed_comes_back_where_it_was(server: SitesServer, copy: Copy) -> None:
+    port, pid = server.port, server.pid
+    assert pid is not None
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    server.ensure()
+    assert (server.port, asked(server, copy).status_code) == (port, 200)
+    assert server.pid != pid
+
+
+def test_copies_are_alike_and_apart(server: SitesServer) -> None:
+    copies = [server.open() for _ in range(16)]
+    assert len({copy.token for copy in copies}) == 16
+    for number, copy in enumerate(copies):
+        with closing(sqlite3.connect(copy.files()["reddit"])) as db, db:
+            db.execute("UPDATE accounts SET name = ? WHERE id = 1", (f"renamed-{number}",))
+    for number, copy in enumerate(copies):
+        with closing(sqlite3.connect(copy.files()["reddit"])) as db:
+            assert db.execute("SELECT name FROM accounts WHERE id = 1").fetchone() == (f"renamed-{number}",)
+        copy.discard()
+        assert not copy.folder.exists()
+
+
+_OWNER = """
+import os, sys
+from agentgym_envs.sites import process
+server = process.enter()
+copy = server.open()
+print(server.pid, server.port, copy.folder, flush=True)
+if sys.argv[1] == "killed":
+    os.kill(os.getpid(), 9)
+"""
+
+
+@pytest.mark.parametrize("end", ["forgetful", "killed"])
+def test_the_server_ends_with_its_owner(end: str) -> None:
+    done = subprocess.run([sys.executable, "-c", _OWNER, end], capture_output=True, text=True, timeout=120)
+    pid, port, folder = done.stdout.split()
+    with pytest.raises(httpx.TransportError):
+        httpx.get(f"http://127.0.0.1:{port}/", timeout=5)
+    while Path(f"/proc/{pid}").exists():  # nobody waits for an orphan but init, which takes a moment
+        if "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]:
+            break
+    assert Path(folder).exists() == (end == "killed")
+
+
+def test_a_fork_does_not_touch_its_parents_server(server: SitesServer, copy: Copy) -> None:
+    child = os.fork()
+    if child == 0:
+        process.leave(process.enter())
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert asked(server, copy).status_code == 200
+    assert copy.folder.exists()

@@ -1,0 +1,152 @@
+"""The tasks as a set: enough of them, held out as they say, and none that holds already."""
+
+from __future__ import annotations
+
+import json
+import re
+import sqlite3
+import subprocess
+import sys
+from collections import Counter
+from contextlib import closing
+from typing import Any
+
+import pytest
+from agentgym_envs.sites import store
+from agentgym_envs.sites.directory import PLACES
+from agentgym_envs.sites.tasks import Case, Template, both, deal, rows, said, split_of, stop, templates
+
+SPLITS = ("train", "dev", "test")
+Task = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def tasks() -> dict[str, list[Task]]:
+    return store.tasks()
+
+
+def test_there_are_enough(tasks: dict[str, list[Task]]) -> None:
+    assert len(templates()) >= 60
+    assert len(tasks["train"]) >= 600
+    assert len(tasks["test"]) >= 150
+    assert {task["template"] for split in SPLITS for task in tasks[split]} == {t.name for t in templates()}
+
+
+def test_every_site_and_every_kind_of_judgement_is_there(tasks: dict[str, list[Task]]) -> None:
+    for split in ("train", "test"):
+        kinds = Counter(kind for task in tasks[split] for kind in task["eval"]["eval_types"])
+        assert min(kinds[kind] for kind in ("string_match", "url_match", "database")) >= 20, kinds
+        alone = Counter(task["sites"][0] for task in tasks[split] if len(task["sites"]) == 1)
+        assert alone.keys() == PLACES.keys() - {"homepage"}
+        assert sum(len(task["sites"]) > 1 for task in tasks[split]) >= 20
+
+
+def test_templates_and_entities_are_held_out(tasks: dict[str, list[Task]]) -> None:
+    held_out = {template.name for template in templates() if template.held_out}
+    assert len(held_out) >= 10
+    assert held_out.isdisjoint(task["template"] for task in tasks["train"] + tasks["dev"])
+    about = {split: {entity for task in tasks[split] for entity in task["entities"]} for split in SPLITS}
+    for one, other in (("train", "test"), ("train", "dev"), ("dev", "test")):
+        assert about[one].isdisjoint(about[other])
+
+
+def test_intents_are_whole_and_none_is_asked_twice(tasks: dict[str, list[Task]]) -> None:
+    intents = [task["intent"] for split in SPLITS for task in tasks[split]]
+    assert [intent for intent, times in Counter(intents).items() if times > 1] == []
+    assert not [intent for intent in intents if re.search(r"[{}]|\bNone\b", intent)]
+
+
+def test_plans_begin_at_the_start_and_end_with_a_stop(tasks: dict[str, list[Task]]) -> None:
+    for split in SPLITS:
+        for task in tasks[split]:
+            kinds = [step["do"] for step in task["plan"]]
+            assert (kinds[-1], kinds.count("stop")) == ("stop", 1), task["intent"]
+            assert len(kinds) <= 25, task["intent"]
+            assert task["start_url"] == f"__{task['sites'][0].upper()}__"
+
+
+def test_no_answer_scores_by_saying_nothing_and_no_constant_scores_often(tasks: dict[str, list[Task]]) -> None:
+    answers: Counter[str] = Counter()
+    for task in tasks["test"]:
+        if task["eval"]["eval_types"] == ["string_match"]:
+            reference = task["eval"]["reference_answers"]
+            wanted = [reference["exact_match"]] if "exact_match" in reference else reference["must_include"]
+            assert all(str(part).strip() for part in wanted), task["intent"]
+            answers[json.dumps(wanted).lower()] += 1
+    assert answers.most_common(1)[0][1] <= 0.05 * len(tasks["test"])
+
+
+def test_what_is_to_be_brought_about_does_not_hold_already(tasks: dict[str, list[Task]]) -> None:
+    for split in SPLITS:
+        for task in tasks[split]:
+            checks = task["eval"].get("database", [])
+            held = [_rows(check) == check["rows"] for check in checks]
+            assert not checks or not all(held), f"{task['template']}: {task['intent']}"
+
+
+def _rows(check: dict[str, Any]) -> list[list[Any]]:
+    path = store.database(PLACES[check["site"]].database or "")
+    with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as db:
+        return [list(row) for row in db.execute(check["query"])]
+
+
+_LOADED = """
+import sys
+from importlib import import_module
+from agentgym_envs.sites import process, store, tasks
+tasks.templates()
+for name in ("shop", "forum", "code", "map", "wiki"):
+    import_module(f"agentgym_envs.sites.{name}.data")
+print(*sys.modules)
+"""
+
+
+def test_whoever_makes_data_and_tasks_loads_no_server() -> None:
+    done = subprocess.run([sys.executable, "-c", _LOADED], check=True, capture_output=True, text=True)
+    assert {"starlette", "jinja2", "uvicorn", "playwright"}.isdisjoint(done.stdout.split())
+
+
+_DIGEST = """
+import hashlib, json
+from agentgym_envs.sites import store
+for name in ("shop", "forum", "code", "map", "wiki"):
+    print(name, hashlib.sha256(store.make_database(name)).hexdigest())
+"""
+
+
+@pytest.mark.long
+def test_the_databases_are_the_same_under_any_hash_seed() -> None:
+    def printed(hash_seed: str) -> str:
+        command = [sys.executable, "-c", _DIGEST]
+        done = subprocess.run(command, env={"PYTHONHASHSEED": hash_seed}, check=True, capture_output=True, text=True)
+        return done.stdout
+
+    assert printed("1") == printed("2")
+
+
+# How cases are dealt.
+
+
+def _case(entity: str, *more: str) -> Case:
+    return Case({"x": entity}, frozenset({entity, *more}), said(exact=entity), [stop(entity)])
+
+
+def test_a_case_goes_where_its_entities_are() -> None:
+    names = [f"thing:{i}" for i in range(200)]
+    dealt = deal(Template("t", ("map",), "{{x}}", lambda databases, random: map(_case, names)), {})
+    assert {split: len(cases) for split, cases in dealt.items()} == {"train": 12, "dev": 2, "test": 3}
+    for split, cases in dealt.items():
+        assert {split_of(entity) for case in cases for entity in case.entities} == {split}
+
+
+def test_a_case_between_two_splits_goes_nowhere() -> None:
+    train = next(name for name in map(str, range(100)) if split_of(name) == "train")
+    test = next(name for name in map(str, range(100)) if split_of(name) == "test")
+    dealt = deal(Template("t", ("map",), "{{x}}", lambda databases, random: [_case(train, test)]), {})
+    assert dealt == {"train": [], "dev": [], "test": []}
+
+
+def test_both_joins_what_is_checked() -> None:
+    joined = both(rows("map", "SELECT 1", [1]), rows("map", "SELECT 2", [2]), said("x"))
+    assert joined["eval_types"] == ["database", "string_match"]
+    assert [check["query"] for check in joined["database"]] == ["SELECT 1", "SELECT 2"]
