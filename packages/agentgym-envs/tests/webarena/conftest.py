@@ -31,6 +31,7 @@ def kept_browser(kept_server: PagesServer) -> Iterator[Browser]:
             "shop.example": kept_server.address,
             "wiki.example": kept_server.address,
             "port.example:8080": kept_server.address,
+            "127.0.0.2": kept_server.address,
             "down.example": "127.0.0.1:1",
         }
     )
@@ -49,7 +50,8 @@ def server(kept_server: PagesServer) -> Iterator[PagesServer]:
 @pytest.fixture
 def browser(kept_browser: Browser) -> Browser:
     """A browser that is shared by the tests of this folder. For it the server is `shop.example` and `wiki.example` at
-    every port, `port.example` at port 8080, and nobody listens at `down.example`."""
+    every port, `127.0.0.2` where a secure origin is needed, and `port.example` at port 8080; nobody listens at
+    `down.example`."""
     return kept_browser
 
 

@@ -15,13 +15,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from gymnasium.error import DependencyNotInstalled
+
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.hosts import Hosts
 from agentgym_envs.worlds.webarena.loop import LoopThread
-from gymnasium.error import DependencyNotInstalled
 
 if TYPE_CHECKING:
     import playwright.async_api as api
+
     from agentgym_envs.worlds.webarena.session import Session
 
 _ENDING = 10.0  # seconds for Chromium to close, after which it is left to its driver

@@ -6,10 +6,11 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from gymnasium.error import DependencyNotInstalled
+
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.faults import first_line
 from agentgym_envs.worlds.webarena.hosts import Hosts
-from gymnasium.error import DependencyNotInstalled
 
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright

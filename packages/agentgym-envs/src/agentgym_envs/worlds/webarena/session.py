@@ -12,14 +12,16 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import urlsplit
+
+from playwright.async_api import Browser, BrowserContext, CDPSession, Dialog, Download, Error, Page
+from playwright.async_api import TimeoutError as PlaywrightTimeoutError
 
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.faults import TabClosed, first_line, is_closed, playwright_errors
 from agentgym_envs.worlds.webarena.hosts import BLANK, Hosts
 from agentgym_envs.worlds.webarena.stillness import Patience, come_to_rest
 from agentgym_envs.worlds.webarena.traffic import Failure, Traffic
-from playwright.async_api import Browser, BrowserContext, CDPSession, Dialog, Download, Error, Page
-from playwright.async_api import TimeoutError as PlaywrightTimeoutError
 
 T = TypeVar("T")
 MAX_TABS = 8
@@ -251,6 +253,9 @@ class Session:
     async def _adopt(self, page: Page) -> None:
         """Make a tab of a page."""
         try:
+            if not urlsplit(page.url).scheme:  # opened for a download, it will never show anything
+                await page.close()
+                return
             page.on("crash", lambda _: self.broke("The page crashed."))
             page.on("close", self._lose)
             page.on("download", lambda download: self._on_download(download))
@@ -274,12 +279,14 @@ class Session:
         self._changed.set()
 
     async def _await_popups(self) -> None:
-        """Wait for windows that pages asked for, which appear when their first page begins to answer."""
+        """Wait for the windows that pages asked for, which appear when their first page begins to answer."""
         try:
             async with asyncio.timeout(self.options.patience.loading):
                 while self._popups or self._adopting:
                     self._changed.clear()
                     await self._changed.wait()
+                if self._chores:
+                    await asyncio.wait(self._chores)
         except TimeoutError:
             self._popups = 0
             self.notices.append("A tab that the page opened did not begin to load.")
@@ -339,7 +346,11 @@ class Session:
             failures = tab.traffic.take_failures()
             if failures:
                 return self._why(failures[-1])
-            if "ERR_ABORTED" in str(error) and again:
+            if "interrupted by another navigation" in str(error):  # the page before was about to leave by itself
+                await tab.traffic.until(lambda: not tab.traffic.navigating)
+                if tab.url == url:
+                    return None
+            if again and any(said in str(error) for said in _CROSSED):
                 return await self._goto(tab, url, again=False)
             return f"{url} was not opened: {_reason(error)}."
         return None
@@ -364,6 +375,8 @@ class Session:
         return refusal or f"{failure.url} can't be shown ({failure.error})."
 
 
+_CROSSED = ("ERR_ABORTED", "interrupted by another navigation")
+"""What is said when the page before was itself about to leave."""
 _DOWN = tuple(
     f"net::ERR_{kind}" for kind in ("CONNECTION_", "EMPTY_", "ADDRESS_", "NAME_", "TIMED_", "NETWORK_", "SOCKET_")
 )

@@ -11,10 +11,11 @@ import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from playwright.async_api import CDPSession, Error
+
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.faults import is_lost
 from agentgym_envs.worlds.webarena.traffic import Traffic
-from playwright.async_api import CDPSession, Error
 
 _WORLD = secrets.token_hex(16)
 # A page may name its forms after the properties of `document` and so hide them; those of the prototype it can't reach.

@@ -53,12 +53,16 @@ class Traffic:
         self._requests: dict[str, _Request] = {}
         self._failures: list[Failure] = []
         self._changed = asyncio.Event()
-        self.navigating = False
-        """Whether the tab is on its way to another page, which has not begun to answer."""
+        self._coming: str | None = None
         self.count = 0
         """Grows with everything that begins."""
         self.restless = False
         """Whether this document was found to change all the time, as one with a running clock does."""
+
+    @property
+    def navigating(self) -> bool:
+        """Whether the tab is on its way to another page, which has not begun to answer."""
+        return self._coming is not None
 
     @property
     def busy(self) -> bool:
@@ -100,7 +104,7 @@ class Traffic:
 
     def forget(self) -> None:
         """Wait no more for what is in flight now."""
-        self.navigating = False
+        self._coming = None
         self._asked.clear()
         self._loading.clear()
         self._requests.clear()
@@ -126,7 +130,7 @@ class Traffic:
         self._asked.discard(event["frameId"])
         self.count += 1
         if event["frameId"] == self._main and "ameDocument" not in event["navigationType"]:
-            self.navigating = True
+            self._coming = event["loaderId"]
 
     def _on_loading(self, event: dict[str, Any]) -> None:
         self._loading.add(event["frameId"])
@@ -137,13 +141,15 @@ class Traffic:
         self._asked.discard(frame)
         self._loading.discard(frame)
         if frame == self._main:
-            self.navigating = False
+            self._coming = None
 
     def _on_navigated(self, event: dict[str, Any]) -> None:
         """A new document took a frame over; nobody waits any more for what the old one had asked for."""
         frame = event["frame"]
         if frame["id"] == self._main:
-            self.navigating = self.restless = False
+            self.restless = False
+            if frame["loaderId"] == self._coming:
+                self._coming = None
             self._requests = {i: r for i, r in self._requests.items() if r.loader == frame["loaderId"]}
         else:
             self._requests = {

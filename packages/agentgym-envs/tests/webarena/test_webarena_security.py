@@ -1,0 +1,239 @@
+"""What a page, or an agent, can't reach from inside the browser."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Callable, Coroutine, Iterator
+from typing import Any
+
+import pytest
+from agentgym_envs.worlds.webarena.browser import Browser
+from agentgym_envs.worlds.webarena.hosts import Hosts
+from agentgym_envs.worlds.webarena.session import Session
+from hypothesis import given
+from hypothesis import strategies as st
+from pages_server import Page, PagesServer
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+SHOP = "http://shop.example"
+
+
+@pytest.fixture
+def outside() -> Iterator[PagesServer]:
+    """A web server on this machine that is none of the sites."""
+    with PagesServer({"/": "secret", "/x": "secret"}) as server:
+        yield server
+
+
+def show(run: Run, session: Session, url: str) -> str | None:
+    said = run(session.goto(url))
+    run(session.settle())
+    return said
+
+
+def ways_out(outside: PagesServer) -> dict[str, str]:
+    """Addresses under which the server outside could be reached."""
+    port = outside.port
+    return {
+        "ip": f"http://127.0.0.1:{port}/x",
+        "short ip": f"http://127.1:{port}/x",
+        "decimal ip": f"http://2130706433:{port}/x",
+        "ipv6": f"http://[::ffff:127.0.0.1]:{port}/x",
+        "localhost": f"http://localhost:{port}/x",
+        "any.localhost": f"http://any.localhost:{port}/x",
+        "wildcard dns": f"http://127.0.0.1.nip.example:{port}/x",
+        "user": f"http://shop.example@127.0.0.1:{port}/x",
+        "wrong port": f"http://port.example:{port}/x",
+    }
+
+
+WAYS = ("ip", "short ip", "decimal ip", "ipv6", "localhost", "any.localhost", "wildcard dns", "user", "wrong port")
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_only_the_sites_can_be_reached(
+    server: PagesServer, outside: PagesServer, session: Session, run: Run, way: str
+) -> None:
+    url = ways_out(outside)[way]
+    said = run(session.goto(url))
+    assert said is not None
+    assert said.startswith(f"{url} is not one of the sites. There are: ")
+    server.pages |= {
+        "/redirect": Page(status=302, headers={"Location": url}),
+        "/refresh": f"<meta http-equiv=refresh content='0;url={url}'>",
+        "/script": f"<script>location = {url!r}</script>",
+        "/form": f"<form method=post action='{url}'></form><script>document.forms[0].submit()</script>",
+        "/frame": f"<iframe src='{url}'></iframe><img src='{url}'><script src='{url}'></script>",
+        "/fetch": f"<script>fetch({url!r}, {{mode: 'no-cors'}}); navigator.sendBeacon({url!r}, 'x')</script>",
+        "/socket": f"<script>new WebSocket({url.replace('http:', 'ws:')!r}); new EventSource({url!r})</script>",
+        "/worker": f"<script>new Worker(URL.createObjectURL(new Blob(['fetch(`{url}`)'])))</script>",
+        "/window": f"<script>window.open({url!r})</script>",
+        "/prefetch": f"<link rel=prefetch href='{url}'><link rel=preconnect href='{url}'>",
+    }
+    for path in [path for path in server.pages if path != "/favicon.ico"]:
+        show(run, session, SHOP + path)
+    assert outside.asked == []
+    assert {"/redirect", "/frame", "/worker"} <= set(server.paths())
+
+
+def test_a_redirect_to_elsewhere_is_told(server: PagesServer, outside: PagesServer, session: Session, run: Run) -> None:
+    server.pages |= {
+        "/far": Page(status=302, headers={"Location": "http://wiki.example/farther"}),
+        "/farther": Page(status=302, headers={"Location": f"http://{outside.address}/x"}),
+    }
+    said = show(run, session, SHOP + "/far")
+    assert said is not None
+    assert said.startswith(f"http://{outside.address}/x is not one of the sites.")
+
+
+def test_a_site_may_lead_to_another(server: PagesServer, session: Session, run: Run) -> None:
+    server.pages |= {"/far": Page(status=302, headers={"Location": "http://port.example:8080/there"}), "/there": "yes"}
+    assert show(run, session, SHOP + "/far") is None
+    assert session.tab.url == "http://port.example:8080/there"
+    assert server.paths("port.example:8080") == ["/there"]
+
+
+@pytest.mark.parametrize("call", ["stun:127.0.0.1:{port}", "turn:127.0.0.1:{port}?transport=udp"])
+def test_web_rtc_sends_nothing(server: PagesServer, session: Session, run: Run, call: str) -> None:
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.settimeout(0.5)
+        ice = f"{{urls: '{call.format(port=listener.getsockname()[1])}', username: 'u', credential: 'c'}}"
+        server.pages["/rtc"] = (
+            f"<script>const c = new RTCPeerConnection({{iceServers: [{ice}]}}); c.createDataChannel('x');"
+            "c.onicegatheringstatechange = () => document.title = c.iceGatheringState;"
+            "c.createOffer().then(o => c.setLocalDescription(o))</script>"
+        )
+        show(run, session, SHOP + "/rtc")
+        with pytest.raises(TimeoutError):
+            listener.recv(1)
+    assert session.tab.title in ("gathering", "complete")
+
+
+@pytest.mark.parametrize(
+    "url",
+    [
+        "file:///etc/passwd",
+        "FILE:///etc/passwd",
+        " \tfile:///etc/passwd",
+        "chrome://version",
+        "chrome-untrusted://new-tab-page",
+        "view-source:http://shop.example/a",
+        "javascript:document.title='x'",
+        "data:text/html,hello",
+        "blob:http://shop.example/1",
+        "about:version",
+        "devtools://devtools/bundled/inspector.html",
+        "filesystem:http://shop.example/temporary/x",
+        "ftp://shop.example/",
+        "ws://shop.example/",
+        "java\nscript:document.title='x'",
+    ],
+)
+def test_only_web_addresses_can_be_opened(server: PagesServer, session: Session, run: Run, url: str) -> None:
+    server.pages["/a"] = "<title>a</title>"
+    show(run, session, SHOP + "/a")
+    said = show(run, session, url)
+    assert said is not None
+    assert "can't be opened, only those with http: or https:" in said
+    assert (session.tab.url, session.tab.title) == (SHOP + "/a", "a")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "shop", "shop.example", "//shop.example/a", "http://[", "http://x:99999999/", "http:"]
+)
+def test_what_is_no_address_is_refused(session: Session, run: Run, text: str) -> None:
+    assert run(session.goto(text)) is not None
+    assert session.tab.url == "about:blank"
+
+
+@pytest.mark.parametrize(
+    "url", ["file:///etc/passwd", "chrome://version", "view-source:http://shop.example/a", "data:text/html,x"]
+)
+@pytest.mark.parametrize("way", ["location = {!r}", "window.open({!r})", "document.querySelector('a').click()"])
+def test_nor_can_a_page_open_them(server: PagesServer, session: Session, run: Run, url: str, way: str) -> None:
+    server.pages["/a"] = f"<a href='{url}'>x</a><script>{way.format(url)}</script>"
+    show(run, session, SHOP + "/a")
+    assert {tab.url for tab in session.tabs} <= {SHOP + "/a", "about:blank", "about:blank#blocked"}
+
+
+def test_no_service_worker_and_no_permission(server: PagesServer, session: Session, run: Run) -> None:
+    server.pages |= {"/a": "a", "/worker.js": Page("", headers={"Content-Type": "text/javascript"})}
+    show(run, session, "http://127.0.0.2/a")  # a secure origin, where both could be had
+    script = """async () => {
+        await Promise.race([navigator.serviceWorker.register('/worker.js'), new Promise(r => setTimeout(r, 200))]);
+        const workers = await navigator.serviceWorker.getRegistrations();
+        const asked = ['geolocation', 'notifications', 'camera', 'microphone', 'clipboard-read'];
+        const states = await Promise.all(asked.map(name => navigator.permissions.query({name})));
+        return [workers.length, ...states.map(s => s.state)]
+    }"""
+    count, *states = run(session.tab.page.evaluate(script))
+    assert count == 0
+    assert "granted" not in states
+
+
+def test_a_page_sees_nothing_of_the_harness(server: PagesServer, session: Session, run: Run) -> None:
+    server.pages["/a"] = "<iframe srcdoc='x'></iframe>"
+    script = "() => [...Object.getOwnPropertyNames(window), ...Object.getOwnPropertyNames(frames[0])].sort()"
+    show(run, session, SHOP + "/a")
+    settled = run(session.tab.page.evaluate(script))
+    run(session.settle())
+    assert run(session.tab.page.evaluate(script)) == settled
+    assert [name for name in settled if "playwright" in name.lower() or "agentgym" in name.lower()] == []
+
+
+def test_all_frames_of_a_page_are_in_one_process(server: PagesServer, session: Session, run: Run) -> None:
+    server.pages |= {"/a": "<iframe src='http://wiki.example/b'></iframe>", "/b": "<p>inside</p>"}
+    show(run, session, SHOP + "/a")
+    snapshot = run(session.tab.cdp.send("DOMSnapshot.captureSnapshot", {"computedStyles": []}))
+    strings = snapshot["strings"]
+    urls = [strings[document["documentURL"]] for document in snapshot["documents"]]
+    assert urls == [SHOP + "/a", "http://wiki.example/b"]
+
+
+# The question, asked beforehand.
+
+
+def test_the_first_rule_that_fits_is_the_most_exact_one() -> None:
+    hosts = Hosts.of({"a.example": "127.0.0.1:1", "a.example:81": "127.0.0.1:2", "B.example:80": None})
+    assert hosts.rules() == (
+        "MAP a.example:81 127.0.0.1:2 , MAP b.example:80 b.example:80 , MAP a.example 127.0.0.1:1 , MAP * ~NOTFOUND"
+    )
+
+
+@pytest.mark.parametrize(
+    "host", ["", "*", "a b", "a,b", "a.example , MAP * c", "http://a.example", "a:0", "a:99999", "~x"]
+)
+def test_what_is_no_host_makes_no_rule(host: str) -> None:
+    with pytest.raises(ValueError, match="is not a host"):
+        Hosts.of({host: None})
+    with pytest.raises(ValueError, match="is not a host"):
+        Hosts.of({"a.example": host})
+
+
+@pytest.mark.parametrize(
+    ("url", "reachable"),
+    [
+        ("http://shop.example", True),
+        ("http://SHOP.example/x?y#z", True),
+        ("https://shop.example:8443/", True),
+        ("http://port.example:8080/", True),
+        ("http://port.example/", False),
+        ("http://shop.example.evil.example/", False),
+        ("http://shop.example:x/", False),
+        ("file://shop.example/x", False),
+        ("about:blank", False),
+    ],
+)
+def test_which_addresses_can_be_reached(url: str, reachable: bool) -> None:
+    assert Hosts.of({"shop.example": None, "port.example:8080": None}).reachable(url) is reachable
+
+
+@given(st.text() | st.text().map("http://".__add__))
+def test_every_text_is_refused_or_reachable(text: str) -> None:
+    hosts = Hosts.of({"shop.example": None})
+    assert (hosts.refusal(text) is None) == (text == "about:blank" or hosts.reachable(text))
+
+
+def test_another_browser_has_other_hosts(browser: Browser) -> None:
+    assert browser.hosts.refusal("http://code.example/") is not None

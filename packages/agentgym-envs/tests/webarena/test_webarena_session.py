@@ -1,0 +1,410 @@
+"""Tabs, moving about, waiting, and what pages do by themselves."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import pytest
+from agentgym_envs.text_env import EnvFault
+from agentgym_envs.worlds.webarena.browser import Browser
+from agentgym_envs.worlds.webarena.session import Session, SessionOptions
+from pages_server import NEVER, Page, PagesServer
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+SHOP = "http://shop.example"
+
+
+@pytest.fixture
+def visit(session: Session, run: Run) -> Callable[[str], list[str]]:
+    """Opens a page of the shop; returns the notices."""
+
+    def visit(path: str) -> list[str]:
+        assert run(session.goto(SHOP + path)) is None
+        run(session.settle())
+        return session.take_notices()
+
+    return visit
+
+
+@pytest.fixture
+def click(session: Session, run: Run) -> Callable[[str], list[str]]:
+    """Clicks what a CSS selector finds in the active tab; returns the notices."""
+
+    def click(selector: str) -> list[str]:
+        run(session.guard(session.tab.page.click(selector, no_wait_after=True)))
+        run(session.settle())
+        return session.take_notices()
+
+    return click
+
+
+def text(session: Session, run: Run) -> str:
+    return run(session.guard(session.tab.page.inner_text("body")))
+
+
+# Moving about.
+
+
+def test_a_session_begins_with_a_blank_tab(session: Session) -> None:
+    assert [tab.url for tab in session.tabs] == ["about:blank"]
+
+
+def test_goto_opens_a_page_under_its_own_name(server: PagesServer, session: Session, run: Run) -> None:
+    server.pages["/a"] = "<title>The  shop\n</title>"
+    assert run(session.goto(SHOP + "/a")) is None
+    run(session.settle())
+    assert (session.tab.url, session.tab.title) == (SHOP + "/a", "The shop")
+    assert server.asked[0].host == "shop.example"
+
+
+@pytest.mark.parametrize("status", [404, 500])
+def test_an_http_error_is_a_page(server: PagesServer, session: Session, visit: Any, run: Run, status: int) -> None:
+    server.pages["/a"] = Page("<p>sorry</p>", status)
+    assert visit("/a") == []
+    assert text(session, run) == "sorry"
+
+
+def test_back_and_forward(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
+    server.pages |= {"/a": "a", "/b": "b"}
+    visit("/a")
+    assert run(session.go_back()) == "There is no page to go back to."
+    visit("/b")
+    assert run(session.go_forward()) == "There is no page to go forward to."
+    for move, path in ((session.go_back, "/a"), (session.go_forward, "/b")):
+        assert run(move()) is None
+        run(session.settle())
+        assert session.tab.url == SHOP + path
+
+
+def test_back_from_a_page_that_could_not_be_reached(
+    server: PagesServer, session: Session, visit: Any, click: Any, run: Run
+) -> None:
+    server.pages["/a"] = "<a href='http://elsewhere.example/x'>out</a>"
+    visit("/a")
+    notices = click("a")
+    assert len(notices) == 1
+    assert notices[0].startswith(
+        "http://elsewhere.example/x is not one of the sites. There are: http://port.example:8080,"
+    )
+    assert run(session.go_back()) is None
+    run(session.settle())
+    assert session.tab.url == SHOP + "/a"
+
+
+def test_a_page_may_be_left_before_it_has_loaded(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
+    server.pages |= {"/a": "<script>setTimeout(() => location = '/b', 5)</script>", "/b": "b"}
+    for _ in range(5):
+        visit("/a")
+        assert session.tab.url == SHOP + "/b"
+
+
+def test_a_download_is_refused(server: PagesServer, session: Session, visit: Any, click: Any, run: Run) -> None:
+    file = Page("x", headers={"Content-Disposition": "attachment; filename=a.txt", "Content-Type": "text/plain"})
+    server.pages |= {"/file": file, "/a": "<a href=/file>here</a><a id=new target=_blank href=/file>there</a>"}
+    assert run(session.goto(SHOP + "/file")) == SHOP + "/file was not opened: it is a download, which is refused."
+    session.take_notices()
+    visit("/a")
+    assert click("a") == ["A download ('a.txt') was refused."]
+    assert click("#new") == ["A download ('a.txt') was refused."]
+    assert [tab.url for tab in session.tabs] == [SHOP + "/a"]
+
+
+def test_an_answer_without_content_leaves_the_page(
+    server: PagesServer, session: Session, visit: Any, click: Any
+) -> None:
+    server.pages |= {"/none": Page(status=204), "/a": "<a href=/none>x</a>"}
+    visit("/a")
+    assert click("a") == []
+    assert session.tab.url == SHOP + "/a"
+
+
+# Waiting.
+
+
+def test_a_form_that_is_sent_is_waited_for(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
+    server.pages |= {"/a": "<form action=/done method=post><button>go</button></form>", "/done": Page("ok", delay=0.2)}
+    visit("/a")
+    click("button")
+    assert session.tab.url == SHOP + "/done"
+
+
+@pytest.mark.parametrize(
+    "handler",
+    [
+        "setTimeout(() => location = '/next', 25)",
+        "fetch('/slow').then(() => location = '/next')",
+        "setTimeout(() => fetch('/slow').then(() => setTimeout(() => location = '/next', 20)), 20)",
+        "history.pushState(0, '', '/a2'); fetch('/slow').then(() => history.replaceState(0, '', '/next'))",
+    ],
+)
+def test_a_navigation_that_a_click_starts_later_is_waited_for(
+    server: PagesServer, session: Session, visit: Any, click: Any, handler: str
+) -> None:
+    server.pages |= {
+        "/a": f'<button onclick="{handler}">go</button>',
+        "/slow": Page("", delay=0.1),
+        "/next": Page("next", delay=0.1),
+    }
+    visit("/a")
+    assert click("button") == []
+    assert session.tab.url == SHOP + "/next"
+
+
+GROW = "let n = 0; const timer = setInterval(() => { document.body.append(n); if (++n == 8) clearInterval(timer) }, 20)"
+
+
+def test_a_document_that_changes_for_a_while_is_waited_for(
+    server: PagesServer, session: Session, visit: Any, click: Any, run: Run
+) -> None:
+    server.pages["/a"] = f'<body><button onclick="{GROW}">go</button>'
+    visit("/a")
+    click("button")
+    assert text(session, run).endswith("01234567")
+
+
+def test_so_is_one_in_a_frame(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
+    server.pages |= {"/a": "<iframe src=/frame></iframe>", "/frame": f"<body><script>{GROW}</script>"}
+    visit("/a")
+    assert run(session.tab.page.frames[1].inner_text("body")) == "01234567"
+
+
+def test_a_request_that_hangs_is_told_once(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
+    server.pages |= {"/a": "<script>fetch('/poll')</script>here", "/poll": Page(delay=NEVER)}
+    assert visit("/a") == ["The page was still loading after 0.5 seconds."]
+    assert text(session, run) == "here"
+    run(session.settle())
+    assert session.take_notices() == []
+
+
+def test_a_page_that_never_rests_is_told_once(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
+    server.pages["/a"] = "<p>0</p><script>setInterval(() => document.querySelector('p').textContent++, 5)</script>"
+    assert visit("/a") == ["The page keeps changing by itself."]
+    run(session.settle())
+    assert session.take_notices() == []
+
+
+def test_event_streams_and_web_sockets_are_not_waited_for(server: PagesServer, visit: Any) -> None:
+    server.pages |= {
+        "/a": "<script>new EventSource('/events'); new WebSocket('ws://shop.example/socket')</script>",
+        "/events": Page(delay=NEVER),
+        "/socket": Page(delay=NEVER),
+    }
+    assert visit("/a") == []
+    assert {"/events", "/socket"} <= set(server.paths())
+
+
+def test_a_navigation_that_never_ends(server: PagesServer, session: Session, visit: Any, click: Any, run: Run) -> None:
+    server.pages |= {"/never": Page(delay=NEVER), "/a": "<a href=/never>x</a>", "/b": "b"}
+    assert run(session.goto(SHOP + "/never")) == SHOP + "/never did not finish loading within 1.5 seconds."
+    visit("/a")
+    assert click("a") == ["The page did not finish loading within 1.5 seconds."]
+    assert session.tab.url == SHOP + "/a"
+    assert visit("/b") == []
+
+
+def test_a_page_that_hides_the_documents_own_properties(server: PagesServer, session: Session, visit: Any) -> None:
+    names = ("title", "querySelectorAll", "body", "documentElement", "defaultView")
+    server.pages["/a"] = "<title>mine</title>" + "".join(f"<form name={name}></form>" for name in names)
+    assert visit("/a") == []
+    assert session.tab.title == "mine"
+
+
+def test_a_page_that_breaks_its_own_javascript(server: PagesServer, session: Session, visit: Any) -> None:
+    broken = "for (const f of ['setTimeout', 'MutationObserver', 'Promise', 'performance']) window[f] = null;"
+    server.pages["/a"] = f"<title>mine</title><script>{broken} Document.prototype.querySelectorAll = null</script>"
+    assert visit("/a") == []
+    assert session.tab.title == "mine"
+
+
+# Tabs.
+
+
+def test_tabs_open_close_and_change(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
+    server.pages |= {"/a": "<title>A</title>", "/b": "<title>B</title>"}
+    visit("/a")
+    assert run(session.new_tab()) is None
+    assert session.active == 1
+    visit("/b")
+    assert run(session.focus(0)) is None
+    run(session.settle())
+    assert (session.active, [tab.title for tab in session.tabs]) == (0, ["A", "B"])
+    assert run(session.focus(2)) == "There is no tab 2; there are 0 to 1."
+    assert run(session.close_tab()) is None
+    assert [tab.url for tab in session.tabs] == [SHOP + "/b"]
+
+
+def test_closing_the_last_tab_leaves_a_blank_one(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
+    server.pages["/a"] = "a"
+    visit("/a")
+    assert run(session.close_tab()) is None
+    assert [tab.url for tab in session.tabs] == ["about:blank"]
+    assert visit("/a") == []
+
+
+def test_there_are_so_many_tabs_and_no_more(browser: Browser, run: Run) -> None:
+    session = run(browser.session(max_tabs=3))
+    assert [run(session.new_tab()) for _ in range(3)] == [None, None, "There are 3 tabs already; close one first."]
+    run(session.close())
+
+
+@pytest.mark.parametrize(
+    "opener",
+    [
+        "<a target=_blank href=/slow>x</a>",
+        "<a target=_blank rel=noopener href=/slow>x</a>",
+        "<a onclick=\"window.open('/slow')\">x</a>",
+        "<a onclick=\"window.open('/slow', 'name', 'popup,width=200,height=200')\">x</a>",
+    ],
+)
+def test_what_a_page_opens_becomes_the_active_tab(
+    server: PagesServer, session: Session, visit: Any, click: Any, opener: str
+) -> None:
+    server.pages |= {"/a": opener, "/slow": Page("<title>late</title>", delay=0.2)}
+    visit("/a")
+    assert click("a") == []
+    assert session.active == 1
+    assert (session.tab.url, session.tab.title) == (SHOP + "/slow", "late")
+
+
+def test_pop_ups_beyond_the_cap_are_closed(server: PagesServer, browser: Browser, run: Run) -> None:
+    server.pages |= {"/a": "<script>for (let i = 0; i < 6; i++) window.open('/b?' + i)</script>", "/b": "b"}
+    session = run(browser.session(max_tabs=4))
+    run(session.goto(SHOP + "/a"))
+    run(session.settle())
+    notices = session.take_notices()
+    assert len(session.tabs) == 4
+    assert notices == ["The page opened another tab; as there were 4 already, it was closed."] * 3
+    run(session.close())
+
+
+def test_a_page_may_close_itself(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
+    server.pages |= {
+        "/a": "<a target=_blank rel=opener href=/b>x</a>",
+        "/b": "<button onclick='window.close()'>x</button>",
+    }
+    visit("/a")
+    click("a")
+    assert len(session.tabs) == 2
+    click("button")
+    assert [tab.url for tab in session.tabs] == [SHOP + "/a"]
+
+
+def test_a_page_that_never_comes_is_no_tab(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
+    server.pages |= {"/a": "<a target=_blank href=/never>x</a>", "/never": Page(delay=NEVER)}
+    visit("/a")
+    assert click("a") == ["A tab that the page opened did not begin to load."]
+    assert [tab.url for tab in session.tabs] == [SHOP + "/a"]
+
+
+def test_looking_aside_is_no_tab(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
+    server.pages |= {"/a": "a", "/b": "b"}
+    visit("/a")
+
+    async def look() -> str:
+        async with session.page_aside() as page:
+            await page.goto(SHOP + "/b")
+            return await page.inner_text("body")
+
+    assert run(look()) == "b"
+    run(session.settle())
+    assert [tab.url for tab in session.tabs] == [SHOP + "/a"]
+
+
+# Dialogs.
+
+
+@pytest.mark.parametrize(
+    ("call", "notice"),
+    [
+        ("alert('hi\\nthere')", "The page showed a dialog (alert) ('hi there'); it was dismissed."),
+        ("confirm('sure?')", "The page showed a dialog (confirm) ('sure?'); it was dismissed."),
+        ("prompt('name?', 'x')", "The page showed a dialog (prompt) ('name?'); it was dismissed."),
+    ],
+)
+def test_dialogs_are_dismissed_and_told(
+    server: PagesServer, session: Session, visit: Any, click: Any, run: Run, call: str, notice: str
+) -> None:
+    server.pages["/a"] = f'<button onclick="document.title = {call.replace(chr(39), "&#39;")}">x</button>'
+    visit("/a")
+    assert click("button") == [notice]
+    assert session.tab.title == {"alert": "undefined", "confirm": "false", "prompt": "null"}[call.split("(")[0]]
+
+
+def test_a_dialog_while_a_page_loads(server: PagesServer, visit: Any) -> None:
+    server.pages["/a"] = "<script>alert(1)</script>"
+    assert visit("/a") == ["The page showed a dialog (alert) ('1'); it was dismissed."]
+
+
+def test_a_page_can_not_hold_its_visitor(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
+    server.pages |= {"/a": "<button>x</button><script>onbeforeunload = e => e.preventDefault()</script>", "/b": "b"}
+    visit("/a")
+    click("button")  # without which a page isn't asked
+    assert visit("/b") == ["The page asked whether to leave it; it was left all the same."]
+    assert session.tab.url == SHOP + "/b"
+
+
+# What a context is opened with.
+
+
+def test_what_a_session_is_opened_with(server: PagesServer, browser: Browser, run: Run, tmp_path: Any) -> None:
+    har = tmp_path / "requests.har"
+    server.pages["/a"] = "<p></p>"
+    session = run(
+        browser.session(
+            headers={"X-Episode": "f00"},
+            cookies=[{"name": "c", "value": "1", "url": SHOP}],
+            viewport=(640, 480),
+            geolocation={"latitude": 1.5, "longitude": 2.5},
+            init_scripts=["window.given = 7"],
+            record_har_path=har,
+        )
+    )
+    run(session.goto("http://127.0.0.2/a"))  # an origin that counts as secure, as only those may ask for the place
+    place = "new Promise(r => navigator.geolocation.getCurrentPosition(p => r(p.coords.latitude)))"
+    script = f"async () => [innerWidth, innerHeight, given, await {place}, devicePixelRatio, navigator.language]"
+    assert run(session.tab.page.evaluate(script)) == [640, 480, 7, 1.5, 1, "en-US"]
+    run(session.goto(SHOP + "/a"))
+    run(session.settle())
+    assert server.asked[-1].headers["x-episode"] == "f00"
+    assert server.asked[-1].headers["cookie"] == "c=1"
+    assert run(session.screenshot()).startswith(b"\x89PNG")
+    state = run(session.context.storage_state())
+    run(session.close())
+    run(session.close())
+    assert SHOP + "/a" in har.read_text()
+    again = run(browser.session(storage_state=state))
+    run(again.goto(SHOP + "/a"))
+    assert server.asked[-1].headers["cookie"] == "c=1"
+    assert "x-episode" not in server.asked[-1].headers
+    run(again.close())
+
+
+def test_an_unknown_option_is_refused(browser: Browser, run: Run) -> None:
+    with pytest.raises(TypeError, match="colour"):
+        run(browser.session(colour="red"))
+
+
+def test_sessions_know_nothing_of_each_other(server: PagesServer, browser: Browser, run: Run) -> None:
+    server.pages["/a"] = "<script>localStorage.n = (+localStorage.n || 0) + 1; document.title = localStorage.n</script>"
+    for _ in range(2):
+        session = run(browser.session())
+        run(session.goto(SHOP + "/a"))
+        run(session.settle())
+        assert session.tab.title == "1"
+        run(session.close())
+
+
+def test_a_site_that_is_down_is_a_fault_that_names_it(
+    server: PagesServer, session: Session, visit: Any, click: Any, run: Run
+) -> None:
+    with pytest.raises(EnvFault, match=r"http://down\.example/ can't be reached \(net::ERR_CONNECTION_REFUSED\)"):
+        run(session.goto("http://down.example/"))
+    server.pages["/a"] = "<a href='http://down.example/x'>x</a>"
+    visit("/a")
+    with pytest.raises(EnvFault, match=r"http://down\.example/x can't be reached"):
+        click("a")
+
+
+def test_options_have_defaults() -> None:
+    assert SessionOptions().viewport == (1280, 720)
