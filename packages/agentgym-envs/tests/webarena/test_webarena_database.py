@@ -46,7 +46,7 @@ def test_every_query_must_hold(files: dict[str, Path]) -> None:
 
 def test_what_cannot_be_asked_is_not_scored(files: dict[str, Path], tmp_path: Path) -> None:
     query = {"site": "shopping", "query": "SELECT wrong FROM item", "rows": []}
-    with pytest.raises(EnvFault, match="site shopping .*no such column: wrong"):
+    with pytest.raises(EnvFault, match=r"site shopping .*no such column: wrong"):
         database.score([query], files)
     with pytest.raises(EnvFault, match="unable to open database file"):
         database.score([query], {"shopping": tmp_path / "nothing.sqlite"})

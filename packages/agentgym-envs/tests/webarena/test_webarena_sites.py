@@ -114,5 +114,5 @@ def test_a_task_needs_the_sites_it_lists_and_those_it_has_placeholders_of() -> N
 
 
 def test_an_unknown_key_is_none_of_the_sites() -> None:
-    with pytest.raises(ValueError, match="There is no site 'gitlub'. Did you mean gitlab"):
+    with pytest.raises(ValueError, match=r"There is no site 'gitlub'\. Did you mean gitlab"):
         LOCAL.url("gitlub")

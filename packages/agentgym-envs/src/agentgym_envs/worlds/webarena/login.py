@@ -31,6 +31,7 @@ State = dict[str, Any]
 OpenSession = Callable[[State | None], Awaitable["Session"]]
 """Opens a session in a browser that reaches the sites, with a state or with none; whoever asks closes it."""
 _PATIENCE = 60_000  # milliseconds for a page: the first one of a cold GitLab or Magento takes tens of seconds
+_FORM = 10_000  # milliseconds for a form to be there once its page is
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,9 +152,9 @@ async def log_in(page: Page, key: str, url: str, account: Account) -> None:
     form = FORMS[key]
     try:
         await page.goto(f"{url}{form.login}", timeout=_PATIENCE)
-        await page.locator(f'input[name="{form.username}"]').first.fill(account.username, timeout=_PATIENCE)
+        await page.locator(f'input[name="{form.username}"]').first.fill(account.username, timeout=_FORM)
         password = page.locator(f'input[name="{form.password}"]').first
-        await password.fill(account.password, timeout=_PATIENCE)
+        await password.fill(account.password, timeout=_FORM)
         async with page.expect_navigation(timeout=_PATIENCE):
             await password.press("Enter")
         inside = await _inside(page, key, url)

@@ -1,0 +1,36 @@
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+from agentgym_envs.text_env import EnvFault
+from agentgym_envs.worlds.webarena.health import check_health
+from agentgym_envs.worlds.webarena.sites import Sites
+from pages_server import NEVER, Page, PagesServer
+
+
+def test_sites_that_answer_are_well(server: PagesServer) -> None:
+    server.pages |= {"/a": Page(status=302, headers={"Location": "/b"}), "/b": "there", "/c": Page(status=403)}
+    url = f"http://{server.address}"
+    sites = Sites(shopping=f"{url}/a", reddit=f"{url}/c", gitlab="http://127.0.0.1:1")
+    asyncio.run(check_health(sites, ["shopping", "reddit"]))
+    assert sorted(server.paths()) == ["/a", "/b", "/c"]
+
+
+def test_those_that_are_down_are_named_with_the_reason(server: PagesServer) -> None:
+    server.pages |= {"/up": "there", "/sick": Page(status=503), "/asleep": Page(delay=NEVER)}
+    url = f"http://{server.address}"
+    sites = Sites(shopping=f"{url}/up", reddit=f"{url}/sick", gitlab="http://127.0.0.1:1", map=f"{url}/asleep")
+    with pytest.raises(EnvFault) as fault:
+        asyncio.run(check_health(sites, sites.configured, timeout=0.5))
+    said = str(fault.value)
+    assert said.startswith("3 sites are down. ")
+    assert f"reddit ({url}/sick): status 503" in said
+    assert "gitlab (http://127.0.0.1:1): ConnectError" in said
+    assert f"map ({url}/asleep): ReadTimeout" in said
+    assert "shopping" not in said
+
+
+def test_a_site_that_is_not_configured() -> None:
+    with pytest.raises(ValueError, match="needs the site map"):
+        asyncio.run(check_health(Sites(), ["map"]))

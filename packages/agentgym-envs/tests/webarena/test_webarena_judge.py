@@ -1,0 +1,115 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Callable
+
+import pytest
+from agentgym_envs.text_env import EnvFault
+from agentgym_envs.worlds.webarena.evaluation.judge import Judge, needs_judge, refusal
+from pages_server import Page, PagesServer
+
+PATH = "/v1/chat/completions"
+
+
+def says(text: str | None) -> Page:
+    return Page(json.dumps({"choices": [{"message": {"role": "assistant", "content": text}}]}))
+
+
+@pytest.fixture
+def judge(server: PagesServer) -> Judge:
+    return Judge(f"http://{server.address}/v1/", "a-model", "a-key", pauses=(0.0, 0.0))
+
+
+def correct(judge: Judge) -> bool:
+    return asyncio.run(judge.correct("How many?", "two", "a pair"))
+
+
+def same_reason(judge: Judge) -> bool:
+    return asyncio.run(judge.same_reason("Buy it", "sold out", "none left"))
+
+
+@pytest.mark.parametrize(
+    ("ask", "text", "verdict"),
+    [
+        (correct, "correct", True),
+        (correct, "A pair is two.\n\n**Correct.**", True),
+        (correct, "It isn't incorrect to say so.\nVerdict: correct", True),
+        (correct, "incorrect", False),
+        (correct, "Partially correct", False),
+        (correct, "not correct", False),
+        (correct, "I think the answer is correct.\n:-)", True),
+        (correct, "The answer is incorrect. Bye.\nOh well.", False),
+        (same_reason, "[same]", True),
+        (same_reason, "different", False),
+        (same_reason, "They are not the same.", False),
+    ],
+)
+def test_verdicts(server: PagesServer, judge: Judge, ask: Callable[[Judge], bool], text: str, verdict: bool) -> None:
+    server.pages[PATH] = says(text)
+    assert ask(judge) is verdict
+
+
+def test_what_is_asked(server: PagesServer, judge: Judge) -> None:
+    server.pages[PATH] = says("correct")
+    correct(judge)
+    (asked,) = server.asked
+    body = json.loads(asked.body)
+    assert (asked.method, asked.headers["authorization"]) == ("POST", "Bearer a-key")
+    assert (body["model"], body["temperature"]) == ("a-model", 0)
+    assert all(part in body["messages"][0]["content"] for part in ("How many?", "two", "a pair"))
+    assert "a-key" not in repr(judge)
+
+
+@pytest.mark.parametrize("status", [429, 500])
+def test_a_busy_endpoint_is_asked_again(server: PagesServer, judge: Judge, status: int) -> None:
+    server.pages[PATH] = Page("busy", status=status)
+    with pytest.raises(EnvFault, match=f"a-model at .* can't be asked: status {status}: busy"):
+        correct(judge)
+    assert len(server.asked) == 3
+
+
+def test_a_request_that_is_wrong_is_not_repeated(server: PagesServer, judge: Judge) -> None:
+    server.pages[PATH] = Page("no such model", status=404)
+    with pytest.raises(EnvFault, match="no such model"):
+        correct(judge)
+    assert len(server.asked) == 1
+
+
+@pytest.mark.parametrize(
+    ("answer", "said"),
+    [
+        (says("Hard to tell."), "gave no verdict"),
+        (says(None), "gave no verdict"),
+        (Page("<html>"), "doesn't answer as OpenAI's API does"),
+        (Page('{"choices": []}'), "doesn't answer as OpenAI's API does"),
+    ],
+)
+def test_no_verdict_is_a_fault(server: PagesServer, judge: Judge, answer: Page, said: str) -> None:
+    server.pages[PATH] = answer
+    with pytest.raises(EnvFault, match=said):
+        correct(judge)
+
+
+def test_nobody_there_is_a_fault() -> None:
+    with pytest.raises(EnvFault, match="ConnectError"):
+        correct(Judge("http://127.0.0.1:1/v1", "m", pauses=()))
+
+
+@pytest.mark.parametrize(
+    ("judged", "needed"),
+    [
+        ({"eval_types": ["string_match"], "reference_answers": {"fuzzy_match": ["x"]}}, True),
+        ({"eval_types": ["string_match"], "reference_answers": {"must_include": ["x"], "fuzzy_match": "N/A"}}, True),
+        ({"eval_types": ["string_match"], "reference_answers": {"exact_match": "x"}}, False),
+        ({"eval_types": ["program_html"], "reference_answers": None}, False),
+        ({"eval_types": ["url_match"]}, False),
+    ],
+)
+def test_which_tasks_need_a_judge(judged: dict[str, object], needed: bool) -> None:
+    assert needs_judge({"eval": judged}) is needed
+
+
+def test_the_refusal_says_what_to_do() -> None:
+    assert "webarena/webarena/3" in refusal("webarena/webarena/3")
+    assert "Judge(base_url=" in refusal("x")

@@ -1,0 +1,193 @@
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentgym_envs.text_env import EnvFault
+from agentgym_envs.worlds.webarena import login
+from agentgym_envs.worlds.webarena.browser import Browser, acquire
+from agentgym_envs.worlds.webarena.login import FORMS, Accounts, Logins, State, merged
+from agentgym_envs.worlds.webarena.session import Session
+from agentgym_envs.worlds.webarena.sites import Sites
+from login_pages import LoginPages, LoginSite
+
+HOSTS = {key: f"{key.replace('_', '-')}.example" for key in FORMS}
+SITES = Sites.of({key: f"http://{host}" for key, host in HOSTS.items()} | {"map": "http://map.example"})
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+PASSWORDS = {
+    "shopping": {"emma.lopez@gmail.com": "Password.123"},
+    "shopping_admin": {"admin": "admin1234"},
+    "reddit": {"MarvelsGrantMan136": "test1234"},
+    "gitlab": {"byteblaze": "hello1234"},
+}
+
+
+def new_site(key: str) -> LoginSite:
+    form = FORMS[key]
+    in_place = key == "shopping_admin"
+    return LoginSite(
+        form.login, form.check, form.username, form.password, PASSWORDS[key].copy(), redirects=not in_place
+    )
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[LoginPages, Browser]]:
+    with LoginPages({}) as pages:
+        browser = acquire(dict.fromkeys(HOSTS.values(), pages.address))
+        yield pages, browser
+        browser.release()
+
+
+@pytest.fixture
+def pages(served: tuple[LoginPages, Browser]) -> dict[str, LoginSite]:
+    """The sites by key, as new."""
+    sites = {key: new_site(key) for key in FORMS}
+    served[0].sites.clear()
+    served[0].sites.update({HOSTS[key]: site for key, site in sites.items()})
+    return sites
+
+
+@pytest.fixture
+def run(served: tuple[LoginPages, Browser]) -> Run:
+    return lambda work: served[1].loop.run(work, 60)
+
+
+@pytest.fixture
+def open_session(served: tuple[LoginPages, Browser]) -> login.OpenSession:
+    async def open_session(state: State | None) -> Session:
+        return await served[1].session(storage_state=state)
+
+    return open_session
+
+
+@pytest.fixture
+def state_of(run: Run, open_session: login.OpenSession) -> Callable[..., State | None]:
+    return lambda logins, *keys: run(logins.state(keys, SITES, open_session))
+
+
+@pytest.mark.parametrize("key", FORMS)
+def test_webarenas_account_logs_in(
+    pages: dict[str, LoginSite],
+    tmp_path: Path,
+    run: Run,
+    open_session: login.OpenSession,
+    state_of: Callable[..., State],
+    key: str,
+) -> None:
+    state = state_of(Logins(folder=tmp_path), key)
+    assert [(one["name"], one["domain"]) for one in state["cookies"]] == [("session", HOSTS[key])]
+
+    async def heading() -> str:
+        session = await open_session(state)
+        try:
+            await session.goto(f"http://{HOSTS[key]}{FORMS[key].check}")
+            return await session.tab.page.inner_text("h1")
+        finally:
+            await session.close()
+
+    assert run(heading()) == "Hello"
+
+
+def test_it_logs_in_once_and_looks_again_only_in_another_process(
+    pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State]
+) -> None:
+    site, logins = pages["reddit"], Logins(folder=tmp_path)
+    first = state_of(logins, "reddit")
+    asked = len(site.asked)
+    assert state_of(logins, "reddit") == first
+    assert len(site.asked) == asked
+    assert state_of(Logins(folder=tmp_path), "reddit") == first
+    assert site.asked[asked:] == ["GET /submit"]
+
+
+def test_many_at_once_log_in_once(
+    pages: dict[str, LoginSite], tmp_path: Path, run: Run, open_session: login.OpenSession
+) -> None:
+    logins = Logins(folder=tmp_path)
+
+    async def many() -> list[State | None]:
+        return await asyncio.gather(*(logins.state(["gitlab"], SITES, open_session) for _ in range(4)))
+
+    first, *others = run(many())
+    assert all(one == first for one in others)
+    assert pages["gitlab"].asked.count("POST /users/sign_in") == 1
+
+
+@pytest.mark.parametrize("key", ["shopping", "shopping_admin"])
+def test_a_state_that_the_site_forgot_is_made_anew(
+    pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State], key: str
+) -> None:
+    logins = Logins(folder=tmp_path)
+    state_of(logins, key)
+    pages[key].sessions = {"somebody else"}
+    logins.forget()
+    (cookie,) = state_of(logins, key)["cookies"]
+    assert cookie["value"] in pages[key].sessions
+    pages[key].sessions = {"one", "two"}
+    (cookie,) = state_of(Logins(folder=tmp_path, trust=0.0), key)["cookies"]
+    assert cookie["value"] in pages[key].sessions
+
+
+def test_a_damaged_file_is_made_anew(
+    pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State]
+) -> None:
+    folder = tmp_path / "logins"
+    state = state_of(Logins(folder=folder), "reddit")
+    (file,) = folder.iterdir()
+    assert folder.stat().st_mode & 0o777 == 0o700
+    for content in ("", "[]", "{}", '{"cookies": [{}], "origins": []}'):
+        file.write_text(content)
+        assert len(state_of(Logins(folder=folder), "reddit")["cookies"]) == len(state["cookies"])
+
+
+def test_a_wrong_password_says_which_site_refused(
+    pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State]
+) -> None:
+    for key in FORMS:
+        accounts = Accounts.of({key: ("me", "wrong")})
+        with pytest.raises(
+            EnvFault, match=rf"The site {key} \(http://{HOSTS[key]}\) refused the account 'me'"
+        ) as fault:
+            state_of(Logins(accounts, tmp_path), key)
+        assert "wrong" not in str(fault.value).replace("wrong name", "")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_an_account_of_ones_own(pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State]) -> None:
+    pages["gitlab"].accounts["me"] = "mine"
+    (cookie,) = state_of(Logins(Accounts.of({"gitlab": ("me", "mine")}), tmp_path), "gitlab")["cookies"]
+    assert cookie["value"] == "me-0"
+    assert "mine" not in repr(Accounts.of({"gitlab": ("me", "mine")}))
+    with pytest.raises(ValueError, match="Nobody logs in to 'map'; the sites with accounts are shopping"):
+        Accounts.of({"map": ("me", "mine")})
+
+
+def test_several_sites_make_one_state(
+    pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State | None]
+) -> None:
+    state = state_of(Logins(folder=tmp_path), "map", "gitlab", "reddit")
+    assert state is not None
+    assert [one["domain"] for one in state["cookies"]] == [HOSTS["gitlab"], HOSTS["reddit"]]
+    assert state_of(Logins(folder=tmp_path), "map") is None
+
+
+def test_a_page_without_a_form_is_a_fault_that_names_the_site(
+    pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(login, "_FORM", 100)
+    pages["gitlab"].form = False
+    with pytest.raises(EnvFault, match=r"The site gitlab \(http://gitlab\.example\) could not be logged in to"):
+        state_of(Logins(folder=tmp_path), "gitlab")
+
+
+def test_of_one_cookie_the_last_stays() -> None:
+    def state(value: str, *, path: str = "/") -> State:
+        cookie = {"name": "a", "domain": "x", "path": path, "value": value}
+        return {"cookies": [cookie], "origins": [{"origin": "http://x", "localStorage": [value]}]}
+
+    whole = merged([state("1"), state("2", path="/p"), state("3")])
+    assert [(one["path"], one["value"]) for one in whole["cookies"]] == [("/", "3"), ("/p", "2")]
+    assert whole["origins"] == [{"origin": "http://x", "localStorage": ["3"]}]

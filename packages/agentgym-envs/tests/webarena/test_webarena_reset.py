@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from agentgym_envs.text_env import EnvFault
+from agentgym_envs.worlds.webarena.reset import ResetHook
+from pages_server import NEVER, Page, PagesServer
+
+
+def test_before_which_tasks() -> None:
+    assert ResetHook("http://x").wanted({"require_reset": True})
+    assert not ResetHook("http://x").wanted({"require_reset": False})
+    assert not ResetHook("http://x").wanted({})
+    assert ResetHook("http://x", when="always").wanted({})
+
+
+def test_a_url_is_told_the_sites(server: PagesServer) -> None:
+    server.pages["/reset"] = "done"
+    url = f"http://{server.address}/reset"
+    asyncio.run(ResetHook(url).run(["shopping", "reddit"]))
+    asyncio.run(ResetHook(url, method="GET").run(["shopping", "reddit"]))
+    post, get = server.asked
+    assert (post.method, json.loads(post.body)) == ("POST", {"sites": ["shopping", "reddit"]})
+    assert (get.method, get.path) == ("GET", "/reset?sites=shopping%2Creddit")
+
+
+def test_a_url_is_asked_until_it_is_done(server: PagesServer) -> None:
+    server.pages["/reset"] = Page("not yet", status=503)
+
+    async def meanwhile() -> None:
+        while len(server.asked) < 3:
+            await asyncio.sleep(0.01)
+        server.pages["/reset"] = "done"
+
+    async def both() -> None:
+        await asyncio.gather(ResetHook(f"http://{server.address}/reset", pause=0.01).run(["map"]), meanwhile())
+
+    asyncio.run(both())
+    assert len(server.asked) > 3
+
+
+@pytest.mark.parametrize(
+    ("page", "said"),
+    [
+        (Page("who are you?", status=403), "status 403: who are you"),
+        (Page("busy", status=503), "status 503: busy"),
+        (Page(delay=NEVER), "took over 0.3 s"),
+    ],
+)
+def test_a_url_that_fails_is_a_fault(server: PagesServer, page: Page, said: str) -> None:
+    server.pages["/reset"] = page
+    hook = ResetHook(f"http://{server.address}/reset", timeout=0.3, pause=0.1)
+    with pytest.raises(EnvFault, match=f"Resetting shopping by .*{said}"):
+        asyncio.run(hook.run(["shopping"]))
+
+
+def python(code: str, *arguments: str) -> ResetHook:
+    return ResetHook((sys.executable, "-c", code, *arguments))
+
+
+def test_a_command_gets_the_sites_as_its_last_arguments(tmp_path: Path) -> None:
+    file = tmp_path / "told"
+    code = "import pathlib, sys; pathlib.Path(sys.argv[1]).write_text(' '.join(sys.argv[2:]))"
+    asyncio.run(python(code, str(file), "$HOME").run(["shopping", "map"]))
+    assert file.read_text() == "$HOME shopping map"
+
+
+def test_a_command_that_fails_is_a_fault_with_what_it_said() -> None:
+    code = "import sys; print('no docker'); print('here', file=sys.stderr); sys.exit(3)"
+    with pytest.raises(EnvFault, match=r"ended with 3: (no docker\s+here|here\s+no docker)"):
+        asyncio.run(python(code).run(["shopping"]))
+    with pytest.raises(EnvFault, match=r"can't be run: .*No such file"):
+        asyncio.run(ResetHook(("/no/such/program",)).run(["shopping"]))
+
+
+def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+    beat = tmp_path / "beat"
+    child = f"while :; do echo >> {beat}; sleep 0.01; done"
+    with pytest.raises(EnvFault, match="took over 1 s"):
+        asyncio.run(ResetHook(("sh", "-c", f"({child}) & wait"), timeout=1.0).run(["shopping"]))
+    last = beat.stat().st_size
+    time.sleep(0.2)
+    assert beat.stat().st_size == last > 0
+
+
+def test_a_hook_that_is_none_is_refused() -> None:
+    with pytest.raises(ValueError, match="is no URL to reset sites by; a command is a list"):
+        ResetHook("docker restart shop")
+    with pytest.raises(ValueError, match="is empty"):
+        ResetHook(())
