@@ -22,8 +22,14 @@ _APART = 11.5
 _FROM_WATER = 4.0
 _SEATS = 8
 _RIVERS = ("Cran", "Glass", "Pine", "Otter", "Amber", "Grey")
-_MOUTHS = {"Cran": "Cranmouth", "Glass": "Tidewell", "Pine": "Pinemouth", "Grey": "Greymouth"}
-_MOUTHS |= {"Otter": "Beckhaven", "Amber": "Saltash"}
+_MOUTHS = {
+    "Cran": "Cranmouth",
+    "Glass": "Tidewell",
+    "Pine": "Pinemouth",
+    "Otter": "Beckhaven",
+    "Amber": "Saltash",
+    "Grey": "Greymouth",
+}
 _ON_RIVER = {
     "Cran": ("Coldbrook", "Kingsferry", "Netherby"),
     "Glass": ("Glassford", "Millbrook", "Willowby"),
