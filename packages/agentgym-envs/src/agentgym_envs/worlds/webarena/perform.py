@@ -1,0 +1,178 @@
+"""Carrying out what an agent asks for, all but `stop`. What can't be done comes back as a sentence that says why;
+waiting for what comes of it is left to the caller.
+"""
+
+from __future__ import annotations
+
+import re
+
+from playwright.async_api import Error
+
+from agentgym_envs.worlds.webarena import actions, scripts
+from agentgym_envs.worlds.webarena.actions import Action
+from agentgym_envs.worlds.webarena.faults import TabClosed, is_lost
+from agentgym_envs.worlds.webarena.hand import Hand, Refused, described
+from agentgym_envs.worlds.webarena.observation import literal
+from agentgym_envs.worlds.webarena.session import Session
+from agentgym_envs.worlds.webarena.snapshot import Node, Snapshot
+
+_KEYED = 200
+_OPTIONS_SHOWN = 30
+_NO_TEXT = frozenset((
+    "link", "button", "checkbox", "radio", "switch", "tab", "menuitem", "menuitemcheckbox", "menuitemradio",
+    "option", "image", "heading",
+))  # fmt: skip
+_FORMATS = {
+    "date": "2024-03-17",
+    "time": "14:30",
+    "month": "2024-03",
+    "week": "2024-W11",
+    "datetime-local": "2024-03-17T14:30",
+    "color": "#ff8800",
+    "range": "42",
+}
+
+
+async def perform(session: Session, snapshot: Snapshot, action: Action) -> str | None:
+    """Carry out an action on the page that looked as in `snapshot`, in the active tab.
+
+    Returns:
+        None, or a sentence on why it could not be done.
+
+    Raises:
+        EnvFault: when the browser fails.
+        ValueError: for `Stop`, which asks nothing of a browser.
+    """
+    match action:
+        case actions.NewTab():
+            return await session.new_tab()
+        case actions.CloseTab():
+            return await session.close_tab()
+        case actions.TabFocus(index):
+            return await session.focus(index)
+        case actions.Goto(url):
+            return await session.goto(url)
+        case actions.GoBack():
+            return await session.go_back()
+        case actions.GoForward():
+            return await session.go_forward()
+        case _:
+            return await _on_page(session, snapshot, action)
+
+
+async def _on_page(session: Session, snapshot: Snapshot, action: Action) -> str | None:
+    try:
+        await session.guard(_do(Hand(session.tab, snapshot), action))
+    except Refused as refused:
+        return str(refused)
+    except TabClosed:  # which is what the action did
+        return None
+    return None
+
+
+async def _do(hand: Hand, action: Action) -> None:
+    match action:
+        case actions.Click(id):
+            await _click(hand, hand.element(id))
+        case actions.Type(id, text, enter):
+            await _type(hand, hand.element(id), text, enter)
+        case actions.Hover(id):
+            await hand.hover(hand.element(id))
+        case actions.Select(id, option):
+            await _select(hand, hand.element(id), option)
+        case actions.Press(keys):
+            await hand.tab.page.keyboard.press(keys)
+        case actions.Scroll(direction):
+            await _scroll(hand, direction)
+        case _:
+            raise ValueError(f"{action!r} asks nothing of a page.")
+
+
+async def _click(hand: Hand, node: Node) -> None:
+    _refuse(hand, node)
+    match hand.tag(node):
+        case "OPTION":
+            await _select(hand, node, None)
+        case "SELECT" if node.role == "combobox":  # its list would open in front of the page, where nobody can click
+            await hand.call(node, scripts.FOCUS)
+        case _:
+            await hand.click(node)
+
+
+def _refuse(hand: Hand, node: Node) -> None:
+    if node.property("disabled"):
+        raise Refused(f"{described(node)} is disabled.")
+    if hand.tag(node) == "INPUT" and _kind(hand, node) == "file":
+        raise Refused(f"{described(node)} asks for a file; there are no files to give it.")
+
+
+def _kind(hand: Hand, node: Node) -> str:
+    return (hand.layout.attribute(hand.dom(node), "type") or "text").strip().lower()
+
+
+async def _select(hand: Hand, node: Node, option: str | None) -> None:
+    """Choose an option of a drop-down list by its label or value; None chooses the option that the node is."""
+    _refuse(hand, node)
+    tags = [hand.layout.tag(at) for at in hand.layout.ancestors(hand.dom(node))]
+    if "SELECT" not in tags:
+        raise Refused(f"{described(node)} is no drop-down list; click it, then what it offers.")
+    came = await hand.call(node, scripts.CHOOSE, option)
+    if "problem" in came:
+        raise Refused(f"{described(node)} {came['problem']}.")
+    if "options" in came:
+        offered: list[str] = came["options"]
+        listed = ", ".join(map(literal, offered[:_OPTIONS_SHOWN])) + (", …" if len(offered) > _OPTIONS_SHOWN else "")
+        raise Refused(f"{described(node)} has no option {literal(option or '')}; it has {listed or 'none'}.")
+
+
+async def _type(hand: Hand, node: Node, text: str, enter: bool) -> None:
+    """Replace what stands in a field."""
+    _refuse(hand, node)
+    if hand.tag(node) == "SELECT":
+        await _select(hand, node, text)
+        return
+    if node.role in _NO_TEXT:
+        raise Refused(f"{described(node)} takes no text; type into a field.")
+    if hand.tag(node) == "INPUT" and _kind(hand, node) in _FORMATS:
+        await _set(hand, node, text)
+    else:
+        await hand.click(node)
+        await _replace(hand, node, text)
+    if enter:
+        await hand.tab.page.keyboard.press("Enter")
+
+
+async def _replace(hand: Hand, node: Node, text: str) -> None:
+    """Write `text` for what stands in the field that has the cursor."""
+    try:
+        field = await hand.call(node, scripts.PREPARE)
+    except Error as error:
+        if is_lost(error):
+            raise Refused(f"The page changed when {described(node)} was clicked, before it took the text.") from error
+        raise
+    if "problem" in field:
+        raise Refused(f"{described(node)} {field['problem']}.")
+    keyboard = hand.tab.page.keyboard
+    if field["filled"]:
+        await keyboard.press("Delete")
+    if not field["lines"]:
+        text = " ".join(text.splitlines())
+    keyed = text if len(text) <= _KEYED and "\n" not in text else ""
+    if keyed != text:  # all at once; keys would take long, and Enter may send what is half written
+        await keyboard.insert_text(text)
+    await keyboard.type(keyed)
+
+
+async def _set(hand: Hand, node: Node, text: str) -> None:
+    """Give a value to a field that has a form of its own for it, such as a date."""
+    kind = _kind(hand, node)
+    american = re.fullmatch(r"(\d{1,2})/(\d{1,2})/(\d{4})", text.strip())
+    if kind == "date" and american:
+        text = f"{american[3]}-{american[1]:0>2}-{american[2]:0>2}"
+    if not await hand.call(node, scripts.SET, text.strip()):
+        raise Refused(f"{described(node)} takes a {kind} written like {_FORMATS[kind]}, not {literal(text)}.")
+
+
+async def _scroll(hand: Hand, direction: str) -> None:
+    if not await hand.tab.page.evaluate(scripts.SCROLL, 1 if direction == "down" else -1):
+        raise Refused(f"The page can't be scrolled further {direction}.")
