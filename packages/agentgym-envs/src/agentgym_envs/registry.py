@@ -29,6 +29,7 @@ WORLDS = (
     World("agentgym/BabyAI-v0", "agentgym_envs.worlds.babyai:BabyAI", 100),
     World("agentgym/SciWorld-v0", "agentgym_envs.worlds.sciworld:SciWorld", 250),
     World("agentgym/SearchQA-v0", "agentgym_envs.worlds.searchqa:SearchQA", 10, wrapper="tags"),
+    World("agentgym/WebArena-v0", "agentgym_envs.worlds.webarena:WebArena", 30),
 )
 
 
