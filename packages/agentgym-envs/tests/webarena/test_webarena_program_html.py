@@ -1,14 +1,15 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.evaluation import Verdict, evaluate, program_html
-from agentgym_envs.worlds.webarena.evaluation.locators import Call, parse_call
+from agentgym_envs.worlds.webarena.evaluation.locators import Call, Caller, parse_call
 from agentgym_envs.worlds.webarena.login import Accounts
 from agentgym_envs.worlds.webarena.session import Session
 from agentgym_envs.worlds.webarena.sites import Sites
@@ -48,35 +49,34 @@ def shop(server: PagesServer, session: Session, run: Run) -> PagesServer:
     return server
 
 
-@pytest.mark.parametrize(
-    ("locator", "contents", "worth"),
-    [
-        ("", {"must_include": ["green tea", 'data-n="1"']}, 1),
-        ("", {"must_include": ["green tea", "coffee"]}, 0),
-        ("", {"must_include": ["coffee |OR| tea"]}, 1),
-        ("", {"must_include": ["milk & honey"]}, 1),
-        ("document.querySelector('.item').innerText", {"exact_match": "green tea"}, 1),
-        ("document.querySelector('.item').innerText", {"exact_match": "green"}, 0),
-        ("document.querySelector('.item').innerText;", {"exact_match": "green tea"}, 1),
-        ("document.querySelector('#stars').value", {"exact_match": "4"}, 1),
-        ("document.querySelectorAll('.item').length", {"exact_match": "2"}, 1),
-        ("document.querySelector('#on').checked", {"exact_match": "True"}, 1),
-        ("[...document.querySelectorAll('.item')].map(i => i.dataset.n).join()", {"exact_match": "1,"}, 1),
-        ("[...document.querySelectorAll('.item')].map(i => i.innerText)", {"must_include": ["honey"]}, 1),
-        ("lambda:() => document.title", {"exact_match": "items"}, 1),
-        ("document.querySelector('#none').value", {"exact_match": ""}, 1),
-        ("document.querySelector('#none').value", {"must_include": ["null"]}, 0),
-        ("document.querySelector('#none')", {"must_include": ["none"]}, 0),
-        ("document.querySelector('[')", {"must_include": ["["]}, 0),
-        ("func:get_query_text(__page__, '.item')", {"exact_match": "green tea"}, 1),
-        ("func:get_query_text(__page__, '#none')", {"exact_match": ""}, 1),
-        ("func:get_query_text_lowercase(__page__, '.item')", {"must_include": ["green"]}, 1),
-    ],
-)
-def test_what_the_last_page_says(
-    shop: PagesServer, judged: Judged, locator: str, contents: dict[str, Any], worth: float
-) -> None:
-    assert judged(target(locator=locator, required_contents=contents)) == Verdict(worth, {"program_html": worth})
+LOOKS: list[tuple[str, dict[str, Any], float]] = [
+    ("", {"must_include": ["green tea", 'data-n="1"']}, 1),
+    ("", {"must_include": ["green tea", "coffee"]}, 0),
+    ("", {"must_include": ["coffee |OR| tea"]}, 1),
+    ("", {"must_include": ["milk & honey"]}, 1),
+    ("document.querySelector('.item').innerText", {"exact_match": "green tea"}, 1),
+    ("document.querySelector('.item').innerText", {"exact_match": "green"}, 0),
+    ("document.querySelector('.item').innerText;", {"exact_match": "green tea"}, 1),
+    ("document.querySelector('#stars').value", {"exact_match": "4"}, 1),
+    ("document.querySelectorAll('.item').length", {"exact_match": "2"}, 1),
+    ("document.querySelector('#on').checked", {"exact_match": "True"}, 1),
+    ("[...document.querySelectorAll('.item')].map(i => i.dataset.n).join()", {"exact_match": "1,"}, 1),
+    ("[...document.querySelectorAll('.item')].map(i => i.innerText)", {"must_include": ["honey"]}, 1),
+    ("lambda:() => document.title", {"exact_match": "items"}, 1),
+    ("document.querySelector('#none').value", {"exact_match": ""}, 1),
+    ("document.querySelector('#none').value", {"must_include": ["null"]}, 0),
+    ("document.querySelector('#none')", {"must_include": ["none"]}, 0),
+    ("document.querySelector('[')", {"must_include": ["["]}, 0),
+    ("func:get_query_text(__page__, '.item')", {"exact_match": "green tea"}, 1),
+    ("func:get_query_text(__page__, '#none')", {"exact_match": ""}, 1),
+    ("func:get_query_text_lowercase(__page__, '.item')", {"must_include": ["green"]}, 1),
+]
+
+
+def test_what_the_last_page_says(shop: PagesServer, judged: Judged) -> None:
+    for locator, contents, worth in LOOKS:
+        verdict = judged(target(locator=locator, required_contents=contents))
+        assert (locator, contents, verdict) == (locator, contents, Verdict(worth, {"program_html": worth}))
 
 
 def test_another_page_is_opened_aside(shop: PagesServer, judged: Judged, session: Session) -> None:
@@ -119,14 +119,13 @@ ROW = """<tr><td data-label=Account><span class=gl-avatar-labeled-sublabel>@{}</
 <td class=col-max-role><span>{}</span></td></tr>"""
 
 
-@pytest.mark.parametrize(("name", "role"), [("ann", "Guest"), ("bob", "Developer"), ("bo", ""), ("'\"`", "")])
-def test_the_role_of_a_member(
-    server: PagesServer, session: Session, judged: Judged, run: Run, name: str, role: str
-) -> None:
+def test_the_role_of_a_member(server: PagesServer, session: Session, judged: Judged, run: Run) -> None:
     server.pages["/members"] = ROLES.format(ROW.format("ann", "Guest") + ROW.format("bob", "Developer"))
     run(session.goto("http://shop.example/members"))
-    locator = f"func:gitlab_get_project_memeber_role(__page__, {name!r})"
-    assert judged(target(locator=locator, required_contents={"exact_match": role})).score == 1
+    for name, role in (("ann", "Guest"), ("bob", "Developer"), ("bo", ""), ("'\"`", "")):
+        locator = f"func:gitlab_get_project_memeber_role(__page__, {name!r})"
+        verdict = judged(target(locator=locator, required_contents={"exact_match": role}))
+        assert (name, verdict.score) == (name, 1)
 
 
 def with_api(server: PagesServer) -> Sites:
@@ -140,28 +139,27 @@ def with_api(server: PagesServer) -> Sites:
         "/rest/V1/products/B1%2F2/reviews": Page(json.dumps(reviews)),
         "/rest/V1/products/B0/reviews": Page("[]"),
         "/rest/V1/orders": Page(json.dumps({"items": [{"increment_id": "000000191"}]})),
-        "/sales/order/view/order_id/191/": "<p>green tea</p>",
     }
     return Sites(shopping=f"http://{server.address}")
 
 
-@pytest.mark.parametrize(
-    ("call", "said"),
-    [
-        ("author('B1/2')", "Emma"),
-        ("rating('B1/2')", "20"),
-        ("text('B1/2')", "Bad <tea>"),
-        ("author('B0')", ""),
-    ],
-)
-def test_the_latest_review(server: PagesServer, judged: Judged, call: str, said: str) -> None:
-    locator = f"func:shopping_get_sku_latest_review_{call}"
+def test_the_shops_api(server: PagesServer, judged: Judged) -> None:
     sites = with_api(server)
-    verdict = judged(target(locator=locator, required_contents={"exact_match": said}), sites=sites)
-    assert verdict.score == 1
+    said = {"author('B1/2')": "Emma", "rating('B1/2')": "20", "text('B1/2')": "Bad <tea>", "author('B0')": ""}
+    for call, text in said.items():
+        locator = f"func:shopping_get_sku_latest_review_{call}"
+        verdict = judged(target(locator=locator, required_contents={"exact_match": text}), sites=sites)
+        assert (call, verdict.score) == (call, 1)
     token, asked = server.asked[-2:]
     assert json.loads(token.body) == {"username": "admin", "password": "admin1234"}
     assert asked.headers["authorization"] == "Bearer secret"
+
+
+def test_the_latest_order(server: PagesServer) -> None:
+    caller = Caller(with_api(server), Accounts(), "")
+    url = asyncio.run(caller.call("func:shopping_get_latest_order_url()", cast("Any", None)))
+    assert url == f"http://{server.address}/sales/order/view/order_id/191/"
+    assert "searchCriteria%5BsortOrders%5D%5B0%5D%5Bdirection%5D=DESC" in server.asked[-1].path
 
 
 def test_an_api_that_refuses_is_a_fault(server: PagesServer, judged: Judged) -> None:
@@ -178,6 +176,13 @@ def test_a_page_that_cannot_be_loaded_is_a_fault(server: PagesServer, judged: Ju
         judged(target(url="__SHOPPING__/broken"))
     with pytest.raises(EnvFault, match=r"http://down\.example/x .*can't be judged: .*ERR_CONNECTION_REFUSED"):
         judged(target(url="__GITLAB__/x"))
+
+
+def test_a_last_tab_that_closed_itself_is_a_blank_one(
+    shop: PagesServer, judged: Judged, session: Session, run: Run
+) -> None:
+    run(session.tab.page.close())
+    assert judged(target(), "tea").score == 0
 
 
 def test_the_score_is_the_product_of_the_parts(shop: PagesServer, judged: Judged, tmp_path: Path) -> None:

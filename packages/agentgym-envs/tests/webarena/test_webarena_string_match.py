@@ -48,6 +48,11 @@ def test_exact_match(reference: str, answer: str, worth: float) -> None:
         (["5"], "$5", 1),
         (["5"], "5%", 1),
         (["5"], "5-star", 0),
+        (["5"], "it is -5 degrees", 0),
+        (["5"], "5's", 1),
+        (["5"], "[5]; **5**", 1),
+        (["5"], "v.5, 5.a, .5, 5:30", 0),
+        (["5"], "a:5, b", 0),
         (["0", "1"], "10", 1),  # two phrases are looked for as they stand
         (["81"], "$81.00", 1),
         (["yes"], "yesterday", 1),

@@ -12,6 +12,7 @@ import json
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
@@ -91,7 +92,7 @@ FORMS: Final[Mapping[str, Form]] = {
 
 @dataclass(slots=True)
 class Logins:
-    """The states of all sites and accounts, for one process."""
+    """The states of all sites for some accounts. `shared_logins` gives the process's."""
 
     accounts: Accounts = field(default_factory=Accounts)
     folder: Path = field(default_factory=lambda: cache_folder("webarena", "logins"))
@@ -99,6 +100,7 @@ class Logins:
     """Seconds after which a state is looked at again before it is used."""
     _known: dict[Path, tuple[float, State]] = field(default_factory=dict[Path, tuple[float, State]])
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    """Of the browsers' loop, of which a process has one."""
 
     async def state(self, keys: Iterable[str], sites: Sites, open_session: OpenSession) -> State | None:
         """The state of somebody logged in to each of the sites `keys` that has accounts; None where none has.
@@ -131,6 +133,12 @@ class Logins:
         _keep(file, state)
         self._known[file] = (time.monotonic(), state)
         return state
+
+
+@cache
+def shared_logins(accounts: Accounts) -> Logins:
+    """The logins of a process with these accounts: many worlds in it log in once."""
+    return Logins(accounts)
 
 
 def merged(states: Iterable[State]) -> State:

@@ -87,6 +87,7 @@ def evaluate_verified(task: Mapping[str, Any], answer: str, har: Path, sites: Si
 
 
 def _task(record: dict[str, Any], name: str) -> Task:
+    """A task with the keys that all of WebArena's have; it requires a reset when it is to change something."""
     payload = {
         **record,
         "start_url": " |AND| ".join(record["start_urls"]),

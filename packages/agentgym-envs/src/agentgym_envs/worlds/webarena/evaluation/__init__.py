@@ -62,7 +62,9 @@ async def evaluate(
         EnvFault: when a site, the browser, a database or the judge failed.
     """
     filled = sites.fill(dict(task))
-    last_url = session.tab.page.url  # pages are opened below, which doesn't change it, but a slow site's scripts may
+    if not session.tabs:
+        await session.new_tab()  # a page has just closed the last one
+    last_url = session.tab.url
     parts: dict[str, float] = {}
     for kind in filled["eval"]["eval_types"]:
         match kind:

@@ -2,8 +2,9 @@
 
 As in WebArena, answers are compared in lower case, without space around them and without one pair of quotes. A phrase
 of `must_include` must occur somewhere in the answer; where it is the only one and a single character, such as `0`, it
-must be a word of the answer, so that `10` doesn't include it. (WebArena speaks of single words there and looks at
-single characters; so do we, since `81` must be found in `$81.00`.) Alternatives may be joined by ` |OR| `.
+must be a word of the answer, as the Penn Treebank divides text, so that `10` and `-0` don't include it. (WebArena's
+paper speaks of single words; its code looks at single characters, and so do we: `81` is found in `$81.00`.)
+Alternatives may be joined by ` |OR| `.
 """
 
 from __future__ import annotations
@@ -18,7 +19,8 @@ from agentgym_envs.worlds.webarena.evaluation.judge import Judge, refusal
 UNACHIEVABLE: Final = "N/A"
 """The reference of a task that can't be done: the answer must say so, or give the reason, which a judge compares."""
 _WAYS = ("exact_match", "must_include", "fuzzy_match")
-_WORD = re.compile(r"\w+(?:[.,:]\d+|[./'’_-]\w+)*|\S")  # numbers with their points and commas are one word
+_APART = r"\s;@#$%&?!*()\[\]{}<>\"'`“”‘’«»–—…,:."  # what ends a word; the last three don't within a number or a name
+_WORD = re.compile(rf"(?:\.(?=\w))?[^{_APART}]+(?:(?:[,:](?=\d)|\.(?=\w))[^{_APART}]*)*|\S")
 
 
 def normalised(text: str) -> str:
