@@ -1,0 +1,1 @@
+"""Gazetteer, an encyclopaedia of the region: its towns, rivers, people, firms, buildings and customs."""
