@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.browser import Browser
-from agentgym_envs.worlds.webarena.session import Session, SessionOptions
+from agentgym_envs.worlds.webarena.options import SessionOptions
+from agentgym_envs.worlds.webarena.session import Session
 from pages_server import NEVER, Page, PagesServer
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]

@@ -26,24 +26,40 @@ if TYPE_CHECKING:
 
     from agentgym_envs.worlds.webarena.session import Session
 
+_PULSE = 1.0  # seconds between two looks at whether it lives
 _ENDING = 10.0  # seconds for Chromium to close, after which it is left to its driver
 
 
 @dataclass(eq=False, slots=True)
 class _Engine:
-    """A running driver with its Chromium."""
+    """A running Chromium and who works in it."""
 
-    playwright: api.Playwright
     chromium: api.Browser
+    pulse: api.CDPSession
     sessions: set[Session] = field(default_factory=set["Session"])
     dead: bool = False
 
     def died(self) -> None:
-        """Tell everyone who works in it."""
+        """Tell everyone."""
         self.dead = True
         for session in self.sessions:
             session.broke("The browser is gone.")
         self.sessions.clear()
+
+    async def beats(self) -> bool:
+        """Whether it still answers; one that doesn't is dead from then on."""
+        from playwright.async_api import Error
+
+        try:
+            await self.pulse.send("Browser.getVersion")
+        except Error:
+            self.died()
+        return not self.dead
+
+    async def watch(self) -> None:
+        """Notice its death also when the driver died, which nobody tells."""
+        while await self.beats():
+            await asyncio.sleep(_PULSE)
 
 
 class Browser:
@@ -54,31 +70,33 @@ class Browser:
         self.loop = loop
         self.users = 0
         self._executable_path = executable_path
+        self._driver: api.Playwright | None = None
         self._engine: _Engine | None = None
+        self._watch: asyncio.Task[None] | None = None
         self._starting = asyncio.Lock()
 
     async def session(self, **options: Any) -> Session:
         """A fresh browser context with one blank tab. Starts the browser if it doesn't run, or not any more.
 
         Args:
-            **options: Those of `session.SessionOptions`.
+            **options: Those of `options.SessionOptions`.
 
         Raises:
             DependencyNotInstalled: when Playwright or Chromium is missing; the message has the command.
             EnvFault: when the browser doesn't come up.
+            TypeError: for an unknown option.
         """
         engine = await self._running()
-        from agentgym_envs.worlds.webarena.faults import TabClosed
-        from agentgym_envs.worlds.webarena.session import Session, SessionOptions
+        from agentgym_envs.worlds.webarena.options import SessionOptions
+        from agentgym_envs.worlds.webarena.session import Session
 
         settings = SessionOptions(**options)
         try:
             session = await Session.open(engine.chromium, self.hosts, settings)
-        except (EnvFault, TabClosed):
-            if engine.chromium.is_connected():
+        except EnvFault:
+            if await engine.beats():
                 raise
-            engine.died()  # it died a moment ago, which is known only now
-            engine = await self._running()
+            engine = await self._running()  # it had died a moment before, which is known only now
             session = await Session.open(engine.chromium, self.hosts, settings)
         engine.sessions.add(session)
         session.context.on("close", lambda _: engine.sessions.discard(session))
@@ -96,49 +114,65 @@ class Browser:
 
     async def end(self) -> None:
         """End the browser and its driver, if they run."""
-        engine, self._engine = self._engine, None
-        if engine is not None:
-            await _end(engine)
+        async with self._starting:
+            if self._engine is not None:
+                await self._stop_engine(self._engine)
+            await self._stop_driver()
 
     async def _running(self) -> _Engine:
         async with self._starting:
-            engine = self._engine
-            if engine is not None and (engine.dead or not engine.chromium.is_connected()):
-                engine.died()
-                await self.end()
-                engine = None
-            if engine is None:
-                engine = self._engine = await _start(self.hosts, self._executable_path)
-            return engine
+            if self._engine is not None and self._engine.dead:
+                await self._stop_engine(self._engine)
+            if self._engine is None:
+                self._engine = await self._start_engine()
+                self._watch = asyncio.create_task(self._engine.watch())
+            return self._engine
+
+    async def _start_engine(self) -> _Engine:
+        """A new Chromium, by the driver there is or, where that fails, by a new one."""
+        from agentgym_envs.worlds.webarena.chromium import launch
+
+        chromium = None
+        if self._driver is not None:
+            with suppress(EnvFault):
+                chromium = await launch(self._driver, self.hosts, self._executable_path)
+        if chromium is None:
+            await self._stop_driver()
+            self._driver = await _start_driver()
+            try:
+                chromium = await launch(self._driver, self.hosts, self._executable_path)
+            except BaseException:
+                await self._stop_driver()
+                raise
+        engine = _Engine(chromium, await chromium.new_browser_cdp_session())
+        chromium.on("disconnected", lambda _: engine.died())
+        return engine
+
+    async def _stop_engine(self, engine: _Engine) -> None:
+        from playwright.async_api import Error
+
+        self._engine = None
+        engine.died()
+        if self._watch is not None:
+            self._watch.cancel()
+        with suppress(Error, TimeoutError):  # a dead one is closed already, and one that hangs is its driver's to kill
+            async with asyncio.timeout(_ENDING):
+                await engine.chromium.close()
+
+    async def _stop_driver(self) -> None:
+        driver, self._driver = self._driver, None
+        if driver is not None:
+            await driver.stop()
 
 
-async def _start(hosts: Hosts, executable_path: str | None) -> _Engine:
+async def _start_driver() -> api.Playwright:
     try:
         from playwright.async_api import async_playwright
     except ModuleNotFoundError as error:
         raise DependencyNotInstalled(
             "The package playwright is missing. Install it: pip install 'agentgym-envs[webarena]'"
         ) from error
-    from agentgym_envs.worlds.webarena.chromium import launch
-
-    playwright = await async_playwright().start()
-    try:
-        chromium = await launch(playwright, hosts, executable_path)
-    except BaseException:
-        await playwright.stop()
-        raise
-    engine = _Engine(playwright, chromium)
-    chromium.on("disconnected", lambda _: engine.died())
-    return engine
-
-
-async def _end(engine: _Engine) -> None:
-    from playwright.async_api import Error
-
-    with suppress(Error, TimeoutError):  # a dead one is closed already, and one that hangs is its driver's to kill
-        async with asyncio.timeout(_ENDING):
-            await engine.chromium.close()
-    await engine.playwright.stop()
+    return await async_playwright().start()
 
 
 _lock = threading.Lock()

@@ -7,65 +7,24 @@ the agent's comes back as a sentence.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Mapping, Sequence
-from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import AsyncGenerator, Awaitable, Coroutine
+from contextlib import asynccontextmanager, suppress
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from playwright.async_api import Browser, BrowserContext, CDPSession, Dialog, Download, Error, Page
-from playwright.async_api import TimeoutError as PlaywrightTimeoutError
+from playwright.async_api import Browser, BrowserContext, Dialog, Download, Error, Page
 
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.faults import TabClosed, first_line, is_closed, playwright_errors
 from agentgym_envs.worlds.webarena.hosts import BLANK, Hosts
-from agentgym_envs.worlds.webarena.stillness import Patience, come_to_rest
-from agentgym_envs.worlds.webarena.traffic import Failure, Traffic
+from agentgym_envs.worlds.webarena.options import SessionOptions
+from agentgym_envs.worlds.webarena.stillness import come_to_rest
+from agentgym_envs.worlds.webarena.tab import Tab, why
+from agentgym_envs.worlds.webarena.traffic import Traffic
 
 T = TypeVar("T")
-MAX_TABS = 8
 _QUOTED = 300  # characters of a page's own words in a notice
 _CLOSING = 10.0  # seconds
-
-
-@dataclass(frozen=True, slots=True)
-class SessionOptions:
-    """What a browser context is opened with."""
-
-    headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """HTTP headers of every request."""
-    cookies: Sequence[Mapping[str, Any]] = ()
-    """As Playwright's `add_cookies` takes them."""
-    storage_state: Mapping[str, Any] | str | Path | None = None
-    """Cookies and local storage as Playwright stores them, or the file that they are in."""
-    viewport: tuple[int, int] = (1280, 720)
-    """Width and height in pixels."""
-    geolocation: Mapping[str, float] | None = None
-    """`latitude` and `longitude`; without them a page isn't told where it is."""
-    record_har_path: str | Path | None = None
-    """Where the requests are written to, as HAR, when the session closes."""
-    init_scripts: Sequence[str] = ()
-    """JavaScript that runs in every document before its own."""
-    max_tabs: int = MAX_TABS
-    patience: Patience = field(default_factory=Patience)
-
-
-@dataclass(eq=False, slots=True)
-class Tab:
-    """A tab."""
-
-    page: Page
-    cdp: CDPSession
-    """A DevTools session with the page, open as long as the tab is, with the domains Page and Network turned on."""
-    traffic: Traffic
-    title: str = ""
-    """As of the last look."""
-
-    @property
-    def url(self) -> str:
-        """The address."""
-        return self.page.url
 
 
 class Session:
@@ -96,14 +55,16 @@ class Session:
         Raises:
             EnvFault: when the browser fails.
         """
-        with playwright_errors():
-            context = await browser.new_context(**_context_options(options))
-            session = cls(context, hosts, options)
-            if options.cookies:
-                await context.add_cookies([dict(cookie) for cookie in options.cookies])  # type: ignore[arg-type]
-            for script in options.init_scripts:
-                await context.add_init_script(script)
-            await session.new_tab()
+        try:
+            with playwright_errors():
+                context = await browser.new_context(**options.for_context())
+                session = cls(context, hosts, options)
+                for script in options.init_scripts:
+                    await context.add_init_script(script)
+                await context.add_cookies(options.for_cookies())
+                await session.new_tab()
+        except TabClosed as error:
+            raise EnvFault("The browser is gone.") from error
         return session
 
     @property
@@ -132,9 +93,9 @@ class Session:
                     with playwright_errors():
                         return task.result()
                 except TabClosed:
-                    await asyncio.wait({self._broken}, timeout=self._grace())
-                    if not self._broken.done():
+                    if await self._alive():
                         raise
+                    self.broke("The browser is gone.")
             raise EnvFault(self._broken.result())
         finally:
             if not task.done():
@@ -157,15 +118,17 @@ class Session:
     async def goto(self, url: str) -> str | None:
         """Open an address in the active tab. None, or why it can't be opened."""
         url = url.strip()
-        return self.hosts.refusal(url) or await self.guard(self._goto(await self._tab(), url))
+        return self.hosts.refusal(url) or await self.guard(
+            (await self._tab()).goto(url, self.hosts, self.options.patience.navigation)
+        )
 
     async def go_back(self) -> str | None:
         """One page back in the active tab's history. None, or why not."""
-        return await self.guard(self._travel(await self._tab(), -1))
+        return await self.guard((await self._tab()).travel(-1))
 
     async def go_forward(self) -> str | None:
         """One page forward in the active tab's history. None, or why not."""
-        return await self.guard(self._travel(await self._tab(), +1))
+        return await self.guard((await self._tab()).travel(+1))
 
     async def new_tab(self) -> str | None:
         """Open a blank tab, which becomes the active one. None, or why not."""
@@ -202,7 +165,7 @@ class Session:
             except TabClosed:
                 continue
             self.notices.extend(rest.notices)
-            self.notices.extend(sentence for failure in tab.traffic.take_failures() if (sentence := self._why(failure)))
+            self.notices.extend(why(failure, self.hosts) for failure in tab.traffic.take_failures())
             tab.title = one_line(rest.title)
             if self.tabs and tab is self.tab:
                 return
@@ -231,11 +194,9 @@ class Session:
         self._closing = True
         for task in (*self._adopting.values(), *self._chores):
             task.cancel()
-        try:
+        with suppress(EnvFault, TabClosed, TimeoutError):  # it went with the browser, or will
             async with asyncio.timeout(_CLOSING):
                 await self.guard(self.context.close())
-        except (EnvFault, TabClosed, TimeoutError):
-            return  # it went with the browser
 
     # What pages do by themselves.
 
@@ -266,7 +227,7 @@ class Session:
             self.active = len(self.tabs) - 1
         except Error as error:
             if not is_closed(error):
-                raise
+                self.broke(f"The browser failed: {first_line(error)}")
         finally:
             self._adopting.pop(page, None)
             self._popup_came()
@@ -313,8 +274,12 @@ class Session:
         elif index < self.active:
             self.active -= 1
 
-    def _chore(self, work: Any) -> None:
-        task = asyncio.create_task(work)
+    def _chore(self, work: Coroutine[Any, Any, None]) -> None:
+        async def do() -> None:
+            with suppress(Error):  # what it was about has gone meanwhile
+                await work
+
+        task = asyncio.create_task(do())
         self._chores.add(task)
         task.add_done_callback(self._chores.discard)
 
@@ -328,84 +293,14 @@ class Session:
             await self.new_tab()
         return self.tab
 
-    def _grace(self) -> float:
-        return self.options.patience.grace
-
-    async def _goto(self, tab: Tab, url: str, *, again: bool = True) -> str | None:
-        tab.traffic.take_failures()
-        patience = self.options.patience.navigation
+    async def _alive(self) -> bool:
         try:
-            await tab.page.goto(url, timeout=1000 * patience, wait_until="domcontentloaded")
-        except PlaywrightTimeoutError:
-            await tab.cdp.send("Page.stopLoading")
-            tab.traffic.forget()
-            return f"{url} did not finish loading within {patience:g} seconds."
-        except Error as error:
-            if is_closed(error):
-                raise
-            failures = tab.traffic.take_failures()
-            if failures:
-                return self._why(failures[-1])
-            if "interrupted by another navigation" in str(error):  # the page before was about to leave by itself
-                await tab.traffic.until(lambda: not tab.traffic.navigating)
-                if tab.url == url:
-                    return None
-            if again and any(said in str(error) for said in _CROSSED):
-                return await self._goto(tab, url, again=False)
-            return f"{url} was not opened: {_reason(error)}."
-        return None
-
-    async def _travel(self, tab: Tab, by: int) -> str | None:
-        history = await tab.cdp.send("Page.getNavigationHistory")
-        to = history["currentIndex"] + by
-        if not 0 <= to < len(history["entries"]) or history["entries"][to]["url"] == BLANK:
-            return f"There is no page to go {'back' if by < 0 else 'forward'} to."
-        await tab.cdp.send("Page.navigateToHistoryEntry", {"entryId": history["entries"][to]["id"]})
-        return None
-
-    def _why(self, failure: Failure) -> str | None:
-        """Why a page couldn't be loaded, as a sentence.
-
-        Raises:
-            EnvFault: when it is one of the sites.
-        """
-        refusal = self.hosts.refusal(failure.url)
-        if refusal is None and failure.error.startswith(_DOWN):
-            raise EnvFault(f"The site at {failure.url} can't be reached ({failure.error}).")
-        return refusal or f"{failure.url} can't be shown ({failure.error})."
-
-
-_CROSSED = ("ERR_ABORTED", "interrupted by another navigation")
-"""What is said when the page before was itself about to leave."""
-_DOWN = tuple(
-    f"net::ERR_{kind}" for kind in ("CONNECTION_", "EMPTY_", "ADDRESS_", "NAME_", "TIMED_", "NETWORK_", "SOCKET_")
-)
-"""How errors begin that say that nobody is there."""
+            await self.context.cookies(BLANK)
+        except Error:
+            return False
+        return True
 
 
 def one_line(text: str) -> str:
     """A page's words without line breaks and control characters, which could pass for our own lines."""
     return " ".join("".join(c if c.isprintable() else " " for c in text).split())
-
-
-def _reason(error: Error) -> str:
-    text = first_line(error)
-    return "it is a download, which is refused" if "Download is starting" in text else text.split(": ", 1)[-1]
-
-
-def _context_options(options: SessionOptions) -> dict[str, Any]:
-    width, height = options.viewport
-    return {
-        "viewport": {"width": width, "height": height},
-        "device_scale_factor": 1,
-        "reduced_motion": "reduce",
-        "locale": "en-US",
-        "timezone_id": "UTC",
-        "accept_downloads": False,
-        "service_workers": "block",
-        "permissions": ["geolocation"] if options.geolocation else [],
-        "geolocation": dict(options.geolocation) if options.geolocation else None,
-        "extra_http_headers": dict(options.headers),
-        "storage_state": options.storage_state,
-        "record_har_path": options.record_har_path,
-    }

@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import asyncio
+import multiprocessing
+import threading
+from collections.abc import Iterator
+
+import pytest
+from agentgym_envs.text_env import EnvFault
+from agentgym_envs.worlds.webarena.loop import LoopThread
+
+
+@pytest.fixture
+def loop() -> Iterator[LoopThread]:
+    loop = LoopThread()
+    yield loop
+    loop.stop()
+
+
+async def answer(value: int = 42) -> int:
+    await asyncio.sleep(0)
+    return value
+
+
+def test_it_runs_a_coroutine_on_its_own_thread(loop: LoopThread) -> None:
+    async def where() -> str:
+        return threading.current_thread().name
+
+    assert loop.run(answer(), 10) == 42
+    assert loop.run(where(), 10) == "agentgym-loop"
+
+
+def test_it_runs_inside_a_running_loop(loop: LoopThread) -> None:
+    async def outer() -> int:
+        return loop.run(answer(), 10)
+
+    assert asyncio.run(outer()) == 42
+
+
+def test_it_runs_for_many_threads_at_once(loop: LoopThread) -> None:
+    meeting = asyncio.Barrier(8)  # nobody gets past it alone
+    results: list[int] = []
+
+    async def meet(value: int) -> int:
+        await meeting.wait()
+        return value
+
+    threads = [threading.Thread(target=lambda i=i: results.append(loop.run(meet(i), 10))) for i in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(results) == list(range(8))
+
+
+def test_what_takes_too_long_is_cancelled_and_a_fault(loop: LoopThread) -> None:
+    cancelled = threading.Event()
+
+    async def forever() -> None:
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            cancelled.set()
+            raise
+
+    with pytest.raises(EnvFault, match=r"did not answer within 0\.05 seconds"):
+        loop.run(forever(), 0.05)
+    assert cancelled.wait(10)
+    assert loop.run(answer(), 10) == 42
+
+
+@pytest.mark.parametrize("error", [ValueError("x"), TimeoutError("its own"), EnvFault("y")])
+def test_what_the_coroutine_raises_comes_through(loop: LoopThread, error: Exception) -> None:
+    async def fail() -> None:
+        raise error
+
+    with pytest.raises(type(error), match=f"^{error}$"):
+        loop.run(fail(), 10)
+
+
+def test_it_refuses_to_wait_for_itself(loop: LoopThread) -> None:
+    async def knot() -> int:
+        return loop.run(answer(), 10)
+
+    with pytest.raises(RuntimeError, match="own thread"):
+        loop.run(knot(), 10)
+
+
+def test_after_its_end_everything_is_a_fault() -> None:
+    loop = LoopThread()
+    begun = threading.Event()
+    caught: list[BaseException] = []
+
+    async def forever() -> None:
+        begun.set()
+        await asyncio.Event().wait()
+
+    def wait() -> None:
+        try:
+            loop.run(forever(), 60)
+        except EnvFault as error:
+            caught.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    assert begun.wait(10)
+    loop.stop()
+    loop.stop()
+    thread.join()
+    assert "stopped in the middle" in str(caught[0])
+    with pytest.raises(EnvFault, match="is gone"):
+        loop.run(answer(), 10)
+
+
+def _try(loop: LoopThread, answers: multiprocessing.SimpleQueue[str]) -> None:
+    try:
+        loop.run(answer(), 10)
+    except EnvFault as error:
+        answers.put(str(error))
+    loop.stop()
+
+
+def test_a_forked_child_is_told_rather_than_kept_waiting(loop: LoopThread) -> None:
+    loop.run(answer(), 10)
+    fork = multiprocessing.get_context("fork")
+    answers = fork.SimpleQueue()
+    child = fork.Process(target=_try, args=(loop, answers))
+    child.start()
+    child.join(10)
+    assert "forked" in answers.get()
+    assert loop.run(answer(), 10) == 42
