@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import ast
 import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping
@@ -8,6 +9,7 @@ from typing import Any, cast
 
 import pytest
 from agentgym_envs.text_env import EnvFault
+from agentgym_envs.worlds.webarena import evaluation
 from agentgym_envs.worlds.webarena.evaluation import Verdict, evaluate, program_html
 from agentgym_envs.worlds.webarena.evaluation.locators import Call, Caller, parse_call
 from agentgym_envs.worlds.webarena.login import Accounts
@@ -224,3 +226,14 @@ def test_a_call_is_parsed() -> None:
 def test_nothing_else_can_be_called(call: str, said: str) -> None:
     with pytest.raises(ValueError, match=said):
         parse_call(call)
+
+
+def test_no_code_of_a_task_can_run_in_python() -> None:
+    called = [
+        node.func.id
+        for file in Path(evaluation.__file__).parent.glob("*.py")
+        for node in ast.walk(ast.parse(file.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
+    ]
+    assert "str" in called, "nothing was found: the search is broken"
+    assert {"eval", "exec", "compile", "__import__", "getattr"}.isdisjoint(called)
