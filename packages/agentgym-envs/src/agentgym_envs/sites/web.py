@@ -129,6 +129,10 @@ class Visit:
         self.run("DELETE FROM sessions WHERE id = ?", self.session)
         self._cookies[SESSION_COOKIE] = None
 
+    def remember(self, name: str, value: str) -> None:
+        """Have the browser keep a cookie of the site's own."""
+        self._cookies[name] = value
+
     def address(self, **changes: Any) -> str:
         """The address of this page with some fields of its query changed, or left out where None."""
         kept = [(key, value) for key, value in self.query.multi_items() if key not in changes]

@@ -1,0 +1,10 @@
+"""The department store's pages. Three things need JavaScript (`static/shop.js`): suggestions while one types into the
+search field, the price that follows the chosen options, and the quick view of a product.
+"""
+
+from __future__ import annotations
+
+from agentgym_envs.sites.shop import basket, browse, checkout, customer, orders, product, service, wishes
+from agentgym_envs.sites.shop.front import site
+
+__all__ = ["basket", "browse", "checkout", "customer", "orders", "product", "service", "site", "wishes"]
