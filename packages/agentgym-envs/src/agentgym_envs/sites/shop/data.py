@@ -10,6 +10,7 @@ from agentgym_envs.sites.directory import NOW
 from agentgym_envs.sites.names import BRANDS
 from agentgym_envs.sites.shop.catalogue import categories, fill_catalogue
 from agentgym_envs.sites.shop.history import fill_orders
+from agentgym_envs.sites.shop.office import fill_office
 from agentgym_envs.sites.shop.opinions import fill_reviews
 from agentgym_envs.sites.shop.people import fill_people
 from agentgym_envs.sites.shop.search import results
@@ -56,6 +57,7 @@ def fill(db: sqlite3.Connection, random: Random) -> None:
     _wishes(db, random)
     _search_terms(db, random)
     _messages(db, random)
+    fill_office(db, random)
 
 
 def _shopper(db: sqlite3.Connection, random: Random) -> None:

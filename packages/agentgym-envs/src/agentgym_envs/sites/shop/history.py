@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import date, datetime, timedelta
 from itertools import accumulate
 from random import Random
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from agentgym_envs.sites.directory import NOW
 from agentgym_envs.sites.names import FIRST_NAMES, LAST_NAMES
 from agentgym_envs.sites.shop.people import postcode
-from agentgym_envs.sites.shop.rules import METHODS, PAYMENTS, REASONS, shipping_cost
+from agentgym_envs.sites.shop.rules import METHODS, PAYMENTS, REASONS, discount, shipping_cost
 
 _ORDERS = 2465
 _SHOPPER_ORDERS = 35
@@ -53,6 +53,9 @@ class _Shop:
         self.random = random
         rows = db.execute("SELECT id, coalesce(sale_price, price), created FROM products ORDER BY id")
         self.goods = [_Good(*row) for row in rows]
+        found = db.execute("SELECT * FROM coupons WHERE code <> 'STAFF30' ORDER BY code")
+        names = [column[0] for column in found.description]
+        self.coupons: list[Mapping[str, Any]] = [dict(zip(names, row, strict=True)) for row in found]
         self.popularity = list(accumulate(0.2 + random.expovariate(1.0) ** 2 for _ in self.goods))
         self.options: dict[int, dict[str, list[tuple[str, int]]]] = {}
         for product, kind, value, extra in db.execute(
@@ -137,11 +140,11 @@ def _someone(random: Random, buyers: list[tuple[str, _Buyer]], placed: datetime)
 
 def _status(random: Random, placed: datetime) -> str:
     age = (NOW - placed).total_seconds() / 86400
-    if age < 6:
+    if age < 12:
         return "pending"
-    if age < 14:
+    if age < 36:
         return random.choice(("processing", "processing", "processing", "shipped", "on hold"))
-    if age < 25:
+    if age < 48:
         return "shipped"
     return random.choices(("complete", "cancelled", "returned"), (87, 8, 5))[0]
 
@@ -155,8 +158,9 @@ def _add_order(shop: _Shop, number: int, placed: datetime, buyer: _Buyer) -> Non
         items[good.id] = (options, good.price + extra, random.choices((1, 2, 3, 4), (80, 13, 4, 3))[0])
     subtotal = sum(price * quantity for _, price, quantity in items.values())
     method = random.choices(list(METHODS), (70, 18, 12))[0]
-    shipping = shipping_cost(method, subtotal)
-    code, off = ("WELCOME10", subtotal // 10) if random.random() < 0.07 else (None, 0)
+    coupon = _coupon(shop, placed, subtotal) if random.random() < 0.14 else None
+    shipping = shipping_cost(method, subtotal, coupon)
+    code, off = (None, 0) if coupon is None else (coupon["code"], discount(coupon, subtotal))
     status = _status(random, placed)
     when = placed.strftime("%Y-%m-%d %H:%M")
     payment = random.choices(list(PAYMENTS.values()), (60, 20, 14, 6))[0]
@@ -171,6 +175,13 @@ def _add_order(shop: _Shop, number: int, placed: datetime, buyer: _Buyer) -> Non
     _aftermath(shop, number, placed, status, total)
 
 
+def _coupon(shop: _Shop, placed: datetime, subtotal: int) -> Mapping[str, Any] | None:
+    """A coupon that was valid then, other than those for staff."""
+    day = placed.strftime("%Y-%m-%d")
+    valid = [c for c in shop.coupons if c["starts"] <= day <= c["ends"] and subtotal >= c["minimum"]]
+    return shop.random.choice(valid) if valid else None
+
+
 def _aftermath(shop: _Shop, number: int, placed: datetime, status: str, total: int) -> None:
     """What follows from an order's status: invoice, shipment, return, refund; and a comment here and there."""
     random, db = shop.random, shop.db
@@ -180,7 +191,7 @@ def _aftermath(shop: _Shop, number: int, placed: datetime, status: str, total: i
         tracking = f"{random.choice('HKRS')}{random.choice('PLX')}{random.randrange(10**8):08d}"
         row = (number, random.choice(_CARRIERS), tracking, _later(placed, random, 60))
         _insert(db, "shipments (order_id, carrier, tracking, shipped)", *row)
-    recent = (NOW - placed).days < 60
+    recent = (NOW - placed).days < 110
     if status == "returned" or (status == "complete" and random.random() < (0.08 if recent else 0.01)):
         state = "accepted" if status == "returned" else "open" if recent else "declined"
         row = (number, random.choice(REASONS), random.choice(_RETURN_WORDS), state, _later(placed, random, 240, 120))
