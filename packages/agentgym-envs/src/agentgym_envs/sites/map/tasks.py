@@ -105,7 +105,7 @@ def _distances_in_town(databases: Databases, random: Random) -> Iterator[Case]:
     for start in _shuffled(db, random, ("museum", "hotel", "station")):
         ends = _shuffled(db, random, ("theatre", "library", "park", "restaurant", "hospital"))
         for end in [row for row in ends if row["town"] == start["town"]][:1]:
-            names = [f"{row['name']}, {row['town']}" for row in (start, end)]
+            names = (f"{start['name']}, {start['town']}", f"{end['name']}, {end['town']}")
             meant = [best(db, name) for name in names]
             length = journey(start, end, "foot").length
             if [row and row["id"] for row in meant] == [start["id"], end["id"]] and length.endswith("km"):

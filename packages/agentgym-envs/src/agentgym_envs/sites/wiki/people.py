@@ -201,8 +201,8 @@ def _event(region: Region, event: Event, random: Random) -> Article:
         )
     )
     reason = random.choice(("the weather", "a strike", "repairs to the square", "an illness of cattle"))
-    body = f"""The {event.name} is a festival in {to_town(event.town)}, {to_county(town.county)}, held every {event.month}
-since {event.since}. About {number(event.visitors)} people come to it each year.
+    body = f"""The {event.name} is a festival in {to_town(event.town)}, {to_county(town.county)}, held every
+{event.month} since {event.since}. About {number(event.visitors)} people come to it each year.
 
 == Customs ==
 
