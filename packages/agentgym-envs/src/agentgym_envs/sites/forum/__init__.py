@@ -1,0 +1,1 @@
+"""The forum: communities, posts, comments in trees, votes, profiles, messages, moderation."""

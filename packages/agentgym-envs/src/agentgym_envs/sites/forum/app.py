@@ -1,0 +1,77 @@
+"""The site that the page modules add their pages to, with what all of its templates see."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from pathlib import Path
+from typing import Any, cast
+
+from agentgym_envs.sites.directory import NOW
+from agentgym_envs.sites.forum.markup import markup
+from agentgym_envs.sites.forum.pictures import picture
+from agentgym_envs.sites.web import Refused, Site, Visit
+
+site = Site("reddit", Path(__file__).parent)
+STAMP = f"{NOW}"
+"""The time in the database's form, for what is written now."""
+
+
+def _day(stamp: str) -> str:
+    return f"{datetime.fromisoformat(stamp):%-d %B %Y}"
+
+
+def _moment(stamp: str) -> str:
+    return f"{datetime.fromisoformat(stamp):%-d %B %Y, %H:%M}"
+
+
+def _ago(stamp: str) -> str:
+    minutes = int((NOW - datetime.fromisoformat(stamp)).total_seconds() // 60)
+    for size, name in ((525_600, "year"), (43_200, "month"), (10_080, "week"), (1_440, "day"), (60, "hour")):
+        if minutes >= size:
+            return f"{minutes // size} {name}{'s' if minutes >= 2 * size else ''} ago"
+    return "just now" if minutes < 2 else f"{minutes} minutes ago"
+
+
+def plural(number: int, noun: str) -> str:
+    """`1 comment`, `2 comments`, `1 reply`, `2 replies`."""
+    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
+    return f"{number:,} {noun if number == 1 else many}"
+
+
+def post_path(post: Any) -> str:
+    """Where a row of posts (with `place_name`) has its page."""
+    return f"/c/{post['place_name']}/{post['id']}"
+
+
+def community(visit: Visit, name: str) -> Any:
+    """The row of a community, with whether the visitor is subscribed to it and moderates it."""
+    me = visit.account["id"] if visit.account else 0
+    return visit.one(
+        """
+        SELECT communities.*,
+            EXISTS (SELECT 1 FROM subscriptions WHERE community = communities.id AND account = ?1) AS subscribed,
+            EXISTS (SELECT 1 FROM moderators WHERE community = communities.id AND account = ?1) AS moderated
+        FROM communities WHERE name = ?2
+        """,
+        me,
+        name,
+        what="community",
+    )
+
+
+def refuse_banned(visit: Visit, community_id: int) -> None:
+    """Raises `Refused` where the visitor may not write in a community."""
+    if visit.value("SELECT 1 FROM bans WHERE community = ? AND account = ?", community_id, visit.signed_in()["id"]):
+        raise Refused("You are banned from this community.")
+
+
+def unread(visit: Visit) -> int:
+    """How many replies the visitor has not looked at."""
+    if visit.account is None:
+        return 0
+    return visit.value("SELECT count(*) FROM notifications WHERE account = ? AND NOT seen", visit.account["id"])
+
+
+_filters = {"day": _day, "moment": _moment, "ago": _ago, "markup": markup, "plural": plural, "picture": picture}
+cast("dict[str, Any]", site.templates.filters).update(_filters)
+cast("dict[str, Any]", site.templates.globals).update(unread=unread, post_path=post_path)
