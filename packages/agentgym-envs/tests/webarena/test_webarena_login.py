@@ -179,7 +179,9 @@ def test_a_page_without_a_form_is_a_fault_that_names_the_site(
 ) -> None:
     monkeypatch.setattr(login, "_FORM", 100)
     pages["gitlab"].form = False
-    with pytest.raises(EnvFault, match=r"The site gitlab \(http://gitlab\.example\) could not be logged in to"):
+    with pytest.raises(
+        EnvFault, match=r"The site gitlab \(http://gitlab\.example\) shows no form to log in at /users/sign_in"
+    ):
         state_of(Logins(folder=tmp_path), "gitlab")
 
 

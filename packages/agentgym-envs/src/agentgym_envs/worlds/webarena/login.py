@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import json
+import os
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import urlsplit
 
 from playwright.async_api import Error, Page
+from playwright.async_api import TimeoutError as PlaywrightTimeout
 
 from agentgym_envs.files import cache_folder, write_whole
 from agentgym_envs.text_env import EnvFault
@@ -141,6 +143,9 @@ def shared_logins(accounts: Accounts) -> Logins:
     return Logins(accounts)
 
 
+os.register_at_fork(after_in_child=shared_logins.cache_clear)  # the child's browsers have a loop of their own
+
+
 def merged(states: Iterable[State]) -> State:
     """One state of several; of cookies of one name, host and path the last one stays."""
     cookies: dict[tuple[str, str, str], Any] = {}
@@ -160,9 +165,14 @@ async def log_in(page: Page, key: str, url: str, account: Account) -> None:
     form = FORMS[key]
     try:
         await page.goto(f"{url}{form.login}", timeout=_PATIENCE)
-        await page.locator(f'input[name="{form.username}"]').first.fill(account.username, timeout=_FORM)
         password = page.locator(f'input[name="{form.password}"]').first
-        await password.fill(account.password, timeout=_FORM)
+        try:
+            await page.locator(f'input[name="{form.username}"]').first.fill(account.username, timeout=_FORM)
+            await password.fill(account.password, timeout=_FORM)
+        except PlaywrightTimeout as error:
+            raise EnvFault(
+                f"The site {key} ({url}) shows no form to log in at {form.login}. Is it that site?"
+            ) from error
         async with page.expect_navigation(timeout=_PATIENCE):
             await password.press("Enter")
         inside = await _inside(page, key, url)

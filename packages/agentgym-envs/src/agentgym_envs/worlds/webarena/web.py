@@ -12,7 +12,7 @@ from typing import Any, Protocol
 from agentgym_envs.sites import process
 from agentgym_envs.sites.directory import EPISODE_HEADER, PLACES, SESSION_COOKIE
 from agentgym_envs.worlds.webarena.health import check_health
-from agentgym_envs.worlds.webarena.login import Accounts, Logins, OpenSession
+from agentgym_envs.worlds.webarena.login import Accounts, OpenSession, shared_logins
 from agentgym_envs.worlds.webarena.reset import ResetHook
 from agentgym_envs.worlds.webarena.sites import Sites, needed
 
@@ -131,7 +131,7 @@ class RealWeb:
     ) -> None:
         self.sites = sites
         self.hosts: Mapping[str, str | None] = dict.fromkeys((*sites.hosts, *extra_hosts))
-        self._logins = Logins(accounts)
+        self._logins = shared_logins(accounts)
         self._reset_hook = reset_hook
 
     async def enter(self, task: Mapping[str, Any], open_session: OpenSession) -> Entry:

@@ -112,6 +112,7 @@ class WebArena(TextEnv):
         self._web: Web | None = None
         self._browser: Browser | None = None
         self._session: Session | None = None
+        self._recordings: tempfile.TemporaryDirectory[str] | None = None
 
     @property
     def tasks(self) -> TaskSet:
@@ -222,6 +223,9 @@ class WebArena(TextEnv):
         session, self._session = self._session, None
         if session is not None and self._browser is not None:
             self._browser.loop.run(session.close(), _STEP_PATIENCE)
+        recordings, self._recordings = self._recordings, None
+        if recordings is not None:
+            recordings.cleanup()
         if self._web is not None:
             self._web.leave()
 
