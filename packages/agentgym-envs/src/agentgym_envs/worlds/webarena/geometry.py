@@ -4,12 +4,11 @@ cut by whatever hides them. It knows DOM nodes by Chromium's backend ids, and no
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from functools import cached_property
 from typing import Any, NamedTuple
 
-STYLES = ("position", "overflow-x", "padding-left", "padding-top")
+STYLES = ("position", "overflow-x")
 """The computed styles that clipping needs; every further one costs time on every node."""
 
 _ENOUGH_PX = 4
@@ -31,11 +30,12 @@ class Box(NamedTuple):
 
     def cut(self, clip: Box) -> Box:
         """The part inside `clip`; its right or bottom lies before its left or top when there is none."""
+        left, top, right, bottom = self
         return Box(
-            max(self.left, clip.left),
-            max(self.top, clip.top),
-            min(self.right, clip.right),
-            min(self.bottom, clip.bottom),
+            left if left > clip[0] else clip[0],
+            top if top > clip[1] else clip[1],
+            right if right < clip[2] else clip[2],
+            bottom if bottom < clip[3] else clip[3],
         )
 
     def around(self, other: Box) -> Box:
@@ -46,10 +46,6 @@ class Box(NamedTuple):
             max(self.right, other.right),
             max(self.bottom, other.bottom),
         )
-
-    def moved(self, right: float, down: float) -> Box:
-        """The rectangle so many pixels further on."""
-        return Box(self.left + right, self.top + down, self.right + right, self.bottom + down)
 
     def shows(self, part: Box) -> bool:
         """Whether `part`, what is left of this box after clipping, is enough to be called visible."""
@@ -62,8 +58,7 @@ class Box(NamedTuple):
         )
 
 
-@dataclass(frozen=True, slots=True)
-class Place:
+class Place(NamedTuple):
     """Where one DOM node is."""
 
     box: Box
@@ -72,16 +67,21 @@ class Place:
     """The part that neither the viewport nor a scroll container hides; None when that is too little."""
 
 
+_NOWHERE = Box(0, 0, 0, 0)
+
+
 class Layout:
     """The DOM nodes of a page and its frames, with their places.
 
     Args:
-        captured: The answer of `DOMSnapshot.captureSnapshot` with `STYLES` and DOM rectangles.
+        captured: The answer of `DOMSnapshot.captureSnapshot` with `STYLES`.
+        windows: Where the document inside an iframe is shown, by the id of the iframe.
     """
 
-    def __init__(self, captured: dict[str, Any]) -> None:
+    def __init__(self, captured: Mapping[str, Any], windows: Mapping[int, Box]) -> None:
         self._documents: list[dict[str, Any]] = captured["documents"]
         self._strings: list[str] = captured["strings"]
+        self._windows = windows
         self.places: dict[int, Place] = {}
         self.clickable: set[int] = set()
         """Nodes that listen for clicks."""
@@ -151,17 +151,27 @@ class Layout:
             if parent >= 0:
                 self.parents[ids[i]] = ids[parent]
         origin = area.left - document.get("scrollOffsetX", 0), area.top - document.get("scrollOffsetY", 0)
-        inside = _Clips(document, self._strings, origin, clip)
-        for i, box, part in inside.boxes():
+        for i, box, part in _Clips(document, self._strings, origin, clip).boxes():
             self.places[ids[i]] = Place(box, part if box.shows(part) else None)
-        content = document["nodes"]["contentDocumentIndex"]
-        for i, framed in zip(content["index"], content["value"], strict=True):
+        for iframe, framed in _framed(document):
             inner = self._documents[framed]
-            self.parents[inner["nodes"]["backendNodeId"][0]] = ids[i]
-            hole = inside.hole(i)
-            if hole is not None:
-                self.frames[ids[i]] = self._text(inner["frameId"])
-                self._place(framed, hole, hole.cut(clip if (seen := self.places[ids[i]].seen) is None else seen))
+            self.parents[inner["nodes"]["backendNodeId"][0]] = iframe
+            window = self._windows.get(iframe)
+            if window is not None and iframe in self.places:
+                self.frames[iframe] = self._text(inner["frameId"])
+                self._place(framed, window, window.cut(self.places[iframe].seen or _NOWHERE))
+
+
+def iframes(captured: Mapping[str, Any]) -> list[int]:
+    """The ids of all iframes in an answer of `DOMSnapshot.captureSnapshot`."""
+    return [iframe for document in captured["documents"] for iframe, _ in _framed(document)]
+
+
+def _framed(document: dict[str, Any]) -> list[tuple[int, int]]:
+    """The ids of a document's iframes, each with the index of the document in it."""
+    content = document["nodes"]["contentDocumentIndex"]
+    ids = document["nodes"]["backendNodeId"]
+    return [(ids[i], framed) for i, framed in zip(content["index"], content["value"], strict=True)]
 
 
 class _Clips:
@@ -173,19 +183,19 @@ class _Clips:
         self._strings = strings
         self._origin = origin
         self._clip = clip
-        self._rows: dict[int, int] = {}
-        for row, i in enumerate(self._layout["nodeIndex"]):
-            self._rows.setdefault(i, row)
 
     def boxes(self) -> Iterator[tuple[int, Box, Box]]:
         """For each node that is laid out its index, its box, and the part that isn't clipped."""
+        rows: dict[int, int] = {}
+        for row, i in enumerate(self._layout["nodeIndex"]):
+            rows.setdefault(i, row)
         count = len(self._nodes["parentIndex"])
         flow = [self._clip] * count  # what cuts the children of each node
         absolute = [self._clip] * count  # what cuts those of its descendants that are positioned absolutely
         for i, parent in enumerate(self._nodes["parentIndex"]):
             if parent >= 0:
                 flow[i], absolute[i] = flow[parent], absolute[parent]
-            row = self._rows.get(i)
+            row = rows.get(i)
             if row is None:
                 continue
             box = self._box(row)
@@ -196,19 +206,9 @@ class _Clips:
             if position != "static":
                 absolute[i] = flow[i]
 
-    def hole(self, i: int) -> Box | None:
-        """The content box of an iframe, or None when it isn't laid out."""
-        row = self._rows.get(i)
-        if row is None:
-            return None
-        box, (left, top, _, _) = self._box(row), self._layout["clientRects"][row]
-        styles = [self._strings[s] for s in self._layout["styles"][row]]
-        left, top = left + _pixels(styles[2]), top + _pixels(styles[3])
-        return Box(box.left + left, box.top + top, box.right - left, box.bottom - top)
-
     def _box(self, row: int) -> Box:
-        x, y, width, height = self._layout["bounds"][row]
-        return Box(x, y, x + width, y + height).moved(*self._origin)
+        (x, y, width, height), (left, top) = self._layout["bounds"][row], self._origin
+        return Box(left + x, top + y, left + x + width, top + y + height)
 
     def _styles(self, i: int, row: int) -> tuple[str, bool]:
         """A node's position and whether it clips. Text carries its parent's styles, a document none."""
@@ -219,7 +219,3 @@ class _Clips:
             self._strings[styles[1]] != "visible" and self._strings[self._nodes["nodeName"][i]] not in _DOCUMENT_TAGS
         )
         return self._strings[styles[0]], clips
-
-
-def _pixels(style: str) -> float:
-    return float(style.removesuffix("px") or 0) if style.endswith("px") else 0.0

@@ -4,7 +4,7 @@ agent, by `Refused`, when there is none. It knows elements, not actions.
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterator
 from contextlib import asynccontextmanager
 from typing import Any
 
@@ -14,8 +14,8 @@ from agentgym_envs.worlds.webarena import scripts
 from agentgym_envs.worlds.webarena.faults import is_lost
 from agentgym_envs.worlds.webarena.geometry import Box
 from agentgym_envs.worlds.webarena.observation import literal
-from agentgym_envs.worlds.webarena.session import Tab
 from agentgym_envs.worlds.webarena.snapshot import Node, Snapshot
+from agentgym_envs.worlds.webarena.tab import Tab
 
 _GONE = ("No node found", "No node with given id", "Could not find node", "not belong to the document", "detached")
 _UNDRAWN = ("Could not compute content quads", "does not have a layout object")
@@ -147,9 +147,19 @@ class Hand:
 
     def _covered(self, node: Node, hit: int | None) -> str:
         above = None if hit is None else self.snapshot.owner(hit)
-        if above is None or above.parent is None or above.id == node.id:
+        around = {at.id for at in self._up(node)}
+        if above is None or above.id in around:
             return f"{described(node)} can't be reached: it is covered or out of sight."
+        # Of a dialog and a button in it, the dialog is what is in the way.
+        above = [at for at in self._up(above) if at.id not in around][-1]
         return f"{described(node)} can't be reached: {described(above)} is in front of it."
+
+    def _up(self, node: Node) -> Iterator[Node]:
+        """The node and what it stands in, outwards."""
+        at: Node | None = node
+        while at is not None:
+            yield at
+            at = self.snapshot.node(at.parent or 0)
 
     async def _object(self, target: int) -> str:
         return (await self.tab.cdp.send("DOM.resolveNode", {"backendNodeId": target}))["object"]["objectId"]

@@ -44,6 +44,8 @@ def chord(written: str) -> Chord:
     key = _key(last)
     if key is None:
         return Chord(hint=f"There is no key {last[:20]!r}. The keys are {KNOWN}.")
+    if "Shift" in names and len(key) == 1:
+        key = key.upper()
     return Chord("+".join([*(name for name in names if name), key]))
 
 

@@ -7,17 +7,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Literal
 
 from agentgym_envs.worlds.webarena.axtree import AXNode, Kept, PropertyValue, Raw, keep, trees
 from agentgym_envs.worlds.webarena.faults import is_closed, playwright_errors
-from agentgym_envs.worlds.webarena.geometry import STYLES, Box, Layout, Place
+from agentgym_envs.worlds.webarena.geometry import STYLES, Box, Layout, Place, iframes
 from agentgym_envs.worlds.webarena.large import parts
 
 if TYPE_CHECKING:
     from playwright.async_api import CDPSession
 
-    from agentgym_envs.worlds.webarena.session import Tab
+    from agentgym_envs.worlds.webarena.tab import Tab
 
 LARGE = 5_000
 """DOM nodes above which only what is near the viewport is read."""
@@ -106,13 +106,26 @@ async def take(tab: Tab) -> Snapshot:
 
 
 async def _take(cdp: CDPSession) -> Snapshot:
-    wanted: dict[str, Any] = {"computedStyles": list(STYLES), "includeDOMRects": True}
-    layout = Layout(await cdp.send("DOMSnapshot.captureSnapshot", wanted))
+    captured = await cdp.send("DOMSnapshot.captureSnapshot", {"computedStyles": list(STYLES)})
+    layout = Layout(captured, {iframe: box for iframe in iframes(captured) if (box := await _window(cdp, iframe))})
     bounded = layout.size > LARGE
     root = await (parts(cdp, layout) if bounded else _whole(cdp, layout.frame_id))
     await _hang_frames_in(cdp, root, layout.frames)
     kept = keep(root, layout.clickable)
     return Snapshot(tuple(_nodes(kept, _placed(kept, layout), layout.viewport)), layout, bounded)
+
+
+async def _window(cdp: CDPSession, iframe: int) -> Box | None:
+    """Where the document in an iframe is shown; None when the iframe isn't displayed."""
+    from playwright.async_api import Error
+
+    try:
+        corners = (await cdp.send("DOM.getBoxModel", {"backendNodeId": iframe}))["model"]["content"]
+    except Error as error:
+        if is_closed(error):
+            raise
+        return None
+    return Box(min(corners[::2]), min(corners[1::2]), max(corners[::2]), max(corners[1::2]))
 
 
 async def _whole(cdp: CDPSession, frame: str) -> Raw:

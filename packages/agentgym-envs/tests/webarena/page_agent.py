@@ -1,0 +1,62 @@
+"""Who plays on a page in tests: says actions as text, and reads what stands there afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from agentgym_envs.worlds.webarena.actions import parse
+from agentgym_envs.worlds.webarena.observation import tree
+from agentgym_envs.worlds.webarena.perform import perform
+from agentgym_envs.worlds.webarena.session import Session
+from agentgym_envs.worlds.webarena.snapshot import Node, Snapshot, take
+from pages_server import PagesServer
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
+
+
+class PageAgent:
+    """Plays in `session` on pages of `server`; `run` runs a coroutine on the browser's loop."""
+
+    page: Snapshot
+
+    def __init__(self, server: PagesServer, session: Session, run: Run) -> None:
+        self.server = server
+        self.session = session
+        self.run = run
+
+    def open(self, html: str, path: str = "/page") -> Snapshot:
+        """Serve a page and go there."""
+        self.server.pages[path] = html
+        assert self.run(self.session.goto(f"http://shop.example{path}")) is None
+        return self.look()
+
+    def look(self) -> Snapshot:
+        """Wait until the page is at rest and read it."""
+        self.run(self.session.settle())
+        self.page = self.run(take(self.session.tab))
+        return self.page
+
+    def text(self, *, whole: bool = True, max_chars: int = 100_000) -> str:
+        """What the page says, as last looked at."""
+        return tree(self.page, whole, max_chars)
+
+    def one(self, role: str | None, name: str | None = None) -> Node:
+        """The one node of that role and name."""
+        found = self.page.find(role, name)
+        assert len(found) == 1, (role, name, self.text())
+        return found[0]
+
+    def do(self, action: str, role: str | None = None, name: str | None = None) -> str | None:
+        """Say an action, with `#` standing for the id of the one node of that role and name; then look."""
+        if "#" in action:
+            action = action.replace("#", str(self.one(role, name).id), 1)
+        parsed = parse(action)
+        assert not isinstance(parsed, str), parsed
+        said = self.run(perform(self.session, self.page, parsed))
+        self.look()
+        return said
+
+    def js(self, script: str) -> Any:
+        """What a JavaScript expression is in the active tab."""
+        return self.run(self.session.tab.page.evaluate(script))
