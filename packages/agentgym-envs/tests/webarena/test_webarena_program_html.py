@@ -5,6 +5,7 @@ import asyncio
 import json
 from collections.abc import Callable, Coroutine, Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -16,6 +17,7 @@ from agentgym_envs.worlds.webarena.login import Accounts
 from agentgym_envs.worlds.webarena.session import Session
 from agentgym_envs.worlds.webarena.sites import Sites
 from pages_server import Page, PagesServer
+from playwright.async_api import Error
 
 SITES = Sites(shopping="http://shop.example", wikipedia="http://wiki.example", gitlab="http://down.example")
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -178,6 +180,36 @@ def test_a_page_that_cannot_be_loaded_is_a_fault(server: PagesServer, judged: Ju
         judged(target(url="__SHOPPING__/broken"))
     with pytest.raises(EnvFault, match=r"http://down\.example/x .*can't be judged: .*ERR_CONNECTION_REFUSED"):
         judged(target(url="__GITLAB__/x"))
+
+
+class Leaving:
+    """A page that is going elsewhere at the first look."""
+
+    def __init__(self, said: str) -> None:
+        self.said = [said]
+
+    async def content(self) -> str:
+        if self.said:
+            raise Error(self.said.pop())
+        return "tea"
+
+    async def evaluate(self, script: str) -> str:
+        return await self.content()
+
+    async def wait_for_load_state(self) -> None:
+        assert not self.said
+
+
+@pytest.mark.parametrize("locator", ["", "document.title"])
+def test_a_page_on_the_move_is_looked_at_where_it_comes_to_rest(locator: str) -> None:
+    def score(said: str) -> float:
+        session = cast("Session", SimpleNamespace(tab=SimpleNamespace(page=Leaving(said))))
+        caller = Caller(SITES, Accounts(), "")
+        return asyncio.run(program_html.score(target(locator=locator)["program_html"], session, caller))
+
+    assert score("Page.content: Unable to retrieve content because the page is navigating") == 1
+    with pytest.raises(EnvFault, match="The page last .*can't be judged: Target closed"):  # noqa: RUF043
+        score("Target closed")
 
 
 def test_a_last_tab_that_closed_itself_is_a_blank_one(

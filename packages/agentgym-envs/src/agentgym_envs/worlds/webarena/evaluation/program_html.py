@@ -10,9 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import html
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from playwright.async_api import Error, Page
 from playwright.async_api import TimeoutError as PlaywrightTimeout
@@ -21,11 +21,12 @@ from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.evaluation.fields import known, objects, texts
 from agentgym_envs.worlds.webarena.evaluation.locators import PREFIX, Caller, parse_call
 from agentgym_envs.worlds.webarena.evaluation.string_match import included, same
-from agentgym_envs.worlds.webarena.faults import TabClosed, first_line
+from agentgym_envs.worlds.webarena.faults import TabClosed, first_line, is_closed
 
 if TYPE_CHECKING:
     from agentgym_envs.worlds.webarena.session import Session
 
+T = TypeVar("T")
 LAST: Final = "last"
 _LAMBDA: Final = "lambda:"
 _SCRIPTS: Final = ("document.", "[...document.")
@@ -83,14 +84,15 @@ def _looks_at_no_page(locator: str) -> bool:
 async def _located(target: Mapping[str, Any], page: Page, caller: Caller) -> str:
     locator = target["locator"].strip()
     if not locator:
-        return await _content(page)
+        return await _steady(page, page.content)
     if locator.startswith(PREFIX):
         return await caller.call(locator, page)
     for action in target.get("prep_actions", ()):
         if not await page.evaluate(_guarded(action, "true", "false")):
             break
     call = f"({locator.removeprefix(_LAMBDA)})()" if locator.startswith(_LAMBDA) else locator
-    found = await page.evaluate(_guarded(f"found = {call}", "found ?? null", "null"))
+    script = _guarded(f"found = {call}", "found ?? null", "null")
+    found = await _steady(page, lambda: page.evaluate(script))
     return "" if found is None else str(found)
 
 
@@ -99,12 +101,15 @@ def _guarded(statement: str, good: str, bad: str) -> str:
     return f"() => {{ let found; try {{ {statement}\n; return {good}; }} catch {{ return {bad}; }} }}"
 
 
-async def _content(page: Page) -> str:
+async def _steady(page: Page, look: Callable[[], Awaitable[T]]) -> T:
+    """What `look` gives, on the next page where this one is just going elsewhere."""
     try:
-        return await page.content()
-    except Error:  # it is just going elsewhere
+        return await look()
+    except Error as error:
+        if is_closed(error):
+            raise
         await page.wait_for_load_state()
-        return await page.content()
+        return await look()
 
 
 async def _open(url: str, page: Page) -> None:
