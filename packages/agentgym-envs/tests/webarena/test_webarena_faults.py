@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator
 from typing import Any
 
 import psutil
 import pytest
 from agentgym_envs.text_env import EnvFault
+from agentgym_envs.worlds.webarena import browser as module
 from agentgym_envs.worlds.webarena.browser import Browser, acquire
 from agentgym_envs.worlds.webarena.faults import TabClosed
 from agentgym_envs.worlds.webarena.session import Session
@@ -28,16 +29,20 @@ def fragile(server: PagesServer) -> Iterator[Browser]:
     browser.release()
 
 
-def kill(what: str) -> None:
-    """Kill the fragile browser, or the driver that it belongs to."""
+def processes(what: str) -> Collection[psutil.Process]:
+    """Those of the fragile browser, or of the driver that it belongs to."""
     family = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
     browser = [p for p in family if "MAP fragile.example" in (line := " ".join(p.cmdline())) and "--type=" not in line]
     drivers = {parent for p in browser for parent in p.parents() if "run-driver" in parent.cmdline()}
-    for process in {"browser": browser, "driver": drivers}[what]:
+    return {"browser": browser, "driver": drivers}[what]
+
+
+def kill(what: str) -> None:
+    for process in processes(what):
         process.kill()
 
 
-@pytest.mark.parametrize("what", ["browser", "driver"])
+@pytest.mark.parametrize("what", ["browser", pytest.param("driver", marks=pytest.mark.long)])
 def test_eight_sessions_are_told_when_it_is_killed(fragile: Browser, what: str) -> None:
     """Half of them in the middle of something, half between two steps."""
 
@@ -70,6 +75,19 @@ def test_eight_sessions_are_told_when_it_is_killed(fragile: Browser, what: str) 
 def test_a_session_that_comes_just_after_the_kill_gets_a_new_browser(fragile: Browser) -> None:
     fragile.loop.run(fragile.session(), 60)
     kill("browser")
+    session = fragile.loop.run(fragile.session(), 60)
+    assert fragile.loop.run(session.goto(URL), 60) is None
+
+
+@pytest.mark.long
+def test_a_browser_that_hangs_is_replaced(fragile: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "_HUNG", 0.5)
+    monkeypatch.setattr(module, "_ENDING", 0.5)
+    hanging = fragile.loop.run(fragile.session(), 60)
+    for process in processes("browser"):
+        process.suspend()
+    with pytest.raises(EnvFault, match="The browser is gone"):
+        fragile.loop.run(hanging.goto(URL), 60)
     session = fragile.loop.run(fragile.session(), 60)
     assert fragile.loop.run(session.goto(URL), 60) is None
 

@@ -47,10 +47,29 @@ def ways_out(outside: PagesServer) -> dict[str, str]:
     }
 
 
-WAYS = ("ip", "short ip", "decimal ip", "ipv6", "localhost", "any.localhost", "wildcard dns", "user", "wrong port")
+def attempts(url: str) -> dict[str, Page | str]:
+    """Pages that all want something of `url`."""
+    worker = f"URL.createObjectURL(new Blob(['fetch(`{url}`, {{mode: `no-cors`}})']))"
+    return {
+        "/redirect": Page(status=302, headers={"Location": url}),
+        "/refresh": f"<meta http-equiv=refresh content='0;url={url}'>",
+        "/script": f"<script>location = {url!r}</script>",
+        "/form": f"<form method=post action='{url}'></form><script>document.forms[0].submit()</script>",
+        "/frame": f"<iframe src='{url}'></iframe><img src='{url}'><script src='{url}'></script>",
+        "/fetch": f"<script>fetch({url!r}, {{mode: 'no-cors'}}); navigator.sendBeacon({url!r}, 'x')</script>",
+        "/stream": f"<script>new EventSource({url!r})</script>",
+        "/socket": f"<script>new WebSocket({url.replace('http:', 'ws:')!r})</script>",
+        "/worker": f"<script>new Worker({worker})</script>",
+        "/window": f"<script>window.open({url!r})</script>",
+        "/prefetch": f"<link rel=prefetch href='{url}'>",
+    }
 
 
-@pytest.mark.parametrize("way", WAYS)
+ONE = ["ip", "wrong port"]
+REST = ["short ip", "decimal ip", "ipv6", "localhost", "any.localhost", "wildcard dns", "user"]
+
+
+@pytest.mark.parametrize("way", [*ONE, *(pytest.param(way, marks=pytest.mark.long) for way in REST)])
 def test_only_the_sites_can_be_reached(
     server: PagesServer, outside: PagesServer, session: Session, run: Run, way: str
 ) -> None:
@@ -58,22 +77,31 @@ def test_only_the_sites_can_be_reached(
     said = run(session.goto(url))
     assert said is not None
     assert said.startswith(f"{url} is not one of the sites. There are: ")
-    server.pages |= {
-        "/redirect": Page(status=302, headers={"Location": url}),
-        "/refresh": f"<meta http-equiv=refresh content='0;url={url}'>",
-        "/script": f"<script>location = {url!r}</script>",
-        "/form": f"<form method=post action='{url}'></form><script>document.forms[0].submit()</script>",
-        "/frame": f"<iframe src='{url}'></iframe><img src='{url}'><script src='{url}'></script>",
-        "/fetch": f"<script>fetch({url!r}, {{mode: 'no-cors'}}); navigator.sendBeacon({url!r}, 'x')</script>",
-        "/socket": f"<script>new WebSocket({url.replace('http:', 'ws:')!r}); new EventSource({url!r})</script>",
-        "/worker": f"<script>new Worker(URL.createObjectURL(new Blob(['fetch(`{url}`)'])))</script>",
-        "/window": f"<script>window.open({url!r})</script>",
-        "/prefetch": f"<link rel=prefetch href='{url}'><link rel=preconnect href='{url}'>",
-    }
-    for path in [path for path in server.pages if path != "/favicon.ico"]:
+    pages = attempts(url)
+    server.pages |= pages
+    for path in pages:
         show(run, session, SHOP + path)
     assert outside.asked == []
-    assert {"/redirect", "/frame", "/worker"} <= set(server.paths())
+    assert set(server.paths()) == set(pages)
+
+
+def test_the_sites_themselves_can_be_reached_by_each_of_these(server: PagesServer, session: Session, run: Run) -> None:
+    pages = attempts("http://wiki.example/x")
+    server.pages |= pages | {"/x": "open"}
+    for path in pages:
+        server.asked.clear()
+        show(run, session, SHOP + path)
+        assert "/x" in server.paths("wiki.example"), path
+
+
+@pytest.mark.parametrize("way", REST)
+def test_an_address_that_is_no_site_is_refused_before_it_is_asked(
+    outside: PagesServer, session: Session, run: Run, way: str
+) -> None:
+    url = ways_out(outside)[way]
+    assert run(session.goto(url)).startswith(f"{url} is not one of the sites.")
+    assert session.tab.url == "about:blank"
+    assert outside.asked == []
 
 
 def test_a_redirect_to_elsewhere_is_told(server: PagesServer, outside: PagesServer, session: Session, run: Run) -> None:
@@ -110,33 +138,33 @@ def test_web_rtc_sends_nothing(server: PagesServer, session: Session, run: Run, 
     assert session.tab.title in ("gathering", "complete")
 
 
-@pytest.mark.parametrize(
-    "url",
-    [
-        "file:///etc/passwd",
-        "FILE:///etc/passwd",
-        " \tfile:///etc/passwd",
-        "chrome://version",
-        "chrome-untrusted://new-tab-page",
-        "view-source:http://shop.example/a",
-        "javascript:document.title='x'",
-        "data:text/html,hello",
-        "blob:http://shop.example/1",
-        "about:version",
-        "devtools://devtools/bundled/inspector.html",
-        "filesystem:http://shop.example/temporary/x",
-        "ftp://shop.example/",
-        "ws://shop.example/",
-        "java\nscript:document.title='x'",
-    ],
-)
-def test_only_web_addresses_can_be_opened(server: PagesServer, session: Session, run: Run, url: str) -> None:
+NOT_OF_THE_WEB = [
+    "file:///etc/passwd",
+    "FILE:///etc/passwd",
+    " \tfile:///etc/passwd",
+    "chrome://version",
+    "chrome-untrusted://new-tab-page",
+    "view-source:http://shop.example/a",
+    "javascript:document.title='x'",
+    "data:text/html,hello",
+    "blob:http://shop.example/1",
+    "about:version",
+    "devtools://devtools/bundled/inspector.html",
+    "filesystem:http://shop.example/temporary/x",
+    "ftp://shop.example/",
+    "ws://shop.example/",
+    "java\nscript:document.title='x'",
+]
+
+
+def test_only_web_addresses_can_be_opened(server: PagesServer, session: Session, run: Run) -> None:
     server.pages["/a"] = "<title>a</title>"
     show(run, session, SHOP + "/a")
-    said = show(run, session, url)
-    assert said is not None
-    assert "can't be opened, only those with http: or https:" in said
-    assert (session.tab.url, session.tab.title) == (SHOP + "/a", "a")
+    for url in NOT_OF_THE_WEB:
+        said = show(run, session, url)
+        assert said is not None
+        assert "can't be opened, only those with http: or https:" in said
+        assert (session.tab.url, session.tab.title) == (SHOP + "/a", "a")
 
 
 @pytest.mark.parametrize(
@@ -150,11 +178,13 @@ def test_what_is_no_address_is_refused(session: Session, run: Run, text: str) ->
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "chrome://version", "view-source:http://shop.example/a", "data:text/html,x"]
 )
-@pytest.mark.parametrize("way", ["location = {!r}", "window.open({!r})", "document.querySelector('a').click()"])
-def test_nor_can_a_page_open_them(server: PagesServer, session: Session, run: Run, url: str, way: str) -> None:
-    server.pages["/a"] = f"<a href='{url}'>x</a><script>{way.format(url)}</script>"
+def test_nor_can_a_page_open_them(server: PagesServer, session: Session, run: Run, url: str) -> None:
+    ways = f"location = {url!r}; document.querySelector('a').click(); window.open({url!r})"
+    server.pages["/a"] = f"<a href='{url}'>x</a><iframe src='{url}'></iframe><script>{ways}</script>"
     show(run, session, SHOP + "/a")
     assert {tab.url for tab in session.tabs} <= {SHOP + "/a", "about:blank", "about:blank#blocked"}
+    asked = "() => { try { return frames[0].document.body.innerText } catch { return '' } }"
+    assert run(session.tabs[0].page.evaluate(asked)) == ""
 
 
 def test_no_service_worker_and_no_permission(server: PagesServer, session: Session, run: Run) -> None:

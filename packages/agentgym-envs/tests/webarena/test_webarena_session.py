@@ -185,14 +185,15 @@ def test_a_page_that_never_rests_is_told_once(server: PagesServer, session: Sess
     assert session.take_notices() == []
 
 
-def test_event_streams_and_web_sockets_are_not_waited_for(server: PagesServer, visit: Any) -> None:
+def test_event_streams_web_sockets_and_workers_are_not_waited_for(server: PagesServer, visit: Any) -> None:
     server.pages |= {
-        "/a": "<script>new EventSource('/events'); new WebSocket('ws://shop.example/socket')</script>",
+        "/a": "<script>new EventSource('/events'); new WebSocket('/socket'); new Worker('/js')</script>",
+        "/js": Page("1", headers={"Content-Type": "text/javascript"}),
         "/events": Page(delay=NEVER),
         "/socket": Page(delay=NEVER),
     }
     assert visit("/a") == []
-    assert {"/events", "/socket"} <= set(server.paths())
+    assert {"/events", "/socket", "/js"} <= set(server.paths())
 
 
 def test_a_navigation_that_never_ends(server: PagesServer, session: Session, visit: Any, click: Any, run: Run) -> None:

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from agentgym_envs.worlds.webarena.session import Session
 
 _PULSE = 1.0  # seconds between two looks at whether it lives
-_ENDING = 10.0  # seconds for Chromium to close, after which it is left to its driver
+_HUNG = 20.0  # seconds after which a browser that doesn't say its own name counts as dead
+_ENDING = 5.0  # seconds for Chromium to close, after which its driver has to kill it
+_RELEASE = 30.0  # seconds for both
 
 
 @dataclass(eq=False, slots=True)
@@ -51,8 +53,9 @@ class _Engine:
         from playwright.async_api import Error
 
         try:
-            await self.pulse.send("Browser.getVersion")
-        except Error:
+            async with asyncio.timeout(_HUNG):
+                await self.pulse.send("Browser.getVersion")
+        except (Error, TimeoutError):
             self.died()
         return not self.dead
 
@@ -110,7 +113,7 @@ class Browser:
                 return
             for key in [key for key, browser in _browsers.items() if browser is self]:
                 del _browsers[key]
-        self.loop.run(self.end(), 2 * _ENDING)
+        self.loop.run(self.end(), _RELEASE)
 
     async def end(self) -> None:
         """End the browser and its driver, if they run."""
@@ -155,9 +158,13 @@ class Browser:
         engine.died()
         if self._watch is not None:
             self._watch.cancel()
-        with suppress(Error, TimeoutError):  # a dead one is closed already, and one that hangs is its driver's to kill
+        try:
             async with asyncio.timeout(_ENDING):
                 await engine.chromium.close()
+        except Error:
+            return  # it is closed already
+        except TimeoutError:
+            await self._stop_driver()
 
     async def _stop_driver(self) -> None:
         driver, self._driver = self._driver, None
@@ -206,7 +213,7 @@ def _end_all() -> None:
         browsers = list(_browsers.values())
         _browsers.clear()
     for browser in browsers:
-        browser.loop.run(browser.end(), 2 * _ENDING)
+        browser.loop.run(browser.end(), _RELEASE)
     for loop in _loops:
         loop.stop()
 

@@ -163,7 +163,7 @@ class Traffic:
 
     def _on_request(self, event: dict[str, Any]) -> None:
         kind = event.get("type", "Other")
-        if kind not in _ENDLESS:
+        if kind not in _ENDLESS and event["loaderId"]:  # a worker's script has none, and its end isn't told here
             url, frame = event["request"]["url"], event.get("frameId", "")
             self._requests[event["requestId"]] = _Request(url, kind, frame, event["loaderId"])
             self.count += 1
