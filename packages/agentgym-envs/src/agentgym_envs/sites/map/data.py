@@ -24,7 +24,7 @@ _STREETS = (
 _UNIVERSITIES = 7
 _LETTERS = "ABDEFHJLNPRSTUWX"
 _WHEELCHAIR = ("yes", "yes", "limited", "no")
-_KIND_OF = {"railway viaduct": "viaduct", "railway station": "station"}
+_KIND_OF = {"railway viaduct": "viaduct"}
 Street = tuple[str, list[tuple[float, float]]]
 
 

@@ -86,7 +86,7 @@ _ALL = (
     ), _SHOP_HOURS),
     Kind("bicycle shop", "bicycle shops", "shops", 0, 1, _split("{town} Cycles|The Spoke|Chain & Bell"), _SHOP_HOURS),
     Kind("bank", "banks", "shops", 0, 1, _split("Harrowland Savings Bank|Mercer Bank"), ("Mon–Fri 09:00–16:30",)),
-    Kind("station", "stations", "transport", 0, 1, ("{town} Railway Station",), ("Daily 05:00–00:30",)),
+    Kind("railway station", "railway stations", "transport", 0, 1, ("{town} Railway Station",), ("Daily 05:00–00:30",)),
     Kind("petrol station", "petrol stations", "transport", 1, 1, ("{town} Service Station", "Halfway Garage"), (
         "Open 24 hours", "Daily 06:00–22:00",
     )),

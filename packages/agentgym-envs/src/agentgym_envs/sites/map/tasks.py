@@ -102,7 +102,7 @@ def _travel_times(databases: Databases, random: Random) -> Iterator[Case]:
 
 def _distances_in_town(databases: Databases, random: Random) -> Iterator[Case]:
     db = databases["map"]
-    for start in _shuffled(db, random, ("museum", "hotel", "station")):
+    for start in _shuffled(db, random, ("museum", "hotel", "railway station")):
         ends = _shuffled(db, random, ("theatre", "library", "park", "restaurant", "hospital"))
         for end in [row for row in ends if row["town"] == start["town"]][:1]:
             names = (f"{start['name']}, {start['town']}", f"{end['name']}, {end['town']}")
@@ -116,7 +116,7 @@ def _distances_in_town(databases: Databases, random: Random) -> Iterator[Case]:
 
 def _nearest(databases: Databases, random: Random) -> Iterator[Case]:
     db = databases["map"]
-    for row in _shuffled(db, random, ("hotel", "station", "hospital", "university")):
+    for row in _shuffled(db, random, ("hotel", "railway station", "hospital", "university")):
         kind = random.choice(
             [kind for kind in ("pharmacy", "museum", "café", "restaurant", "bakery") if kind != row["kind"]]
         )

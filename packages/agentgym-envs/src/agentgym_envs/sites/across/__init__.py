@@ -1,0 +1,1 @@
+"""Tasks that need two or more of the sites."""
