@@ -338,6 +338,22 @@ def test_a_dialog_while_a_page_loads(server: PagesServer, visit: Any) -> None:
     assert visit("/a") == ["The page showed a dialog (alert) ('1'); it was dismissed."]
 
 
+def test_a_page_of_many_dialogs_is_not_quoted_at_any_length(server: PagesServer, visit: Any) -> None:
+    server.pages["/a"] = "<script>for (let i = 0; i < 30; i++) alert('x'.repeat(1000))</script>"
+    notices = visit("/a")
+    assert len(notices) == 20
+    assert max(map(len, notices)) < 400
+
+
+def test_a_session_that_can_not_be_opened_leaves_no_context(browser: Browser, run: Run) -> None:
+    session = run(browser.session())
+    before = len(session.context.browser.contexts)
+    with pytest.raises(EnvFault, match=r"[Cc]ookie"):
+        run(browser.session(cookies=[{"name": "c", "value": "1"}]))
+    assert len(session.context.browser.contexts) == before
+    run(session.close())
+
+
 def test_a_page_can_not_hold_its_visitor(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
     server.pages |= {"/a": "<button>x</button><script>onbeforeunload = e => e.preventDefault()</script>", "/b": "b"}
     visit("/a")

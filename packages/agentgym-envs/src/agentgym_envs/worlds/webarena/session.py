@@ -24,6 +24,7 @@ from agentgym_envs.worlds.webarena.traffic import Traffic
 
 T = TypeVar("T")
 _QUOTED = 300  # characters of a page's own words in a notice
+_MAX_NOTICES = 20
 _CLOSING = 10.0  # seconds
 
 
@@ -57,15 +58,21 @@ class Session:
         """
         try:
             with playwright_errors():
-                context = await browser.new_context(**options.for_context())
-                session = cls(context, hosts, options)
-                for script in options.init_scripts:
-                    await context.add_init_script(script)
-                await context.add_cookies(options.for_cookies())
-                await session.new_tab()
+                session = cls(await browser.new_context(**options.for_context()), hosts, options)
+                try:
+                    await session._begin()
+                except BaseException:
+                    await session.close()
+                    raise
         except TabClosed as error:
             raise EnvFault("The browser is gone.") from error
         return session
+
+    async def _begin(self) -> None:
+        for script in self.options.init_scripts:
+            await self.context.add_init_script(script)
+        await self.context.add_cookies(self.options.for_cookies())
+        await self.new_tab()
 
     @property
     def tab(self) -> Tab:
@@ -164,8 +171,8 @@ class Session:
                 await self.guard(self._await_popups())
             except TabClosed:
                 continue
-            self.notices.extend(rest.notices)
-            self.notices.extend(why(failure, self.hosts) for failure in tab.traffic.take_failures())
+            for notice in (*rest.notices, *(why(failure, self.hosts) for failure in tab.traffic.take_failures())):
+                self._tell(notice)
             tab.title = one_line(rest.title)
             if self.tabs and tab is self.tab:
                 return
@@ -208,7 +215,7 @@ class Session:
             self._adopting[page] = asyncio.create_task(self._adopt(page))
         else:
             self._popup_came()
-            self.notices.append(f"The page opened another tab; as there were {open_tabs} already, it was closed.")
+            self._tell(f"The page opened another tab; as there were {open_tabs} already, it was closed.")
             self._chore(page.close())
 
     async def _adopt(self, page: Page) -> None:
@@ -250,19 +257,23 @@ class Session:
                     await asyncio.wait(self._chores)
         except TimeoutError:
             self._popups = 0
-            self.notices.append("A tab that the page opened did not begin to load.")
+            self._tell("A tab that the page opened did not begin to load.")
 
     async def _on_dialog(self, dialog: Dialog) -> None:
         said = one_line(dialog.message)[:_QUOTED]
         leaving = dialog.type == "beforeunload"
         answer = "it was left all the same" if leaving else "it was dismissed"
         what = "The page asked whether to leave it" if leaving else f"The page showed a dialog ({dialog.type})"
-        self.notices.append(f"{what} ({said!r}); {answer}." if said else f"{what}; {answer}.")
+        self._tell(f"{what} ({said!r}); {answer}." if said else f"{what}; {answer}.")
         # Who stayed for each such question could never leave some pages.
         await (dialog.accept() if leaving else dialog.dismiss())
 
     def _on_download(self, download: Download) -> None:
-        self.notices.append(f"A download ({one_line(download.suggested_filename)[:_QUOTED]!r}) was refused.")
+        self._tell(f"A download ({one_line(download.suggested_filename)[:_QUOTED]!r}) was refused.")
+
+    def _tell(self, notice: str) -> None:
+        if len(self.notices) < _MAX_NOTICES:  # a page may show dialogs all the time
+            self.notices.append(notice)
 
     def _lose(self, page: Page) -> None:
         index = next((i for i, tab in enumerate(self.tabs) if tab.page is page), None)
