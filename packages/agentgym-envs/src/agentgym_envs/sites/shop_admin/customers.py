@@ -11,9 +11,9 @@ from starlette.responses import Response
 
 from agentgym_envs.sites.shop_admin.desk import get, now, post
 from agentgym_envs.sites.shop_admin.grid import Column, Filter, Grid, listing
+from agentgym_envs.sites.shop_admin.rules import GROUPS
 from agentgym_envs.sites.web import Refused, Visit
 
-GROUPS = ("General", "Wholesale", "Retailer", "Staff")
 STATES = (("1", "Active"), ("0", "Inactive"))
 GRID = Grid(
     select="""SELECT accounts.*, first_name || ' ' || last_name AS customer, count(orders.id) AS orders,

@@ -12,10 +12,9 @@ from starlette.responses import Response
 
 from agentgym_envs.sites.shop_admin.desk import get, now, post
 from agentgym_envs.sites.shop_admin.grid import Column, Filter, Grid, listing
+from agentgym_envs.sites.shop_admin.rules import CARRIERS, STATUSES
 from agentgym_envs.sites.web import Refused, Visit
 
-STATUSES = ("pending", "processing", "on hold", "shipped", "complete", "cancelled", "returned")
-CARRIERS = ("Ridgeway Parcel", "Swift Post", "Harrier Express")
 _FROM = {
     "hold": ("pending", "processing"),
     "unhold": ("on hold",),

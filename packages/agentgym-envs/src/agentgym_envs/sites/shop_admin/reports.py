@@ -8,6 +8,7 @@ from starlette.responses import Response
 
 from agentgym_envs.sites.shop_admin.desk import count, get
 from agentgym_envs.sites.shop_admin.grid import Column, Filter, Grid, listing
+from agentgym_envs.sites.shop_admin.rules import GROUPS
 from agentgym_envs.sites.web import Visit
 
 _PERIODS = {
@@ -173,7 +174,7 @@ def search_terms(visit: Visit) -> Response:
 @get("/reports/customers")
 def best_customers(visit: Visit) -> Response:
     """Who orders most, spends most, cancels most."""
-    groups = [(name, name) for name in ("General", "Wholesale", "Retailer", "Staff")]
+    groups = [(name, name) for name in GROUPS]
     return visit.render("report_customers.html", list=listing(visit, CUSTOMERS, {"group": groups}))
 
 
