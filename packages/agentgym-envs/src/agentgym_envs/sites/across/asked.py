@@ -127,7 +127,7 @@ def _open_at_birthplace(databases: Databases, random: Random) -> Iterator[Case]:
     """The museum of the town that somebody came from; only people whose town has just one."""
     people = region().people
     for person in random.sample(people, len(people)):
-        place = only_place(databases["map"], person.town, ("museum", "library", "railway station"))
+        place = only_place(databases["map"], person.town, ("museum", "library", "cinema", "railway station"))
         if place is not None:
             plan = [
                 *on_wiki(person.name)[1:],
@@ -146,12 +146,12 @@ def _nearer_maker(databases: Databases, random: Random) -> Iterator[Case]:
     for _ in range(12):
         random.shuffle(firms)
         for one, other in pairwise(firms):
-            yield from _compared(databases, random, one.brand, other.brand)
+            for home in random.sample(region().towns, 6):
+                yield from _compared(databases, home.name, one.brand, other.brand)
 
 
-def _compared(databases: Databases, random: Random, one: str, other: str) -> Iterator[Case]:
+def _compared(databases: Databases, home: str, one: str, other: str) -> Iterator[Case]:
     first, second = region().firm(one), region().firm(other)
-    home = random.choice(region().towns).name
     if len({first.seat, second.seat, home}) < 3:
         return
     seconds = {firm.seat: region().route(home, firm.seat, "car").seconds for firm in (first, second)}

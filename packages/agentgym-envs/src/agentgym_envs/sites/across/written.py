@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
+from itertools import combinations
 from random import Random
 from typing import Any
 
 from agentgym_envs.sites.across.ways import (
-    firm_of,
     money,
     on_map,
     on_wiki,
@@ -24,12 +24,11 @@ from agentgym_envs.sites.tasks import Case, Databases, Step, Template, choose, c
 from agentgym_envs.sites.wiki.article import number, town_title
 
 _OPEN_TO_ALL = ("history", "askcommons", "lifetips", "cycling", "camping", "photography")
-_VISITED = ("museum", "library", "station", "university", "hospital", "post office")
+_VISITED = ("museum", "library", "railway station", "university", "hospital", "post office")
 _FACTS = {
     "mayor": "Mayor",
     "elevation": "Elevation",
     "market day": "Market day",
-    "area": "Area",
 }
 
 
@@ -208,7 +207,7 @@ def _new_address(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _wish_for(databases: Databases, random: Random) -> Iterator[Case]:
-    """The cheapest of a brand known by its town only, onto the wish list."""
+    """The cheapest of a brand known by its founder only, onto the wish list."""
     db = databases["shop"]
     last = db.execute("SELECT coalesce(max(id), 0) FROM wish_items").fetchone()[0]
     query = (
@@ -216,15 +215,12 @@ def _wish_for(databases: Databases, random: Random) -> Iterator[Case]:
         f" JOIN accounts AS a ON a.id = w.account WHERE w.id > {last} ORDER BY w.id"
     )
     wished = {row[0] for row in db.execute("SELECT product FROM wish_items")}
-    for town in shuffled_towns(random):
-        firm = firm_of(town.name)
-        if firm is None:
-            continue
+    for firm in random.sample(region().firms, len(region().firms)):
         sql = "SELECT *, coalesce(sale_price, price) AS cost FROM products WHERE brand = ? AND active ORDER BY cost"
         first, second = db.execute(sql, (firm.brand,)).fetchmany(2)
         if first["cost"] < second["cost"] and first["id"] not in wished:
             plan = [
-                *on_wiki(town_title(town.name))[1:],
+                *on_wiki(firm.founder)[1:],
                 click("link", firm.name),
                 site("shopping", f"/brand/{firm.brand}"),
                 choose("Sort by", "Price: low to high"),
@@ -233,10 +229,9 @@ def _wish_for(databases: Databases, random: Random) -> Iterator[Case]:
                 click("button", "Add to wish list"),
                 stop(),
             ]
-            entities = towns(town.name)
-            yield Case(
-                {"town": town.name}, entities, rows("shopping", query, (_account("shopping"), first["sku"])), plan
-            )
+            entities = frozenset({f"brand:{firm.brand}"})
+            wanted = rows("shopping", query, (_account("shopping"), first["sku"]))
+            yield Case({"founder": firm.founder}, entities, wanted, plan)
 
 
 def _post_cheaper(databases: Databases, random: Random) -> Iterator[Case]:
@@ -246,11 +241,8 @@ def _post_cheaper(databases: Databases, random: Random) -> Iterator[Case]:
         .execute("SELECT *, coalesce(sale_price, price) AS cost FROM products WHERE active ORDER BY id")
         .fetchall()
     )
-    for _ in range(1500):
-        one = random.choice(products)
-        other = random.choice(products)
-        if one["category"] != other["category"] or one["cost"] == other["cost"]:
-            continue
+    pairs = [(a, b) for a, b in combinations(products, 2) if a["category"] == b["category"] and a["cost"] != b["cost"]]
+    for one, other in random.sample(pairs, 2000):
         less = min(one, other, key=lambda row: row["cost"])
         title, community = f"{one['name']} or {other['name']}?", random.choice(("lifetips", "personalfinance"))
         body = f"{less['name']}: {money(less['cost'])}"
@@ -296,8 +288,8 @@ TEMPLATES = (
     Template(
         "across/move-house",
         ("wikipedia", "gitlab"),
-        "I have moved to the town where the firm behind the brand {{brand}} has its head office. Find out which it is and "
-        "change the location on my Workbench profile.",
+        "I have moved to the town where the firm behind the brand {{brand}} has its head office. Find out which it is "
+        "and change the location on my Workbench profile.",
         _move_house,
     ),
     Template(
@@ -310,15 +302,15 @@ TEMPLATES = (
     Template(
         "across/wish-for",
         ("wikipedia", "shopping"),
-        "One firm has its head office in {{town}}, as Gazetteer tells. Put the cheapest product of its brand at Larkspur "
-        "on my wish list.",
+        "Gazetteer tells which firm {{founder}} founded, and under which brand it sells. Put the cheapest product of "
+        "that brand at Larkspur on my wish list.",
         _wish_for,
     ),
     Template(
         "across/post-cheaper",
         ("shopping", "reddit"),
-        "Which costs less at Larkspur at present, the {{a}} or the {{b}}? Post the answer in the community {{community}} "
-        'on Commons with the title "{{title}}" and, as the text, the name of the cheaper one, a colon and its price, '
+        "Which costs less at Larkspur at present, the {{a}} or the {{b}}? Post the answer in the community "
+        '{{community}} on Commons with the title "{{title}}" and, as the text, the name of the cheaper one, a colon and its price, '
         "such as: Aldine Mug: $8.50",
         _post_cheaper,
         held_out=True,
