@@ -1,0 +1,96 @@
+"""Every embedded task can be done through the browser, and none by doing nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
+
+import pytest
+from agentgym_envs.sites import store
+from agentgym_envs.sites.directory import PLACES
+from agentgym_envs.tasks import SPLITS, Task
+from agentgym_envs.worlds.webarena import WebArena
+from agentgym_envs.worlds.webarena.evaluation import database, string_match, url_match
+from agentgym_envs.worlds.webarena.sites import Sites
+
+AT_ONCE = 8
+MOST_TURNS = 30
+"""The limit of the registered world."""
+
+
+@pytest.fixture(scope="module")
+def tasks() -> list[Task]:
+    return list(WebArena().tasks)
+
+
+def scores_at_once(task: Task) -> bool:
+    """Whether `stop []` on the first page could be worth something, as far as it shows without a browser."""
+    sites = Sites.of({key: place.url for key, place in PLACES.items()})
+    payload = sites.fill(dict(task.payload))
+    judged = payload["eval"]
+    files = {key: store.database(place.database) for key, place in PLACES.items() if place.database}
+    for kind in judged["eval_types"]:
+        match kind:
+            case "string_match":
+                worth = asyncio.run(string_match.score(payload, "", None))
+            case "url_match":
+                worth = url_match.score(judged, f"{payload['start_url']}/")
+            case "database":
+                worth = database.score(judged["database"], files)
+            case _:
+                continue
+        if not worth:
+            return False
+    return True
+
+
+def test_no_task_is_done_by_stopping_at_once(tasks: list[Task]) -> None:
+    assert [task.payload["intent"] for task in tasks if scores_at_once(task)] == []
+
+
+@pytest.fixture(scope="module")
+def idle() -> Iterator[SimpleQueue[WebArena]]:
+    """Worlds that wait for a task."""
+    worlds = [WebArena() for _ in range(AT_ONCE)]
+    queue: SimpleQueue[WebArena] = SimpleQueue()
+    for world in worlds:
+        queue.put(world)
+    yield queue
+    for world in worlds:
+        world.close()
+
+
+def failure(task: Task, idle: SimpleQueue[WebArena]) -> str | None:
+    """What the oracle did when it didn't do the task within the limit."""
+    world = idle.get()
+    try:
+        world.reset(options={"task": task.id})
+        said: list[str] = []
+        for _ in range(MOST_TURNS):
+            said.append(world.oracle())
+            *_, terminated, _, info = world.step(said[-1])
+            if terminated:
+                parts = info["raw"]["parts"]
+                return None if info["success"] else f"{task.id} {task.payload['intent']}: {parts} after {said}"
+        return f"{task.id} {task.payload['intent']}: too long: {said}"
+    finally:
+        idle.put(world)
+
+
+def unsolved(tasks: list[Task], idle: SimpleQueue[WebArena]) -> list[str]:
+    with ThreadPoolExecutor(AT_ONCE) as threads:
+        return [text for text in threads.map(lambda task: failure(task, idle), tasks) if text]
+
+
+def test_one_task_of_each_site_is_solved(tasks: list[Task], idle: SimpleQueue[WebArena]) -> None:
+    one = {task.category: task for task in reversed(tasks) if task.split == "test"}
+    assert len(one) == 7
+    assert unsolved(list(one.values()), idle) == []
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("split", SPLITS)
+def test_the_oracle_solves_every_task(split: str, tasks: list[Task], idle: SimpleQueue[WebArena]) -> None:
+    assert unsolved([task for task in tasks if task.split == split], idle) == []
