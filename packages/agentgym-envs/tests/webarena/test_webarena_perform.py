@@ -1,4 +1,4 @@
-"""Actions on pages: what a click reaches, what a field holds afterwards, and what the agent is told when it can't be."""
+"""Actions on pages: what a click reaches, what a field holds afterwards, and what the agent hears when it can't be."""
 
 from __future__ import annotations
 
@@ -231,9 +231,7 @@ def test_what_takes_no_text_says_so(agent: PageAgent) -> None:
 
 
 def test_a_field_behind_a_click_is_typed_into(agent: PageAgent) -> None:
-    agent.open(
-        "<div role=combobox tabindex=0 aria-label=Pick onclick=\"document.querySelector('input').focus()\">Pick</div><input>"
-    )
+    agent.open("<div role=combobox tabindex=0 onclick=\"document.querySelector('input').focus()\">Pick</div><input>")
     assert agent.do("type [#] [abc] [0]", "combobox") is None
     assert agent.js("document.querySelector('input').value") == "abc"
 
@@ -241,8 +239,8 @@ def test_a_field_behind_a_click_is_typed_into(agent: PageAgent) -> None:
 # Drop-down lists.
 
 LIST = (
-    LOG
-    + "<select aria-label=Size oninput=say('input') onchange=say(this.value)><option value=s>Small<option value=m>Medium"
+    LOG + "<select aria-label=Size oninput=say('input') onchange=say(this.value)>"
+    "<option value=s>Small<option value=m>Medium"
     "<optgroup label=More><option value=l>  Large   one <option disabled>Huge</optgroup></select>"
 )
 

@@ -5,7 +5,7 @@ properties. It knows what DevTools calls `AXNode`, and nothing of places or text
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 AXNode = Mapping[str, Any]
@@ -109,6 +109,7 @@ def keep(root: Raw, clickable: set[int]) -> list[Kept]:
             plain = node.raw.role in _QUIET and not node.name and not node.properties
             if plain and (raw.backend_id in clickable or _property(raw, "focusable")):
                 doubtful.append(len(kept))
+                node = replace(node, properties=(("clickable", True),))
             if not _repeats(node, kept) and (not plain or (doubtful and doubtful[-1] == len(kept))):
                 here = len(kept)
                 kept.append(node)
@@ -153,7 +154,7 @@ def _without(kept: list[Kept], doubtful: list[int]) -> list[Kept]:
         parent = moved[node.parent]
         moved[i] = len(new)
         depth = 0 if parent is None else new[parent].depth + 1
-        new.append(Kept(node.raw, parent, depth, node.name, node.properties))
+        new.append(replace(node, parent=parent, depth=depth))
     return new
 
 

@@ -47,6 +47,11 @@ class Box(NamedTuple):
             max(self.bottom, other.bottom),
         )
 
+    def touches(self, other: Box) -> bool:
+        """Whether the two have a point in common; a line or a point is a rectangle, too."""
+        part = self.cut(other)
+        return part.left <= part.right and part.top <= part.bottom
+
     def shows(self, part: Box) -> bool:
         """Whether `part`, what is left of this box after clipping, is enough to be called visible."""
         wide, high = part.right - part.left, part.bottom - part.top

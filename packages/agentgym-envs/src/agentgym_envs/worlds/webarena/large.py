@@ -68,7 +68,7 @@ def _choose(layout: Layout, sizes: dict[int, int]) -> list[int]:
     while stack:
         node = stack.pop()
         place = layout.places.get(node)
-        if place is not None and not (place.seen or place.box.shows(place.box.cut(near))):
+        if place is not None and not place.box.touches(near):
             if not layout.children.get(node) or sizes[node] <= _PART:
                 continue
         elif place is not None and (sizes[node] <= _PART or node in layout.frames):

@@ -1,0 +1,189 @@
+"""WebArena's action grammar: what is read, what is put right, and what the agent is told otherwise."""
+
+from __future__ import annotations
+
+import pytest
+from agentgym_envs.worlds.webarena.actions import (
+    GRAMMAR,
+    Action,
+    Click,
+    CloseTab,
+    GoBack,
+    GoForward,
+    Goto,
+    Hover,
+    NewTab,
+    Press,
+    Scroll,
+    Select,
+    Stop,
+    TabFocus,
+    Type,
+    parse,
+)
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("click [3]", Click(3)),
+        ("hover [12]", Hover(12)),
+        ("type [3] [red shoes]", Type(3, "red shoes", True)),
+        ("type [3] [red shoes] [1]", Type(3, "red shoes", True)),
+        ("type [3] [red shoes] [0]", Type(3, "red shoes", False)),
+        ("type [3] [x] [press_enter_after=0]", Type(3, "x", False)),
+        ("press [Enter]", Press("Enter")),
+        ("scroll [down]", Scroll("down")),
+        ("scroll [direction=up]", Scroll("up")),
+        ("select_option [3] [Medium]", Select(3, "Medium")),
+        ("new_tab", NewTab()),
+        ("tab_focus [0]", TabFocus(0)),
+        ("close_tab", CloseTab()),
+        ("goto [http://shop.example/a?b=[c]]", Goto("http://shop.example/a?b=[c]")),
+        ("go_back", GoBack()),
+        ("go_forward", GoForward()),
+        ("stop [42]", Stop("42")),
+        ("stop", Stop("")),
+    ],
+)
+def test_each_action_is_read(text: str, action: Action) -> None:
+    assert parse(text) == action
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("```click [3]```", Click(3)),
+        ("`click [3]`", Click(3)),
+        ("In summary, the next action I will perform is ```stop [done]```", Stop("done")),
+        ("Click the link: ```click [3]```", Click(3)),
+        ("  CLICK  [ 3 ]\n", Click(3)),
+        ("click[3]", Click(3)),
+        ("click 3", Click(3)),
+        ("scroll down", Scroll("down")),
+        ("SCROLL [Down]", Scroll("down")),
+        ("press enter", Press("Enter")),
+        ("go back", GoBack()),
+        ("Go-Forward", GoForward()),
+        ("new tab", NewTab()),
+        ("new_tab []", NewTab()),
+        ("tab_focus 1", TabFocus(1)),
+        ("goto shop.example/x", Goto("http://shop.example/x")),
+        ("goto [localhost:7770]", Goto("http://localhost:7770")),
+        ("goto [about:blank]", Goto("about:blank")),
+    ],
+)
+def test_what_is_meant_beyond_doubt_is_read_too(text: str, action: Action) -> None:
+    assert parse(text) == action
+
+
+@pytest.mark.parametrize(
+    ("text", "action"),
+    [
+        ("type [3] [a]b] [0]", Type(3, "a]b", False)),
+        ("type [3] [[a] [b]]", Type(3, "[a] [b]", True)),
+        ("type [3] [0]", Type(3, "0", True)),
+        ("type [3] [a] [2]", Type(3, "a] [2", True)),
+        ("type [3] [] [0]", Type(3, "", False)),
+        ("type [3] [one\ntwo] [0]", Type(3, "one\ntwo", False)),
+        ("type [3] [```code```] [0]", Type(3, "```code```", False)),
+        ("select_option [3] [A [B] ]", Select(3, "A [B]")),
+        ("stop [[1, 2]\n]", Stop("[1, 2]")),
+        ("stop []", Stop("")),
+        ("stop [N/A]", Stop("N/A")),
+    ],
+)
+def test_brackets_and_lines_inside(text: str, action: Action) -> None:
+    assert parse(text) == action
+
+
+@pytest.mark.parametrize(
+    ("written", "keys"),
+    [
+        ("Ctrl+v", "Control+v"),
+        ("ctrl + Shift + ArrowDown", "Control+Shift+ArrowDown"),
+        ("cmd+a", "Control+a"),
+        ("Meta", "Meta"),
+        ("esc", "Escape"),
+        ("return", "Enter"),
+        ("page down", "PageDown"),
+        ("Page_Up", "PageUp"),
+        ("down", "ArrowDown"),
+        ("arrow-left", "ArrowLeft"),
+        ("space", "Space"),
+        ("F12", "F12"),
+        ("a", "a"),
+        ("Shift+a", "Shift+A"),
+        ("+", "+"),
+        ("Ctrl++", "Control++"),
+        ("]", "]"),
+    ],
+)
+def test_keys_by_their_many_names(written: str, keys: str) -> None:
+    assert parse(f"press [{written}]") == Press(keys)
+
+
+@pytest.mark.parametrize(
+    ("text", "hints"),
+    [
+        ("press [Strg+v]", ["'Strg' can't be held", "Ctrl, Shift, Alt and Meta can"]),
+        ("press [Foo]", ["There is no key 'Foo'", "Enter, Tab, Escape"]),
+        ("press [Ctrl+]", ["There is no key ''"]),
+        ("press []", ["write press [key_comb], such as press [Ctrl+v]"]),
+        ("clik [3]", ["'clik [3]' is not an action.", "Did you mean click [id]?"]),
+        ("select [3] [x]", ["Did you mean select_option [id] [option]?"]),
+        ("I would like to buy it.", ["is not an action. The actions are: click [id], type [id]"]),
+        ("", ["'' is not an action"]),
+        ("click [Sign In]", ["write click [id], such as click [12]"]),
+        ("click [3] [4]", ["has something left over"]),
+        ("click", ["is not complete"]),
+        ("type [3]", ["write type [id] [content] [press_enter_after=0|1], such as type [12] [red shoes] [1]"]),
+        ("type [3] red shoes", ["write type [id] [content]"]),
+        ("scroll [left]", ["write scroll [down|up]"]),
+        ("goto []", ["write goto [url]"]),
+        ("goto [the shop]", ["write goto [url]"]),
+        ("go_back [3]", ["write go_back."]),
+        ("stop here", ["write stop [answer], such as stop [42]"]),
+        ("click [3]\nclick [4]", ["has something left over"]),
+        ("```click [3]``` or ```click [4]```", ["has something left over"]),
+    ],
+)
+def test_what_is_not_understood_gets_the_nearest_line_of_the_grammar(text: str, hints: list[str]) -> None:
+    said = parse(text)
+    assert isinstance(said, str)
+    assert [hint for hint in hints if hint not in said] == []
+
+
+def test_every_line_of_the_grammar_is_an_action_or_asks_for_its_blanks() -> None:
+    verbs = [line.split()[0] for line in GRAMMAR.splitlines()]
+    assert len(verbs) == 13
+    for verb in verbs:
+        said = parse(verb)
+        assert not isinstance(said, str) or f"write {verb} [" in said
+
+
+@given(st.text(max_size=200))
+def test_any_text_is_an_action_or_a_hint_on_one_line(text: str) -> None:
+    said = parse(text)
+    assert isinstance(said, Action) or (said.isprintable() and said)
+
+
+@given(
+    st.sampled_from([line.split()[0] for line in GRAMMAR.splitlines()]),
+    st.text(alphabet="[]()|`=+-_0123456789 \n\tabcABC²③\ud800'\"\\", max_size=40),
+)
+def test_a_verb_with_anything_behind_it_is_an_action_or_a_hint(verb: str, rest: str) -> None:
+    said = parse(f"{verb} {rest}")
+    assert isinstance(said, Action) or (said.isprintable() and said)
+
+
+@given(st.integers(0, 10**6), st.text(), st.booleans())
+def test_any_text_can_be_typed(element: int, text: str, enter: bool) -> None:
+    assert parse(f"type [{element}] [{text}] [{int(enter)}]") == Type(element, text, enter)
+
+
+@given(st.text())
+def test_any_answer_can_be_given(answer: str) -> None:
+    assert parse(f"stop [{answer}]") == Stop(answer.strip())
