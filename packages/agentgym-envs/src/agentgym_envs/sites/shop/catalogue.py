@@ -129,7 +129,6 @@ def _add_product(
     sale = _rounded(random, price * random.choice((0.7, 0.75, 0.8, 0.85))) if random.random() < 0.15 else None
     material = random.choice(category.materials)
     chosen = {key: random.choice(values) for key, values in category.specifications.items() if key not in options}
-    described = {"Brand": brand, "Material": material, "Colour": colour} | chosen
     sku = f"{brand[:3].upper()}-{number:02d}{random.randrange(1000):03d}-{len(taken):04d}"
     created = NOW - timedelta(days=int(1100 * random.random() ** 1.5), hours=1)
     product = db.execute(
@@ -146,7 +145,7 @@ def _add_product(
             colour,
             material,
             _description(random, category, good, material),
-            json.dumps(described, ensure_ascii=False, separators=(",", ":")),
+            json.dumps(chosen, ensure_ascii=False, separators=(",", ":")),
             created.strftime("%Y-%m-%d"),
         ),
     ).lastrowid

@@ -83,8 +83,8 @@ def _review(
 
 def _text(random: Random, said: Sentences, kind: Category, stars: int) -> str:
     """One or two aspects, good ones where the stars are many, sometimes with a beginning and an end."""
-    aspects = random.sample(kind.aspects, random.choice((1, 1, 2)))
-    parts = [random.choice(said["open"])] if random.random() < 0.35 else []
+    aspects = random.sample(kind.aspects, random.choice((1, 2)))
+    parts = [random.choice(said["open"])] if random.random() < 0.4 else []
     for aspect in aspects:
         mark = "+" if random.random() < (0.02, 0.15, 0.5, 0.85, 1.0)[stars - 1] else "-"
         parts.append(random.choice(said[f"{aspect} {mark}"]))

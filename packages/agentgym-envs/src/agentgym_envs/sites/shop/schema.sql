@@ -49,7 +49,7 @@ CREATE TABLE products (
     colour TEXT NOT NULL,
     material TEXT NOT NULL,
     description TEXT NOT NULL,
-    specifications TEXT NOT NULL, -- JSON object, in the order shown
+    specifications TEXT NOT NULL, -- JSON object, shown after brand, material and colour
     created TEXT NOT NULL,
     active INTEGER NOT NULL DEFAULT 1, -- whether the shop shows it
     sold INTEGER NOT NULL DEFAULT 0, -- pieces in orders that were not cancelled when the data was made

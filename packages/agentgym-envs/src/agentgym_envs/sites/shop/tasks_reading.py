@@ -41,7 +41,7 @@ def _cost_with_option(databases: Databases, random: Random) -> Iterator[Case]:
 def _specification(databases: Databases, random: Random) -> Iterator[Case]:
     for row in goods(databases, random):
         known = json.loads(row["specifications"])
-        named = [key for key, value in known.items() if key not in ("Brand", "Material", "Colour") and len(value) > 4]
+        named = [key for key, value in known.items() if len(value) > 4]
         if named:
             key = random.choice(named)
             plan = [*open_product(row["name"]), stop(known[key])]
