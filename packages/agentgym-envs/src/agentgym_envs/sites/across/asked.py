@@ -42,7 +42,7 @@ def _drive_from_maker(databases: Databases, random: Random) -> Iterator[Case]:
         if end != firm.seat:
             time = time_by_car(databases["map"], firm.seat, end)
             plan = [*in_shop(product), *on_wiki(firm.name), *driving(firm.seat, end), stop(time)]
-            entities = towns(end) | {f"product:{product['sku']}", f"brand:{firm.brand}"}
+            entities = towns(end) | {f"product:{product['name']}", f"brand:{firm.brand}"}
             yield Case({"product": product["name"], "end": end}, entities, said(time), plan)
 
 
@@ -51,7 +51,7 @@ def _founder_of_maker(databases: Databases, random: Random) -> Iterator[Case]:
         firm = region().firm(product["brand"])
         answer = f"{firm.founder}, {firm.founded}"
         plan = [*in_shop(product), *on_wiki(firm.name), stop(answer)]
-        entities = frozenset({f"product:{product['sku']}", f"brand:{firm.brand}"})
+        entities = frozenset({f"product:{product['name']}", f"brand:{firm.brand}"})
         yield Case({"product": product["name"]}, entities, said(firm.founder, str(firm.founded)), plan)
 
 
@@ -175,7 +175,7 @@ def _mayor_of_seat(databases: Databases, random: Random) -> Iterator[Case]:
         firm = region().firm(product["brand"])
         mayor = town_fact(databases["wiki"], firm.seat, "Mayor")
         plan = [*in_shop(product), *on_wiki(firm.name), click("link", firm.seat), stop(mayor)]
-        entities = frozenset({f"product:{product['sku']}", f"brand:{firm.brand}"})
+        entities = frozenset({f"product:{product['name']}", f"brand:{firm.brand}"})
         yield Case({"product": product["name"]}, entities, said(mayor), plan)
 
 

@@ -159,7 +159,8 @@ def _open_issue(databases: Databases, random: Random) -> Iterator[Case]:
             stop(),
         ]
         values = {"project": path, "title": title, "fact": label, "town": town.name}
-        yield Case(values, towns(town.name), rows("gitlab", query, (path, title, answer, "opened")), plan)
+        about = towns(town.name) | {f"project:{path}"}
+        yield Case(values, about, rows("gitlab", query, (path, title, answer, "opened")), plan)
 
 
 def _move_house(databases: Databases, random: Random) -> Iterator[Case]:
@@ -252,7 +253,7 @@ def _post_cheaper(databases: Databases, random: Random) -> Iterator[Case]:
             *_post(community, title, body),
         ]
         values = {"a": one["name"], "b": other["name"], "community": community, "title": title}
-        entities = frozenset({f"product:{one['sku']}", f"product:{other['sku']}"})
+        entities = frozenset({f"product:{one['name']}", f"product:{other['name']}"})
         yield Case(values, entities, _posted(databases["forum"], community, title, body), plan)
 
 
@@ -310,8 +311,8 @@ TEMPLATES = (
         "across/post-cheaper",
         ("shopping", "reddit"),
         "Which costs less at Larkspur at present, the {{a}} or the {{b}}? Post the answer in the community "
-        '{{community}} on Commons with the title "{{title}}" and, as the text, the name of the cheaper one, a colon and its price, '
-        "such as: Aldine Mug: $8.50",
+        '{{community}} on Commons with the title "{{title}}" and, as the text, the name of the cheaper one, a colon '
+        "and its price, such as: Aldine Mug: $8.50",
         _post_cheaper,
         held_out=True,
     ),
