@@ -13,7 +13,7 @@ SUBSCRIBERS = Grid(
             coalesce(accounts.first_name || ' ' || accounts.last_name, 'Guest') AS customer
         FROM newsletter LEFT JOIN accounts ON accounts.id = newsletter.account""",
     columns=(
-        Column("Email", "email", "newsletter.email"),
+        Column("Email", "email"),
         Column("Customer", "customer"),
         Column("Since", "since"),
         Column("Status", "status"),

@@ -19,9 +19,7 @@ class Column:
 
     label: str
     key: str = ""
-    """What it is sorted by in the address; empty where it can't be."""
-    sql: str = ""
-    """What it is sorted by in the database."""
+    """The selected value it is sorted by; empty where it can't be."""
     right: bool = False
     """Whether it holds numbers."""
 
@@ -90,8 +88,8 @@ def listing(visit: Visit, grid: Grid, options: Mapping[str, Sequence[Option]] | 
     asked = visit.text("sort") in columns
     column = columns[visit.text("sort") if asked else grid.order]
     down = visit.text("dir") == "desc" if asked else grid.down
-    order = f" ORDER BY {column.sql or column.key} {'DESC' if down else 'ASC'}, id {'DESC' if down else 'ASC'}"
-    rows = visit.all(f"{select}{order} LIMIT ? OFFSET ?", *values, shown["size"], shown["offset"])
+    order = f" ORDER BY {column.key} {'DESC' if down else 'ASC'}, id {'DESC' if down else 'ASC'}"
+    rows = visit.all(f"SELECT * FROM ({select}){order} LIMIT ? OFFSET ?", *values, shown["size"], shown["offset"])
     chosen = {part.key: visit.text(part.key, 100) for part in grid.filters}
     totals = {name: int(value) for name, value in zip(grid.totals, summed, strict=True)}
     return Listing(grid, rows, shown, chosen, offered, column.key, down, errors, totals)

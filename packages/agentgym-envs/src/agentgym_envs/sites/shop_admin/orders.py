@@ -189,7 +189,7 @@ RETURNS = Grid(
     select="""SELECT returns.*, orders.recipient AS customer, orders.total AS total
         FROM returns JOIN orders ON orders.id = returns.order_id""",
     columns=(
-        Column("Order", "order", "order_id"),
+        Column("Order", "order_id"),
         Column("Asked for", "created"),
         Column("Customer", "customer"),
         Column("Reason", "reason"),

@@ -75,7 +75,7 @@ def _top_revenue(databases: Databases, random: Random) -> Iterator[Case]:
 
 def _most_cancelled(databases: Databases, random: Random) -> Iterator[Case]:
     ordered = sorted(months(databases, random))
-    spans = [(first, last) for n, last in enumerate(ordered) for first in ordered[max(0, n - 18) : max(0, n - 3)]]
+    spans = [(first, last) for n, last in enumerate(ordered) for first in ordered[max(0, n - 18) : n]]
     random.shuffle(spans)
     for first, last in spans:
         days = (f"{first}-01", last_day(last))
@@ -142,7 +142,8 @@ TEMPLATES = (
     ),
     Template(
         "admin/weekly-revenue", SITES,
-        "What was the revenue of the week that began on Monday, {{monday}}? Give the amount as the sales report has it.",
+        "What was the revenue of the week that began on Monday, {{monday}}? Give the amount as the sales report "
+        "has it.",
         _weekly_revenue, held_out=True,
     ),
     Template(
