@@ -26,7 +26,10 @@ const options = [...document.querySelectorAll("select.option")];
 
 function reprice() {
   const extras = options.map((select) => Number(select.selectedOptions[0].dataset.extra || 0));
-  price.querySelector(".price").textContent = money(Number(price.dataset.cost) + extras.reduce((a, b) => a + b, 0));
+  const extra = extras.reduce((a, b) => a + b, 0);
+  price.querySelector(".price").textContent = money(Number(price.dataset.cost) + extra);
+  const full = price.querySelector("s");
+  if (full) full.textContent = money(Number(price.dataset.full) + extra);
 }
 
 for (const select of options) select.addEventListener("change", reprice);
