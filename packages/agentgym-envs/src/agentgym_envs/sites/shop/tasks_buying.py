@@ -117,13 +117,13 @@ def _reorder(databases: Databases, random: Random) -> Iterator[Case]:
 
 def _buy(databases: Databases, random: Random) -> Iterator[Case]:
     for row in goods(databases, random, f"stock > 10 AND {PLAIN}"):
-        quantity = random.randint(1, 4)
+        quantity = random.randint(2, 4)
         recipient, (name, street, town) = random.choice(list(_ADDRESSES.items()))
-        method, payment = random.choice(list(METHODS.values())), random.choice(list(PAYMENTS.values()))
+        method, payment = METHODS[random.choice(("standard", "express"))], random.choice(list(PAYMENTS.values()))
         shown = f"{name}, {street}, {postcode(town)} {town}"
         plan = [
             *open_product(row["name"]),
-            *([fill("textbox", "Quantity", str(quantity))] if quantity > 1 else []),
+            fill("textbox", "Quantity", str(quantity)),
             click("button", "Add to cart"),
             *_checkout([] if name == "Emma Holt" else [click("radio", shown)], method, payment, row["cost"] * quantity),
         ]
@@ -225,7 +225,7 @@ BUYING = (
     Template(
         "shop/buy",
         SHOPPING,
-        "Order {{quantity}} of the {{product}}, sent to {{recipient}} by way of '{{method}}',"
+        "Order {{quantity}} of the {{product}}, sent to {{recipient}} by {{method}},"
         " with the payment method '{{payment}}'.",
         _buy,
     ),

@@ -45,7 +45,7 @@ def _specification(databases: Databases, random: Random) -> Iterator[Case]:
         if named:
             key = random.choice(named)
             plan = [*open_product(row["name"]), stop(known[key])]
-            yield Case({"product": row["name"], "property": key.lower()}, about(row), said(known[key]), plan)
+            yield Case({"product": row["name"], "property": key}, about(row), said(known[key]), plan)
 
 
 def _cheapest(databases: Databases, random: Random) -> Iterator[Case]:
@@ -122,7 +122,7 @@ def _who_mentions(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _order_total(databases: Databases, random: Random) -> Iterator[Case]:
-    for row in random.sample(found := own_orders(databases), len(found)):
+    for row in random.sample(found := own_orders(databases, "status <> 'cancelled'"), len(found)):
         plan = [*open_order(row["name"], row["id"]), stop(f"${amount(row['total'])}")]
         yield Case({"product": row["name"]}, about(row), said(amount(row["total"])), plan)
 
@@ -223,7 +223,7 @@ READING = (
     Template(
         "shop/specification",
         SHOPPING,
-        "Look up the {{property}} of the {{product}} in its specifications.",
+        "What do the specifications of the {{product}} say under '{{property}}'?",
         _specification,
     ),
     Template(
