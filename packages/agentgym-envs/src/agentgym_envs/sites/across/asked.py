@@ -124,10 +124,10 @@ def _dearest_of_town(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _open_at_birthplace(databases: Databases, random: Random) -> Iterator[Case]:
-    """The museum of the town that somebody came from; only people whose town has just one."""
-    people = region().people
-    for person in random.sample(people, len(people)):
-        place = only_place(databases["map"], person.town, ("museum", "library", "cinema", "railway station"))
+    """A place in the town that somebody came from, of a kind of which there is just one."""
+    asked = [(person, kind) for person in region().people for kind in ("museum", "library", "cinema", "swimming pool")]
+    for person, kind in random.sample(asked, len(asked)):
+        place = only_place(databases["map"], person.town, (kind,))
         if place is not None:
             plan = [
                 *on_wiki(person.name)[1:],

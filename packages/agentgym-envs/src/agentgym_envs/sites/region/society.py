@@ -71,6 +71,7 @@ _BUILDINGS = {
     "Assembly Rooms": ("assembly rooms", 1740, 1830),
 }
 _COASTAL_BUILDINGS = {"Lighthouse": ("lighthouse", 1740, 1910), "Customs House": ("customs house", 1690, 1840)}
+_TALL = ("Castle", "Abbey", "Viaduct", "Lighthouse")
 _EVENTS = (
     "Herring Fair|Lantern Night|Wool Fair|Apple Week|Kite Festival|Raft Race|Book Fair|Bell Sunday|Cheese Market|"
     "Jazz Weekend|Harvest Supper|Sheep Drive|Film Days|Boat Parade|Flower Show|Folk Festival|Chess Congress|Hill Run"
@@ -241,7 +242,8 @@ def _buildings(random: Random, towns: Sequence[Town], architects: Sequence[Perso
             built = random.randint(max(first, min(last - 20, town.founded)), last)
             living = [a.name for a in architects if a.born + 26 <= built <= (a.died or 2021)]
             architect = random.choice(living) if living else ""
-            yield Building(f"{town.name} {kind}", what, town.name, built, architect, random.randint(9, 74))
+            height = random.randint(18, 74) if kind in _TALL else random.randint(7, 26)
+            yield Building(f"{town.name} {kind}", what, town.name, built, architect, height)
 
 
 def _events(random: Random, towns: Sequence[Town]) -> Iterator[Event]:
