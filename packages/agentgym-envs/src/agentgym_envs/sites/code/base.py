@@ -9,7 +9,7 @@ import sqlite3
 from dataclasses import dataclass
 from datetime import date, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from starlette.responses import Response
 
@@ -176,5 +176,5 @@ def _pairs(rows: list[sqlite3.Row], column: str) -> list[tuple[int, str]]:
     return [(row["id"], row[column]) for row in rows]
 
 
-site.templates.filters.update(pairs=_pairs, day=_day, moment=_moment, markup=to_html)
-site.templates.globals.update(ROLES=ROLES, VISIBILITIES=VISIBILITIES)  # pyright: ignore[reportUnknownMemberType]
+cast("dict[str, Any]", site.templates.filters).update(pairs=_pairs, day=_day, moment=_moment, markup=to_html)
+cast("dict[str, Any]", site.templates.globals).update(ROLES=ROLES, VISIBILITIES=VISIBILITIES)

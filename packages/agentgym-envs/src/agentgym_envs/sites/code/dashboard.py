@@ -29,7 +29,8 @@ def your_projects(visit: Visit) -> Response:
     visit.signed_in()
     mine = (
         "(projects.namespace = :name OR projects.id IN (SELECT project FROM members WHERE account = :me) OR"
-        " projects.namespace IN (SELECT path FROM groups JOIN group_members ON group_id = groups.id WHERE account = :me))"
+        " projects.namespace IN (SELECT path FROM groups JOIN group_members ON group_id = groups.id"
+        " WHERE account = :me))"
     )
     return _projects(visit, mine, "yours")
 

@@ -40,7 +40,7 @@ _INSTALL = {
 _SHARED = {
     ".gitignore": "build/\ndist/\n*.log\n.env\n.cache/\n",
     "CONTRIBUTING.md": "# Contributing\n\nOpen an issue before large changes. Every change comes with a test.\n\n"
-    "1. Fork the project.\n2. Make a branch with a telling name.\n3. Open a merge request against the default branch.\n",
+    "1. Fork the project.\n2. Make a branch with a telling name.\n3. Open a merge request.\n",
     ".gitlab-ci.yml": "stages:\n  - check\n  - test\n\ncheck:\n  stage: check\n  script: make check\n\n"
     "test:\n  stage: test\n  script: make test\n  retry: 1\n",
     "Makefile": "check:\n\t./scripts/check.sh\n\ntest:\n\t./scripts/test.sh\n\nclean:\n\trm -rf build dist\n",

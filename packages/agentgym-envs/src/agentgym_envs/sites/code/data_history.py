@@ -22,7 +22,8 @@ _STALE = {
 _PATCHES = {
     "Python": "LARGEST = {k}\n\n\ndef shorten(text: str, most: int = LARGEST) -> str:\n    return text[:most]\n\n\n",
     "TypeScript": "export function shorten(text: string, most = {k}): string {\n  return text.slice(0, most);\n}\n\n",
-    "Go": "func shorten(text string) string {\n\tif len(text) > {k} {\n\t\treturn text[:{k}]\n\t}\n\treturn text\n}\n\n",
+    "Go": "func shorten(text string) string {\n\tif len(text) > {k} {\n\t\treturn text[:{k}]\n\t}\n"
+    "\treturn text\n}\n\n",
     "Rust": "fn shorten(text: &str) -> &str {\n    text.get(..{k}).unwrap_or(text)\n}\n\n",
     "Ruby": "def shorten(text, most = {k})\n  text[0, most]\nend\n\n",
     "C": "static size_t shorten(size_t length)\n{\n    return length > {k} ? {k} : length;\n}\n\n",

@@ -41,8 +41,8 @@ def _issue(db: sqlite3.Connection, random: Random, project: Project, prose: Pros
     weight = random.randrange(1, 9) if random.random() < 0.25 else None
     author = random.choice(project.team + project.friends)
     issue = db.execute(
-        "INSERT INTO issues (project, iid, title, body, author, state, created, updated, closed, milestone, due, weight,"
-        " confidential) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+        "INSERT INTO issues (project, iid, title, body, author, state, created, updated, closed, milestone, due,"
+        " weight, confidential) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
         (
             *(project.id, iid, title[0].upper() + title[1:], body, author, "closed" if closed else "opened", moment),
             *(closed or _later(random, moment), closed, milestone, due, weight, int(random.random() < 0.02)),

@@ -13,7 +13,17 @@ from agentgym_envs.sites.names import FIRST_NAMES, LAST_NAMES, TOWNS
 
 JONAS = 1
 """The id of the account an agent finds itself signed in as."""
-HOSTS = ["ada.lockwood", "theo.winslow", "nadia.thorne", "emil.hartley", "orla.redfern", "viggo.crane", "sylvie.nash", "ravi.ellery", "tilda.rowe"]
+HOSTS = (
+    "ada.lockwood",
+    "theo.winslow",
+    "nadia.thorne",
+    "emil.hartley",
+    "orla.redfern",
+    "viggo.crane",
+    "sylvie.nash",
+    "ravi.ellery",
+    "tilda.rowe",
+)
 """Who has projects under their own name."""
 _PEOPLE = 250
 

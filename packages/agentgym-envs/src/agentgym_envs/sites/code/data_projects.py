@@ -142,7 +142,7 @@ def _add_members(
 ) -> tuple[list[int], list[int]]:
     """The first of the team owns the project; Jonas comes in where he has a role."""
     chosen = [team[0], *random.sample(team[1:], random.randrange(3, 6))]
-    roles = dict(zip(chosen, (50, 40, 30, 30, 20, 20), strict=False))
+    roles: dict[int, int] = dict(zip(chosen, (50, 40, 30, 30, 20, 20), strict=False))
     if where in _JONAS_IN:
         roles[JONAS] = _JONAS_IN[where]
     for person in random.sample(people[1:], 2):
@@ -198,9 +198,9 @@ def add_forks(db: sqlite3.Connection, random: Random, projects: list[Project]) -
         if source.where.startswith(("jonas/", f"{namespace}/")):
             continue
         fork = db.execute(
-            "INSERT INTO projects (namespace, path, name, description, visibility, language, licence, stars, default_branch,"
-            " fork_of, created, updated) SELECT ?, path, name, description, 'public', language, licence, ?, default_branch,"
-            " id, '2025-02-11 09:20', '2025-02-11 09:20' FROM projects WHERE id = ?",
+            "INSERT INTO projects (namespace, path, name, description, visibility, language, licence, stars,"
+            " default_branch, fork_of, created, updated) SELECT ?, path, name, description, 'public', language,"
+            " licence, ?, default_branch, id, '2025-02-11 09:20', '2025-02-11 09:20' FROM projects WHERE id = ?",
             (namespace, random.randrange(4), source.id),
         ).lastrowid
         db.execute("INSERT INTO members VALUES (?, ?, 50, NULL, '2025-02-11')", (fork, owner))

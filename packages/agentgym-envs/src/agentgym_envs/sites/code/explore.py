@@ -120,7 +120,8 @@ def _count(visit: Visit, query: str, values: dict[str, str]) -> int:
 def snippet(visit: Visit, snippet: int) -> Response:
     """One snippet."""
     row = visit.one(
-        "SELECT snippets.*, accounts.name, accounts.full_name, text FROM snippets JOIN accounts ON accounts.id = account"
+        "SELECT snippets.*, accounts.name, accounts.full_name, text FROM snippets"
+        " JOIN accounts ON accounts.id = account"
         " JOIN contents ON contents.id = content WHERE snippets.id = ? AND (visibility = 'public' OR account = ?)",
         snippet,
         who(visit)["me"],

@@ -133,7 +133,8 @@ def contributors(visit: Visit, namespace: str, project: str) -> Response:
     """Who wrote how many commits on the default branch."""
     here = here_at(visit, namespace, project)
     rows = visit.all(
-        "SELECT accounts.*, count(*) AS commits, min(commits.created) AS first, max(commits.created) AS last FROM commits"
+        "SELECT accounts.*, count(*) AS commits, min(commits.created) AS first, max(commits.created) AS last"
+        " FROM commits"
         " JOIN accounts ON accounts.id = author WHERE project = ? AND branch = ? GROUP BY author"
         " ORDER BY full_name",
         here.id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 from starlette.responses import Response
 
@@ -20,11 +21,13 @@ SORTS = {
     "title": "issues.title",
 }
 _FILTERS = (
-    "(:state = 'all' OR issues.state = :state) AND (:search = '' OR issues.title LIKE :text OR issues.body LIKE :text)"
+    "(:state = 'all' OR issues.state = :state)"
+    " AND (:search = '' OR issues.title LIKE :text OR issues.body LIKE :text)"
     " AND (:label = '' OR EXISTS (SELECT 1 FROM issue_labels JOIN labels ON labels.id = label"
     " WHERE issue = issues.id AND labels.name = :label))"
     " AND (:author = '' OR accounts.name = :author)"
-    " AND (:assignee = '' OR (:assignee = 'none' AND NOT EXISTS (SELECT 1 FROM issue_assignees WHERE issue = issues.id))"
+    " AND (:assignee = '' OR (:assignee = 'none' AND NOT EXISTS"
+    " (SELECT 1 FROM issue_assignees WHERE issue = issues.id))"
     " OR EXISTS (SELECT 1 FROM issue_assignees JOIN accounts AS helper ON helper.id = account"
     " WHERE issue = issues.id AND helper.name = :assignee))"
     " AND (:milestone = '' OR milestone IN (SELECT id FROM milestones WHERE project = :project AND title = :milestone))"
@@ -64,7 +67,7 @@ def _confidential(here: Here) -> str:
     return "(confidential = 0 OR author = :me)" if here.role < REPORTER else ":me > 0"
 
 
-def _count(visit: Visit, rest: str, values: dict[str, object]) -> int:
+def _count(visit: Visit, rest: str, values: dict[str, Any]) -> int:
     body = rest.rpartition(" ORDER BY ")[0]
     return visit.db.execute(f"SELECT count(*) FROM {body}", values | who(visit)).fetchone()[0]
 
@@ -146,7 +149,7 @@ def show(here: Here, iid: int, status: int, error: str) -> Response:
 
 
 def may_edit(here: Here, row: sqlite3.Row) -> bool:
-    """Whether the visitor may change an issue or a merge request: its author, and who has a role of Reporter or more."""
+    """Whether the visitor may change an issue or a merge request: its author, and who is Reporter or more."""
     account = here.visit.account
     return account is not None and (here.role >= REPORTER or row["author"] == account["id"])
 

@@ -1,7 +1,8 @@
 """The pages of the code host. All work without JavaScript, except the pickers for labels and assignees on an issue's
 page (the edit page does the same by form), the file finder and the copy buttons.
 
-The order of the imports is the order in which addresses are tried: fixed words first, names of people and projects last.
+The order of the imports is the order in which addresses are tried: fixed words first, names of people and projects
+last.
 """
 
 from __future__ import annotations

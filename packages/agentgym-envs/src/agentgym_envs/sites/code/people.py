@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from typing import Any
 
 from starlette.responses import Response
 
@@ -61,7 +62,7 @@ def _person(visit: Visit, person: sqlite3.Row) -> Response:
         "following": visit.value("SELECT count(*) FROM follows WHERE follower = ?", person["id"]),
     }
     values = {"person": person["id"]} | who(visit)
-    shown = {
+    shown: dict[str, Any] = {
         "done": visit.db.execute(_DONE, values).fetchall() if tab == "overview" else [],
         "projects": _projects_of(visit, tab, person),
         "people": _people_of(visit, tab, person["id"]),
@@ -102,5 +103,5 @@ def _group(visit: Visit, group: sqlite3.Row) -> Response:
     rest = f"projects WHERE namespace = :group AND {SEEN} ORDER BY name"
     rows, pager = found(visit, "projects.*", rest, 20, group=group["path"])
     members = visit.value("SELECT count(*) FROM group_members WHERE group_id = ?", group["id"])
-    shown = {"rows": rows, "pager": pager, "topics_of": topics_of(visit, rows)}
+    shown: dict[str, Any] = {"rows": rows, "pager": pager, "topics_of": topics_of(visit, rows)}
     return visit.render("group.html", group=group, members=members, role=role, **shown)

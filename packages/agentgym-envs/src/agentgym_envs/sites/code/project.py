@@ -36,7 +36,10 @@ def fork_form(visit: Visit, namespace: str, project: str) -> Response:
     """Where to fork to."""
     here = here_at(visit, namespace, project)
     me = visit.signed_in()
-    query = "SELECT path FROM groups JOIN group_members ON group_id = groups.id WHERE account = ? AND role >= ? ORDER BY path"
+    query = (
+        "SELECT path FROM groups JOIN group_members ON group_id = groups.id WHERE account = ? AND role >= ?"
+        " ORDER BY path"
+    )
     spaces = [me["name"], *(row["path"] for row in visit.all(query, me["id"], MAINTAINER))]
     return here.render("fork.html", spaces=spaces)
 
@@ -53,9 +56,9 @@ def fork(visit: Visit, namespace: str, project: str) -> Response:
     if visit.value("SELECT 1 FROM projects WHERE namespace = ? AND path = ?", space, path):
         raise Refused(f"There is a project {space}/{path} already.")
     made = visit.run(
-        "INSERT INTO projects (namespace, path, name, description, visibility, language, licence, default_branch, fork_of,"
-        " created, updated) SELECT ?, path, name, description, visibility, language, licence, default_branch, id, ?, ?"
-        " FROM projects WHERE id = ?",
+        "INSERT INTO projects (namespace, path, name, description, visibility, language, licence, default_branch,"
+        " fork_of, created, updated) SELECT ?, path, name, description, visibility, language, licence, default_branch,"
+        " id, ?, ? FROM projects WHERE id = ?",
         *(space, RIGHT_NOW, RIGHT_NOW, here.id),
     )
     for table in ("topics", "files", "branches"):

@@ -1,6 +1,8 @@
-"""A project's files: folders, files with their lines, raw text, the finder; a file can be written through the browser."""
+"""A project's files: folders, files with their lines, raw text, the finder, and writing files."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from starlette.responses import PlainTextResponse, Response
 
@@ -75,7 +77,13 @@ def blob(visit: Visit, namespace: str, project: str, branch: str, path: str) -> 
         *(here.id, branch, here.row["default_branch"], path),
     )
     source = visit.text("plain") == "1" or not path.endswith(_RENDERED)
-    shown = {"branch": branch, "branches": branch_names(here), "path": path, "text": text, "source": source}
+    shown: dict[str, Any] = {
+        "branch": branch,
+        "branches": branch_names(here),
+        "path": path,
+        "text": text,
+        "source": source,
+    }
     return here.render("blob.html", crumbs=crumbs(path), last=last, rendered=path.endswith(_RENDERED), **shown)
 
 

@@ -1,4 +1,4 @@
-"""What the tasks of the code host are made of: projects, issues and merge requests to ask about, and the ways to them."""
+"""What the tasks of the code host are made of: projects, issues, merge requests to ask about, and the ways to them."""
 
 from __future__ import annotations
 

@@ -43,8 +43,8 @@ def shown(day: str) -> str:
 
 @template(
     "commits-between",
-    "How many commits did {{person}} make to {{project}} from {{since}} to {{until}}, both days included? Answer with the"
-    " number alone.",
+    "How many commits did {{person}} make to {{project}} from {{since}} to {{until}}, both days included? Answer with"
+    " the number alone.",
 )
 def commits_between(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Filter the commits by author and dates."""
@@ -181,8 +181,8 @@ def tag_date(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template(
     "documented-limit",
-    "According to the documentation in the repository of {{project}}, how many entries does the {{part}} keep by default?"
-    " Answer with the number alone.",
+    "According to the documentation in the repository of {{project}}, how many entries does the {{part}} keep by"
+    " default? Answer with the number alone.",
 )
 def documented_limit(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Read a file in a folder."""

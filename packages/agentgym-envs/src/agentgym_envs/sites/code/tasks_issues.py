@@ -65,8 +65,8 @@ _STATE = (
 
 @template(
     "new-issue",
-    'Open an issue in {{project}} with the title "{{title}}", assign it to {{person}}, give it the label "{{label}}" and make'
-    " it due on {{due}}.",
+    'Open an issue in {{project}} with the title "{{title}}", assign it to {{person}}, give it the label "{{label}}"'
+    " and make it due on {{due}}.",
 )
 def new_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Fill in the form for a new issue."""
@@ -121,7 +121,10 @@ def label_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Use the label picker."""
     for row in issues(db, random, 20):
         people, before = _people_and_labels(db, row["id"])
-        free = "SELECT * FROM labels WHERE project = ? AND id NOT IN (SELECT label FROM issue_labels WHERE issue = ?) ORDER BY id"
+        free = (
+            "SELECT * FROM labels WHERE project = ? AND id NOT IN (SELECT label FROM issue_labels WHERE issue = ?)"
+            " ORDER BY id"
+        )
         label = ask(db, random, free, row["project_id"], row["id"])[0]["name"]
         after = ",".join(sorted([*filter(None, before.split(",")), label]))
         plan = [

@@ -43,8 +43,8 @@ def close_merge(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template(
     "comment-commit-count",
-    'On the merge request "{{title}}" in {{project}}, write a comment that is just the number of commits its author has made'
-    " to the default branch of the project.",
+    'On the merge request "{{title}}" in {{project}}, write a comment that is just the number of commits its author has'
+    " made to the default branch of the project.",
 )
 def comment_commit_count(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Look something up, then write it elsewhere."""
@@ -88,7 +88,8 @@ def set_reviewer(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template(
     "new-merge",
-    'In {{project}}, open a merge request from the branch {{branch}} into the default branch with the title "{{title}}".',
+    "In {{project}}, open a merge request from the branch {{branch}} into the default branch with the title"
+    ' "{{title}}".',
     held_out=True,
 )
 def new_merge(db: sqlite3.Connection, random: Random) -> Iterator[Case]:

@@ -70,7 +70,8 @@ def todo_done(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     for row in ask(db, random, query):
         plan = [click("link", "To-do list"), *([click("link", "Next")] if row["rank"] >= 15 else [])]
         plan += [click("button", f"Mark as done: {row['title']}"), stop()]
-        check = f"SELECT done, (SELECT count(*) FROM todos WHERE account = 1 AND done = 0) FROM todos WHERE id = {row['id']}"
+        left = "SELECT count(*) FROM todos WHERE account = 1 AND done = 0"
+        check = f"SELECT done, ({left}) FROM todos WHERE id = {row['id']}"
         done = rows("gitlab", check, (1, open_items - 1))
         yield Case({"title": row["title"]}, about(f"issue:{row['title']}"), done, plan)
 
@@ -79,8 +80,8 @@ def todo_done(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 def followers(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Read another figure of a profile."""
     query = (
-        "SELECT accounts.*, count(*) AS count FROM accounts JOIN follows ON followed = accounts.id WHERE accounts.id > 1"
-        " GROUP BY accounts.id ORDER BY accounts.id"
+        "SELECT accounts.*, count(*) AS count FROM accounts JOIN follows ON followed = accounts.id"
+        " WHERE accounts.id > 1 GROUP BY accounts.id ORDER BY accounts.id"
     )
     for row in ask(db, random, query):
         answer = str(row["count"])
