@@ -1,4 +1,4 @@
-"""What the store says about itself, and from which stock on a product counts as running low."""
+"""What the store says about itself, and from which stock on a product counts as running low; what shipping costs."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from starlette.responses import Response
 
+from agentgym_envs.sites.shop.rules import FREE_FROM, METHODS
 from agentgym_envs.sites.shop_admin.desk import count, get, post
 from agentgym_envs.sites.web import Visit
 
@@ -44,4 +45,5 @@ def change_settings(visit: Visit) -> Response:
 
 
 def _form(visit: Visit, typed: Mapping[str, str], errors: list[str]) -> Response:
-    return visit.render("settings.html", 422 if errors else 200, fields=FIELDS, typed=typed, errors=errors)
+    rates = {"methods": METHODS.values(), "free_from": FREE_FROM}
+    return visit.render("settings.html", 422 if errors else 200, fields=FIELDS, typed=typed, errors=errors, **rates)
