@@ -2,40 +2,18 @@
 
 from __future__ import annotations
 
-from datetime import datetime
 from pathlib import Path
 from typing import Any, cast
 
 from agentgym_envs.sites.directory import NOW
 from agentgym_envs.sites.forum.markup import markup
 from agentgym_envs.sites.forum.pictures import picture
+from agentgym_envs.sites.forum.wording import ago, day, moment, plural
 from agentgym_envs.sites.web import Refused, Site, Visit
 
 site = Site("reddit", Path(__file__).parent)
 STAMP = f"{NOW}"
 """The time in the database's form, for what is written now."""
-
-
-def _day(stamp: str) -> str:
-    return f"{datetime.fromisoformat(stamp):%-d %B %Y}"
-
-
-def _moment(stamp: str) -> str:
-    return f"{datetime.fromisoformat(stamp):%-d %B %Y, %H:%M}"
-
-
-def _ago(stamp: str) -> str:
-    minutes = int((NOW - datetime.fromisoformat(stamp)).total_seconds() // 60)
-    for size, name in ((525_600, "year"), (43_200, "month"), (10_080, "week"), (1_440, "day"), (60, "hour")):
-        if minutes >= size:
-            return f"{minutes // size} {name}{'s' if minutes >= 2 * size else ''} ago"
-    return "just now" if minutes < 2 else f"{minutes} minutes ago"
-
-
-def plural(number: int, noun: str) -> str:
-    """`1 comment`, `2 comments`, `1 reply`, `2 replies`."""
-    many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
-    return f"{number:,} {noun if number == 1 else many}"
 
 
 def post_path(post: Any) -> str:
@@ -72,6 +50,6 @@ def unread(visit: Visit) -> int:
     return visit.value("SELECT count(*) FROM notifications WHERE account = ? AND NOT seen", visit.account["id"])
 
 
-_filters = {"day": _day, "moment": _moment, "ago": _ago, "markup": markup, "plural": plural, "picture": picture}
+_filters = {"day": day, "moment": moment, "ago": ago, "markup": markup, "plural": plural, "picture": picture}
 cast("dict[str, Any]", site.templates.filters).update(_filters)
 cast("dict[str, Any]", site.templates.globals).update(unread=unread, post_path=post_path)

@@ -4,28 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
+from agentgym_envs.sites.forum.orders import ORDERS, PERIODS, SINCE, SORTS
 from agentgym_envs.sites.web import Visit, pages
 
-SORTS = {"hot": "Hot", "new": "New", "top": "Top", "comments": "Most commented", "controversial": "Controversial"}
-"""Orders of posts by the value of `sort`, with what they are called."""
-PERIODS = {"day": "Past 24 hours", "week": "Past week", "month": "Past month", "year": "Past year", "all": "All time"}
-"""Values of `period`, for the sorts that are about a period."""
-SINCE = {
-    "day": "2025-06-15 09:30:00",
-    "week": "2025-06-09 09:30:00",
-    "month": "2025-05-16 09:30:00",
-    "year": "2024-06-16 09:30:00",
-    "all": "",
-}
-"""When each period begins."""
-ORDERS = {
-    "hot": "julianday(p.created) + min(p.score, 60) * 0.1 DESC, p.id DESC",
-    "new": "p.created DESC, p.id DESC",
-    "top": "p.score DESC, p.id DESC",
-    "comments": "p.comments DESC, p.id DESC",
-    "controversial": "min(p.ups, p.downs) * 1.0 / max(p.ups, p.downs, 1) * (p.ups + p.downs) DESC, p.id DESC",
-}
-"""SQL of each order."""
 _TIMELESS = ("hot", "new")
 _SIZE = 15
 _FROM = """

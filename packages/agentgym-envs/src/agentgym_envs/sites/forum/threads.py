@@ -80,7 +80,8 @@ def _insert_post(
         scene = f"{random.choice(_SCENES)}, {random.choice(_MOMENTS)}"
     elif post.kind != "musing":
         body = writer.write(f"body {post.kind}", post.topic, post.thing)
-    likes = int(min(random.paretovariate(0.95), 45) * random.uniform(1, 7))
+    ripe = min(1.0, (NOW - post.created) / timedelta(days=2))
+    likes = int(min(random.paretovariate(0.95), 45) * random.uniform(1, 7) * ripe)
     share = random.uniform(0.5, 1.6) if random.random() < 0.06 else random.betavariate(1, 9)
     flair = random.choice(post.topic.flairs) if random.random() < 0.6 else ""
     values = (community, author, title, body, url, scene, flair, f"{post.created:%Y-%m-%d %H:%M:00}", 1 + likes)
