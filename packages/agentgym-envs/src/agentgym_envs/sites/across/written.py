@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterator
-from itertools import combinations
+from itertools import groupby, product
 from random import Random
 from typing import Any
 
@@ -121,7 +121,7 @@ def _posts(db: sqlite3.Connection, random: Random) -> list[sqlite3.Row]:
     found = db.execute(
         "SELECT p.title, a.name AS author FROM posts AS p JOIN accounts AS a ON a.id = p.author"
         " WHERE a.name != ? AND NOT p.removed AND NOT p.deleted AND length(p.title) BETWEEN 18 AND 70"
-        " AND 1 = (SELECT count(*) FROM posts AS q WHERE q.title = p.title)"
+        " AND p.title IN (SELECT title FROM posts GROUP BY title HAVING count(*) = 1)"
         " AND NOT EXISTS (SELECT 1 FROM blocks WHERE a.id IN (account, blocked)) ORDER BY p.id",
         (_account("reddit"),),
     ).fetchall()
@@ -144,8 +144,8 @@ def _open_issue(databases: Databases, random: Random) -> Iterator[Case]:
         f" JOIN projects AS p ON p.id = i.project WHERE i.id > {last} ORDER BY i.id"
     )
     projects = _own_projects(db, random)
-    for town in shuffled_towns(random):
-        project = random.choice(projects)
+    pairs = list(product(projects, shuffled_towns(random)))
+    for project, town in random.sample(pairs, len(pairs)):
         label = random.choice(sorted(_FACTS))
         answer = town_fact(databases["wiki"], town.name, _FACTS[label])
         title, path = f"Add the {label} of {town.name}", f"{project['namespace']}/{project['path']}"
@@ -237,13 +237,16 @@ def _wish_for(databases: Databases, random: Random) -> Iterator[Case]:
 
 def _post_cheaper(databases: Databases, random: Random) -> Iterator[Case]:
     """Two products are compared in the store, and the cheaper is named in the forum."""
-    products = (
+    goods = (
         databases["shop"]
-        .execute("SELECT *, coalesce(sale_price, price) AS cost FROM products WHERE active ORDER BY id")
+        .execute("SELECT category, name, coalesce(sale_price, price) AS cost FROM products WHERE active ORDER BY 1, id")
         .fetchall()
     )
-    pairs = [(a, b) for a, b in combinations(products, 2) if a["category"] == b["category"] and a["cost"] != b["cost"]]
-    for one, other in random.sample(pairs, 2000):
+    shelves = [list(group) for _, group in groupby(goods, key=lambda row: row["category"])]
+    for _ in range(3000):
+        one, other = random.sample(random.choice(shelves), 2)
+        if one["cost"] == other["cost"]:
+            continue
         less = min(one, other, key=lambda row: row["cost"])
         title, community = f"{one['name']} or {other['name']}?", random.choice(("lifetips", "personalfinance"))
         body = f"{less['name']}: {money(less['cost'])}"
