@@ -88,6 +88,17 @@ def test_a_long_tree_is_cut_after_a_whole_line_and_says_so() -> None:
         )
 
 
+def test_long_lists_are_shortened_before_anything_else_is_cut() -> None:
+    options = (node(i, f"Country {i}", role="option", parent=2, selected=i == 90) for i in range(3, 103))
+    snapshot = page(node(2, "Country", role="combobox"), *options, node(103, "Buy", role="button"))
+    assert tree(snapshot, True, 100_000).count("option 'Country") == 100
+    *lines, last = tree(snapshot, True, 1500).splitlines()
+    assert [line.split("'")[1] for line in lines[2:-1]] == [*(f"Country {i}" for i in range(3, 13)), "Country 90"]
+    assert lines[-1] == "\t[103] button 'Buy'"
+    assert last == "(Of long lists only 10 options are shown; select_option [id] [option] takes any.)"
+    assert tree(snapshot, True, 500).splitlines()[-2].startswith("(Cut here, too long")
+
+
 def test_a_page_that_was_not_read_whole_says_so_also_when_cut() -> None:
     snapshot = page(*(node(i, f"link number {i}") for i in range(2, 100)), bounded=True)
     for limit in (500, 100_000):

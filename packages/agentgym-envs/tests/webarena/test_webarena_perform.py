@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
 from agentgym_envs.worlds.webarena import actions
+from agentgym_envs.worlds.webarena.keys import KNOWN
 from agentgym_envs.worlds.webarena.perform import perform
 from agentgym_envs.worlds.webarena.session import Session
 from page_agent import PageAgent
@@ -292,6 +294,29 @@ def test_press_sends_keys_to_where_the_cursor_is(agent: PageAgent) -> None:
     for keys in ("Ctrl+a", "Delete", "x", "Shift+y", "+", "Ctrl+a", "Ctrl+c", "End", "Ctrl+v"):
         assert agent.do(f"press [{keys}]") is None
     assert agent.one("textbox").property("value") == "xY+xY+"
+
+
+@pytest.mark.parametrize("modifier", ["", "Ctrl+Alt+", "Shift+"])
+def test_every_key_there_is_can_be_pressed(agent: PageAgent, modifier: str) -> None:
+    agent.open("<input>")
+    named = [name.strip() for name in KNOWN.split(", single")[0].split(",")]
+    assert len(named) == 28
+    for key in [*named, *string.printable.strip(), "Meta"]:
+        action = actions.parse(f"press [{modifier}{key}]")
+        assert isinstance(action, actions.Press)
+        assert agent.run(perform(agent.session, agent.page, action)) is None
+
+
+def test_a_page_whose_script_gets_in_the_way_is_the_pages_fault(agent: PageAgent) -> None:
+    agent.open(LIST + "<script>HTMLElement.prototype.focus = () => { throw 1 }; Array.prototype.some = null</script>")
+    assert "gets in the way" in str(agent.do("select_option [#] [Medium]", "combobox"))
+    assert "gets in the way" in str(agent.do("scroll [down]"))
+
+
+def test_text_from_a_style_sheet_is_clicked(agent: PageAgent) -> None:
+    agent.open(LOG + "<style>p::before { content: 'made up' }</style><p onclick=say('p')> text</p>")
+    assert agent.do("click [#]", "StaticText", "made up") is None
+    assert log(agent) == ["p"]
 
 
 def test_scroll_moves_by_a_screenful_and_says_where_it_ends(agent: PageAgent) -> None:

@@ -160,6 +160,13 @@ def test_boxes_are_where_the_page_says(agent: PageAgent) -> None:
     assert agent.one("button").visible
 
 
+def test_a_frame_of_another_site_is_read_and_clicked_too(agent: PageAgent) -> None:
+    agent.server.pages["/inner"] = "<button onclick=\"this.textContent = 'Clicked'\">Foreign</button>"
+    agent.open("<p>Top</p><iframe src=http://wiki.example/inner></iframe>")
+    assert agent.do("click [#]", "button", "Foreign") is None
+    assert agent.one("button", "Clicked").visible
+
+
 def test_options_are_visible_with_their_list(agent: PageAgent) -> None:
     agent.open("<select><option>a</select><p style='height:2000px'></p><select><option>b</select>")
     assert [agent.one("option", name).place for name in "ab"] == ["visible", "below"]

@@ -69,6 +69,8 @@ class Kept:
     """A node that is worth a line."""
 
     raw: Raw
+    backend_id: int
+    """Chromium's id of the DOM node, or of the nearest one around content that a style sheet made."""
     parent: int | None
     """Index of the nearest kept node above it, or None for the first."""
     depth: int
@@ -98,14 +100,15 @@ def keep(root: Raw, clickable: set[int]) -> list[Kept]:
     """
     kept: list[Kept] = []
     doubtful: list[int] = []  # positions in `kept` that stay only if nothing below them does
-    stack: list[tuple[Raw, int | None]] = [(root, None)]
+    stack: list[tuple[Raw, int, int | None]] = [(root, 0, None)]
     while stack:
-        raw, parent = stack.pop()
+        raw, dom, parent = stack.pop()
+        dom = raw.backend_id or dom
         if raw.role in _NOISE:
             continue
         here = parent
         if raw.role not in _PASSED:
-            node = _kept(raw, parent, kept)
+            node = _kept(raw, dom, parent, kept)
             plain = node.raw.role in _QUIET and not node.name and not node.properties
             if plain and (raw.backend_id in clickable or _property(raw, "focusable")):
                 doubtful.append(len(kept))
@@ -114,13 +117,13 @@ def keep(root: Raw, clickable: set[int]) -> list[Kept]:
                 here = len(kept)
                 kept.append(node)
         if not _closed(raw):
-            stack.extend((child, here) for child in reversed(raw.children))
+            stack.extend((child, dom, here) for child in reversed(raw.children))
     return _without(kept, doubtful)
 
 
-def _kept(raw: Raw, parent: int | None, kept: list[Kept]) -> Kept:
+def _kept(raw: Raw, dom: int, parent: int | None, kept: list[Kept]) -> Kept:
     depth = 0 if parent is None else kept[parent].depth + 1
-    return Kept(raw, parent, depth, raw.name, tuple(_properties(raw)))
+    return Kept(raw, dom, parent, depth, raw.name, tuple(_properties(raw)))
 
 
 def _repeats(node: Kept, kept: list[Kept]) -> bool:

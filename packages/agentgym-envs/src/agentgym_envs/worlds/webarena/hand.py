@@ -45,15 +45,9 @@ class Hand:
             raise Refused(f"There is no element [{id}]; the ids of this page go from 1 to {len(self.snapshot.nodes)}.")
         return node
 
-    def dom(self, node: Node) -> int:
-        """Chromium's id of an element's DOM node; of what it stands in, for generated content."""
-        while node.backend_id is None:
-            node = self.element(node.parent or 1)
-        return node.backend_id
-
     def tag(self, node: Node) -> str:
         """The name of an element's DOM node, in capitals."""
-        return self.layout.tag(self.dom(node))
+        return self.layout.tag(node.backend_id)
 
     async def click(self, node: Node) -> None:
         """Click an element.
@@ -81,7 +75,7 @@ class Hand:
             Refused: when it is gone.
         """
         async with self._refusing(node):
-            this = await self._object(self.dom(node))
+            this = await self._object(node.backend_id)
             return await self._call(this, script, *({"value": argument} for argument in arguments))
 
     async def aim(self, node: Node) -> tuple[float, float]:
@@ -91,7 +85,7 @@ class Hand:
             Refused: when it is gone, not displayed, or something else covers it.
         """
         async with self._refusing(node):
-            target = self.dom(node)
+            target = node.backend_id
             scrolled = await self._scrolled()
             if node.seen is not None and scrolled == self.layout.scroll:
                 point = _whole(node.seen)
@@ -167,6 +161,8 @@ class Hand:
     async def _call(self, this: str, script: str, *arguments: dict[str, Any]) -> Any:
         asked = {"objectId": this, "functionDeclaration": script, "arguments": list(arguments), "returnByValue": True}
         answer = await self.tab.cdp.send("Runtime.callFunctionOn", asked)
+        if "exceptionDetails" in answer:
+            raise Refused("The page's own script gets in the way of this.")
         return answer["result"].get("value")
 
     @asynccontextmanager
@@ -180,6 +176,8 @@ class Hand:
                 raise Refused(f"{described(node)} is not displayed now.") from error
             if is_lost(error) or any(words in said for words in _GONE):
                 raise Refused(f"{described(node)} is no longer there: the page has changed.") from error
+            if "Protocol error (DOM." in said:  # such as for content that a style sheet makes
+                raise Refused(f"{described(node)} can't be reached.") from error
             raise
 
 

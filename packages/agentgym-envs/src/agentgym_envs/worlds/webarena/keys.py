@@ -59,6 +59,6 @@ def _parts(written: str) -> list[str]:
 
 def _key(name: str) -> str | None:
     if len(name) == 1:
-        return name if name.isprintable() else None
+        return name if name.isascii() and name.isprintable() else None
     plain = "".join(c for c in name.lower() if c not in " _-")
     return _KEYS.get(plain) or _MODIFIERS.get(plain)

@@ -7,6 +7,7 @@ write a line of the frame, or a second node.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
 
@@ -17,6 +18,8 @@ _PLAIN = re.compile(r"[A-Za-z0-9_-]+")
 _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 _MORE = "scroll [down] or scroll [up] shows other parts"
 _CUT = f"(Cut here, too long: {{shown}} of {{all}} elements are shown; {_MORE}.)"
+_FEW = 10
+_FEWER = f"(Of long lists only {_FEW} options are shown; select_option [id] [option] takes any.)"
 _BOUNDED = f"(This page is too large to be read whole: only what is near the viewport is known; {_MORE}.)"
 
 
@@ -31,6 +34,9 @@ def tree(snapshot: Snapshot, whole_page: bool, max_chars: int) -> str:
     shown = [node for node in snapshot.nodes if whole_page or node.visible or node.parent is None]
     lines = list(_lines(snapshot, shown))
     told = [_BOUNDED] if snapshot.bounded else []
+    if len("\n".join(lines + told)) > max_chars and (few := _without_long_lists(shown)) != shown:
+        shown, told = few, [_FEWER, *told]
+        lines = list(_lines(snapshot, shown))
     if len("\n".join(lines + told)) > max_chars:
         lines, told = _cut(lines, max_chars - len("\n".join([_CUT, *told, ""]))), [_CUT, *told]
         told[0] = _CUT.format(shown=len(lines), all=len(shown))
@@ -83,6 +89,18 @@ def _address(url: str) -> str:
 
 def _utf8(character: str) -> bytes:
     return character.encode("utf-8", errors="replace")
+
+
+def _without_long_lists(shown: Sequence[Node]) -> list[Node]:
+    """`shown` with the first few options of each list, and those that are selected."""
+    counts: Counter[int | None] = Counter()
+    kept: list[Node] = []
+    for node in shown:
+        if node.role == "option":
+            counts[node.parent] += 1
+        if node.role != "option" or counts[node.parent] <= _FEW or node.property("selected"):
+            kept.append(node)
+    return kept
 
 
 def _cut(lines: Sequence[str], max_chars: int) -> list[str]:

@@ -10,7 +10,7 @@ from playwright.async_api import Error
 
 from agentgym_envs.worlds.webarena import actions, scripts
 from agentgym_envs.worlds.webarena.actions import Action
-from agentgym_envs.worlds.webarena.faults import TabClosed, is_lost
+from agentgym_envs.worlds.webarena.faults import TabClosed, is_closed
 from agentgym_envs.worlds.webarena.hand import Hand, Refused, described
 from agentgym_envs.worlds.webarena.observation import literal
 from agentgym_envs.worlds.webarena.session import Session
@@ -107,13 +107,13 @@ def _refuse(hand: Hand, node: Node) -> None:
 
 
 def _kind(hand: Hand, node: Node) -> str:
-    return (hand.layout.attribute(hand.dom(node), "type") or "text").strip().lower()
+    return (hand.layout.attribute(node.backend_id, "type") or "text").strip().lower()
 
 
 async def _select(hand: Hand, node: Node, option: str | None) -> None:
     """Choose an option of a drop-down list by its label or value; None chooses the option that the node is."""
     _refuse(hand, node)
-    tags = [hand.layout.tag(at) for at in hand.layout.ancestors(hand.dom(node))]
+    tags = [hand.layout.tag(at) for at in hand.layout.ancestors(node.backend_id)]
     if "SELECT" not in tags:
         raise Refused(f"{described(node)} is no drop-down list; click it, then what it offers.")
     came = await hand.call(node, scripts.CHOOSE, option)
@@ -144,12 +144,7 @@ async def _type(hand: Hand, node: Node, text: str, enter: bool) -> None:
 
 async def _replace(hand: Hand, node: Node, text: str) -> None:
     """Write `text` for what stands in the field that has the cursor."""
-    try:
-        field = await hand.call(node, scripts.PREPARE)
-    except Error as error:
-        if is_lost(error):
-            raise Refused(f"The page changed when {described(node)} was clicked, before it took the text.") from error
-        raise
+    field = await hand.call(node, scripts.PREPARE)
     if "problem" in field:
         raise Refused(f"{described(node)} {field['problem']}.")
     keyboard = hand.tab.page.keyboard
@@ -174,5 +169,11 @@ async def _set(hand: Hand, node: Node, text: str) -> None:
 
 
 async def _scroll(hand: Hand, direction: str) -> None:
-    if not await hand.tab.page.evaluate(scripts.SCROLL, 1 if direction == "down" else -1):
+    try:
+        moved = await hand.tab.page.evaluate(scripts.SCROLL, 1 if direction == "down" else -1)
+    except Error as error:
+        if is_closed(error):
+            raise
+        raise Refused("The page can't be scrolled now: it is changing, or its own script gets in the way.") from error
+    if not moved:
         raise Refused(f"The page can't be scrolled further {direction}.")

@@ -44,8 +44,8 @@ class Node:
     """Where it is relative to the viewport, frames and scrolling considered; None when it isn't laid out."""
     seen: Box | None
     """The part of `box` in sight; None when nothing worth mention is."""
-    backend_id: int | None
-    """Chromium's id of the DOM node; None for generated content."""
+    backend_id: int
+    """Chromium's id of the DOM node, or of the nearest one around content that a style sheet made."""
     frame: str
     """Chromium's id of the frame."""
     place: Literal["visible", "above", "below", "hidden"]
@@ -149,10 +149,10 @@ def _placed(kept: list[Kept], layout: Layout) -> list[Place | None]:
     """Each node's place: its own, else (`display: contents`) that around what it holds, else (options of a list,
     generated text) that of what it stands in.
     """
-    places = [layout.places.get(node.raw.backend_id or 0) for node in kept]
+    places = [layout.places.get(node.backend_id) for node in kept]
     for i in range(len(kept) - 1, 0, -1):
         parent, place = kept[i].parent, places[i]
-        own = parent is not None and kept[parent].raw.backend_id in layout.places
+        own = parent is not None and kept[parent].backend_id in layout.places
         if parent is not None and place is not None and not own:
             places[parent] = _around(places[parent], place)
     for i, node in enumerate(kept):
@@ -179,7 +179,7 @@ def _nodes(kept: list[Kept], places: list[Place | None], viewport: Box) -> list[
             parent=None if node.parent is None else node.parent + 1,
             box=place.box if place else None,
             seen=place.seen if place else None,
-            backend_id=node.raw.backend_id,
+            backend_id=node.backend_id,
             frame=node.raw.frame,
             place=_where(place, viewport),
         )
