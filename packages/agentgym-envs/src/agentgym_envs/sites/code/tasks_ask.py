@@ -20,6 +20,7 @@ from agentgym_envs.sites.code.task_parts import (
     to_merge,
     to_merges,
     to_project,
+    value,
 )
 from agentgym_envs.sites.tasks import Case, at, choose, click, fill, said, stop
 
@@ -157,7 +158,7 @@ def milestone_due(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
             day = shown(goal["due"])
             plan = [*to_project(row), click("link", "Milestones"), stop(day)]
             values = {"title": goal["title"], "project": row["place"]}
-            yield Case(values, about(f"project:{row['place']}"), said(day), plan)
+            yield Case(values, about(f"project:{row['place']}"), said(exact=day), plan)
 
 
 @template("ssh-address", "I want to clone {{project}}. What is its address for cloning with SSH?")
@@ -176,7 +177,9 @@ def tag_date(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
         for tag in ask(db, random, "SELECT * FROM tags WHERE project = ? ORDER BY name", row["project_id"])[:1]:
             day = shown(tag["created"])
             plan = [*to_project(row), click("link", "Tags"), stop(day)]
-            yield Case({"project": row["place"], "tag": tag["name"]}, about(f"project:{row['place']}"), said(day), plan)
+            yield Case(
+                {"project": row["place"], "tag": tag["name"]}, about(f"project:{row['place']}"), said(exact=day), plan
+            )
 
 
 @template(
@@ -212,7 +215,10 @@ def oldest_open_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
         oldest.setdefault(row["place"], row)
     chosen = list(oldest.values())
     random.shuffle(chosen)
+    first = "SELECT min(created) FROM issues WHERE project = ? AND state = 'opened'"
     for row in chosen:
+        if value(db, first, row["project_id"]) < row["created"]:
+            continue  # an older one is confidential
         name = db.execute("SELECT full_name FROM accounts WHERE id = ?", (row["author"],)).fetchone()[0]
         plan = [*to_issues(row), choose("Sort by", "Oldest"), click("button", "Apply filters"), stop(name)]
         yield Case({"project": row["place"]}, about(f"project:{row['place']}"), said(name), plan)
