@@ -55,7 +55,12 @@ def closest(db: sqlite3.Connection, lat: float, lon: float, count: int = 8) -> l
 
 def nearby(db: sqlite3.Connection, place: sqlite3.Row, kind: str = "", count: int = 8) -> list[Found]:
     """The other places (of that kind) closest to a place."""
-    return _by_distance(_of_kind(db, kind), place)[:count]
+    rows = db.execute(
+        "SELECT * FROM places WHERE id != :id AND (:kind = '' OR kind = :kind)"
+        " ORDER BY (x - :x) * (x - :x) + (y - :y) * (y - :y), id LIMIT :count",
+        {"id": place["id"], "kind": kind, "x": place["x"], "y": place["y"], "count": count},
+    )
+    return [Found(row, distance(row, place)) for row in rows]
 
 
 def find(db: sqlite3.Connection, text: str) -> Results:
