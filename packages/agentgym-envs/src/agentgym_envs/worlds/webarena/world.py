@@ -192,7 +192,7 @@ class WebArena(TextEnv):
         while True:
             await session.settle()
             try:
-                self._page = await take(session.tab)
+                self._page = await session.guard(take(session.tab))
                 self._picture = await session.screenshot() if self._pictured else None
                 break
             except TabClosed:
@@ -235,7 +235,7 @@ class WebArena(TextEnv):
         page = tree(self._page, self._whole, self._max_chars)
         objective = str(self.task.payload["intent"])
         if is_verified(self.task.payload):
-            objective = f"{objective} {ANSWER_FORMAT}"
+            objective = f"{objective.rstrip('. ')}. {ANSWER_FORMAT}"
         whole = frame(self._titles, self._active, self._url, objective, self._said, self._notices, page)
         return whole if len(whole) <= MAX_OBSERVATION_CHARS else f"{whole[: MAX_OBSERVATION_CHARS - 1]}…"
 
