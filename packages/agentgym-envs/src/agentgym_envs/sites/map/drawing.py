@@ -74,7 +74,7 @@ def draw(
     db: sqlite3.Connection, view: View, *, route: Sequence[tuple[float, float]] = (), marked: Iterable[int] = ()
 ) -> dict[str, Any]:
     """Everything in a view; streets and places where it is close enough, `marked` places with a pin."""
-    close = view.width < 14
+    close = view.width < 9
     land = region()
     at = {town.name: (town.x, town.y) for town in land.towns}
     shown = {town.name for town in land.towns if view.shows(*at[town.name])} if close else set[str]()

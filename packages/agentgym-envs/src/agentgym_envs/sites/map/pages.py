@@ -84,7 +84,8 @@ def place_page(visit: Visit, identity: int) -> Response:
         return visit.redirect(f"/town/{row['name']}")
     kind = visit.text("near", 40)
     near = nearby(visit.db, row, kind if kind in KINDS else "", 8)
-    view = around([(row["x"], row["y"]), *((one.place["x"], one.place["y"]) for one in near[:4])], 1.4)
+    around_it = [one.place for one in near[:4] if one.km is not None and one.km < 2]
+    view = around([(spot["x"], spot["y"]) for spot in (row, *around_it)], 1.4)
     return _map(visit, "place.html", view, [identity], row=row, near=near, kind=kind)
 
 
