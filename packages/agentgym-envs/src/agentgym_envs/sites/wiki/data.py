@@ -7,7 +7,7 @@ import sqlite3
 from random import Random
 
 from agentgym_envs.sites.region import region
-from agentgym_envs.sites.wiki import lists, people, places
+from agentgym_envs.sites.wiki import landmarks, lists, people, places
 from agentgym_envs.sites.wiki.article import Article
 from agentgym_envs.sites.wiki.markup import targets
 
@@ -19,7 +19,12 @@ def fill(db: sqlite3.Connection, random: Random) -> None:
         ValueError: when an article links to one that isn't there.
     """
     land = region()
-    articles = [*places.articles(land, random), *people.articles(land, random), *lists.articles(land)]
+    articles = [
+        *places.articles(land, random),
+        *landmarks.articles(land, random),
+        *people.articles(land, random),
+        *lists.articles(land),
+    ]
     articles.sort(key=lambda article: article.title)
     known = {article.title: number for number, article in enumerate(articles, start=1)}
     redirects = _redirects(articles, known)
