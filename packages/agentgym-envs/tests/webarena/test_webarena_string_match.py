@@ -117,3 +117,23 @@ def test_without_a_judge_nothing_is_scored() -> None:
 def test_any_text_is_itself_in_quotes_and_in_other_letters(text: str) -> None:
     assert score({"exact_match": text}, f' "{text.swapcase()}" ') == 1
     assert string_match.included(text.replace("|OR|", ""), f"a{string_match.normalised(text.replace('|OR|', ''))}b")
+
+
+@pytest.mark.parametrize(
+    ("phrases", "answer", "stated"),
+    [
+        (["5.00"], "$5.00", True),
+        (["5.00"], "It costs $5.00.", True),
+        (["5.00"], "15.00", False),
+        (["5"], "5.00", False),
+        (["5"], "-5", False),
+        (["12"], "1,512", False),
+        (["Ada Birch", "3"], "ada birch has 3", True),
+        (["Ada Birch", "3"], "Ada Birch", False),
+        (["art"], "Party", False),
+        (["5"], "one of " + " ".join(map(str, range(60))), False),
+        (["-"], "-", True),
+    ],
+)
+def test_stating_is_saying_it_apart_and_little_else(phrases: list[str], answer: str, stated: bool) -> None:
+    assert string_match.states(phrases, answer) is stated

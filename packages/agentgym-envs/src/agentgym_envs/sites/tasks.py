@@ -57,9 +57,9 @@ class Template:
     """Whether its tasks are in the test split only."""
 
 
-def said(*must_include: str, exact: str | None = None) -> dict[str, Any]:
-    """Judge the answer: it equals `exact`, or contains every one of `must_include` (case and blanks don't matter)."""
-    reference = {"must_include": list(must_include)} if exact is None else {"exact_match": exact}
+def said(*must_state: str, exact: str | None = None) -> dict[str, Any]:
+    """Judge the answer: it equals `exact`, or states each of `must_state` and little else (case doesn't matter)."""
+    reference = {"must_state": list(must_state)} if exact is None else {"exact_match": exact}
     return {"eval_types": ["string_match"], "reference_answers": reference}
 
 

@@ -125,8 +125,7 @@ class WebArena(TextEnv):
         """
         if "plan" not in self.task.payload:
             reference: Mapping[str, Any] = self.task.payload["eval"].get("reference_answers") or {}
-            known = reference.get("exact_match") or " ".join(map(str, reference.get("must_include", ())))
-            return f"stop [{known}]"
+            return f"stop [{reference.get('exact_match') or ' '.join(reference.get('must_include', ()))}]"
         return self._expert.next(self._page)
 
     # The episode.

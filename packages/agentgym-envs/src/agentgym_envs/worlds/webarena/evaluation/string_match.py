@@ -1,16 +1,19 @@
-"""The answer against reference answers: `exact_match`, `must_include` and `fuzzy_match`.
+"""The answer against reference answers: `exact_match`, `must_include` and `fuzzy_match`; and of our own, `must_state`.
 
 As in WebArena, answers are compared in lower case, without space around them and without one pair of quotes. A phrase
 of `must_include` must occur somewhere in the answer; where it is the only one and a single character, such as `0`, it
 must be a word of the answer, as the Penn Treebank divides text, so that `10` and `-0` don't include it. (WebArena's
 paper speaks of single words; its code looks at single characters, and so do we: `81` is found in `$81.00`.)
 Alternatives may be joined by ` |OR| `.
+
+`must_include` pays whoever recites a page. Who learns by reward finds that out, so our own tasks say `must_state`: each
+phrase must be there as words and numbers of its own, in an answer with no more than a short sentence around them.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from agentgym_envs.worlds.webarena.evaluation.fields import known, texts
@@ -18,7 +21,8 @@ from agentgym_envs.worlds.webarena.evaluation.judge import Judge, refusal
 
 UNACHIEVABLE: Final = "N/A"
 """The reference of a task that can't be done: the answer must say so, or give the reason, which a judge compares."""
-_WAYS = ("exact_match", "must_include", "fuzzy_match")
+_WAYS = ("exact_match", "must_include", "must_state", "fuzzy_match")
+_AROUND = 60  # characters of an answer besides the phrases that it must state
 _APART = r"\s;@#$%&?!*()\[\]{}<>\"'`“”‘’«»–—…,:."  # what ends a word; the last three don't within a number or a name
 _WORD = re.compile(rf"(?:\.(?=\w))?[^{_APART}]+(?:(?:[,:](?=\d)|\.(?=\w))[^{_APART}]*)*|\S")
 
@@ -45,6 +49,14 @@ def _occurs(phrase: str, text: str, as_word: bool) -> bool:
     return phrase in _WORD.findall(text) if as_word and len(phrase) == 1 else phrase in text
 
 
+def states(phrases: Sequence[str], text: str) -> bool:
+    """Whether every phrase occurs in `text` as words and numbers of its own, with little else around them."""
+    text = normalised(text)
+    wanted = [normalised(phrase) for phrase in phrases]
+    apart = (rf"(?<!\w)(?<!\d[.,])(?<!-){re.escape(phrase)}(?!\w)(?![.,]\d)" for phrase in wanted)
+    return len(text) <= _AROUND + sum(map(len, wanted)) and all(re.search(pattern, text) for pattern in apart)
+
+
 async def score(task: Mapping[str, Any], answer: str, judge: Judge | None) -> float:
     """1.0 when the answer meets every reference, else 0.0.
 
@@ -58,6 +70,8 @@ async def score(task: Mapping[str, Any], answer: str, judge: Judge | None) -> fl
         return 0.0
     phrases: list[str] = references.get("must_include", [])
     if not all(included(phrase, answer, as_word=len(phrases) == 1) for phrase in phrases):
+        return 0.0
+    if "must_state" in references and not states(references["must_state"], answer):
         return 0.0
     return float("fuzzy_match" not in references or await _means(task, references["fuzzy_match"], answer, judge))
 
