@@ -34,8 +34,11 @@ def copy(server: SitesServer) -> Iterator[Copy]:
 
 
 def asked(server: SitesServer, copy: Copy, key: str = "homepage", path: str = "/") -> httpx.Response:
+    account = PLACES[key].account
+    cookies = {"session": account.session} if account else {}
     headers = {"Host": PLACES[key].host, "X-Episode": copy.token}
-    return httpx.get(f"http://127.0.0.1:{server.port}{path}", headers=headers, timeout=10)
+    with httpx.Client(headers=headers, cookies=cookies, follow_redirects=False, timeout=10) as client:
+        return client.get(f"http://127.0.0.1:{server.port}{path}")
 
 
 @pytest.mark.parametrize("key", PLACES)

@@ -48,7 +48,7 @@ def _price(databases: Databases, random: Random) -> Iterator[Case]:
         judged = rows("shopping_admin", query, [price, None, total])
         values = {"product": product["name"], "price": f"${money(price)}"}
         if price > 100:
-            yield Case(values, one(f"product:{product['id']}"), judged, plan)
+            yield Case(values, one(f"product:{product['name']}"), judged, plan)
 
 
 def _stock(databases: Databases, random: Random) -> Iterator[Case]:
@@ -65,7 +65,7 @@ def _stock(databases: Databases, random: Random) -> Iterator[Case]:
             stop(),
         ]
         values = {"sku": product["sku"], "stock": stock}
-        yield Case(values, one(f"product:{product['id']}"), rows("shopping_admin", query, [stock, total]), plan)
+        yield Case(values, one(f"product:{product['name']}"), rows("shopping_admin", query, [stock, total]), plan)
 
 
 def _brand_prices(databases: Databases, random: Random) -> Iterator[Case]:
@@ -145,7 +145,7 @@ def _reviewers(databases: Databases, random: Random) -> Iterator[Case]:
         ]
         stars = f"{found['stars']} star{'s' if found['stars'] > 1 else ''}"
         plan = [*applied("Reviews", *filters), stop(listed(names))]
-        yield Case({"product": found["name"], "stars": stars}, one(f"product:{found['id']}"), said(*names), plan)
+        yield Case({"product": found["name"], "stars": stars}, one(f"product:{found['name']}"), said(*names), plan)
 
 
 _REVIEWS = """SELECT reviews.id AS id, product, products.name AS name, nickname, title FROM reviews
@@ -167,7 +167,7 @@ def _approve(databases: Databases, random: Random) -> Iterator[Case]:
         ]
         values = {"product": review["name"], "nickname": review["nickname"]}
         judged = rows("shopping_admin", query, ["approved", before + 1])
-        yield Case(values, one(f"product:{review['product']}"), judged, plan)
+        yield Case(values, one(f"product:{review['name']}"), judged, plan)
 
 
 def _reject_all(databases: Databases, random: Random) -> Iterator[Case]:
@@ -181,7 +181,7 @@ def _reject_all(databases: Databases, random: Random) -> Iterator[Case]:
         filters = [fill("textbox", "Product", found["name"]), choose("Status", "Pending")]
         plan = [*applied("Reviews", *filters), *_all("Reject")]
         judged = rows("shopping_admin", query, [before + found["number"], found["number"]])
-        yield Case({"product": found["name"]}, one(f"product:{found['id']}"), judged, plan)
+        yield Case({"product": found["name"]}, one(f"product:{found['name']}"), judged, plan)
 
 
 def _delete_review(databases: Databases, random: Random) -> Iterator[Case]:
@@ -200,7 +200,7 @@ def _delete_review(databases: Databases, random: Random) -> Iterator[Case]:
         ]
         values = {"product": review["name"], "nickname": review["nickname"]}
         judged = rows("shopping_admin", query, [before - 1, 0])
-        yield Case(values, one(f"product:{review['product']}"), judged, plan)
+        yield Case(values, one(f"product:{review['name']}"), judged, plan)
 
 
 TEMPLATES = (
