@@ -64,7 +64,7 @@ def _authors(random: Random, mine: int) -> list[int]:
 def _draft(random: Random, topic: Topic) -> _Post:
     kinds = _OTHER_KINDS.get(topic.name, _KINDS)
     kind = random.choices(list(kinds), list(kinds.values()))[0]
-    age = timedelta(minutes=30 + int(1_150 * 1_440 * random.random() ** 2.6))
+    age = timedelta(minutes=30 + int(1_150 * 1_440 * random.random() ** 1.6))
     return _Post(topic, kind, random.choice(topic.words["thing"]), NOW - age)
 
 
