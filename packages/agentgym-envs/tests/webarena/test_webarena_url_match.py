@@ -38,5 +38,21 @@ def test_exactly() -> None:
     assert score("http://a/x |OR| http://a/y", "http://a/y", "EXACT") == 1
 
 
+@pytest.mark.parametrize(
+    ("url", "worth"),
+    [
+        ("http://a/x/1?q=2", 1),
+        ("http://a/x/1/?p=3&q=2#w", 1),
+        ("http://a/x/17?q=2", 0),
+        ("http://a/x/1/y?q=2", 0),
+        ("http://b/a/x/1?q=2", 0),
+        ("http://b.a/x/1?q=2", 0),
+        ("http://a/x/1", 0),
+    ],
+)
+def test_the_same_path(url: str, worth: float) -> None:
+    assert score("http://a/x/1?q=2", url, "SAME PATH") == worth
+
+
 def test_the_rule_is_webarenas_where_none_is_said() -> None:
     assert url_match.check({"reference_url": "http://a", "url_note": None})["url_note"] == "GOLD in PRED"

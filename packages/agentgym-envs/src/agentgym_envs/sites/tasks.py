@@ -65,7 +65,7 @@ def said(*must_state: str, exact: str | None = None) -> dict[str, Any]:
 
 def at(url: str) -> dict[str, Any]:
     """Judge the address of the page the agent stopped at (path, and the fields of the query that `url` has)."""
-    return {"eval_types": ["url_match"], "reference_url": url, "url_note": "GOLD in PRED"}
+    return {"eval_types": ["url_match"], "reference_url": url, "url_note": "SAME PATH"}
 
 
 def page(url: str, locator: str, *must_include: str) -> dict[str, Any]:

@@ -2,7 +2,8 @@
 
 `GOLD in PRED` is WebArena's rule: host and path of one of the references (joined by ` |OR| `) must occur in host and
 path of the agent's URL, and each query key of the references must have, in the agent's query, one of the values that
-the references give it. `EXACT`, which variants use, wants the same URL but for a slash at its end.
+the references give it. `EXACT`, which variants use, wants the same URL but for a slash at its end. `SAME PATH`, for our
+own tasks, is WebArena's rule but for host and path, which must be the same: `/product/1` is not `/product/17`.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from agentgym_envs.worlds.webarena.evaluation.fields import known
 
-_RULES = ("GOLD in PRED", "EXACT")
+_RULES = ("GOLD in PRED", "EXACT", "SAME PATH")
 
 
 def score(judged: Mapping[str, Any], url: str) -> float:
@@ -28,7 +29,8 @@ def score(judged: Mapping[str, Any], url: str) -> float:
     for _, reference_query in wanted:
         for key, some in reference_query.items():
             values.setdefault(key, set()).update(some)
-    there = any(reference in place for reference, _ in wanted)
+    same = judged["url_note"] == "SAME PATH"
+    there = any(reference == place if same else reference in place for reference, _ in wanted)
     return float(there and all(some & set(query.get(key, ())) for key, some in values.items()))
 
 
