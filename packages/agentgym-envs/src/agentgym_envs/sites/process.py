@@ -130,8 +130,11 @@ class SitesServer:
                 try:
                     if probe.recv(1):
                         return
+                    break
                 except TimeoutError:
                     continue
+                except OSError:  # it died in the middle of its answer
+                    break
         code = process.poll()
         self._end()
         raise EnvFault(f"The embedded sites did not come up ({'no answer' if code is None else f'exit code {code}'}).")

@@ -18,6 +18,7 @@ from agentgym_envs.sites.directory import EPISODE_HEADER, PLACES
 from agentgym_envs.sites.web import Site
 
 _HERE = Path(__file__).parent
+_LONGEST = 2_000  # characters of a path; Python reads no number of over 4,300 digits
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 _MODULES = {
     "shopping": "shop",
@@ -46,6 +47,8 @@ class Web:
     def _choose(self, request: Request) -> ASGIApp:
         site = self._by_host.get(request.headers.get("host", "").partition(":")[0].lower())
         token = request.headers.get(EPISODE_HEADER, "")
+        if len(request.url.path) > _LONGEST:
+            return PlainTextResponse("That address is too long.", 414)
         if site is None:
             return PlainTextResponse("There is no such site.", 404)
         if not _TOKEN.fullmatch(token) or not (folder := self._episodes / token).is_dir():

@@ -120,7 +120,7 @@ class Visit:
 
     def sign_in(self, account: int) -> None:
         """Begin a session for an account; the response of this visit carries its cookie."""
-        identity = f"{account}-{1 + self.value('SELECT count(*) FROM sessions')}"
+        identity = f"{account}-{1 + (self.value('SELECT max(rowid) FROM sessions') or 0)}"
         self.run("INSERT INTO sessions (id, account) VALUES (?, ?)", identity, account)
         self._cookies[SESSION_COOKIE] = identity
 
