@@ -128,8 +128,11 @@ def test_a_crashed_page_is_a_fault_of_its_own_session_only(server: PagesServer, 
         run(broken.goto("http://shop.example/a"))
     run(whole.settle())
     assert whole.tab.title == "a"
+    chromium = whole.context.browser
+    assert chromium is not None
     for session in (broken, whole):
         run(session.close())
+        assert session.context not in chromium.contexts
 
 
 def test_a_page_in_an_endless_loop_is_a_fault(server: PagesServer, session: Session, run: Run) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs.worlds.webarena import actions
+from agentgym_envs.worlds.webarena.browser import Browser
 from agentgym_envs.worlds.webarena.keys import KNOWN
 from agentgym_envs.worlds.webarena.perform import perform
 from agentgym_envs.worlds.webarena.session import Session
@@ -360,3 +361,54 @@ def test_stop_is_not_for_the_browser(agent: PageAgent) -> None:
     agent.open("<p>x</p>")
     with pytest.raises(ValueError, match="asks nothing of a page"):
         agent.run(perform(agent.session, agent.page, actions.Stop("x")))
+
+
+# The clipboard.
+
+
+def test_what_is_copied_can_be_pasted(agent: PageAgent) -> None:
+    agent.open("<label>From <input value='some words'></label> <label>To <textarea></textarea></label>")
+    assert agent.do("click [#]", "textbox", "From") is None
+    assert agent.do("press [Ctrl+a]") is None
+    assert agent.do("press [Ctrl+c]") is None
+    assert agent.do("click [#]", "textbox", "To") is None
+    for keys in ("Ctrl+v", "Ctrl+Shift+V", "Shift+Insert"):
+        assert agent.do(f"press [{keys}]") is None
+    assert agent.one("textbox", "To").property("value") == 3 * "some words"
+
+
+def test_what_is_cut_moves(agent: PageAgent) -> None:
+    agent.open("<label>From <input value='some words'></label> <label>To <input></label>")
+    agent.do("click [#]", "textbox", "From")
+    agent.do("press [Ctrl+a]")
+    agent.do("press [Ctrl+x]")
+    agent.do("click [#]", "textbox", "To")
+    agent.do("press [Ctrl+v]")
+    assert agent.one("textbox", "From").property("value") is None
+    assert agent.one("textbox", "To").property("value") == "some words"
+
+
+def test_no_password_is_copied(agent: PageAgent) -> None:
+    agent.open("<label>From <input type=password value=secret></label> <label>To <input></label>")
+    agent.do("click [#]", "textbox", "From")
+    agent.do("press [Ctrl+a]")
+    agent.do("press [Ctrl+c]")
+    assert agent.session.clipboard == ""
+
+
+def test_sessions_have_a_clipboard_each(
+    agent: PageAgent, browser: Browser, run: Callable[[Coroutine[Any, Any, Any]], Any]
+) -> None:
+    fields = "<label>From <input value='some words'></label>"
+    agent.open(fields)
+    agent.do("click [#]", "textbox", "From")
+    agent.do("press [Ctrl+a]")
+    agent.do("press [Ctrl+c]")
+    other = PageAgent(agent.server, run(browser.session()), run)
+    other.open(fields)
+    other.do("click [#]", "textbox", "From")
+    other.do("press [Ctrl+a]")
+    other.do("press [Ctrl+v]")
+    assert other.one("textbox", "From").property("value") == "some words"
+    assert other.session.clipboard == ""
+    run(other.session.close())

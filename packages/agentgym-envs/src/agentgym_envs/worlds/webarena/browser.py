@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.text_env import EnvFault
+from agentgym_envs.worlds.webarena.faults import GONE
 from agentgym_envs.worlds.webarena.hosts import Hosts
 from agentgym_envs.worlds.webarena.loop import LoopThread
 
@@ -45,7 +46,7 @@ class _Engine:
         """Tell everyone."""
         self.dead = True
         for session in self.sessions:
-            session.broke("The browser is gone.")
+            session.broke(GONE)
         self.sessions.clear()
 
     async def beats(self) -> bool:

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 from agentgym_envs.text_env import EnvFault
 
+GONE = "The browser is gone."
+
 
 class TabClosed(Exception):
     """The tab that something was done in closed meanwhile, as a page may close itself; the browser is well."""

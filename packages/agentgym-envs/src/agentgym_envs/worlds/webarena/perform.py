@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import re
 
-from playwright.async_api import Error
+from playwright.async_api import Error, Page
 
 from agentgym_envs.worlds.webarena import actions, scripts
 from agentgym_envs.worlds.webarena.actions import Action
@@ -17,6 +17,8 @@ from agentgym_envs.worlds.webarena.session import Session
 from agentgym_envs.worlds.webarena.snapshot import Node, Snapshot
 
 _KEYED = 200
+_COPY = frozenset(("control+c", "control+x", "control+insert", "shift+delete"))
+_PASTE = frozenset(("control+v", "control+shift+v", "shift+control+v", "shift+insert"))
 _OPTIONS_SHOWN = 30
 _NO_TEXT = frozenset((
     "link", "button", "checkbox", "radio", "switch", "tab", "menuitem", "menuitemcheckbox", "menuitemradio",
@@ -43,6 +45,13 @@ async def perform(session: Session, snapshot: Snapshot, action: Action) -> str |
         EnvFault: when the browser fails.
         ValueError: for `Stop`, which asks nothing of a browser.
     """
+    try:
+        return await _performed(session, snapshot, action)
+    except TabClosed:  # which is what the action did, or the page meanwhile
+        return None
+
+
+async def _performed(session: Session, snapshot: Snapshot, action: Action) -> str | None:
     match action:
         case actions.NewTab():
             return await session.new_tab()
@@ -62,15 +71,13 @@ async def perform(session: Session, snapshot: Snapshot, action: Action) -> str |
 
 async def _on_page(session: Session, snapshot: Snapshot, action: Action) -> str | None:
     try:
-        await session.guard(_do(Hand(session.tab, snapshot), action))
+        await session.guard(_do(session, Hand(session.tab, snapshot), action))
     except Refused as refused:
         return str(refused)
-    except TabClosed:  # which is what the action did
-        return None
     return None
 
 
-async def _do(hand: Hand, action: Action) -> None:
+async def _do(session: Session, hand: Hand, action: Action) -> None:
     match action:
         case actions.Click(id):
             await _click(hand, hand.element(id))
@@ -81,7 +88,7 @@ async def _do(hand: Hand, action: Action) -> None:
         case actions.Select(id, option):
             await _select(hand, hand.element(id), option)
         case actions.Press(keys):
-            await hand.tab.page.keyboard.press(keys)
+            await _press(session, hand, keys)
         case actions.Scroll(direction):
             await _scroll(hand, direction)
         case _:
@@ -166,6 +173,27 @@ async def _set(hand: Hand, node: Node, text: str) -> None:
         text = f"{american[3]}-{american[1]:0>2}-{american[2]:0>2}"
     if not await hand.call(node, scripts.SET, text.strip()):
         raise Refused(f"{described(node)} takes a {kind} written like {_FORMATS[kind]}, not {literal(text)}.")
+
+
+async def _press(session: Session, hand: Hand, keys: str) -> None:
+    """Press keys; what they copy, cut and paste stays in the session."""
+    page = hand.tab.page
+    if keys.lower() in _PASTE:
+        if session.clipboard:
+            await page.keyboard.insert_text(session.clipboard)
+        return
+    if keys.lower() in _COPY:
+        session.clipboard = await _selected(page) or session.clipboard
+    await page.keyboard.press(keys)
+
+
+async def _selected(page: Page) -> str:
+    try:
+        return await page.evaluate(scripts.SELECTED)
+    except Error as error:
+        if is_closed(error):
+            raise
+        return ""  # the page is changing, or its own script gets in the way
 
 
 async def _scroll(hand: Hand, direction: str) -> None:

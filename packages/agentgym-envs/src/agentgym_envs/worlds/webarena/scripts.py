@@ -101,3 +101,15 @@ SCROLL = """sign => {
     .some(box => go(box, box.clientHeight));
 }"""
 """Scroll the page, or the largest part in sight that can be, by what it shows at once. False when nothing moved."""
+
+SELECTED = """() => {
+  let field = document.activeElement;
+  for (let inner = field; inner;) {
+    const below = inner.shadowRoot || inner.contentDocument;
+    inner = below && below.activeElement;
+    field = inner || field;
+  }
+  if (field && field.type === 'password') return '';
+  return (field ? field.ownerDocument : document).getSelection().toString();
+}"""
+"""The text that is selected where the cursor is; nothing of a password, as browsers have it."""

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from playwright.async_api import Browser, BrowserContext, Dialog, Download, Error, Page
 
 from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.webarena.faults import TabClosed, first_line, is_closed, playwright_errors
+from agentgym_envs.worlds.webarena.faults import GONE, TabClosed, first_line, is_closed, playwright_errors
 from agentgym_envs.worlds.webarena.hosts import BLANK, Hosts
 from agentgym_envs.worlds.webarena.options import SessionOptions
 from agentgym_envs.worlds.webarena.stillness import come_to_rest
@@ -39,6 +39,8 @@ class Session:
         self.active = 0
         """Index of the active tab in `tabs`."""
         self.notices: list[str] = []
+        self.clipboard = ""
+        """What was copied; Chromium's own clipboard is the same for all sessions."""
         self._broken: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._adopting: dict[Page, asyncio.Task[None]] = {}
         self._chores: set[asyncio.Task[Any]] = set()
@@ -65,7 +67,7 @@ class Session:
                     await session.close()
                     raise
         except TabClosed as error:
-            raise EnvFault("The browser is gone.") from error
+            raise EnvFault(GONE) from error
         return session
 
     async def _begin(self) -> None:
@@ -102,7 +104,7 @@ class Session:
                 except TabClosed:
                     if await self._alive():
                         raise
-                    self.broke("The browser is gone.")
+                    self.broke(GONE)
             raise EnvFault(self._broken.result())
         finally:
             if not task.done():
@@ -201,9 +203,12 @@ class Session:
         self._closing = True
         for task in (*self._adopting.values(), *self._chores):
             task.cancel()
-        with suppress(EnvFault, TabClosed, TimeoutError):  # it went with the browser, or will
+        if self._broken.done() and self._broken.result() == GONE:
+            return  # the context went with it
+        with suppress(EnvFault, TabClosed, TimeoutError):  # it goes with the browser
             async with asyncio.timeout(_CLOSING):
-                await self.guard(self.context.close())
+                with playwright_errors():
+                    await self.context.close()
 
     # What pages do by themselves.
 
