@@ -243,3 +243,9 @@ def test_ids_are_those_of_the_whole_page_also_where_only_a_part_is_shown() -> No
     assert "[3] link 'b'" in tree(snapshot, False, 1000)
     shown = replace(snapshot, nodes=(*snapshot.nodes[:2], replace(snapshot.nodes[2], seen=None)))
     assert "[3]" not in tree(shown, False, 1000)
+
+
+def test_no_title_address_or_action_pushes_the_objective_out() -> None:
+    text = frame(["t" * 50_000], 0, f"http://a/{'u' * 50_000}", "Do it", "p" * 50_000, ["n" * 50_000], "[1] x ''")
+    assert len(text) < 4_000
+    assert parsed(text).objective == "Do it"

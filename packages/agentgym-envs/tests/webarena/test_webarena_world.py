@@ -260,8 +260,9 @@ def test_a_killed_browser_is_a_fault_for_all_and_the_next_reset_has_another(embe
     task = worlds[0].tasks.train.ids[0]
     for world in worlds:
         world.reset(options={"task": task})
-    (browser,) = [p for p in descendants("--headless") if "--type=" not in " ".join(p.cmdline())]
-    os.kill(browser.pid, signal.SIGKILL)
+    for process in descendants("home.example"):  # the browser, and the shell script that Debian starts it by
+        if "--type=" not in " ".join(process.cmdline()):
+            process.kill()
     for world in worlds:
         with pytest.raises(EnvFault):
             world.step("scroll [down]")
@@ -300,3 +301,11 @@ def test_nothing_is_left_behind(embedded: Callable[[], WebArena]) -> None:
 def test_its_report_says_whose_tasks_they_are(embedded: Callable[[], WebArena]) -> None:
     assert embedded().tasks.name == "AgentGym's embedded sites, not WebArena's benchmark"
     assert text_env(make("agentgym/WebArena-v0")).tasks.name == embedded().tasks.name
+
+
+def test_any_answer_makes_an_observation_of_the_space(real: Make) -> None:
+    world = real(ANSWER)
+    world.reset(options=only_task(world))
+    observation, _, terminated, _, _ = world.step(f"stop [{chr(0xE0001) * 4_000}]")
+    assert terminated
+    assert world.observation_space.contains(observation)

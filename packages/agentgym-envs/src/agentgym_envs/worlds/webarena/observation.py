@@ -19,6 +19,7 @@ _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 _MORE = "scroll [down] or scroll [up] shows other parts"
 _CUT = f"(Cut here, too long: {{shown}} of {{all}} elements are shown; {_MORE}.)"
 _FEW = 10
+_TITLE, _LONG = 200, 1_000  # characters: no page and no action pushes the objective out of the observation
 _FEWER = f"(Of long lists only {_FEW} options are shown; select_option [id] [option] takes any.)"
 _BOUNDED = f"(This page is too large to be read whole: only what is near the viewport is known; {_MORE}.)"
 
@@ -63,17 +64,23 @@ def frame(
         notices: What happened meanwhile, a sentence each.
         tree: From `tree`.
     """
-    titles = (f"Tab {i}{' (current)' if i == active else ''}: {literal(title)}" for i, title in enumerate(tabs))
-    told = "".join(f"\nNOTICE: {one_line(notice)}" for notice in notices)
+    marks = (" (current)" if i == active else "" for i in range(len(tabs)))
+    titles = (f"Tab {i}{mark}: {literal(shortened(tabs[i], _TITLE))}" for i, mark in enumerate(marks))
+    told = "".join(f"\nNOTICE: {shortened(one_line(notice))}" for notice in notices)
     return (
-        f"{' | '.join(titles)}\n\n{tree}\n\nURL: {_address(url)}\nOBJECTIVE: {one_line(objective)}\n"
-        f"PREVIOUS ACTION: {one_line(previous_action)}{told}"
+        f"{' | '.join(titles)}\n\n{tree}\n\nURL: {shortened(_address(url))}\nOBJECTIVE: {one_line(objective)}\n"
+        f"PREVIOUS ACTION: {shortened(one_line(previous_action))}{told}"
     )
 
 
 def literal(text: str) -> str:
     """Text in quotes on one line, as Python would write it: `'Sign In'`, `"Today's deals"`. Invisible marks go."""
     return repr(" ".join(_INVISIBLE.sub("", text).split()))
+
+
+def shortened(text: str, most: int = _LONG) -> str:
+    """At most so many characters of a text; an ellipsis says that there was more."""
+    return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def one_line(text: str) -> str:

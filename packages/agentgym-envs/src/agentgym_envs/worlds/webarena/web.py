@@ -31,7 +31,12 @@ class Entry:
     def changes(self) -> str:
         """Tells apart states in which other numbers of transactions have been written."""
         files = sorted(set((self.databases or {}).values()))
-        return " ".join(file.read_bytes()[_CHANGES].hex() for file in files)
+        return " ".join(_changes(file).hex() for file in files)
+
+
+def _changes(file: Path) -> bytes:
+    with file.open("rb") as database:
+        return database.read(_CHANGES.stop)[_CHANGES]
 
 
 class Web(Protocol):

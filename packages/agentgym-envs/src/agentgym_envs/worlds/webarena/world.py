@@ -23,7 +23,7 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.evaluation import Judge, Verdict, evaluate
     from agentgym_envs.worlds.webarena.faults import TabClosed
     from agentgym_envs.worlds.webarena.login import Accounts
-    from agentgym_envs.worlds.webarena.observation import frame, tree
+    from agentgym_envs.worlds.webarena.observation import frame, literal, shortened, tree
     from agentgym_envs.worlds.webarena.oracle import Expert
     from agentgym_envs.worlds.webarena.perform import perform
     from agentgym_envs.worlds.webarena.reset import ResetHook
@@ -205,7 +205,7 @@ class WebArena(TextEnv):
         self._verdict = self._run(self._judged(answer), _START_PATIENCE)
         self._end_episode()
         came = "Everything that the task asks for holds." if self._verdict.score == 1 else "The task was not done."
-        return Feedback(f"You stopped with the answer {answer!r}. {came}", terminated=True)
+        return Feedback(f"You stopped with the answer {shortened(literal(answer))}. {came}", terminated=True)
 
     async def _judged(self, answer: str) -> Verdict:
         assert self._web is not None
