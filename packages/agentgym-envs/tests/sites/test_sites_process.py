@@ -16,6 +16,7 @@ import pytest
 from agentgym_envs.sites import process
 from agentgym_envs.sites.directory import PLACES
 from agentgym_envs.sites.process import Copy, SitesServer
+from agentgym_envs.text_env import EnvFault
 
 
 @pytest.fixture(scope="module")
@@ -107,8 +108,13 @@ def test_the_server_ends_with_its_owner(end: str) -> None:
 def test_a_fork_does_not_touch_its_parents_server(server: SitesServer, copy: Copy) -> None:
     child = os.fork()
     if child == 0:
+        copy.discard()
         process.leave(process.enter())
-        os._exit(0)
+        try:
+            server.ensure()
+        except EnvFault:
+            os._exit(0)
+        os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     assert asked(server, copy).status_code == 200
     assert copy.folder.exists()

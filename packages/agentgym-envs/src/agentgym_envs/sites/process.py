@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 import weakref
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from agentgym_envs.sites.directory import PLACES, databases
@@ -33,14 +33,17 @@ class Copy:
     token: str
     """Value of the header `X-Episode`."""
     folder: Path
+    pid: int = field(default_factory=os.getpid)
+    """The process that it belongs to."""
 
     def files(self) -> dict[str, Path]:
         """The database file by key of site."""
         return {key: self.folder / f"{place.database}.sqlite" for key, place in PLACES.items() if place.database}
 
     def discard(self) -> None:
-        """Delete them. May be called twice."""
-        shutil.rmtree(self.folder, ignore_errors=True)
+        """Delete them. May be called twice; in a forked child it does nothing, as they are its parent's."""
+        if self.pid == os.getpid():
+            shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class SitesServer:
@@ -77,6 +80,8 @@ class SitesServer:
                 database(name)
             self._end()
             fd = self._socket.fileno()
+            if fd < 0:
+                raise EnvFault("The embedded sites are gone: they were stopped, or this process was forked since.")
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "agentgym_envs.sites", "--fd", str(fd), "--episodes", self._room],
                 stdin=subprocess.PIPE,  # ends with its owner, and the server with it
