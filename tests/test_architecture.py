@@ -44,7 +44,7 @@ NEVER = [
     ("agentgym_envs.retrieval.http", "agentgym_envs.retrieval.server", "client-and-server"),
     ("agentgym_envs.worlds.searchqa.world", "fastapi", "client-and-server"),
     ("agentgym_envs.sites.tasks", "agentgym_envs.sites.web", "client-and-server"),
-    ("agentgym_envs.worlds.webarena.web", "agentgym_envs.sites.server", "client-and-server"),
+    ("agentgym_envs.worlds.webarena.venue", "agentgym_envs.sites.server", "client-and-server"),
     ("agentgym_envs.sites.process", "agentgym_envs.worlds.webarena.browser", "sites"),
     ("agentgym_envs.sites.web", "playwright", "sites"),
     ("agentgym_envs.text_env", "agentgym_envs.worlds.babyai.world", "worlds-by-name"),

@@ -150,3 +150,5 @@ def test_both_joins_what_is_checked() -> None:
     joined = both(rows("map", "SELECT 1", [1]), rows("map", "SELECT 2", [2]), said("x"))
     assert joined["eval_types"] == ["database", "string_match"]
     assert [check["query"] for check in joined["database"]] == ["SELECT 1", "SELECT 2"]
+    with pytest.raises(ValueError, match="reference_answers"):
+        both(said("x"), said("y"))

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import json
 import os
 import signal
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -246,7 +248,7 @@ def test_sixteen_at_once_never_see_each_other(embedded: Callable[[], WebArena]) 
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(lambda world: world.reset(options={"task": task}), idle))
         solved = list(threads.map(lambda world: solve(world, task), busy))
-        untouched = [world._entry.databases[check["site"]] for world in idle]  # type: ignore[index]
+        untouched = [world._stage.entry.databases[check["site"]] for world in idle]  # type: ignore[union-attr, index]
         for path in untouched:
             with closing(sqlite3.connect(path)) as db:
                 assert [list(row) for row in db.execute(check["query"])] != check["rows"]
@@ -296,6 +298,34 @@ def test_nothing_is_left_behind(embedded: Callable[[], WebArena]) -> None:
     assert not [process for process in servers if process.is_running()]
     left = psutil.Process().children(recursive=True)
     assert {process.pid for process in left if process.status() != psutil.STATUS_ZOMBIE} <= before
+
+
+def test_a_world_that_nobody_knows_any_more_is_closed() -> None:
+    world = WebArena()
+    world.reset()
+    folder = next(iter(world._stage.entry.databases.values())).parent  # type: ignore[union-attr]
+    del world
+    gc.collect()
+    for thread in threading.enumerate():
+        if thread.name == "agentgym-closing":
+            thread.join()
+    assert not folder.exists()
+    assert not descendants("agentgym_envs.sites")
+
+
+def test_a_forked_world_begins_anew_and_leaves_its_parents_alone(embedded: Callable[[], WebArena]) -> None:
+    world = embedded()
+    before, _ = world.reset(options={"task": world.tasks.train.ids[0]})
+    child = os.fork()
+    if child == 0:
+        code = 1
+        try:
+            code = int(world.reset(options={"task": world.tasks.train.ids[0]})[0] != before)
+            world.close()
+        finally:
+            os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0
+    assert world.step("scroll [down]")[4]["valid"]
 
 
 def test_its_report_says_whose_tasks_they_are(embedded: Callable[[], WebArena]) -> None:

@@ -82,11 +82,13 @@ def rows(site: str, query: str, *expected: Sequence[Any]) -> dict[str, Any]:
 
 
 def both(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """All parts must hold; parts of one type that are lists are joined."""
+    """All parts must hold. There may be several of `page` and `rows`, and one each of `said` and `at`."""
     joined: dict[str, Any] = {"eval_types": []}
     for part in parts:
         for key, value in part.items():
-            joined[key] = joined[key] + value if isinstance(joined.get(key), list) else value
+            if not isinstance(value, list) and key in joined:
+                raise ValueError(f"Two parts have a {key}; one would be lost.")
+            joined[key] = [*joined.get(key, ()), *value] if isinstance(value, list) else value
     joined["eval_types"] = sorted(set(joined["eval_types"]))
     return joined
 

@@ -38,9 +38,9 @@ class Expert:
             case _:
                 return self._on_element(step, page)
 
-    def played(self, action: str, expected: str, *, valid: bool) -> None:
-        """`action` was played where `expected` was the expert's own."""
-        if action != expected or not valid:
+    def played(self, action: str, page: Snapshot, *, valid: bool) -> None:
+        """`action` was played on `page`; what counts is whether it was the expert's own."""
+        if not (valid and self._plan and action == self.next(page)):
             return
         if action == self._start and self._plan[self._at].get("url") != self._start[6:-1]:
             self._at = self._scrolls = 0

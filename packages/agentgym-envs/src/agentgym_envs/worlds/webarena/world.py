@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import os
-import tempfile
-from collections.abc import Coroutine, Mapping
+import weakref
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, ClassVar, Literal, TypeVar
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,7 +19,6 @@ from agentgym_envs.text_env import MAX_OBSERVATION_CHARS, EnvFault, Feedback, Te
 
 with brought_by("webarena"):
     from agentgym_envs.worlds.webarena import actions
-    from agentgym_envs.worlds.webarena.browser import Browser, acquire
     from agentgym_envs.worlds.webarena.choices import choices
     from agentgym_envs.worlds.webarena.evaluation import Judge, Verdict, evaluate
     from agentgym_envs.worlds.webarena.faults import TabClosed
@@ -30,12 +30,11 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.session import Session
     from agentgym_envs.worlds.webarena.sites import Sites
     from agentgym_envs.worlds.webarena.snapshot import take
-    from agentgym_envs.worlds.webarena.task_files import start_urls
+    from agentgym_envs.worlds.webarena.stage import Stage
     from agentgym_envs.worlds.webarena.tasks import EMBEDDED, check_task_set, task_set
+    from agentgym_envs.worlds.webarena.venue import EmbeddedVenue, RealVenue
     from agentgym_envs.worlds.webarena.verified import ANSWER_FORMAT, evaluate_verified, is_verified
-    from agentgym_envs.worlds.webarena.web import EmbeddedWeb, RealWeb, Web
 
-T = TypeVar("T")
 _FRAME_ROOM = 6_000  # characters of an observation that are kept for what stands around the tree
 _STEP_PATIENCE, _START_PATIENCE = 120.0, 1_200.0  # seconds; a real site may have to be reset first
 
@@ -100,19 +99,16 @@ class WebArena(TextEnv):
         if len(viewport) != 2 or not all(100 <= side <= 10_000 for side in viewport):
             raise ValueError(f"viewport is width and height in pixels, such as (1280, 720), not {viewport!r}.")
         self._accounts = Accounts.of(accounts or {})
-        self._real = None if self._set == EMBEDDED else _real_web(sites, self._accounts, reset_hook, extra_hosts)
+        self._real = None if self._set == EMBEDDED else _real_venue(sites, self._accounts, reset_hook, extra_hosts)
         self._judge = _judge(judge)
         self._skip_judged = skip_judged
         self._whole = observe == "page"
         self._max_chars = max_chars
-        self._viewport = tuple(viewport)
+        self._viewport = (viewport[0], viewport[1])
         self._screenshot = screenshot
         self._pictured = screenshot or render_mode == "rgb_array"
         self._executable_path = executable_path
-        self._web: Web | None = None
-        self._browser: Browser | None = None
-        self._session: Session | None = None
-        self._recordings: tempfile.TemporaryDirectory[str] | None = None
+        self._stage: Stage | None = None
 
     @property
     def tasks(self) -> TaskSet:
@@ -131,57 +127,45 @@ class WebArena(TextEnv):
     # The episode.
 
     def _start(self, task: Task) -> str:
-        self._end_episode()
-        if self._web is None:
-            self._web = self._real or EmbeddedWeb()
-        if self._browser is None:
-            self._browser = acquire(self._web.hosts, self._executable_path)
-        self._web.look_after()
+        stage = self._standing_stage()
+        stage.end()
+        stage.venue.look_after()
         self._answer: str | None = None
         self._verdict: Verdict | None = None
         self._said = "None"
-        self._expert = Expert(task.payload.get("plan", ()), self._web.sites.fill(task.payload["start_url"]))
-        self._run(self._begin(task.payload, self._web), _START_PATIENCE)
+        self._expert = Expert(task.payload.get("plan", ()), stage.venue.sites.fill(task.payload["start_url"]))
+        stage.run(self._begin(stage, task.payload), _START_PATIENCE)
         return self._frame()
 
-    async def _begin(self, task: Mapping[str, Any], web: Web) -> None:
-        assert self._browser is not None
-        self._entry = await web.enter(task, self._open)
-        har = None
-        if is_verified(task):
-            self._recordings = tempfile.TemporaryDirectory(prefix="agentgym-har-")
-            har = Path(self._recordings.name, "trace.har")
-        self._har = har
-        self._session = await self._open(**self._entry.session, record_har_path=har)
-        for number, url in enumerate(start_urls(web.sites.fill(dict(task)))):
-            if number:
-                await self._session.new_tab()
-            if (refusal := await self._session.goto(url)) is not None:
-                raise EnvFault(f"The task's first page can't be opened: {refusal}")
-        await self._session.focus(0)
-        await self._look(self._session)
+    def _standing_stage(self) -> Stage:
+        """The stage of this process, set up at the first reset."""
+        if self._stage is None or not self._stage.ours:
+            venue = self._real or EmbeddedVenue()
+            self._stage = Stage(venue, self._viewport, self._executable_path)
+            self._forgotten = weakref.finalize(self, self._stage.forsake)
+            self._forgotten.atexit = False  # browser and sites end with the process by themselves
+        return self._stage
 
-    async def _open(self, storage_state: Mapping[str, Any] | None = None, **options: Any) -> Session:
-        assert self._browser is not None
-        return await self._browser.session(storage_state=storage_state, viewport=self._viewport, **options)
+    async def _begin(self, stage: Stage, task: Mapping[str, Any]) -> None:
+        await stage.begin(task)
+        await self._look(stage.session)
 
     def _act(self, action: str) -> Feedback:
         parsed = actions.parse(action)
         if isinstance(parsed, str):
             self._notices = (parsed,)
             return Feedback(self._frame(), valid=False)
-        if self._web is not None:
-            self._web.look_after()
+        stage = self._standing_stage()
+        stage.venue.look_after()
         if isinstance(parsed, actions.Stop):
-            return self._stop(parsed.answer)
-        expected = self.oracle()
-        refusal = self._run(self._play(parsed), _STEP_PATIENCE)
-        self._expert.played(action, expected, valid=refusal is None)
+            return self._stop(stage, parsed.answer)
+        before = self._page
+        refusal = stage.run(self._play(stage.session, parsed), _STEP_PATIENCE)
+        self._expert.played(action, before, valid=refusal is None)
         self._said = action
         return Feedback(self._frame(), valid=refusal is None)
 
-    async def _play(self, action: actions.Action) -> str | None:
-        session = self._there()
+    async def _play(self, session: Session, action: actions.Action) -> str | None:
         refusal = await perform(session, self._page, action)
         await self._look(session, *filter(None, (refusal,)))
         return refusal
@@ -198,35 +182,25 @@ class WebArena(TextEnv):
                 continue
         self._notices = (*notices, *session.take_notices())
         self._titles = tuple(tab.title for tab in session.tabs)
-        self._active, self._url = session.active, session.tab.url
+        self._addresses = tuple(tab.url for tab in session.tabs)
+        self._active = session.active
 
-    def _stop(self, answer: str) -> Feedback:
+    def _stop(self, stage: Stage, answer: str) -> Feedback:
+        self._verdict = stage.run(self._judged(stage, answer), _START_PATIENCE)
         self._answer, self._said = answer, f"stop [{answer}]"
-        self._verdict = self._run(self._judged(answer), _START_PATIENCE)
-        self._end_episode()
+        stage.end()
         came = "Everything that the task asks for holds." if self._verdict.score == 1 else "The task was not done."
         return Feedback(f"You stopped with the answer {shortened(literal(answer))}. {came}", terminated=True)
 
-    async def _judged(self, answer: str) -> Verdict:
-        assert self._web is not None
-        task, session = self.task.payload, self._there()
-        if self._har is not None:
-            await session.close()  # which writes the recording
-            return evaluate_verified(task, answer, self._har, self._web.sites)
-        databases = self._entry.databases
+    async def _judged(self, stage: Stage, answer: str) -> Verdict:
+        task, sites = self.task.payload, stage.venue.sites
+        if stage.har is not None:
+            await stage.session.close()  # which writes the recording
+            return await asyncio.to_thread(evaluate_verified, task, answer, stage.har, sites)
+        databases, accounts = stage.entry.databases, self._accounts
         return await evaluate(
-            task, answer, session, self._web.sites, judge=self._judge, database=databases, accounts=self._accounts
+            task, answer, stage.session, sites, judge=self._judge, database=databases, accounts=accounts
         )
-
-    def _end_episode(self) -> None:
-        session, self._session = self._session, None
-        if session is not None and self._browser is not None:
-            self._browser.loop.run(session.close(), _STEP_PATIENCE)
-        recordings, self._recordings = self._recordings, None
-        if recordings is not None:
-            recordings.cleanup()
-        if self._web is not None:
-            self._web.leave()
 
     # What it says.
 
@@ -235,7 +209,8 @@ class WebArena(TextEnv):
         objective = str(self.task.payload["intent"])
         if is_verified(self.task.payload):
             objective = f"{objective.rstrip('. ')}. {ANSWER_FORMAT}"
-        whole = frame(self._titles, self._active, self._url, objective, self._said, self._notices, page)
+        address = self._addresses[self._active]
+        whole = frame(self._titles, self._active, address, objective, self._said, self._notices, page)
         return whole if len(whole) <= MAX_OBSERVATION_CHARS else f"{whole[: MAX_OBSERVATION_CHARS - 1]}…"
 
     def _standing(self) -> tuple[float, bool]:
@@ -244,17 +219,18 @@ class WebArena(TextEnv):
 
     def _state(self) -> str:
         """The tabs, the whole page with what stands in its fields, and what was written to the databases."""
-        if self._session is None:
+        if self._stage is None or not self._stage.playing:
             return f"{self.task.id}: {self._answer}"
-        addresses = [tab.url for tab in self._session.tabs]
-        return f"{self.task.id}: {addresses} {self._active} {self._entry.changes()}\n{tree(self._page, True, 1 << 30)}"
+        tabs, changes = f"{self._addresses} {self._active}", self._stage.entry.changes()
+        return f"{self.task.id}: {tabs} {changes}\n{tree(self._page, True, 1 << 30)}"
 
     def _available_actions(self) -> list[str] | None:
-        return [] if self._session is None else choices(self._page, len(self._titles))
+        playing = self._stage is not None and self._stage.playing
+        return choices(self._page, len(self._titles)) if playing else []
 
     def _raw(self) -> dict[str, Any]:
         parts = {} if self._verdict is None else self._verdict.parts
-        return {"url": self._url, "tabs": len(self._titles), "answer": self._answer, "parts": parts}
+        return {"url": self._addresses[self._active], "tabs": len(self._titles), "answer": self._answer, "parts": parts}
 
     def _info(self) -> dict[str, Any]:
         picture = {"screenshot": self._pixels()} if self._screenshot else {}
@@ -273,32 +249,18 @@ class WebArena(TextEnv):
 
     def close(self) -> None:
         """Close the browser's session, and the browser and the sites with the last world of the process."""
-        try:
-            self._end_episode()
-        finally:
-            browser, self._browser = self._browser, None
-            if browser is not None:
-                browser.release()
-            web, self._web = self._web, None
-            if web is not None:
-                web.close()
-
-    def _there(self) -> Session:
-        if self._session is None:
-            raise EnvFault("The browser's session is over; reset() begins another.")
-        return self._session
-
-    def _run(self, work: Coroutine[Any, Any, T], patience: float) -> T:
-        assert self._browser is not None
-        return self._browser.loop.run(work, patience)
+        stage, self._stage = self._stage, None
+        if stage is not None and stage.ours:
+            self._forgotten.detach()
+            stage.close()
 
 
-def _real_web(
+def _real_venue(
     sites: Mapping[str, str] | str | None,
     accounts: Accounts,
     reset_hook: str | tuple[str, ...] | ResetHook | None,
     extra_hosts: tuple[str, ...],
-) -> RealWeb:
+) -> RealVenue:
     known = Sites.from_environment(os.environ).configured | Sites.of(sites or {}).configured
     if not known:
         raise ValueError(
@@ -307,7 +269,7 @@ def _real_web(
         )
     if reset_hook is not None and not isinstance(reset_hook, ResetHook):
         reset_hook = ResetHook(reset_hook if isinstance(reset_hook, str) else tuple(reset_hook))
-    return RealWeb(Sites(**known), accounts, reset_hook, extra_hosts)
+    return RealVenue(Sites(**known), accounts, reset_hook, extra_hosts)
 
 
 def _judge(judge: str | Judge | None) -> Judge | None:

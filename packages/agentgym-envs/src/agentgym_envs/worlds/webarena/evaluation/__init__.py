@@ -7,6 +7,7 @@ A fault of a site, of the browser or of the judge while judging is an `EnvFault`
 
 from __future__ import annotations
 
+import asyncio
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -76,7 +77,8 @@ async def evaluate(
                 caller = Caller(sites, accounts or Accounts(), last_url)
                 parts[kind] = await program_html.score(filled["eval"]["program_html"], session, caller)
             case "database":
-                parts[kind] = database_part.score(filled["eval"]["database"], database or {})
+                checks = filled["eval"]["database"]
+                parts[kind] = await asyncio.to_thread(database_part.score, checks, database or {})
             case _:
                 raise ValueError(f"Task {task.get('task_id')} has an eval type {kind!r}, which is unknown here.")
     return Verdict(math.prod(parts.values()), parts)

@@ -1,9 +1,10 @@
-"""The web that tasks are done on: the embedded sites, or real ones by URL. Knows how an episode begins and ends there,
-and nothing of pages, actions or answers.
+"""Where tasks are done: on the embedded sites, or on real ones by URL. Knows how an episode begins and ends there, and
+nothing of pages, actions or answers.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,8 +24,8 @@ _CHANGES = slice(24, 28)  # of a SQLite file: a counter of the transactions that
 class Entry:
     """What a browser needs to begin an episode, and a judge to end it."""
 
-    session: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Options of a session: its headers, cookies, stored state."""
+    options: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """Of the browser's session: its headers, cookies, stored state."""
     databases: Mapping[str, Path] | None = None
     """The SQLite file of each site, where they can be looked into."""
 
@@ -39,7 +40,7 @@ def _changes(file: Path) -> bytes:
         return database.read(_CHANGES.stop)[_CHANGES]
 
 
-class Web(Protocol):
+class Venue(Protocol):
     """Some sites for one episode after another."""
 
     @property
@@ -78,7 +79,7 @@ class Web(Protocol):
         ...
 
 
-class EmbeddedWeb:
+class EmbeddedVenue:
     """The sites of `agentgym_envs.sites`, with databases of its own for each episode."""
 
     def __init__(self) -> None:
@@ -100,7 +101,7 @@ class EmbeddedWeb:
         """Fresh databases, and sessions of those whom the agent is signed in as."""
         assert self._server is not None
         self.leave()
-        self._copy = self._server.open()
+        self._copy = await asyncio.to_thread(self._server.open)
         cookies = [
             {"name": SESSION_COOKIE, "value": place.account.session, "url": place.url, "httpOnly": True}
             for place in PLACES.values()
@@ -128,7 +129,7 @@ class EmbeddedWeb:
             process.leave(server)
 
 
-class RealWeb:
+class RealVenue:
     """Sites that somebody else serves. All episodes share them: what one writes the next one sees, until a reset."""
 
     def __init__(
@@ -147,10 +148,10 @@ class RealWeb:
             await self._reset_hook.run(keys)
             self._logins.forget()
         await check_health(self.sites, keys)
-        session: dict[str, Any] = {"geolocation": task.get("geolocation")}
+        options: dict[str, Any] = {"geolocation": task.get("geolocation")}
         if task.get("require_login"):
-            session["storage_state"] = await self._logins.state(keys, self.sites, open_session)
-        return Entry(session)
+            options["storage_state"] = await self._logins.state(keys, self.sites, open_session)
+        return Entry(options)
 
     def look_after(self) -> None:
         """Nothing here is ours to mend."""
