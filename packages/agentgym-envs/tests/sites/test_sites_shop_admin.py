@@ -265,7 +265,7 @@ def test_all_templates_have_their_cases() -> None:
     for template in TEMPLATES:
         dealt = deal(template, databases)
         train, dev, test = (len(dealt[split]) for split in ("train", "dev", "test"))
-        assert (train == dev == 0 and test >= 4) if template.held_out else (train >= 6 and dev and test), template.name
+        assert (train == dev == 0 and test >= 4) if template.held_out else (train >= 5 and dev and test), template.name
         for case in dealt["test"]:
             assert case.plan[-1]["do"] == "stop"
             for check in case.eval.get("database", []):
