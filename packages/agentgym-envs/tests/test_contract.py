@@ -53,7 +53,7 @@ def moves(env: gymnasium.Env[str, str], task: str, actions: list[str]) -> Iterat
 @every_world
 def test_a_world_keeps_the_contract(world: World) -> None:
     env = made(world)
-    check_text_env(env)
+    check_text_env(env, tasks=3)
     env.close()
 
 

@@ -23,7 +23,8 @@ def test_evaluate_writes_a_report_and_prints_a_table(tmp_path: Path, capsys: pyt
     written = json.loads((tmp_path / "report.json").read_text())
     assert written["schema"] == "agentgym.report/1"
     assert written.keys() == {
-        "schema", "intervals", "stops", "faults", "overall", "by_category", "by_difficulty", "task_set", "settings", "versions",
+        "schema", "intervals", "stops", "faults", "overall", "by_category", "by_difficulty", "task_set", "settings",
+        "versions",
     }  # fmt: skip
     overall = written["overall"]
     assert (overall["tasks"], overall["episodes"], overall["failed"]) == (10, 40, 0)
