@@ -1,0 +1,39 @@
+"""Write docs/webarena/*.png: a picture of each embedded site, as an agent's browser shows it.
+
+    uv run python scripts/make_site_pictures.py
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pathlib import Path
+
+from agentgym_envs import make
+from PIL import Image
+
+FOLDER = Path(__file__).parent.parent / "docs" / "webarena"
+PAGES = {
+    "shop": "http://shop.example/category/tents",
+    "shop_admin": "http://admin.shop.example/",
+    "forum": "http://forum.example/",
+    "code": "http://code.example/wren-games/chess-clock",
+    "map": "http://map.example/",
+    "wiki": "http://wiki.example/wiki/Alderwick",
+}
+COLOURS = 128
+
+
+def main() -> None:
+    """Visit the pages and keep what is seen, in few colours."""
+    FOLDER.mkdir(exist_ok=True)
+    with closing(make("agentgym/WebArena-v0", render_mode="rgb_array")) as env:
+        env.reset(seed=0)
+        for name, url in PAGES.items():
+            env.step(f"goto [{url}]")
+            picture = Image.fromarray(env.render()).resize((960, 540), Image.Resampling.LANCZOS)  # pyright: ignore
+            picture.quantize(COLOURS).save(FOLDER / f"{name}.png", optimize=True)
+            print(f"{name}: {url}")
+
+
+if __name__ == "__main__":
+    main()
