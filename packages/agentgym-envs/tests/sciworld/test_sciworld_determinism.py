@@ -84,7 +84,7 @@ def test_some_tasks_are_the_same_everywhere() -> None:
 
 @pytest.mark.long
 def test_all_tasks_are_the_same_everywhere() -> None:
-    compare(list(kinds()), 40)
+    compare(list(kinds()), 20)
 
 
 def test_games_that_draw_lots_while_they_are_played_have_a_jvm_of_their_own() -> None:

@@ -137,3 +137,17 @@ def test_any_text_is_itself_in_quotes_and_in_other_letters(text: str) -> None:
 )
 def test_stating_is_saying_it_apart_and_little_else(phrases: list[str], answer: str, stated: bool) -> None:
     assert string_match.states(phrases, answer) is stated
+
+
+@pytest.mark.parametrize(
+    ("phrase", "answer", "stated"),
+    [
+        ("13,975", "13975 people", True),
+        ("13975", "13,975", True),
+        ("Daily 09:30–16:30", "daily 09:30-16:30", True),
+        ("1721", "born in 1721, of 1700 on", True),
+        ("1721", "1719 1720 1721 1722", False),
+    ],
+)
+def test_stating_is_not_reciting(phrase: str, answer: str, stated: bool) -> None:
+    assert string_match.states([phrase], answer) is stated

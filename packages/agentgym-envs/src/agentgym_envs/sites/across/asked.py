@@ -120,7 +120,9 @@ def _dearest_of_town(databases: Databases, random: Random) -> Iterator[Case]:
                 click("button", "Sort"),
                 stop(f"{first['name']}, {money(first['cost'])}"),
             ]
-            yield Case({"town": town.name}, towns(town.name), said(first["name"], money(first["cost"])), plan)
+            yield Case(
+                {"town": town.name}, towns(town.name), said(first["name"], money(first["cost"]).removeprefix("$")), plan
+            )
 
 
 def _open_at_birthplace(databases: Databases, random: Random) -> Iterator[Case]:

@@ -51,7 +51,7 @@ def commits_between(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Filter the commits by author and dates."""
     query = (
         "SELECT full_name, count(*) AS commits FROM commits JOIN accounts ON accounts.id = author WHERE project = ?"
-        " AND branch = ? AND date(commits.created) BETWEEN ? AND ? GROUP BY author HAVING count(*) > 2 ORDER BY author"
+        " AND branch = ? AND date(commits.created) BETWEEN ? AND ? GROUP BY author HAVING count(*) > 5 ORDER BY author"
     )
     for row in projects(db, random):
         since, until = random.choice(_RANGES)
@@ -129,7 +129,7 @@ def _labelled(db: sqlite3.Connection, random: Random) -> Iterator[tuple[sqlite3.
         "SELECT labels.name, count(*) AS count FROM labels JOIN issue_labels ON label = labels.id"
         " JOIN issues ON issues.id = issue AND state = 'opened' AND confidential = 0 WHERE labels.project = ?"
         " AND NOT EXISTS (SELECT 1 FROM issues WHERE project = labels.project AND confidential = 1)"
-        " GROUP BY labels.id HAVING count(*) > 1 ORDER BY labels.id"
+        " GROUP BY labels.id HAVING count(*) > 3 ORDER BY labels.id"
     )
     for row in projects(db, random):
         for found in ask(db, random, query, row["project_id"])[:1]:

@@ -81,7 +81,7 @@ def followers(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Read another figure of a profile."""
     query = (
         "SELECT accounts.*, count(*) AS count FROM accounts JOIN follows ON followed = accounts.id"
-        " WHERE accounts.id > 1 GROUP BY accounts.id ORDER BY accounts.id"
+        " WHERE accounts.id > 1 GROUP BY accounts.id HAVING count(*) > 3 ORDER BY accounts.id"
     )
     for row in ask(db, random, query):
         answer = str(row["count"])

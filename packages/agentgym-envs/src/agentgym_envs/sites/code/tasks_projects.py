@@ -59,7 +59,8 @@ def fork(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template(
     "new-project",
-    'Create a {{visibility}} project named "{{name}}" under your own name, and let it begin with a README.',
+    'Create a project named "{{name}}" with the visibility {{visibility}} under your own name, and let it begin with a '
+    "README.",
 )
 def new_project(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     """Fill in the form for a project."""

@@ -110,8 +110,8 @@ def _distances_in_town(databases: Databases, random: Random) -> Iterator[Case]:
             length = journey(start, end, "foot").length
             if [row and row["id"] for row in meant] == [start["id"], end["id"]] and length.endswith("km"):
                 values = {"start": start["name"], "end": end["name"], "town": start["town"]}
-                plan = [*get_directions(*names, "foot"), stop(length)]
-                yield Case(values, _town(start["town"]), said(length.removesuffix(" km")), plan)
+                plan = [*get_directions(*names, "foot"), stop(length.removesuffix(" km"))]
+                yield Case(values, _town(start["town"]), said(exact=length.removesuffix(" km")), plan)
 
 
 def _nearest(databases: Databases, random: Random) -> Iterator[Case]:
@@ -205,6 +205,8 @@ def _two_stages(databases: Databases, random: Random) -> Iterator[Case]:
         a, b, c = random.sample(towns, 3)
         shown = [journey(a, b, "car").length, journey(b, c, "car").length]
         total = f"{sum(float(length.removesuffix(' km')) for length in shown):.1f}"
+        if total.endswith(".0"):
+            continue  # "12" would be as right as "12.0"
         values = {"a": a["name"], "b": b["name"], "c": c["name"]}
         plan = [
             *get_directions(a["name"], b["name"], "car"),
@@ -238,7 +240,8 @@ TEMPLATES = (
     Template(
         "map/walk-in-town",
         ("map",),
-        "How many kilometres is the walk from {{start}} to {{end}}, both in {{town}}? Answer as directions show it.",
+        "How many kilometres is the walk from {{start}} to {{end}}, both in {{town}}? Answer with the number alone, as "
+        "directions show it.",
         _distances_in_town,
     ),
     Template("map/nearest", ("map",), "Which {{kind}} is the nearest to {{place}}? Give its name.", _nearest),

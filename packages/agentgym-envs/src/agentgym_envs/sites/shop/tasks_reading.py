@@ -39,13 +39,15 @@ def _cost_with_option(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _specification(databases: Databases, random: Random) -> Iterator[Case]:
+    told = [json.loads(text) for text in values(databases["shop"], "SELECT specifications FROM products ORDER BY id")]
+    different = {key: len({known.get(key) for known in told}) for known in told for key in known}
     for row in goods(databases, random):
         known = json.loads(row["specifications"])
-        named = [key for key, value in known.items() if len(value) > 4]
+        named = [key for key, value in known.items() if len(value) > 4 and different[key] > 5]
         if named:
             key = random.choice(named)
             plan = [*open_product(row["name"]), stop(known[key])]
-            yield Case({"product": row["name"], "property": key}, about(row), said(known[key]), plan)
+            yield Case({"product": row["name"], "property": key}, about(row), said(exact=known[key]), plan)
 
 
 def _cheapest(databases: Databases, random: Random) -> Iterator[Case]:
@@ -73,7 +75,7 @@ def _cheapest(databases: Databases, random: Random) -> Iterator[Case]:
 def _price_gap(databases: Databases, random: Random) -> Iterator[Case]:
     for first, second in pairwise(goods(databases, random, f"{PRICE} < 90000", most=300)):
         more, less = sorted((first, second), key=lambda row: -row["cost"])
-        if more["cost"] != less["cost"]:
+        if (more["cost"] - less["cost"]) % 10:  # of a round sum the cents might be left out
             answer = amount(more["cost"] - less["cost"])
             plan = [*open_product(more["name"]), *open_product(less["name"]), stop(f"${answer}")]
             yield Case({"one": more["name"], "other": less["name"]}, about(more) | about(less), said(answer), plan)
@@ -131,7 +133,7 @@ def _month_spent(databases: Databases, random: Random) -> Iterator[Case]:
     sql = (
         "SELECT substr(placed, 1, 7) AS month, sum(CASE WHEN status <> 'cancelled' THEN total ELSE 0 END) AS spent,"
         " max((SELECT count(*) FROM orders AS o WHERE o.account = 1 AND o.placed > orders.placed)) / 10 AS last_page"
-        " FROM orders WHERE account = 1 GROUP BY 1 HAVING spent > 0 ORDER BY 1"
+        " FROM orders WHERE account = 1 GROUP BY 1 HAVING spent % 10 > 0 ORDER BY 1"
     )
     for row in random.sample(found := databases["shop"].execute(sql).fetchall(), len(found)):
         year, month = row["month"].split("-")
@@ -223,7 +225,7 @@ READING = (
     Template(
         "shop/specification",
         SHOPPING,
-        "What do the specifications of the {{product}} say under '{{property}}'?",
+        "What do the specifications of the {{product}} say under '{{property}}'? Answer just as written there.",
         _specification,
     ),
     Template(

@@ -15,12 +15,12 @@ PLAIN = "NOT EXISTS (SELECT 1 FROM product_options WHERE product = products.id)"
 """SQL: the product has no options to choose."""
 CART = (
     "SELECT name, options, quantity FROM cart_items JOIN products ON products.id = product"
-    " WHERE account = 1 ORDER BY cart_items.id"
+    " WHERE account = 1 ORDER BY name, options"
 )
 """What the shopper's cart holds."""
 ORDERED = (
-    "SELECT name, options, quantity, recipient, town, shipping_method, payment_method, status FROM orders"
-    " JOIN order_items ON order_id = orders.id JOIN products ON products.id = product"
+    "SELECT name, options, quantity, recipient, street, postcode, town, shipping_method, payment_method, status"
+    " FROM orders JOIN order_items ON order_id = orders.id JOIN products ON products.id = product"
     " WHERE account = 1 AND placed = '2025-06-16 09:30' ORDER BY order_items.id"
 )
 """What the shopper has ordered since the episode began."""

@@ -16,7 +16,7 @@ from agentgym_envs.sites.shop_admin.task_parts import (
     product_page,
     section,
 )
-from agentgym_envs.sites.tasks import Case, Databases, Step, Template, choose, click, fill, rows, said, stop
+from agentgym_envs.sites.tasks import Case, Databases, Step, Template, both, choose, click, fill, rows, said, stop
 
 _PRODUCTS = "SELECT id, name, sku, price, stock FROM products WHERE id % 6 = 1 AND sale_price IS NULL ORDER BY id"
 _SIZES = ("Small", "Large", "Travel", "Family", "Double", "Slim")
@@ -71,14 +71,17 @@ def _stock(databases: Databases, random: Random) -> Iterator[Case]:
 def _brand_prices(databases: Databases, random: Random) -> Iterator[Case]:
     sql = """SELECT brand, category, categories.name AS name, group_concat(products.id) AS ids
         FROM products JOIN categories ON categories.id = category
-        GROUP BY brand, category HAVING count(*) BETWEEN 2 AND 12 ORDER BY category, brand"""
+        GROUP BY brand, category HAVING count(*) BETWEEN 2 AND 12 AND count(sale_price) = 0
+        ORDER BY category, brand"""
     for group in drawn(databases, random, sql):
         percent = random.choice((-20, -15, -10, -5, 5, 10, 20))
         find = "SELECT count(*) FROM products WHERE category = ? AND name LIKE ?"
         ids = sorted(int(product) for product in group["ids"].split(","))
         if number(databases, find, group["category"], f"%{group['brand']}%") != len(ids):
             continue
-        query = f"SELECT id, price FROM products WHERE id IN ({listed([str(n) for n in ids])}) ORDER BY id"
+        mine = listed([str(n) for n in ids])
+        query = f"SELECT id, price FROM products WHERE id IN ({mine}) ORDER BY id"
+        others = f"SELECT sum(price) FROM products WHERE id NOT IN ({mine})"
         prices = [[row["id"], (row["price"] * (100 + percent) + 50) // 100] for row in databases["shop"].execute(query)]
         find_them = [choose("Category", group["name"]), fill("textbox", "Name", group["brand"])]
         plan = [
@@ -87,7 +90,9 @@ def _brand_prices(databases: Databases, random: Random) -> Iterator[Case]:
         ]
         change = f"{'Lower' if percent < 0 else 'Raise'} the price"
         values = {"change": change, "brand": group["brand"], "category": group["name"], "percent": abs(percent)}
-        yield Case(values, one(f"category:{group['category']}"), rows("shopping_admin", query, *prices), plan)
+        rest = rows("shopping_admin", others, [number(databases, others)])
+        judged = both(rows("shopping_admin", query, *prices), rest)
+        yield Case(values, one(f"category:{group['category']}"), judged, plan)
 
 
 def _disable_sold_out(databases: Databases, random: Random) -> Iterator[Case]:

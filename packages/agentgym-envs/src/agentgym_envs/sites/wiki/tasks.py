@@ -60,10 +60,8 @@ def _town_fact(databases: Databases, random: Random) -> Iterator[Case]:
         label = random.choice(sorted(_TOWN_FACTS))
         answer = facts(databases["wiki"], town_title(town.name))[label]
         values = {"question": _TOWN_FACTS[label], "town": town.name}
-        plan = [look_up(town_title(town.name)), stop(answer)]
-        yield Case(
-            values, _town(town.name), said(answer.split(" ")[0] if label in ("Elevation", "Area") else answer), plan
-        )
+        plan = [look_up(town_title(town.name)), stop(number := answer.removesuffix(" m").removesuffix(" km²"))]
+        yield Case(values, _town(town.name), said(exact=number), plan)
 
 
 def _birthplace_of_founder(databases: Databases, random: Random) -> Iterator[Case]:
@@ -86,10 +84,12 @@ def _firm_of_town(databases: Databases, random: Random) -> Iterator[Case]:
 def _age_of_architect(databases: Databases, random: Random) -> Iterator[Case]:
     land = region()
     born = {person.name: person.born for person in land.people}
+    seen: set[str] = set()
     for building in random.sample(land.buildings, len(land.buildings)):
-        if building.architect:
+        if building.architect and building.architect not in seen:
+            seen.add(building.architect)
             plan = [look_up(building.name), click("link", building.architect), stop(str(born[building.architect]))]
-            answer = said(str(born[building.architect]))
+            answer = said(exact=str(born[building.architect]))
             yield Case({"building": building.name}, _town(building.town), answer, plan)
 
 
@@ -110,10 +110,10 @@ def _oldest_building(databases: Databases, random: Random) -> Iterator[Case]:
         if buildings[0].built == buildings[1].built:
             continue
         label = random.choice(sorted(_BUILDING_FACTS))
-        answer = facts(databases["wiki"], buildings[0].name)[label]
+        answer = facts(databases["wiki"], buildings[0].name)[label].removesuffix(" m")
         plan = [look_up(town_title(town.name)), click("link", buildings[0].name), stop(answer)]
         values = {"town": town.name, "question": _BUILDING_FACTS[label]}
-        yield Case(values, _town(town.name), said(answer.removesuffix(" m")), plan)
+        yield Case(values, _town(town.name), said(exact=answer), plan)
 
 
 def _festival(databases: Databases, random: Random) -> Iterator[Case]:
@@ -202,7 +202,12 @@ def _rank(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 TEMPLATES = (
-    Template("wiki/town-fact", ("wikipedia",), "{{question}} of {{town}}, according to Gazetteer?", _town_fact),
+    Template(
+        "wiki/town-fact",
+        ("wikipedia",),
+        "{{question}} of {{town}}, according to Gazetteer? Answer with that alone, without a unit.",
+        _town_fact,
+    ),
     Template(
         "wiki/birthplace-of-founder",
         ("wikipedia",),
@@ -213,7 +218,10 @@ TEMPLATES = (
         "wiki/firm-of-town", ("wikipedia",), "One firm has its head office in {{town}}. Who founded it?", _firm_of_town
     ),
     Template(
-        "wiki/architect", ("wikipedia",), "In which year was the architect of {{building}} born?", _age_of_architect
+        "wiki/architect",
+        ("wikipedia",),
+        "In which year was the architect of {{building}} born? Answer with the year alone.",
+        _age_of_architect,
     ),
     Template(
         "wiki/award", ("wikipedia",), "Which award did the {{calling}} {{person}} receive, and in which year?", _award
@@ -221,7 +229,8 @@ TEMPLATES = (
     Template(
         "wiki/oldest-building",
         ("wikipedia",),
-        "Find the oldest of the buildings listed among the sights of {{town}}. {{question}}",
+        "Find the oldest of the buildings listed among the sights of {{town}}. {{question}} Answer with that "
+        "alone, without a unit.",
         _oldest_building,
     ),
     Template("wiki/festival", ("wikipedia",), "Show me the article about the festival of {{town}}.", _festival),

@@ -22,6 +22,8 @@ from agentgym_envs.worlds.webarena.evaluation.judge import Judge, refusal
 UNACHIEVABLE: Final = "N/A"
 """The reference of a task that can't be done: the answer must say so, or give the reason, which a judge compares."""
 _WAYS = ("exact_match", "must_include", "must_state", "fuzzy_match")
+_NUMBER = re.compile(r"\d[\d.,]*")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?!\d))")
 _AROUND = 60  # characters of an answer besides the phrases that it must state
 _APART = r"\s;@#$%&?!*()\[\]{}<>\"'`“”‘’«»–—…,:."  # what ends a word; the last three don't within a number or a name
 _WORD = re.compile(rf"(?:\.(?=\w))?[^{_APART}]+(?:(?:[,:](?=\d)|\.(?=\w))[^{_APART}]*)*|\S")
@@ -45,14 +47,22 @@ def included(phrase: str, text: str, *, as_word: bool = False) -> bool:
     return any(_occurs(normalised(one), normalised(text), as_word) for one in phrase.split(" |OR| "))
 
 
+def _plain(text: str) -> str:
+    return _THOUSANDS.sub("", normalised(text)).replace("–", "-").replace("−", "-")
+
+
 def _occurs(phrase: str, text: str, as_word: bool) -> bool:
     return phrase in _WORD.findall(text) if as_word and len(phrase) == 1 else phrase in text
 
 
 def states(phrases: Sequence[str], text: str) -> bool:
-    """Whether every phrase occurs in `text` as words and numbers of its own, with little else around them."""
-    text = normalised(text)
-    wanted = [normalised(phrase) for phrase in phrases]
+    """Whether every phrase occurs in `text` as words and numbers of its own, with little else around them: a short
+    sentence, and one more number at most. Commas between thousands and the kind of dash don't matter.
+    """
+    text = _plain(text)
+    wanted = [_plain(phrase) for phrase in phrases]
+    if len(_NUMBER.findall(text)) > 1 + sum(len(_NUMBER.findall(phrase)) for phrase in wanted):
+        return False
     apart = (rf"(?<!\w)(?<!\d[.,])(?<!-){re.escape(phrase)}(?!\w)(?![.,]\d)" for phrase in wanted)
     return len(text) <= _AROUND + sum(map(len, wanted)) and all(re.search(pattern, text) for pattern in apart)
 

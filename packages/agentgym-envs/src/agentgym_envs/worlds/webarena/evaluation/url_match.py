@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from typing import Any
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from agentgym_envs.worlds.webarena.evaluation.fields import known
 
@@ -30,6 +30,8 @@ def score(judged: Mapping[str, Any], url: str) -> float:
         for key, some in reference_query.items():
             values.setdefault(key, set()).update(some)
     same = judged["url_note"] == "SAME PATH"
+    if same:
+        place, wanted = unquote(place), [(unquote(reference), some) for reference, some in wanted]
     there = any(reference == place if same else reference in place for reference, _ in wanted)
     return float(there and all(some & set(query.get(key, ())) for key, some in values.items()))
 
