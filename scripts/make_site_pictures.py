@@ -1,6 +1,6 @@
 """Write docs/webarena/*.png: a picture of each embedded site, as an agent's browser shows it.
 
-    uv run python scripts/make_site_pictures.py
+Run it with `uv run python scripts/make_site_pictures.py` and look at what it wrote.
 """
 
 from __future__ import annotations
@@ -8,6 +8,7 @@ from __future__ import annotations
 from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 from agentgym_envs import make
 from PIL import Image
 
@@ -30,7 +31,7 @@ def main() -> None:
         env.reset(seed=0)
         for name, url in PAGES.items():
             env.step(f"goto [{url}]")
-            picture = Image.fromarray(env.render()).resize((960, 540), Image.Resampling.LANCZOS)  # pyright: ignore
+            picture = Image.fromarray(np.asarray(env.render())).resize((960, 540), Image.Resampling.LANCZOS)
             picture.quantize(COLOURS).save(FOLDER / f"{name}.png", optimize=True)
             print(f"{name}: {url}")
 

@@ -268,6 +268,7 @@ def test_all_templates_have_their_cases() -> None:
         assert (train == dev == 0 and test >= 4) if template.held_out else (train >= 5 and dev and test), template.name
         for case in dealt["test"]:
             assert case.plan[-1]["do"] == "stop"
-            for check in case.eval.get("database", []):
-                assert [list(row) for row in db.execute(check["query"])] != check["rows"]
+            checks = case.eval.get("database", [])
+            held = [[list(row) for row in db.execute(check["query"])] == check["rows"] for check in checks]
+            assert not (checks and all(held)), template.name
     db.close()

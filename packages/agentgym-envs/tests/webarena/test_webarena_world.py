@@ -244,7 +244,7 @@ def test_sixteen_at_once_never_see_each_other(embedded: Callable[[], WebArena]) 
     worlds = [embedded() for _ in range(16)]
     task = changing(worlds[0])
     check = worlds[0].tasks[task].payload["eval"]["database"][0]
-    idle, busy = worlds[::2], worlds[1::2]
+    idle, busy = worlds[:12], worlds[12:]
     with ThreadPoolExecutor(16) as threads:
         list(threads.map(lambda world: world.reset(options={"task": task}), idle))
         solved = list(threads.map(lambda world: solve(world, task), busy))
@@ -253,8 +253,8 @@ def test_sixteen_at_once_never_see_each_other(embedded: Callable[[], WebArena]) 
             with closing(sqlite3.connect(path)) as db:
                 assert [list(row) for row in db.execute(check["query"])] != check["rows"]
         missed = list(threads.map(lambda world: world.step("stop []")[4]["success"], idle))
-    assert solved == [True] * 8
-    assert missed == [False] * 8
+    assert solved == [True] * 4
+    assert missed == [False] * 12
 
 
 def test_a_killed_browser_is_a_fault_for_all_and_the_next_reset_has_another(embedded: Callable[[], WebArena]) -> None:
