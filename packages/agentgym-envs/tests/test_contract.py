@@ -53,7 +53,7 @@ def moves(env: gymnasium.Env[str, str], task: str, actions: list[str]) -> Iterat
 @every_world
 def test_a_world_keeps_the_contract(world: World) -> None:
     env = made(world)
-    check_text_env(env, tasks=3)
+    check_text_env(env, tasks=2)
     env.close()
 
 
@@ -68,7 +68,7 @@ _PLAY = """
 import sys, gymnasium
 env = gymnasium.make(f"agentgym_envs:{sys.argv[1]}")
 for split in ("train", "test"):
-    for task in env.unwrapped.tasks.split(split)[:3]:
+    for task in env.unwrapped.tasks.split(split)[:2]:
         print(task, env.reset(seed=5, options={"task": task.id}))
         for _ in range(3):
             print(env.step(env.unwrapped.oracle()))
