@@ -90,6 +90,10 @@ def test_a_model_is_trained_and_plays_as_the_last_line_suggests(tmp_path: Path) 
         ),
         ("evaluate --env searchqa --policy oracle --options retriever=bm26", "there are bm25, bm25:CORPUS"),
         ("evaluate --env sciworld --policy oracle --options tasks=boyl", "Did you mean boil"),
+        (
+            "evaluate --env webarena --policy oracle --options task_set=webarena sites=shopping=http://127.0.0.1:1",
+            "skip_judged=True",
+        ),
         ("collect --env babyai --policy oracle --options levels='GoTwo' --out x.jsonl", "Did you mean"),
     ],
 )

@@ -28,6 +28,7 @@ _PACKAGES = (
     "agentgym-trainer",
     "gymnasium",
     "numpy",
+    "playwright",
     "torch",
     "transformers",
     "vllm",

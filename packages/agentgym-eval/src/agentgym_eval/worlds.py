@@ -75,7 +75,8 @@ def choose_tasks(env: gymnasium.Env[str, str], settings: PlaySettings) -> list[T
     """The tasks that the settings ask for, in the order of the split or as named.
 
     Raises:
-        UsageError: for an unknown task id, an empty split, more tasks than there are, or tasks that can't be loaded.
+        UsageError: for an unknown task id, an empty split, more tasks than there are, or tasks that can't be loaded or
+            not be played under the world's options.
     """
     try:
         tasks = text_env(env).tasks
@@ -84,7 +85,7 @@ def choose_tasks(env: gymnasium.Env[str, str], settings: PlaySettings) -> list[T
     if settings.task:
         try:
             return [tasks[task_id] for task_id in dict.fromkeys(settings.task)]
-        except KeyError as error:
+        except (KeyError, ValueError) as error:
             raise UsageError(str(error.args[0])) from error
     split = tasks.split(settings.split)
     wanted = len(split) if settings.tasks is None else settings.tasks
@@ -93,7 +94,10 @@ def choose_tasks(env: gymnasium.Env[str, str], settings: PlaySettings) -> list[T
             f"{settings.env} has {len(split)} {settings.split} tasks under these options, not {wanted}: "
             "lower --tasks or choose another --split or --options."
         )
-    return spread(split, wanted)
+    try:
+        return spread(split, wanted)
+    except ValueError as error:  # a task that can't be played under these options
+        raise UsageError(str(error)) from error
 
 
 def spread(tasks: Tasks, count: int) -> list[Task]:
