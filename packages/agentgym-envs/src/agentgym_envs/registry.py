@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+from gymnasium.envs.registration import EnvSpec
 
 from agentgym_envs.text_env import TextEnv
 
@@ -42,6 +44,26 @@ def register_worlds() -> None:
         )
 
 
+def find_spec(world_id: str) -> EnvSpec:
+    """What is registered as `world_id`; for `MODULE:ID`, once MODULE is imported.
+
+    Raises:
+        ValueError: when there is no such world or module; the message names what there is.
+    """
+    module, colon, name = world_id.rpartition(":")
+    if colon:
+        try:
+            importlib.import_module(module)
+        except ImportError as error:
+            raise ValueError(f"The module of the world {world_id} can't be imported: {error}.") from error
+    if name not in gymnasium.registry:
+        known = [world.id for world in WORLDS]
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(f"There is no world {name!r}.{hint} There are: {', '.join(known)}.")
+    return gymnasium.registry[name]
+
+
 def make(world_id: str, **options: Any) -> gymnasium.Env[str, str]:
     """`gymnasium.make` with errors that say what to do next.
 
@@ -49,17 +71,13 @@ def make(world_id: str, **options: Any) -> gymnasium.Env[str, str]:
         ValueError: when there is no such world, or it doesn't take one of the options.
         gymnasium.error.DependencyNotInstalled: when the world's extra is missing; the message has the command.
     """
-    if world_id not in gymnasium.registry:
-        known = [world.id for world in WORLDS]
-        near = difflib.get_close_matches(world_id, known, n=1, cutoff=0.4)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise ValueError(f"There is no world {world_id!r}.{hint} There are: {', '.join(known)}.")
+    spec = find_spec(world_id)
     try:
-        return gymnasium.make(world_id, **options)
+        return gymnasium.make(spec, **options)
     except TypeError as error:
         if "unexpected keyword argument" not in str(error):
             raise
-        raise ValueError(f"{world_id} was made with an option it doesn't have: {error}") from error
+        raise ValueError(f"{spec.id} was made with an option it doesn't have: {error}") from error
 
 
 def text_env(env: gymnasium.Env[Any, Any]) -> TextEnv:

@@ -81,6 +81,11 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - declared so by Gymnasium
     package: ClassVar[str]
     """The Python package of the world, where its `instructions.md` and `manifest.json` lie."""
+    step_seconds: ClassVar[float] = 0.01
+    """About how long a step takes; `EnvPool` plays a world that answers within a millisecond in the caller's thread."""
+    step_waits: ClassVar[bool] = False
+    """Whether most of a step is spent outside of Python (in another process, in code that frees the interpreter), so that
+    threads can step many worlds at once."""
 
     def __init__(self, *, render_mode: str | None = None) -> None:
         modes = self.metadata["render_modes"]

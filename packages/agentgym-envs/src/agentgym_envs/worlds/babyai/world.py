@@ -31,6 +31,7 @@ class BabyAI(TextEnv):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
     package: ClassVar[str] = __package__ or ""
+    step_seconds = 5e-4
 
     def __init__(
         self,

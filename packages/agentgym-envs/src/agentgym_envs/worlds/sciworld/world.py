@@ -43,6 +43,8 @@ class SciWorld(TextEnv):
     """
 
     package: ClassVar[str] = __package__ or ""
+    step_seconds = 0.01
+    step_waits = True
 
     def __init__(
         self,

@@ -43,6 +43,8 @@ class SearchQA(TextEnv):
     """
 
     package: ClassVar[str] = __package__ or ""
+    step_seconds = 2e-3
+    step_waits = True
 
     def __init__(
         self,

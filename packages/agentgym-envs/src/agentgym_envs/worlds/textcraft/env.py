@@ -30,6 +30,7 @@ class TextCraft(TextEnv):
     """
 
     package = "agentgym_envs.worlds.textcraft"
+    step_seconds = 1e-5
 
     def __init__(
         self, *, depth: tuple[int, int] = DEPTHS, distractors: int = 10, render_mode: str | None = None

@@ -1,0 +1,6 @@
+"""Many worlds at once: `EnvPool` steps any of its slots in any order, in threads, processes or on other machines."""
+
+from agentgym_envs.pool.calls import Ask, Call, Reset, Result, Step, WorldSpec
+from agentgym_envs.pool.pool import EnvPool, SlotBusy
+
+__all__ = ["Ask", "Call", "EnvPool", "Reset", "Result", "SlotBusy", "Step", "WorldSpec"]

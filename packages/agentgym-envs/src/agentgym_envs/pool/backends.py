@@ -1,0 +1,57 @@
+"""Which kind of slot holds a world: as the caller asks, or as the cost of its steps suggests."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import ExitStack, closing
+from typing import Literal, get_args
+
+from gymnasium.envs.registration import load_env_creator
+
+from agentgym_envs.pool.calls import WorldSpec
+from agentgym_envs.pool.slots import InlineSlot, Slot, ThreadSlot
+from agentgym_envs.registry import find_spec
+from agentgym_envs.text_env import TextEnv
+
+Backend = Literal["inline", "thread", "process"]
+_CHEAP = 1e-3  # seconds: what a step costs through a process is a good part of this
+
+
+def open_slots(specs: Sequence[WorldSpec], backend: str | None) -> tuple[list[Slot], ExitStack]:
+    """A slot for each of the worlds, and what is to be closed after them. See `EnvPool` for `backend`."""
+    shared = ExitStack()
+    if backend is not None and "://" in backend:
+        from agentgym_envs.remote.slots import RemoteSlot, Servers
+
+        servers = shared.enter_context(closing(Servers(backend)))
+        return [RemoteSlot(number, spec, servers) for number, spec in enumerate(specs)], shared
+    if backend is not None and backend not in get_args(Backend):
+        kinds = ", ".join(get_args(Backend))
+        raise ValueError(f"There is no backend {backend!r}; there are {kinds}, and the URL of a server (http://...).")
+    return [open_slot(number, spec, backend or default_backend(spec)) for number, spec in enumerate(specs)], shared
+
+
+def open_slot(number: int, spec: WorldSpec, backend: str) -> Slot:
+    """One slot of a local backend."""
+    match backend:
+        case "inline":
+            return InlineSlot(number, spec)
+        case "thread":
+            return ThreadSlot(number, spec)
+        case _:
+            from agentgym_envs.pool.process import ProcessSlot
+
+            return ProcessSlot(number, spec)
+
+
+def default_backend(spec: WorldSpec) -> Backend:
+    """`inline` for a world that answers within a millisecond, `thread` for one that waits for another process or isn't
+    ours, else `process`.
+    """
+    entry = find_spec(spec.id).entry_point
+    world = load_env_creator(entry) if isinstance(entry, str) else entry
+    if not (isinstance(world, type) and issubclass(world, TextEnv)):
+        return "thread"
+    if world.step_seconds <= _CHEAP:
+        return "inline"
+    return "thread" if world.step_waits else "process"
