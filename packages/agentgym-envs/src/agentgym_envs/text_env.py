@@ -84,7 +84,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     step_seconds: ClassVar[float] = 0.01
     """About how long a step takes; `EnvPool` plays a world that answers within a millisecond in the caller's thread."""
     step_waits: ClassVar[bool] = False
-    """Whether most of a step is spent outside of Python (in another process, in code that frees the interpreter), so that
+    """Whether most of a step is spent outside of Python (another process, code that frees the interpreter), so that
     threads can step many worlds at once."""
 
     def __init__(self, *, render_mode: str | None = None) -> None:
