@@ -50,6 +50,7 @@ class Ask:
 
     name: str
     arguments: tuple[Any, ...] = ()
+    keywords: Mapping[str, Any] = field(default_factory=dict[str, Any])
 
 
 Call = Reset | Step | Ask
@@ -90,6 +91,6 @@ def carry_out(env: gymnasium.Env[str, str], slot: int, call: Call) -> Result:
                 return Result(slot, observation, info=info)
             case Ask():
                 value = env.get_wrapper_attr(call.name)
-                return Result(slot, value=value(*call.arguments) if callable(value) else value)
+                return Result(slot, value=value(*call.arguments, **call.keywords) if callable(value) else value)
     except Exception as error:  # noqa: BLE001 - it reaches the caller in the result
         return Result(slot, error=error)

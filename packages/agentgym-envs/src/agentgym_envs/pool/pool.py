@@ -97,14 +97,18 @@ class EnvPool:
 
     # For loops: what is sent is received by `recv`.
 
-    def send(self, slot: int, action: str, *, deadline: float | None = None) -> None:
-        """Play `action` in `slot`.
+    def submit(self, slot: int, call: Call, *, deadline: float | None = None) -> None:
+        """Carry out `call` in `slot`; what `send`, `reset` and `ask` do.
 
         Raises:
             SlotBusy: when the slot's last result wasn't received yet.
             IndexError: when there is no such slot.
             RuntimeError: when the pool is closed.
         """
+        self._submit(slot, call, deadline)
+
+    def send(self, slot: int, action: str, *, deadline: float | None = None) -> None:
+        """Play `action` in `slot`. Raises as `submit` does."""
         self._submit(slot, Step(action), deadline)
 
     def reset(
@@ -116,11 +120,11 @@ class EnvPool:
         seed: int | None = None,
         deadline: float | None = None,
     ) -> None:
-        """Begin `task`, or one that is drawn from `split`, in `slot`. Raises as `send` does."""
+        """Begin `task`, or one that is drawn from `split`, in `slot`. Raises as `submit` does."""
         self._submit(slot, Reset(task, split, seed), deadline)
 
     def ask(self, slot: int, name: str, *arguments: Any, deadline: float | None = None) -> None:
-        """Ask the world in `slot` for what it has under `name` (`oracle`, `render`). Raises as `send` does."""
+        """Ask the world in `slot` for what it has under `name` (`oracle`, `render`). Raises as `submit` does."""
         self._submit(slot, Ask(name, arguments), deadline)
 
     def recv(self, timeout: float | None = None) -> list[Result]:

@@ -6,13 +6,18 @@ plays it and closes it. Knows nothing about deadlines or who waits.
 
 from __future__ import annotations
 
+import logging
 import threading
+import weakref
 from queue import SimpleQueue
 from typing import Protocol
 
 import gymnasium
 
 from agentgym_envs.pool.calls import Call, Done, Result, WorldSpec, carry_out
+from agentgym_envs.text_env import EnvFault
+
+_log = logging.getLogger(__name__)
 
 
 class Slot(Protocol):
@@ -43,51 +48,102 @@ class Slot(Protocol):
 
 
 class InlineSlot:
-    """Plays in the thread of whoever submits: nothing is as fast for a world that answers in microseconds."""
+    """Plays in the thread of whoever submits: nothing is as fast for a world that answers in microseconds.
+
+    The other methods may be called from another thread meanwhile: who plays a world that was let go of then closes it.
+    """
 
     def __init__(self, number: int, spec: WorldSpec) -> None:
         self.number = number
         self._spec = spec
         self._env: gymnasium.Env[str, str] | None = None
+        self._playing = threading.Lock()
+        self._closed = False
 
     def submit(self, call: Call, done: Done) -> None:
         """See `Slot.submit`: the result is there before this returns."""
-        if self._env is None:
-            try:
-                self._env = self._spec.build()
-            except Exception as error:  # noqa: BLE001 - it reaches the caller in the result
-                done(Result(self.number, error=error))
-                return
-        done(carry_out(self._env, self.number, call))
+        with self._playing:
+            result = self._play(call)
+        done(result)
 
     def replace(self) -> None:
         """See `Slot.replace`."""
-        self.close()
+        env, self._env = self._env, None
+        if env is not None and not self._playing.locked():
+            _close(env)
 
     def close(self) -> None:
         """See `Slot.close`."""
-        if self._env is not None:
-            self._env.close()
-            self._env = None
+        self._closed = True
+        self.replace()
 
     def join(self, patience: float) -> bool:
         """See `Slot.join`: closing was done at once."""
         return True
 
+    def _play(self, call: Call) -> Result:
+        env = self._env
+        if env is None:
+            if self._closed:
+                return Result(self.number, error=EnvFault(f"Slot {self.number} of {self._spec.id} is closed."))
+            try:
+                env = self._env = self._spec.build()
+            except Exception as error:  # noqa: BLE001 - it reaches the caller in the result
+                return Result(self.number, error=error)
+        result = carry_out(env, self.number, call)
+        if self._env is not env or self._closed:
+            _close(env)
+        return result
+
 
 class ThreadSlot:
-    """Plays in a thread of its own, for worlds that wait for others: a JVM, a browser, a server."""
+    """Plays in a thread of its own, for worlds that wait for others: a JVM, a browser, a server. The thread ends when
+    the slot is closed or forgotten.
+    """
 
     def __init__(self, number: int, spec: WorldSpec) -> None:
         self.number = number
         self._spec = spec
+        self._lock = threading.Lock()
         self._inbox: SimpleQueue[tuple[Call, Done] | None] | None = None
         self._thread: threading.Thread | None = None
+        self._closed = False
 
     def submit(self, call: Call, done: Done) -> None:
         """See `Slot.submit`."""
+        with self._lock:
+            if not self._closed:
+                self._standing().put((call, done))
+                return
+        done(Result(self.number, error=EnvFault(f"Slot {self.number} of {self._spec.id} is closed.")))
+
+    def replace(self) -> None:
+        """See `Slot.replace`. No thread can be killed: the old one closes its world when it comes back, if ever."""
+        with self._lock:
+            if self._inbox is not None:
+                self._forgotten()
+                self._inbox = self._thread = None
+
+    def close(self) -> None:
+        """See `Slot.close`."""
+        with self._lock:
+            self._closed = True
+            if self._inbox is not None:
+                self._forgotten()
+
+    def join(self, patience: float) -> bool:
+        """See `Slot.join`."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(patience)
+        return thread is None or not thread.is_alive()
+
+    def _standing(self) -> SimpleQueue[tuple[Call, Done] | None]:
+        """The inbox of the slot's thread, which is started when first needed."""
         if self._inbox is None:
             self._inbox = SimpleQueue()
+            self._forgotten = weakref.finalize(self, self._inbox.put, None)
+            self._forgotten.atexit = False  # what worlds hold goes with the process
             self._thread = threading.Thread(
                 target=_play,
                 args=(self.number, self._spec, self._inbox),
@@ -95,25 +151,7 @@ class ThreadSlot:
                 daemon=True,
             )
             self._thread.start()
-        self._inbox.put((call, done))
-
-    def replace(self) -> None:
-        """See `Slot.replace`. No thread can be killed: the old one closes its world when it comes back, if ever."""
-        self.close()
-        self._thread = None
-
-    def close(self) -> None:
-        """See `Slot.close`."""
-        if self._inbox is not None:
-            self._inbox.put(None)
-            self._inbox = None
-
-    def join(self, patience: float) -> bool:
-        """See `Slot.join`."""
-        if self._thread is not None:
-            self._thread.join(patience)
-            return not self._thread.is_alive()
-        return True
+        return self._inbox
 
 
 def _play(number: int, spec: WorldSpec, inbox: SimpleQueue[tuple[Call, Done] | None]) -> None:
@@ -123,3 +161,11 @@ def _play(number: int, spec: WorldSpec, inbox: SimpleQueue[tuple[Call, Done] | N
         slot.submit(*item)
         del item  # a `done` holds on to whoever waits
     slot.close()
+
+
+def _close(env: gymnasium.Env[str, str]) -> None:
+    """Close a world, which may be broken: nobody is there to hear of it."""
+    try:
+        env.close()
+    except Exception as error:  # noqa: BLE001 - a world's closing must not keep others from theirs
+        _log.warning("A world did not close: %s", error)

@@ -1,0 +1,84 @@
+"""What the owner of a host and the process itself say to each other, as pickles that either can survive.
+
+The owner first sends `(sys.path, alone)`, then `(ticket, key, order)` with the order a pickle of its own, so that one
+that can't be read is answered like any other. Back come `(ticket, result)`, the result again a pickle of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from agentgym_envs.pool.calls import Call, Result, WorldSpec
+
+
+@dataclass(frozen=True, slots=True)
+class Open:
+    """Make the slot that later orders with this key are for."""
+
+    number: int
+    spec: bytes
+    """A pickled `WorldSpec`."""
+    backend: Literal["inline", "thread"]
+
+
+@dataclass(frozen=True, slots=True)
+class Replace:
+    """See `Slot.replace`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    """See `Slot.close`; answered when it is done."""
+
+
+Order = Open | Replace | Close | Call
+
+
+def sendable(spec: WorldSpec) -> bytes:
+    """A pickle of `spec`.
+
+    Raises:
+        ValueError: when its options can't be pickled.
+    """
+    try:
+        return pickle.dumps(spec)
+    except Exception as error:
+        raise ValueError(
+            f"The options of {spec.id} can't be sent to another process ({error}); use the backend thread."
+        ) from error
+
+
+def packed(result: Result) -> bytes:
+    """A pickle of `result` as a plain tuple; where it can't be made, of one whose error says so."""
+    if result.error is not None:
+        result = result._replace(error=_portable(result.error))
+    try:
+        return pickle.dumps(tuple(result))
+    except Exception as error:  # noqa: BLE001 - pickling runs what the world's own classes do
+        what = type(result.value).__name__ if result.value is not None else "what the world returned"
+        problem = TypeError(f"{what} can't be sent to another process ({error}); ask a world in a thread for it.")
+        return pickle.dumps(tuple(Result(result.slot, error=problem)))
+
+
+def _portable(error: Exception) -> Exception:
+    """`error` as another process can read it: of the nearest class that survives, with the same arguments."""
+    kinds = type(error).__mro__
+    for kind in kinds[: kinds.index(Exception)]:
+        with contextlib.suppress(Exception):
+            candidate = error if kind is type(error) else kind(*error.args)
+            copy: Any = pickle.loads(pickle.dumps(candidate))
+            if type(copy) is kind and isinstance(candidate, Exception) and str(copy) == str(candidate):
+                return candidate
+    return RuntimeError(f"{type(error).__name__}: {error}")
+
+
+def unpacked(number: int, packed: bytes) -> Result:
+    """The result for slot `number`; where it can't be read, one whose error says so."""
+    try:
+        fields: tuple[Any, ...] = pickle.loads(packed)
+    except Exception as error:  # noqa: BLE001 - it reaches the caller in the result
+        return Result(number, error=TypeError(f"The answer can't be read in this process: {error}"))
+    return Result(number, *fields[1:])
