@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from importlib import resources
 from typing import Any, ClassVar, SupportsFloat
@@ -18,7 +18,7 @@ from typing import Any, ClassVar, SupportsFloat
 import gymnasium
 from gymnasium.error import ResetNeeded
 
-from agentgym_envs.tasks import SPLITS, Task, TaskSet
+from agentgym_envs.tasks import SPLITS, Split, Task, TaskSet
 from agentgym_envs.text_space import TextSpace
 
 MAX_ACTION_CHARS = 4_096
@@ -81,6 +81,9 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - declared so by Gymnasium
     package: ClassVar[str]
     """The Python package of the world, where its `instructions.md` and `manifest.json` lie."""
+    client_options: ClassVar[frozenset[str]] = frozenset()
+    """Which options a client of a server may set, beside `render_mode` and `max_episode_steps`: none that names a file,
+    an address or a program, or costs more than a session may."""
     step_seconds: ClassVar[float] = 0.01
     """About how long a step takes; `EnvPool` plays a world that answers within a millisecond in the caller's thread."""
     step_waits: ClassVar[bool] = False
@@ -150,6 +153,22 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         if self._task is None:
             raise ResetNeeded("No task is being played yet: call reset() first.")
         return self._task
+
+    def task_page(self, split: Split, offset: int, limit: int, whole: bool) -> dict[str, Any]:
+        """Some tasks of a split as plain data, for those who can't have `tasks`: in other processes, on other machines.
+
+        Returns:
+            `name` of the set, `split`, `total` number of the split's tasks, `offset`, and at most `limit` `tasks` from
+            there on: their ids, or with `whole` all of each.
+        """
+        tasks = self.tasks.split(split)
+        page = tasks[offset : offset + limit]
+        shown = [asdict(task) for task in page] if whole else list(page.ids)
+        return {"name": self.tasks.name, "split": split, "total": len(tasks), "offset": offset, "tasks": shown}
+
+    def find_task(self, task_id: str) -> Task:
+        """`tasks[task_id]`, for the same. Raises KeyError when there is none."""
+        return self.tasks[task_id]
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start a task. See the class for `options`.

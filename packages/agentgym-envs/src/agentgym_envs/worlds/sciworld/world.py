@@ -43,6 +43,7 @@ class SciWorld(TextEnv):
     """
 
     package: ClassVar[str] = __package__ or ""
+    client_options = frozenset({"tasks", "variations", "simplifications", "valid_actions"})
     step_seconds = 0.01
     step_waits = True
 

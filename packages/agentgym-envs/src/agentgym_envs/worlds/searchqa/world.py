@@ -43,6 +43,7 @@ class SearchQA(TextEnv):
     """
 
     package: ClassVar[str] = __package__ or ""
+    client_options = frozenset({"top_k"})
     step_seconds = 2e-3
     step_waits = True
 

@@ -30,6 +30,7 @@ class TextCraft(TextEnv):
     """
 
     package = "agentgym_envs.worlds.textcraft"
+    client_options = frozenset({"depth", "distractors"})
     step_seconds = 1e-5
 
     def __init__(

@@ -1,0 +1,300 @@
+"""The app: the routes of `/v1`, and what goes before and after them. Knows no worlds, and no sockets.
+
+Bodies are parsed from their bytes and answers are written as bytes, which is several times faster than what FastAPI
+does by itself; it still does the routing and the description at `/openapi.json`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from http import HTTPStatus
+from importlib.metadata import version
+from typing import Annotated, Any, Literal, TypeVar
+
+from fastapi import FastAPI, Query, Request
+from fastapi.exceptions import RequestValidationError
+from fastapi.openapi.utils import get_openapi
+from gymnasium.error import ResetNeeded
+from pydantic import BaseModel, TypeAdapter, ValidationError
+from pydantic.json_schema import models_json_schema
+from starlette.exceptions import HTTPException
+from starlette.responses import Response
+
+from agentgym_envs.pool import Ask, Result
+from agentgym_envs.server import models
+from agentgym_envs.server.errors import Refusal, json_response, refusal_of
+from agentgym_envs.server.limits import BodyLimit
+from agentgym_envs.server.sessions import Session, Sessions
+from agentgym_envs.server.settings import Settings
+from agentgym_envs.server.streaming import MEDIA_TYPE, Stream, lines
+from agentgym_envs.server.wire import outcome, parsed, png
+from agentgym_envs.tasks import Split
+from agentgym_envs.text_env import writable
+
+MAX_PAGE = 1_000
+"""Tasks in a page."""
+_REF = "#/components/schemas/{model}"
+_SWEEP = 1.0  # seconds between two looks at leases and workers
+_Body = TypeVar("_Body", bound=BaseModel)
+
+
+def build_app(settings: Settings, *, grace: float = 10.0) -> FastAPI:
+    """The app. Its lifespan starts the workers and closes every session; `app.state.sessions` has the sessions, and
+    `app.state.sessions.refuse()` lets a server that is about to close say so.
+
+    Args:
+        settings: What it offers and allows.
+        grace: Seconds that calls on their way get to end in.
+
+    Raises:
+        ValueError: when there is no such world as one of the settings'.
+    """
+    sessions = Sessions(settings)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        await sessions.open()
+        tending = asyncio.create_task(sessions.tend(_SWEEP))
+        yield
+        tending.cancel()
+        with suppress(asyncio.CancelledError):
+            await tending
+        await sessions.shut(grace)
+
+    app = FastAPI(title="AgentGym", version=version("agentgym-envs"), lifespan=lifespan, docs_url=None, redoc_url=None)
+    app.state.sessions = sessions
+    app.add_middleware(BodyLimit, most=settings.max_body)
+    _add_errors(app)
+    _add_session_routes(app, sessions)
+    _add_play_routes(app, sessions)
+    _add_look_routes(app, sessions)
+    _add_server_routes(app, sessions)
+    app.openapi = lambda: _description(app)
+    return app
+
+
+def _add_errors(app: FastAPI) -> None:
+    """Every error is told in the same form."""
+
+    @app.exception_handler(Refusal)
+    async def refused(_: Request, error: Refusal) -> Response:
+        return error.response()
+
+    @app.exception_handler(HTTPException)
+    async def unrouted(request: Request, error: HTTPException) -> Response:
+        said = {
+            404: ("not_found", f"There is nothing at {request.url.path}; /openapi.json says what there is."),
+            405: ("method_not_allowed", f"{request.url.path} doesn't take {request.method}; /openapi.json says more."),
+        }
+        kind, message = said.get(error.status_code, ("bad_request", str(error.detail)))
+        return Refusal(error.status_code, kind, message, error.headers).response()
+
+    @app.exception_handler(RequestValidationError)
+    async def misasked(_: Request, error: RequestValidationError) -> Response:
+        return Refusal(422, "invalid", _sentence(error.errors()[0])).response()
+
+    @app.exception_handler(Exception)
+    async def broken(_: Request, error: Exception) -> Response:
+        return Refusal(500, "internal", f"The server met {type(error).__name__}; its log says more.").response()
+
+
+def _add_session_routes(app: FastAPI, sessions: Sessions) -> None:
+    @app.post("/v1/sessions", **_route(201, models.SessionMade, 404, 429, body=models.SessionWanted))
+    async def create(request: Request) -> Response:
+        """Make a world in a session of its own. Whoever knows the session's id may play in it."""
+        wanted = await _body(request, models.SessionWanted)
+        session = await sessions.create(wanted.world, wanted.options, wanted.key)
+        return json_response(
+            {
+                "id": session.id,
+                "world": session.world,
+                "lease": sessions.settings.lease,
+                "instructions": session.instructions,
+            },
+            201,
+        )
+
+    @app.get("/v1/sessions/{session_id}", **_route(200, models.SessionSeen, 404))
+    async def look(session_id: str) -> Response:
+        """The session, whose lease begins anew."""
+        session = sessions.get(session_id)
+        task = None if session.last is None else session.last.info["task_id"]
+        return json_response({"id": session.id, "world": session.world, "task": task, "lease": sessions.settings.lease})
+
+    @app.delete("/v1/sessions/{session_id}", **_route(204, None, 404))
+    async def close(session_id: str) -> Response:
+        """Close the session and its world."""
+        sessions.close(sessions.get(session_id))
+        return Response(status_code=204)
+
+
+def _add_play_routes(app: FastAPI, sessions: Sessions) -> None:
+    @app.post("/v1/sessions/{session_id}/reset", **_route(200, models.Outcome, 404, 409, body=models.ResetWanted))
+    async def reset(session_id: str, request: Request) -> Response:
+        """Begin a task."""
+        wanted = await _body(request, models.ResetWanted)
+        result = await sessions.call(sessions.get(session_id), wanted.call(), wanted.key)
+        return json_response(outcome(result))
+
+    @app.post("/v1/sessions/{session_id}/step", **_route(200, models.Outcome, 404, 409, body=models.StepWanted))
+    async def step(session_id: str, request: Request) -> Response:
+        """Play an action."""
+        wanted = await _body(request, models.StepWanted)
+        result = await sessions.call(sessions.get(session_id), wanted.call(), wanted.key)
+        return json_response(outcome(result))
+
+    @app.post("/v1/reset", **_batch(models.ResetBatch))
+    async def reset_many(request: Request) -> Response:
+        """Begin tasks in many sessions. A line of the answer for each, in order of completion, as it is done."""
+        return Stream(lines(sessions, _few((await _body(request, models.ResetBatch)).calls, sessions)))
+
+    @app.post("/v1/step", **_batch(models.StepBatch))
+    async def step_many(request: Request) -> Response:
+        """Play actions in many sessions. A line of the answer for each, in order of completion, as it is done."""
+        return Stream(lines(sessions, _few((await _body(request, models.StepBatch)).calls, sessions)))
+
+
+def _add_look_routes(app: FastAPI, sessions: Sessions) -> None:
+    @app.get("/v1/sessions/{session_id}/observation", **_route(200, models.Outcome, 404, 409))
+    async def observation(session_id: str) -> Response:
+        """The last outcome once more."""
+        return json_response(outcome(_last(sessions.get(session_id))))
+
+    pictures = {"text/plain": {"schema": {"type": "string"}}, "image/png": {"schema": {"type": "string"}}}
+
+    @app.get("/v1/sessions/{session_id}/render", **_route(200, None, 404, 409, content=pictures))
+    async def render(session_id: str) -> Response:
+        """What there is to see, as the session's `render_mode` has it: text or a picture."""
+        session = sessions.get(session_id)
+        if session.spec.options.get("render_mode") is None:
+            raise Refusal(409, "no_render_mode", "This session was made without a render_mode; make one with it.")
+        _last(session)
+        seen = (await sessions.call(session, Ask("render"))).value
+        if isinstance(seen, str):
+            return Response(writable(seen), media_type="text/plain")
+        return Response(await asyncio.to_thread(png, seen), media_type="image/png")
+
+    @app.get("/v1/sessions/{session_id}/oracle", **_route(200, models.ActionSeen, 404, 409))
+    async def oracle(session_id: str) -> Response:
+        """The expert's next action."""
+        session = sessions.get(session_id)
+        _last(session)
+        return json_response({"action": (await sessions.call(session, Ask("oracle"))).value})
+
+    @app.get("/v1/sessions/{session_id}/tasks", **_route(200, models.TasksSeen, 404, 409))
+    async def tasks(
+        session_id: str,
+        split: Split = "test",
+        offset: Annotated[int, Query(ge=0, lt=2**31)] = 0,
+        limit: Annotated[int, Query(ge=0, le=MAX_PAGE)] = 100,
+        fields: Literal["ids", "all"] = "ids",
+    ) -> Response:
+        """A page of the tasks of a split."""
+        asked = Ask("task_page", (split, offset, limit, fields == "all"))
+        return json_response((await sessions.call(sessions.get(session_id), asked)).value)
+
+    @app.get("/v1/sessions/{session_id}/tasks/{task_id:path}", **_route(200, models.TaskSeen, 404, 409))
+    async def task(session_id: str, task_id: str) -> Response:
+        """One task."""
+        return json_response((await sessions.call(sessions.get(session_id), Ask("find_task", (task_id,)))).value)
+
+
+def _add_server_routes(app: FastAPI, sessions: Sessions) -> None:
+    @app.get("/v1/worlds", **_route(200, models.WorldsSeen))
+    async def worlds() -> Response:
+        """The worlds there are."""
+        return json_response({"worlds": await sessions.catalog.seen()})
+
+    @app.get("/healthz", **_route(200, models.Health))
+    async def health(request: Request) -> Response:
+        """How the server is; to who doesn't bring the token, its status alone."""
+        status = {"status": "closing" if sessions.closing else "ok"}
+        if getattr(request.state, "stranger", False):
+            return json_response(status)
+        workers = sessions.workers.seen()
+        return json_response(status | {"version": app.version, "sessions": len(sessions), "workers": workers})
+
+    @app.get("/metrics", **_route(200, None, content={"text/plain": {"schema": {"type": "string"}}}))
+    async def metrics() -> Response:
+        """Figures for Prometheus."""
+        return Response(sessions.metrics.exposition(), media_type=sessions.metrics.content_type)
+
+
+async def _body(request: Request, model: type[_Body]) -> _Body:
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":  # what any page may make a browser send is something else
+        raise Refusal(
+            415, "unsupported_media_type", f"A body is JSON: send Content-Type: application/json, not {kind}."
+        )
+    try:
+        return parsed(model, await request.body())
+    except ValidationError as error:
+        first = error.errors(include_url=False, include_input=False)[0]
+        if first["type"] == "json_invalid":
+            raise Refusal(400, "bad_request", f"The body isn't JSON: {first['ctx']['error']}.") from error
+        raise Refusal(422, "invalid", _sentence(first)) from error
+
+
+def _sentence(problem: Any) -> str:
+    """What pydantic says, with the place it says it of."""
+    place = ".".join(map(str, problem["loc"])) or "body"
+    return f"{place}: {problem['msg']}."
+
+
+_Calls = TypeVar("_Calls", bound=list[Any])
+
+
+def _few(calls: _Calls, sessions: Sessions) -> _Calls:
+    most = sessions.settings.max_batch
+    if len(calls) > most:
+        raise Refusal(422, "invalid", f"A batch has at most {most:,} calls here, not {len(calls):,}; send several.")
+    return calls
+
+
+def _last(session: Session) -> Result:
+    if session.last is None:
+        raise refusal_of(ResetNeeded(), Ask("observation"))
+    return session.last
+
+
+def _route(
+    status: int,
+    answer: Any,
+    *errors: int,
+    body: type[BaseModel] | None = None,
+    content: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What FastAPI is told of a route: what it answers, the errors of its own, and what it takes."""
+    described: dict[int, dict[str, Any]] = {status: {"description": "Done"}}
+    if answer is not None:
+        described[status]["model"] = answer
+    if content is not None:
+        described[status]["content"] = content
+    always = (400, 401, 403, 413, 415, 422, 500, 502, 503, 504)
+    described |= {
+        code: {"description": HTTPStatus(code).phrase, "model": models.ErrorBody} for code in (*always, *errors)
+    }
+    taken = {} if body is None else {"openapi_extra": {"requestBody": _request_body(body)}}
+    return {"status_code": status, "responses": described, "response_model": None, **taken}
+
+
+def _batch(body: type[BaseModel]) -> dict[str, Any]:
+    line = {"schema": {"$ref": _REF.format(model="Line")}}
+    return _route(207, None, content={MEDIA_TYPE: line}, body=body)
+
+
+def _request_body(body: type[BaseModel]) -> dict[str, Any]:
+    return {"required": True, "content": {"application/json": {"schema": {"$ref": _REF.format(model=body.__name__)}}}}
+
+
+def _description(app: FastAPI) -> dict[str, Any]:
+    """`/openapi.json`, with the bodies that FastAPI doesn't parse."""
+    if app.openapi_schema is None:
+        app.openapi_schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        _, bodies = models_json_schema([(body, "validation") for body in models.REQUESTS], ref_template=_REF)
+        line = TypeAdapter(models.Line).json_schema(ref_template=_REF)
+        schemas = app.openapi_schema.setdefault("components", {}).setdefault("schemas", {})
+        schemas |= bodies["$defs"] | line.pop("$defs", {}) | {"Line": line}
+    return app.openapi_schema

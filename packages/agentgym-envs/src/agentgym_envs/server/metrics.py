@@ -1,0 +1,46 @@
+"""What Prometheus is told. The registry is the app's own, so that several apps in a process don't meet; no label takes
+a value that a client makes up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+
+_SECONDS = (1e-5, 3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0)
+
+
+class Metrics:
+    """Counts calls of sessions and what becomes of them."""
+
+    content_type = "text/plain; version=0.0.4; charset=utf-8"
+
+    def __init__(self, sessions: Callable[[], float], workers: Callable[[], float]) -> None:
+        """Start to count.
+
+        Args:
+            sessions: How many are open.
+            workers: How many are alive.
+        """
+        self._registry = CollectorRegistry()
+        calls = Counter("agentgym_calls", "Calls by kind and status.", ["kind", "status"], registry=self._registry)
+        seconds = Histogram(
+            "agentgym_call_seconds", "How long they took.", ["kind"], buckets=_SECONDS, registry=self._registry
+        )
+        self._calls = cache(lambda kind, status: calls.labels(kind, str(status)))
+        self._seconds = cache(seconds.labels)
+        self.expired = Counter("agentgym_expired_sessions", "Sessions whose lease ran out.", registry=self._registry)
+        self.restarts = Counter("agentgym_worker_restarts", "Workers that were started anew.", registry=self._registry)
+        Gauge("agentgym_sessions", "Open sessions.", registry=self._registry).set_function(sessions)
+        Gauge("agentgym_workers", "Workers that are alive.", registry=self._registry).set_function(workers)
+
+    def called(self, kind: str, status: int, seconds: float) -> None:
+        """Count a call of `kind` (create, reset, step, ask) that ended with the HTTP `status` after `seconds`."""
+        self._calls(kind, status).inc()
+        self._seconds(kind).observe(seconds)
+
+    def exposition(self) -> bytes:
+        """All of it in Prometheus' text format."""
+        return generate_latest(self._registry)

@@ -1,0 +1,102 @@
+"""Many calls in one: each begins at once, and their results go out as they come, line by line.
+
+Lines that are ready together go out in one chunk. Worlds that play in this thread get it for some milliseconds at a
+time, so that others are heard in between. Calls go on when the client leaves: a repeat under the same keys gets their
+results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator, Sequence
+from functools import partial
+
+from starlette.responses import Response
+from starlette.types import Receive, Scope, Send
+
+from agentgym_envs.server.errors import Refusal
+from agentgym_envs.server.models import Line, ResetOf, StepOf
+from agentgym_envs.server.sessions import Play, Sessions
+from agentgym_envs.server.wire import outcome, written
+
+_SLICE = 0.004  # seconds
+MEDIA_TYPE = "application/x-ndjson"
+
+
+class Stream(Response):
+    """An answer in chunks, which are made to the end whether or not the client stays."""
+
+    def __init__(self, chunks: AsyncIterator[bytes]) -> None:
+        """An answer of these `chunks`."""
+        super().__init__(status_code=207, media_type=MEDIA_TYPE)
+        del self.headers["content-length"]
+        self._chunks = chunks
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """ASGI."""
+        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        async for chunk in self._chunks:
+            await send({"type": "http.response.body", "body": chunk, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
+
+
+async def lines(sessions: Sessions, calls: Sequence[ResetOf | StepOf]) -> AsyncIterator[bytes]:
+    """The lines that `calls` come to, in chunks, in order of completion."""
+    ready: list[bytes] = []
+    arrived = asyncio.Event()
+    seen: set[str] = set()
+    left = 0
+
+    def answered(index: int, wanted: ResetOf | StepOf, play: Play) -> None:
+        nonlocal left
+        left -= 1
+        ready.append(_line(index, wanted.session, play))
+        arrived.set()
+
+    until = time.perf_counter() + _SLICE
+    for index, wanted in enumerate(calls):
+        try:
+            play = _begun(sessions, wanted, seen)
+        except Refusal as refusal:
+            ready.append(_refused(index, wanted.session, refusal))
+        else:
+            if play.result is None:
+                left += 1
+                play.listeners.append(partial(answered, index, wanted, play))
+            else:
+                ready.append(_line(index, wanted.session, play))
+        if time.perf_counter() > until:
+            if ready:
+                yield b"".join(ready)
+                ready.clear()
+            await asyncio.sleep(0)
+            until = time.perf_counter() + _SLICE
+    while ready or left:
+        if not ready:
+            arrived.clear()
+            await arrived.wait()
+        chunk = b"".join(ready)
+        ready.clear()
+        yield chunk
+
+
+def _begun(sessions: Sessions, wanted: ResetOf | StepOf, seen: set[str]) -> Play:
+    if wanted.session in seen:
+        raise Refusal(409, "busy", "A batch has one call for each session; send the others when it is answered.")
+    seen.add(wanted.session)
+    return sessions.begin(sessions.get(wanted.session), wanted.call(), wanted.key)
+
+
+def _line(index: int, session: str, play: Play) -> bytes:
+    result = play.result
+    assert result is not None, "it is asked for when there is one"
+    if isinstance(result.error, Refusal):
+        return _refused(index, session, result.error)
+    line: Line = {"index": index, "session": session, "status": 200, "outcome": outcome(result)}
+    return written(line) + b"\n"
+
+
+def _refused(index: int, session: str, refusal: Refusal) -> bytes:
+    line: Line = {"index": index, "session": session, "status": refusal.status, **refusal.body}
+    return written(line) + b"\n"
