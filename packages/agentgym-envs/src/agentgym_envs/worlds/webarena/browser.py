@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.error import DependencyNotInstalled
 
+from agentgym_envs.loop import LoopThread
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.faults import GONE
 from agentgym_envs.worlds.webarena.hosts import Hosts
-from agentgym_envs.worlds.webarena.loop import LoopThread
 
 if TYPE_CHECKING:
     import playwright.async_api as api
@@ -202,7 +202,7 @@ def acquire(hosts: Mapping[str, str | None], executable_path: str | None = None)
     key = (Hosts.of(hosts), executable_path)
     with _lock:
         if not _loops:
-            _loops.append(LoopThread())
+            _loops.append(LoopThread("The browser"))
         browser = _browsers.setdefault(key, Browser(*key, _loops[0]))
         browser.users += 1
         return browser

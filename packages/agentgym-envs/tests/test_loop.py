@@ -6,13 +6,13 @@ import threading
 from collections.abc import Iterator
 
 import pytest
+from agentgym_envs.loop import LoopThread
 from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.webarena.loop import LoopThread
 
 
 @pytest.fixture
 def loop() -> Iterator[LoopThread]:
-    loop = LoopThread()
+    loop = LoopThread("The partner")
     yield loop
     loop.stop()
 
@@ -63,7 +63,7 @@ def test_what_takes_too_long_is_cancelled_and_a_fault(loop: LoopThread) -> None:
             cancelled.set()
             raise
 
-    with pytest.raises(EnvFault, match=r"did not answer within 0\.05 seconds"):
+    with pytest.raises(EnvFault, match=r"The partner did not answer within 0\.05 seconds"):
         loop.run(forever(), 0.05)
     assert cancelled.wait(10)
     assert loop.run(answer(), 10) == 42
@@ -87,7 +87,7 @@ def test_it_refuses_to_wait_for_itself(loop: LoopThread) -> None:
 
 
 def test_after_its_end_everything_is_a_fault() -> None:
-    loop = LoopThread()
+    loop = LoopThread("The partner")
     begun = threading.Event()
     caught: list[BaseException] = []
 
