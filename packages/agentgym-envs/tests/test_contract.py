@@ -20,6 +20,8 @@ from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
 
 every_world = pytest.mark.parametrize("world", WORLDS, ids=[world.id for world in WORLDS])
 Transcript = list[tuple[Any, ...]]
+CHEAP = 5e-3
+"""Seconds a step: of worlds that answer sooner, more tasks are played."""
 
 
 def name(world: World) -> str:
@@ -53,7 +55,7 @@ def moves(env: gymnasium.Env[str, str], task: str, actions: list[str]) -> Iterat
 @every_world
 def test_a_world_keeps_the_contract(world: World) -> None:
     env = made(world)
-    check_text_env(env, tasks=2)
+    check_text_env(env, tasks=1 if text_env(env).step_seconds > CHEAP else 5)
     env.close()
 
 
@@ -68,10 +70,10 @@ _PLAY = """
 import sys, gymnasium
 env = gymnasium.make(f"agentgym_envs:{sys.argv[1]}")
 for split in ("train", "test"):
-    for task in env.unwrapped.tasks.split(split)[:2]:
-        print(task, env.reset(seed=5, options={"task": task.id}))
-        for _ in range(3):
-            print(env.step(env.unwrapped.oracle()))
+    task = env.unwrapped.tasks.split(split)[1]
+    print(task, env.reset(seed=5, options={"task": task.id}))
+    for _ in range(3):
+        print(env.step(env.unwrapped.oracle()))
     print(env.reset(seed=6, options={"split": split}))
 """
 

@@ -100,7 +100,7 @@ def coin_flags(out: Path, *more: str) -> list[str]:
         "model": "scratch", "scratch.vocab": "280", "scratch.hidden": "32", "scratch.layers": "1",
         "scratch.heads": "2", "world.env": ENV, "world.wrapper": "bare", "algorithm.kl": "0.01", "horizon.turns": "3",
         "generation.max-tokens": "6", "generation.max-context": "200", "optimizer.lr": "1e-3",
-        "warm-start.episodes": "96", "warm-start.noise": "0.8", "warm-start.epochs": "6", "warm-start.batch": "8",
+        "warm-start.episodes": "96", "warm-start.noise": "0.8", "warm-start.epochs": "3", "warm-start.batch": "8",
         "warm-start.lr": "1e-2", "evaluation.tasks": "4", "evaluation.samples": "2", "evaluation.every": "3",
         "steps": "6", "tasks": "4", "samples": "4", "epochs": "2", "minibatches": "2", "save-every": "2",
         "precision": "no", "device": "cpu", "out": str(out),
