@@ -19,16 +19,18 @@ _CHEAP = 1e-3  # seconds: what a step costs through a process is a good part of 
 
 def open_slots(specs: Sequence[WorldSpec], backend: str | None) -> tuple[list[Slot], ExitStack]:
     """A slot for each of the worlds, and what is to be closed after them. See `EnvPool` for `backend`."""
-    shared = ExitStack()
     if backend is not None and "://" in backend:
         from agentgym_envs.remote.slots import RemoteSlot, Servers
 
-        servers = shared.enter_context(closing(Servers(backend)))
-        return [RemoteSlot(number, spec, servers) for number, spec in enumerate(specs)], shared
+        with ExitStack() as shared:
+            servers = shared.enter_context(closing(Servers(backend)))
+            return [RemoteSlot(number, spec, servers) for number, spec in enumerate(specs)], shared.pop_all()
     if backend is not None and backend not in get_args(Backend):
         kinds = ", ".join(get_args(Backend))
         raise ValueError(f"There is no backend {backend!r}; there are {kinds}, and the URL of a server (http://...).")
-    return [open_slot(number, spec, backend or default_backend(spec)) for number, spec in enumerate(specs)], shared
+    for spec in specs:
+        find_spec(spec.id)
+    return [open_slot(number, spec, backend or default_backend(spec)) for number, spec in enumerate(specs)], ExitStack()
 
 
 def open_slot(number: int, spec: WorldSpec, backend: str) -> Slot:

@@ -7,12 +7,14 @@ others never notice. Knows nothing about policies, and nothing about how a slot 
 from __future__ import annotations
 
 import asyncio
-import threading
+import contextlib
+import math
 import time
-from collections import deque
+import weakref
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from agentgym_envs.pool.backends import open_slots
@@ -22,6 +24,7 @@ from agentgym_envs.text_env import EnvFault
 
 _PATIENCE = 120.0
 _PARTING = 10.0  # seconds for worlds to close
+_GLANCE = 1.0  # seconds after which `recv` looks again whether another thread sent something with a nearer deadline
 
 
 class SlotBusy(RuntimeError):
@@ -35,10 +38,12 @@ class _Ticket:
     slot: int
     seconds: float
     """What it may take."""
-    expires: float
-    """On the monotonic clock."""
-    future: asyncio.Future[Result] | None
-    """Who awaits it; None where `recv` is to bring it."""
+    awaited: bool
+    """Whether a coroutine awaits it; else `recv` is to bring it."""
+    expires: float = math.inf
+    """On the monotonic clock, once the slot has it: before, nobody may give it up, or it would reach a later world."""
+    future: asyncio.Future[Result] | None = None
+    """Where the coroutine waits, once it does."""
     result: Result | None = None
 
 
@@ -50,8 +55,12 @@ class EnvPool:
     result was received is refused, so that no more than a result per slot ever waits. Methods may be called from
     several threads.
 
-    After an `EnvFault` (a crash, a killed process, a deadline) the slot's next `reset` meets a fresh world.
+    After an `EnvFault` (a crash, a killed process, a deadline) the slot's next `reset` meets a fresh world. What a
+    cancelled coroutine called for goes on; its slot is busy until that is answered, overdue, or replaced.
     """
+
+    # No lock: what threads could quarrel about is one atomic operation each. A slot is taken by who puts a ticket into
+    # `_tickets`, and a call is answered by who removes its ticket from `_unanswered`: the slot, or who gives it up.
 
     def __init__(
         self,
@@ -73,18 +82,19 @@ class EnvPool:
             deadline: Seconds that a call may take unless it is sent with another; `inline` can't be stopped.
 
         Raises:
-            ValueError: for an unknown world or backend, or numbers that don't fit.
-            gymnasium.error.DependencyNotInstalled: when a world's extra is missing.
+            ValueError: for an unknown world or backend, numbers that don't fit, or options that can't be sent to a
+                process. What keeps a world from being made is in the result of its first call.
         """
         if deadline <= 0:
-            raise ValueError(f"A deadline is above 0 seconds, not {deadline}.")
+            raise ValueError(_no_deadline(deadline))
         self.specs = _specs(spec, slots, options)
         self._deadline = deadline
         self._slots, self._shared = open_slots(self.specs, backend)
-        self._tickets: list[_Ticket | None] = [None] * len(self.specs)
-        self._results: deque[Result] = deque()
-        self._changed = threading.Condition()
+        self._tickets: dict[int, _Ticket] = {}
+        self._unanswered: set[_Ticket] = set()
+        self._answers: SimpleQueue[Result] = SimpleQueue()
         self._closed = False
+        self._forgotten = weakref.finalize(self, self._shared.close)
 
     def __enter__(self) -> EnvPool:
         return self
@@ -103,6 +113,7 @@ class EnvPool:
         Raises:
             SlotBusy: when the slot's last result wasn't received yet.
             IndexError: when there is no such slot.
+            ValueError: for a deadline that isn't above 0.
             RuntimeError: when the pool is closed.
         """
         self._submit(slot, call, deadline)
@@ -136,25 +147,22 @@ class EnvPool:
         Raises:
             RuntimeError: when it would wait for ever, because nothing was sent.
         """
-        until = None if timeout is None else time.monotonic() + timeout
-        with self._changed:
-            while not self._results:
-                sent = [ticket for ticket in self._tickets if ticket is not None and ticket.future is None]
-                if until is None and not sent:
-                    raise RuntimeError("No slot was sent anything that recv() could wait for; call send() or reset().")
-                now = time.monotonic()
-                if until is not None and now >= until:
-                    break
-                for ticket in sent:
-                    if ticket.expires <= now:
-                        self._give_up(ticket)
-                if not self._results:
-                    ends = [ticket.expires for ticket in sent] + ([] if until is None else [until])
-                    self._changed.wait(max(0.0, min(ends) - now))
-            results = list(self._results)
-            self._results.clear()
-            for result in results:
-                self._tickets[result.slot] = None
+        until = math.inf if timeout is None else time.monotonic() + timeout
+        while not (results := self._answered(0.0)):
+            owed = [ticket for ticket in list(self._tickets.values()) if not ticket.awaited]
+            if not owed and timeout is None:
+                raise RuntimeError("No slot was sent anything that recv() could wait for; call send() or reset().")
+            now = time.monotonic()
+            if now >= until:
+                break
+            for ticket in owed:
+                if ticket.expires <= now:
+                    self._give_up(ticket)
+            patience = min(until, now + _GLANCE, *(ticket.expires for ticket in owed)) - now
+            if results := self._answered(max(0.0, patience)):
+                break
+        for result in results:
+            del self._tickets[result.slot]
         return results
 
     # For coroutines: each awaits its own result.
@@ -193,96 +201,127 @@ class EnvPool:
         """Let go of the world in `slot`, whatever it does; its next `reset` makes another. A call that is on its way
         there ends as a fault.
         """
-        with self._changed:
-            ticket = self._tickets[slot]
-            if ticket is not None and ticket.result is None:
-                self._give_up(ticket, "was replaced before it answered")
-            else:
-                self._slots[slot].replace()
+        if self._closed or not 0 <= slot < len(self.specs):
+            raise self._refusal(slot)
+        ticket = self._tickets.get(slot)
+        if ticket is None or ticket.expires == math.inf or not self._give_up(ticket, "was replaced before it answered"):
+            self._slots[slot].replace()
 
     def close(self) -> None:
         """Close all worlds and free what they hold; waits some seconds for those that answer. May be called twice.
         Calls that are on their way end as faults.
         """
-        with self._changed:
-            if self._closed:
-                return
-            self._closed = True
+        if self._closed:
+            return
+        self._closed = True
         for slot in self._slots:
             slot.close()
         until = time.monotonic() + _PARTING
         for slot in self._slots:
             slot.join(max(0.0, until - time.monotonic()))
-        with self._changed:
-            for ticket in self._tickets:
-                if ticket is not None and ticket.result is None:
-                    self._give_up(ticket, "was closed before it answered")
-        self._shared.close()
+        for ticket in list(self._unanswered):
+            self._give_up(ticket, "was closed before it answered")
+        self._forgotten()
 
-    def _submit(
-        self, slot: int, call: Call, deadline: float | None, future: asyncio.Future[Result] | None = None
-    ) -> _Ticket:
-        with self._changed:
-            if self._closed:
-                raise RuntimeError("This pool is closed; make another.")
-            if not 0 <= slot < len(self._slots):
-                raise IndexError(f"There is no slot {slot}; this pool has {len(self._slots)}, from 0.")
-            if (before := self._tickets[slot]) is not None:
-                self._refuse_or_replace(before)
-            seconds = self._deadline if deadline is None else deadline
-            ticket = self._tickets[slot] = _Ticket(slot, seconds, time.monotonic() + seconds, future)
-        self._slots[slot].submit(call, partial(self._take, ticket))
+    def _submit(self, slot: int, call: Call, deadline: float | None, *, awaited: bool = False) -> _Ticket:
+        if self._closed or not 0 <= slot < len(self.specs):
+            raise self._refusal(slot)
+        seconds = self._deadline if deadline is None else deadline
+        if seconds <= 0:
+            raise ValueError(_no_deadline(seconds))
+        ticket = _Ticket(slot, seconds, awaited)
+        while (before := self._tickets.setdefault(slot, ticket)) is not ticket:
+            if not before.awaited or time.monotonic() < before.expires:
+                raise SlotBusy(f"Slot {slot} has a call whose result was not received yet.")
+            self._give_up(before)  # its coroutine was cancelled, and its loop maybe ended
+        self._unanswered.add(ticket)
+        try:
+            self._slots[slot].submit(call, partial(self._take, ticket))
+        except BaseException:  # Ctrl-C in the middle of a step, which nobody can continue
+            self._unanswered.discard(ticket)
+            self._slots[slot].replace()
+            self._tickets.pop(slot, None)
+            raise
+        ticket.expires = time.monotonic() + seconds
         return ticket
 
-    def _refuse_or_replace(self, before: _Ticket) -> None:
-        """A coroutine that was cancelled left its call behind: the slot is free when it is answered or overdue."""
-        if before.future is None or not before.future.done() or time.monotonic() < before.expires:
-            raise SlotBusy(f"Slot {before.slot} has a call whose result was not received yet.")
-        self._slots[before.slot].replace()
+    def _refusal(self, slot: int) -> Exception:
+        if self._closed:
+            return RuntimeError("This pool is closed; make another.")
+        return IndexError(f"There is no slot {slot}; this pool has {len(self.specs)}, from 0.")
+
+    def _answered(self, patience: float) -> list[Result]:
+        """The results that are there, after at most `patience` seconds for the first."""
+        results: list[Result] = []
+        try:
+            results.append(self._answers.get(timeout=patience))
+            while not self._answers.empty():
+                results.append(self._answers.get_nowait())
+        except Empty:  # or another thread was faster
+            return results
+        return results
 
     def _take(self, ticket: _Ticket, result: Result) -> None:
         """A slot answers; too late, maybe."""
-        with self._changed:
-            if ticket.result is not None or self._tickets[ticket.slot] is not ticket:
-                return
-            ticket.result = result
-            if ticket.future is None:
-                self._results.append(result)
-                self._changed.notify_all()
-                return
-            self._tickets[ticket.slot] = None
-        _tell(ticket.future, result)
+        try:
+            self._unanswered.remove(ticket)
+        except KeyError:  # too late
+            return
+        self._deliver(ticket, result)
 
-    def _give_up(self, ticket: _Ticket, why: str = "") -> None:
-        """Answer in the slot's stead, and let go of its world."""
-        why = why or f"did not answer within {ticket.seconds:g} seconds and was replaced"
+    def _deliver(self, ticket: _Ticket, result: Result) -> None:
+        if not ticket.awaited:
+            self._answers.put(result)
+            return
+        del self._tickets[ticket.slot]
+        ticket.result = result
+        if ticket.future is not None:
+            _settle(ticket.future, result)
+
+    def _give_up(self, ticket: _Ticket, why: str = "") -> bool:
+        """Answer in the slot's stead and let go of its world, unless it has answered. Whether it had not."""
+        try:
+            self._unanswered.remove(ticket)
+        except KeyError:
+            return False
         self._slots[ticket.slot].replace()
-        world = self.specs[ticket.slot].id
-        self._take(ticket, Result(ticket.slot, error=EnvFault(f"{world} in slot {ticket.slot} {why}.")))
+        why = why or f"did not answer within {ticket.seconds:g} seconds and was replaced"
+        fault = EnvFault(f"{self.specs[ticket.slot].id} in slot {ticket.slot} {why}.")
+        self._deliver(ticket, Result(ticket.slot, error=fault))
+        return True
 
     async def _inquire(self, slot: int, call: Call, deadline: float | None) -> Result:
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
-        ticket = self._submit(slot, call, deadline, future)
+        ticket = self._submit(slot, call, deadline, awaited=True)
         if ticket.result is None:
-            try:
-                await asyncio.wait((future,), timeout=ticket.seconds)
-            finally:
-                future.cancel()  # tells that nobody waits any more; nothing happens to one that is done
-            if ticket.result is None:
-                with self._changed:
-                    self._give_up(ticket)
+            await self._wait(ticket)
         result = ticket.result
-        assert result is not None, "a ticket that was given up has a result"
+        assert result is not None, "a ticket is settled with its result"
         if result.error is not None:
             raise result.error
         return result
 
+    async def _wait(self, ticket: _Ticket) -> None:
+        loop = asyncio.get_running_loop()
+        future = ticket.future = loop.create_future()
+        if ticket.result is None:  # else it came before the slot could see the future
+            overdue = loop.call_later(ticket.seconds, self._give_up, ticket)  # also when this coroutine is cancelled
+            await future
+            overdue.cancel()
 
-def _tell(future: asyncio.Future[Result], result: Result) -> None:
-    """Settle a future of whichever loop; of one that has ended meanwhile, nobody waits for it."""
-    loop = future.get_loop()
-    if not loop.is_closed():
-        loop.call_soon_threadsafe(lambda: None if future.done() else future.set_result(result))
+
+def _settle(future: asyncio.Future[Result], result: Result) -> None:
+    """Give a result to a future of whichever loop."""
+
+    def settle() -> None:
+        if not future.done():
+            future.set_result(result)
+
+    with contextlib.suppress(RuntimeError):  # the loop has ended: nobody waits any more
+        future.get_loop().call_soon_threadsafe(settle)
+
+
+def _no_deadline(seconds: float) -> str:
+    return f"A deadline is above 0 seconds, not {seconds:g}."
 
 
 def _specs(

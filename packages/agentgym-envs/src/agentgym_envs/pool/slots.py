@@ -50,27 +50,41 @@ class Slot(Protocol):
 class InlineSlot:
     """Plays in the thread of whoever submits: nothing is as fast for a world that answers in microseconds.
 
-    The other methods may be called from another thread meanwhile: who plays a world that was let go of then closes it.
+    The other methods may be called from another thread meanwhile; a world that is let go of in the middle of a call is
+    closed by whoever plays it, when it comes back.
     """
 
     def __init__(self, number: int, spec: WorldSpec) -> None:
         self.number = number
         self._spec = spec
         self._env: gymnasium.Env[str, str] | None = None
-        self._playing = threading.Lock()
+        self._playing = False
         self._closed = False
+        self._old: list[gymnasium.Env[str, str]] = []
 
     def submit(self, call: Call, done: Done) -> None:
         """See `Slot.submit`: the result is there before this returns."""
-        with self._playing:
-            result = self._play(call)
+        self._playing = True
+        try:
+            env = self._env
+            if env is None:
+                env = self._env = self._build()
+            result = carry_out(env, self.number, call)
+        except Exception as error:  # noqa: BLE001 - there is no world; it reaches the caller in the result
+            result = Result(self.number, error=error)
+        finally:
+            self._playing = False
+        if self._old or self._closed:
+            self._let_go()
         done(result)
 
     def replace(self) -> None:
         """See `Slot.replace`."""
         env, self._env = self._env, None
-        if env is not None and not self._playing.locked():
-            _close(env)
+        if env is not None:
+            self._old.append(env)
+        if not self._playing:
+            self._let_go()
 
     def close(self) -> None:
         """See `Slot.close`."""
@@ -81,19 +95,21 @@ class InlineSlot:
         """See `Slot.join`: closing was done at once."""
         return True
 
-    def _play(self, call: Call) -> Result:
-        env = self._env
-        if env is None:
-            if self._closed:
-                return Result(self.number, error=EnvFault(f"Slot {self.number} of {self._spec.id} is closed."))
+    def _build(self) -> gymnasium.Env[str, str]:
+        if self._closed:
+            raise EnvFault(f"Slot {self.number} of {self._spec.id} is closed.")
+        return self._spec.build()
+
+    def _let_go(self) -> None:
+        """Close worlds that nobody will call any more."""
+        if self._closed and self._env is not None:
+            self._old.append(self._env)
+            self._env = None
+        while self._old:
             try:
-                env = self._env = self._spec.build()
-            except Exception as error:  # noqa: BLE001 - it reaches the caller in the result
-                return Result(self.number, error=error)
-        result = carry_out(env, self.number, call)
-        if self._env is not env or self._closed:
-            _close(env)
-        return result
+                self._old.pop().close()
+            except Exception as error:  # noqa: BLE001 - a broken world must not keep others from closing
+                _log.warning("%s in slot %d did not close: %s", self._spec.id, self.number, error)
 
 
 class ThreadSlot:
@@ -161,11 +177,3 @@ def _play(number: int, spec: WorldSpec, inbox: SimpleQueue[tuple[Call, Done] | N
         slot.submit(*item)
         del item  # a `done` holds on to whoever waits
     slot.close()
-
-
-def _close(env: gymnasium.Env[str, str]) -> None:
-    """Close a world, which may be broken: nobody is there to hear of it."""
-    try:
-        env.close()
-    except Exception as error:  # noqa: BLE001 - a world's closing must not keep others from theirs
-        _log.warning("A world did not close: %s", error)
