@@ -34,14 +34,22 @@ WORLDS = (
     World("agentgym/WebArena-v0", "agentgym_envs.worlds.webarena:WebArena", 30),
 )
 
+REMOTE = "agentgym/Remote-v0"
+"""Any of them, or another, on a server; see `agentgym_envs.remote.env.RemoteEnv`. It keeps the limits of the server."""
+
 
 def register_worlds() -> None:
     """Make the worlds known to `gymnasium.make`. Importing `agentgym_envs` does this."""
     for world in WORLDS:
         # Our contract tests check every world; checking each step again would cost more than most steps do.
         gymnasium.register(
-            world.id, world.entry_point, max_episode_steps=world.max_episode_steps, disable_env_checker=True
+            world.id,
+            world.entry_point,
+            max_episode_steps=world.max_episode_steps,
+            disable_env_checker=True,
+            vector_entry_point=f"agentgym_envs.vector:{world.id}",
         )
+    gymnasium.register(REMOTE, "agentgym_envs.remote.env:RemoteEnv", disable_env_checker=True)
 
 
 def find_spec(world_id: str) -> EnvSpec:
