@@ -237,14 +237,14 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             "score": score,
             "valid": self._last.valid,
             "available_actions": self._available_actions(),
-            "state_key": hashlib.blake2b(writable(self._state()).encode(), digest_size=12).hexdigest(),
+            "state_key": hashlib.blake2b(self._state().encode(errors="replace"), digest_size=12).hexdigest(),
             "raw": self._raw(),
         }
 
 
 def writable(text: str) -> str:
     """`text` with a question mark for each lone surrogate, which UTF-8 can't write; a tokenizer may cut an emoji so."""
-    return text.encode(errors="replace").decode()
+    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 @cache
