@@ -7,7 +7,7 @@ does by itself; it still does the routing and the description at `/openapi.json`
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from http import HTTPStatus
 from importlib.metadata import version
@@ -24,6 +24,7 @@ from starlette.responses import Response
 
 from agentgym_envs.pool import Ask, Result
 from agentgym_envs.server import models
+from agentgym_envs.server.compat import compat_router
 from agentgym_envs.server.errors import Refusal, json_response, refusal_of
 from agentgym_envs.server.limits import BodyLimit
 from agentgym_envs.server.sessions import Session, Sessions
@@ -42,7 +43,7 @@ _Body = TypeVar("_Body", bound=BaseModel)
 
 def build_app(settings: Settings, *, grace: float = 10.0) -> FastAPI:
     """The app. Its lifespan starts the workers and closes every session; `app.state.sessions` has the sessions, and
-    `app.state.sessions.refuse()` lets a server that is about to close say so.
+    `app.state.sessions.refuse_calls()` lets a server that is about to close say so.
 
     Args:
         settings: What it offers and allows.
@@ -54,7 +55,7 @@ def build_app(settings: Settings, *, grace: float = 10.0) -> FastAPI:
     sessions = Sessions(settings)
 
     @asynccontextmanager
-    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+    async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         await sessions.open()
         tending = asyncio.create_task(sessions.tend(_SWEEP))
         yield
@@ -67,10 +68,11 @@ def build_app(settings: Settings, *, grace: float = 10.0) -> FastAPI:
     app.state.sessions = sessions
     app.add_middleware(BodyLimit, most=settings.max_body)
     _add_errors(app)
+    _add_play_routes(app, sessions)  # first, since routes are tried in order
     _add_session_routes(app, sessions)
-    _add_play_routes(app, sessions)
     _add_look_routes(app, sessions)
     _add_server_routes(app, sessions)
+    app.include_router(compat_router(sessions))
     app.openapi = lambda: _description(app)
     return app
 
@@ -131,17 +133,17 @@ def _add_session_routes(app: FastAPI, sessions: Sessions) -> None:
 
 
 def _add_play_routes(app: FastAPI, sessions: Sessions) -> None:
-    @app.post("/v1/sessions/{session_id}/reset", **_route(200, models.Outcome, 404, 409, body=models.ResetWanted))
-    async def reset(session_id: str, request: Request) -> Response:
-        """Begin a task."""
-        wanted = await _body(request, models.ResetWanted)
-        result = await sessions.call(sessions.get(session_id), wanted.call(), wanted.key)
-        return json_response(outcome(result))
-
     @app.post("/v1/sessions/{session_id}/step", **_route(200, models.Outcome, 404, 409, body=models.StepWanted))
     async def step(session_id: str, request: Request) -> Response:
         """Play an action."""
         wanted = await _body(request, models.StepWanted)
+        result = await sessions.call(sessions.get(session_id), wanted.call(), wanted.key)
+        return json_response(outcome(result))
+
+    @app.post("/v1/sessions/{session_id}/reset", **_route(200, models.Outcome, 404, 409, body=models.ResetWanted))
+    async def reset(session_id: str, request: Request) -> Response:
+        """Begin a task."""
+        wanted = await _body(request, models.ResetWanted)
         result = await sessions.call(sessions.get(session_id), wanted.call(), wanted.key)
         return json_response(outcome(result))
 
@@ -233,7 +235,7 @@ async def _body(request: Request, model: type[_Body]) -> _Body:
     except ValidationError as error:
         first = error.errors(include_url=False, include_input=False)[0]
         if first["type"] == "json_invalid":
-            raise Refusal(400, "bad_request", f"The body isn't JSON: {first['ctx']['error']}.") from error
+            raise Refusal(400, "bad_request", f"{first['msg']}.") from error
         raise Refusal(422, "invalid", _sentence(first)) from error
 
 

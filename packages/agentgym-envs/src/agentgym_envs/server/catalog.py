@@ -44,8 +44,8 @@ class Catalog:
         self._offers: dict[str, _Offer] = {}
         self._missing: dict[str, str | None] = {}
 
-    async def spec(self, world: str, options: Mapping[str, Any]) -> WorldSpec:
-        """What is to be made.
+    async def spec(self, world: str, options: Mapping[str, Any], own: Mapping[str, Any]) -> WorldSpec:
+        """What is to be made: with a client's `options`, and with the server's `own`.
 
         Raises:
             Refusal: when there is no such world, or a client may not set one of the options.
@@ -63,7 +63,7 @@ class Catalog:
         except (DependencyNotInstalled, ImportError) as error:
             raise Refusal(404, "unknown_world", f"{known} isn't installed on this server: {error}") from error
         _check(known, self._offers[known], options)
-        return WorldSpec(self._specs[known], dict(options))
+        return WorldSpec(self._specs[known], {**options, **own})
 
     async def seen(self) -> list[WorldSeen]:
         """The worlds, and what is missing where one can't be made."""

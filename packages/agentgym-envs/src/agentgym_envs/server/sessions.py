@@ -92,8 +92,8 @@ class Sessions:
         self.settings = settings
         self.catalog = Catalog(settings.world)
         self.closing = False
-        self.workers = Workers(settings.workers)
         self.metrics = Metrics(self.__len__, lambda: sum(worker["alive"] for worker in self.workers.seen()))
+        self.workers = Workers(settings.workers, self.metrics.restarts.inc)
         self._clock = clock
         self._sessions: dict[str, Session] = {}
         self._creations: dict[str, _Creation] = {}
@@ -110,13 +110,13 @@ class Sessions:
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.workers.start()
 
-    def refuse(self) -> None:
+    def refuse_calls(self) -> None:
         """From now on no call is begun; those on their way go on."""
         self.closing = True
 
     async def shut(self, grace: float) -> None:
         """Refuse calls, wait at most `grace` seconds for those on their way, and close everything."""
-        self.refuse()
+        self.refuse_calls()
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*map(self._settled, self._playing)), grace)
         for play, session in list(self._playing.items()):
@@ -132,19 +132,27 @@ class Sessions:
             slot.join(max(0.0, until - time.monotonic()))
         self.workers.close(max(0.0, until - time.monotonic()))
 
-    async def create(self, world: str, options: Mapping[str, Any], key: str | None = None) -> Session:
+    async def create(
+        self, world: str, options: Mapping[str, Any], key: str | None = None, *, own: Mapping[str, Any] | None = None
+    ) -> Session:
         """Make a world, at once, in a session of its own.
+
+        Args:
+            world: Its id.
+            options: What a client asks for.
+            key: Whoever repeats a creation with its key gets the same session.
+            own: Options that the server sets by itself, among them such as no client may.
 
         Raises:
             Refusal: `unknown_world`, `invalid`, `too_many_sessions`, `closing`, and what becomes of a world that
                 can't be made.
         """
         if key is None:
-            return await self._create(world, options)
-        wanted = hashlib.sha256(written([world, options])).digest()
+            return await self._create(world, options, own or {})
+        wanted = hashlib.sha256(written([world, options, own])).digest()
         made = self._creations.get(key)
         if made is None:
-            task = asyncio.create_task(self._create(world, options))
+            task = asyncio.create_task(self._create(world, options, own or {}))
             made = self._creations[key] = _Creation(wanted, task, self._clock() + _MEMORY)
             if len(self._creations) > _MOST_KEYS:
                 del self._creations[next(iter(self._creations))]
@@ -157,9 +165,9 @@ class Sessions:
                 del self._creations[key]
             raise
 
-    async def _create(self, world: str, options: Mapping[str, Any]) -> Session:
+    async def _create(self, world: str, options: Mapping[str, Any], own: Mapping[str, Any]) -> Session:
         self._check_open()
-        spec = await self.catalog.spec(world, options)
+        spec = await self.catalog.spec(world, options, own)
         if len(self) + self._creating >= self.settings.max_sessions:
             raise later(
                 429, "too_many_sessions", f"There are {len(self)} sessions, which is all there may be; close one."
@@ -262,7 +270,7 @@ class Sessions:
         while True:
             await asyncio.sleep(every)
             self.sweep()
-            self.metrics.restarts.inc(self.workers.tend())
+            self.workers.tend()
 
     def _check_open(self) -> None:
         if self.closing:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -79,9 +80,15 @@ class Worker:
 class Workers:
     """The homes. `seat` gives a slot in the one with the fewest sessions."""
 
-    def __init__(self, count: int) -> None:
-        """Plan `count` processes; with 0, worlds live in this one."""
+    def __init__(self, count: int, restarted: Callable[[], None]) -> None:
+        """Plan the processes.
+
+        Args:
+            count: How many; with 0, worlds live in this one.
+            restarted: Called for each one that took a dead one's place.
+        """
         self._count = count
+        self._restarted = restarted
         self._workers: list[Worker] = []
         self._numbers = itertools.count()
 
@@ -91,16 +98,17 @@ class Workers:
 
     def seat(self, spec: WorldSpec) -> tuple[Worker, Slot]:
         """A slot for that world. Who no longer needs it takes one off the worker's `sessions`."""
-        worker = min(self._workers, key=lambda worker: (not worker.home.alive, worker.sessions))
+        self.tend()
+        worker = min(self._workers, key=lambda worker: worker.sessions)
         worker.sessions += 1
         return worker, worker.home.open(next(self._numbers), spec)
 
-    def tend(self) -> int:
-        """Start the dead anew; how many there were."""
-        dead = [index for index, worker in enumerate(self._workers) if not worker.home.alive]
-        for index in dead:
-            self._workers[index] = Worker(_process())
-        return len(dead)
+    def tend(self) -> None:
+        """Put living ones in the place of the dead."""
+        for index, worker in enumerate(self._workers):
+            if not worker.home.alive:
+                self._workers[index] = Worker(_process())
+                self._restarted()
 
     def seen(self) -> list[WorkerSeen]:
         """How each is."""

@@ -13,8 +13,9 @@ import json
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
+from typing import Any
 
 from agentgym_envs.tasks import Split, Task, Tasks, TaskSet
 
@@ -63,7 +64,10 @@ def choose(levels: str | Sequence[str] | None) -> tuple[str, ...]:
     known = all_levels()
     if levels is None:
         return tuple(known)
-    asked = {short_name(level) for level in ([levels] if isinstance(levels, str) else levels)}
+    named: Any = [levels] if isinstance(levels, str) else levels
+    if not isinstance(named, Sequence) or not all(isinstance(level, str) for level in named):
+        raise ValueError(f"levels is the name of a level or a list of names, such as 'GoToRedBall', not {levels!r}.")
+    asked = {short_name(level) for level in named}
     for name in sorted(asked - known.keys()):
         near = difflib.get_close_matches(name, known, n=3)
         hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known)}."
@@ -73,7 +77,7 @@ def choose(levels: str | Sequence[str] | None) -> tuple[str, ...]:
     return tuple(name for name in known if name in asked)
 
 
-@cache
+@lru_cache(maxsize=64)
 def task_set(levels: tuple[str, ...]) -> TaskSet:
     """The tasks of those levels. They take turns, so that the first tasks of a split are of different levels."""
     return TaskSet(train=Tasks(_ids(levels, "train"), _task), test=Tasks(_ids(levels, "test"), _task))

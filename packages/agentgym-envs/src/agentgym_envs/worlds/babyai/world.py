@@ -43,6 +43,9 @@ class BabyAI(TextEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode=render_mode)
+        for name, flag in (("time_discount", time_discount), ("available_actions_in_text", available_actions_in_text)):
+            if not isinstance(flag, bool):
+                raise ValueError(f"{name} is true or false, not {flag!r}.")
         self._levels = choose(levels)
         self._time_discount = time_discount
         self._list_actions = available_actions_in_text

@@ -10,7 +10,7 @@ import difflib
 import json
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from importlib import resources
 
 from agentgym_envs.tasks import SPLITS, Split, Task, Tasks, TaskSet
@@ -87,7 +87,7 @@ def choose(asked: str | Sequence[str] | None) -> tuple[str, ...]:
     by_any_name = {key: {kind.name} for kind in kinds().values() for key in (kind.name, kind.id)}
     by_any_name[AGENTGYM] = {kind.name for kind in kinds().values() if kind.id not in _NOT_IN_AGENTGYM}
     chosen: set[str] = set()
-    for name in [asked] if isinstance(asked, str) else asked:
+    for name in _names("tasks", asked):
         if name not in by_any_name:
             raise ValueError(f"There is no task {name!r} in {ENV}. {_hint(name, by_any_name)}")
         chosen |= by_any_name[name]
@@ -103,10 +103,18 @@ def simplify(asked: str | Sequence[str]) -> tuple[str, ...]:
     Raises:
         ValueError: for a name that isn't one.
     """
-    names = {part.strip() for name in ([asked] if isinstance(asked, str) else asked) for part in name.split(",")} - {""}
+    names = {part.strip() for name in _names("simplifications", asked) for part in name.split(",")} - {""}
     for name in sorted(names.difference(SIMPLIFICATIONS)):
         raise ValueError(f"There is no simplification {name!r} in {ENV}. {_hint(name, SIMPLIFICATIONS)}")
     return tuple(name for name in SIMPLIFICATIONS if name in names)
+
+
+def _names(option: str, asked: str | Sequence[str]) -> Sequence[str]:
+    if isinstance(asked, str):
+        return [asked]
+    if not isinstance(asked, Sequence) or not all(isinstance(name, str) for name in asked):
+        raise ValueError(f"{option} is a name or a list of names, not {asked!r}.")
+    return asked
 
 
 def _hint(name: str, known: Iterable[str]) -> str:
@@ -114,7 +122,7 @@ def _hint(name: str, known: Iterable[str]) -> str:
     return f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known)}."
 
 
-@cache
+@lru_cache(maxsize=64)
 def task_set(names: tuple[str, ...], variations: int | None = None) -> TaskSet:
     """The variations of those tasks, at most `variations` of each task and split. The tasks take turns, so that the
     first ones of a split are of different tasks.
@@ -160,3 +168,18 @@ def from_agentgym(item: str | int) -> str:
             return task_id(name, left)
         left -= count
     raise KeyError(f"The predecessor has no task {item!r}; its ids go from sciworld_0 to sciworld_4638.")
+
+
+def to_agentgym(task_id: str) -> str:
+    """The predecessor's id of one of our tasks, such as `sciworld_123`.
+
+    Raises:
+        KeyError: when it leaves that task out.
+    """
+    _, _, asked, variation = task_id.split("/")
+    first = 0
+    for name in choose(AGENTGYM):
+        if name == asked:
+            return f"sciworld_{first + int(variation)}"
+        first += sum(kinds()[name].sizes)
+    raise KeyError(f"The predecessor has no task {task_id}: it leaves {', '.join(_NOT_IN_AGENTGYM)} out.")

@@ -59,8 +59,14 @@ class SciWorld(TextEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode=render_mode)
-        if jvms < 1 or patience <= 0 or (variations is not None and variations < 1):
-            raise ValueError(f"jvms, patience and variations are above 0, not {jvms}, {patience} and {variations}.")
+        if jvms < 1 or patience <= 0:
+            raise ValueError(f"jvms and patience are above 0, not {jvms} and {patience}.")
+        if variations is not None and (
+            not isinstance(variations, int) or isinstance(variations, bool) or variations < 1
+        ):
+            raise ValueError(f"variations is a whole number from 1, or None for all, not {variations!r}.")
+        if not isinstance(valid_actions, bool):
+            raise ValueError(f"valid_actions is true or false, not {valid_actions!r}.")
         self._simplifications = simplify(simplifications)
         self._names = choose(tasks)
         if "noElectricalAction" in self._simplifications:

@@ -12,6 +12,7 @@ from agentgym_envs.worlds.textcraft.goals import brief, task_set
 from agentgym_envs.worlds.textcraft.planner import plan
 
 DEPTHS = (1, 4)
+_MOST_DISTRACTORS = 10_000  # more than the game has recipes
 
 
 class TextCraft(TextEnv):
@@ -40,7 +41,7 @@ class TextCraft(TextEnv):
         self._depth = _depths(depth)
         if isinstance(distractors, bool) or not isinstance(distractors, int) or distractors < 0:
             raise ValueError(f"distractors is a whole number from 0, not {distractors!r}.")
-        self._distractors = distractors
+        self._distractors = min(distractors, _MOST_DISTRACTORS)
         self._goal = ""
         self._held: dict[str, int] = {}
         self._actions: tuple[str, ...] = ()

@@ -97,8 +97,10 @@ class WebArena(TextEnv):
         if observe not in ("viewport", "page"):
             raise ValueError(f"observe is {observe!r}; give 'viewport' or 'page'.")
         most = MAX_OBSERVATION_CHARS - _FRAME_ROOM
-        if not 500 <= max_chars <= most:
+        if isinstance(max_chars, bool) or not isinstance(max_chars, int) or not 500 <= max_chars <= most:
             raise ValueError(f"max_chars is a number from 500 to {most:,}, not {max_chars!r}.")
+        if not isinstance(screenshot, bool):
+            raise ValueError(f"screenshot is true or false, not {screenshot!r}.")
         if len(viewport) != 2 or not all(100 <= side <= 10_000 for side in viewport):
             raise ValueError(f"viewport is width and height in pixels, such as (1280, 720), not {viewport!r}.")
         self._accounts = Accounts.of(accounts or {})
