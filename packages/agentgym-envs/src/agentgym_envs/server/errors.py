@@ -75,6 +75,8 @@ def refusal_of(error: Exception, call: Call) -> Refusal:
             return Refusal(404, "unknown_task", str(error.args[0]))
         case DependencyNotInstalled() if asked == "instructions":
             return Refusal(404, "unknown_world", f"This world isn't installed on this server: {error}")
+        case DependencyNotInstalled() | OSError():  # tasks that were to be read or fetched aren't there
+            return Refusal(502, "world_fault", str(error))
         case TypeError() if asked == "instructions":
             return Refusal(422, "invalid", f"The world can't be made with these options: {error}")
         case ValueError() if asked in ("reset", "instructions", "task_page"):

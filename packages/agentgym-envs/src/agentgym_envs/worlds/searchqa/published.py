@@ -152,3 +152,23 @@ def from_agentgym(item: str | int) -> str:
             left -= size
     most = sum(published.test + published.train for published in PUBLISHED.values()) - 1
     raise KeyError(f"The predecessor has no question {item!r}; its ids go from searchqa_0 to searchqa_{most}.")
+
+
+def to_agentgym(task_id: str) -> str:
+    """The predecessor's id of a published question, such as `searchqa_3610` for `searchqa/test/triviaqa/0`.
+
+    Raises:
+        KeyError: when it didn't number that question.
+    """
+    first = 0
+    for split in ("test", "train"):
+        for name, published in PUBLISHED.items():
+            size = published.test if split == "test" else published.train
+            position = task_id.removeprefix(f"searchqa/{split}/{name}/")
+            if position.isdecimal() and int(position) < size:
+                return f"searchqa_{first + int(position)}"
+            first += size
+    raise KeyError(
+        f"The predecessor has no question {task_id}; it numbered the test questions of {', '.join(PUBLISHED)}, "
+        "and training questions of nq and hotpotqa."
+    )

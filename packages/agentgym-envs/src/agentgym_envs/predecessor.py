@@ -1,0 +1,40 @@
+"""The predecessor's ids (AgentGym, arXiv 2406.04151, and AgentGym-RL, arXiv 2509.08755) and ours.
+
+There a task is `WORLD_NUMBER`, such as `babyai_123`, and its servers are asked for the number. Each world says which of
+its tasks that is; here the world is found by its name and loaded, never imported. docs/compat.md has the table.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+
+WORLDS = {
+    "babyai": "agentgym/BabyAI-v0",
+    "textcraft": "agentgym/TextCraft-v0",
+    "sciworld": "agentgym/SciWorld-v0",
+    "searchqa": "agentgym/SearchQA-v0",
+    "webarena": "agentgym/WebArena-v0",
+}
+"""Our worlds by the names the predecessor has for them."""
+
+
+def task_id(item_id: str) -> str:
+    """Our id of the predecessor's task `item_id`.
+
+    Raises:
+        KeyError: when it has no such world or task, or ours has none that is the same; the message says which.
+        gymnasium.error.DependencyNotInstalled: when the world's extra is missing.
+    """
+    return _world(item_id.rpartition("_")[0], item_id).from_agentgym(item_id)
+
+
+def item_id(task_id: str) -> str:
+    """The predecessor's id of our task `task_id`. Raises as the function `task_id`."""
+    return _world(task_id.partition("/")[0], task_id).to_agentgym(task_id)
+
+
+def _world(name: str, asked: str) -> ModuleType:
+    if name not in WORLDS:
+        raise KeyError(f"{asked!r} is of none of the worlds that the predecessor and we share: {', '.join(WORLDS)}.")
+    return importlib.import_module(f"agentgym_envs.worlds.{name}")

@@ -1,0 +1,267 @@
+"""The predecessor's protocol, spoken by stand-ins for its clients: whole episodes, and what they must not miss."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Iterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentgym_envs import make
+from agentgym_envs.predecessor import WORLDS, task_id
+from agentgym_envs.registry import text_env
+from agentgym_envs.server.app import build_app
+from agentgym_envs.server.compat.environments import Environments
+from agentgym_envs.server.compat.protocols import SearchQA, TextCraft, WebArena
+from agentgym_envs.server.errors import Refusal
+from agentgym_envs.server.sessions import Sessions
+from agentgym_envs.server.settings import Settings
+from agentgym_envs.text_env import EnvFault, Malformed
+from agentgym_envs.worlds.textcraft import TextCraft as TextCraftWorld
+from fastapi import FastAPI
+from gymnasium.error import DependencyNotInstalled
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
+
+sys.path.insert(0, str(Path(__file__).parent))  # so that `predecessor_clients` is found
+
+from predecessor_clients import CLIENTS, Client
+
+
+@pytest.fixture(scope="module")
+def app() -> FastAPI:
+    return build_app(Settings())
+
+
+@pytest.fixture(scope="module")
+def http(app: FastAPI) -> Iterator[TestClient]:
+    with TestClient(app) as client:
+        yield client
+
+
+def played(client: Client, task: str, place: int, most: int = 100, **options: Any) -> list[float]:
+    """The rewards of an episode by the oracle of a local world, which must see the same all the way to the end."""
+    local = make(WORLDS[task.partition("/")[0]], **options)
+    try:
+        first, _ = local.reset(options={"task": task})
+        client.reset(place)
+        assert client.observe().endswith(first)
+        rewards: list[float] = []
+        for _ in range(most):
+            action = text_env(local).oracle()
+            observation, _, terminated, truncated, _ = local.step(action)
+            turn = client.step(client.reply(action))
+            assert turn.state == observation
+            assert turn.done == (terminated or truncated)
+            rewards.append(turn.reward)
+            if turn.done:
+                return rewards
+    except DependencyNotInstalled as missing:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
+    finally:
+        local.close()
+    pytest.fail(f"{task} did not end within {most} turns")
+
+
+def our_task(world: str, split: str, place: int) -> str:
+    local = make(WORLDS[world])
+    try:
+        return text_env(local).tasks.split(split)[place].id  # pyright: ignore[reportArgumentType]
+    finally:
+        local.close()
+
+
+def test_textcraft_is_played_by_places_in_our_splits(http: TestClient) -> None:
+    client = CLIENTS["textcraft"](http, "/compat/textcraft/test")
+    assert client.observe().startswith("Crafting commands:")
+    for place in (0, 17):
+        rewards = played(client, our_task("textcraft", "test", place), place)
+        assert rewards[-1] == sum(rewards) == 1
+    assert client.step(client.reply("inventory")) == (client.observe(), 0, True)
+    assert client.close() is True
+
+
+def test_babyai_is_played_by_the_predecessors_numbers(http: TestClient) -> None:
+    client = CLIENTS["babyai"](http, "/compat/babyai")
+    for number in (0, 16, 3, 459):
+        scores = played(client, task_id(f"babyai_{number}"), number, time_discount=True)
+        assert set(scores[:-1]) <= {0}
+        assert 0.5 < scores[-1] < 1  # Minigrid's, which pays for being quick
+    assert client.step(client.reply("turn left")) == (client.observe(), scores[-1], True)
+
+
+def test_after_the_end_nothing_is_paid(http: TestClient) -> None:
+    client = CLIENTS["babyai"](http, "/compat/babyai/test")
+    played(client, our_task("babyai", "test", 5), 5, time_discount=True)
+    last = client.post("step", action="turn left")
+    assert last["reward"] == 0 < last["score"] and last["done"] is True
+    assert client.get("observation")["observation"] == last["observation"]
+
+
+@pytest.mark.long
+def test_sciworld_is_played_by_the_predecessors_numbers(http: TestClient) -> None:
+    client = CLIENTS["sciworld"](http, "/compat/sciworld")
+    number = 4_633  # a short one
+    scores = played(client, task_id(f"sciworld_{number}"), number)
+    assert scores == sorted(scores) and scores[-1] == 100
+    answer = client.reset(0)
+    assert (answer["task_name"], answer["var_num"]) == ("boil", 0)
+    assert answer["task_description"].startswith("Your task is to boil")
+    client.close()
+
+
+@pytest.mark.long
+def test_searchqa_is_played_by_places_in_our_splits(http: TestClient) -> None:
+    client = CLIENTS["searchqa"](http, "/compat/searchqa/test")
+    rewards = played(client, our_task("searchqa", "test", 3), 3)
+    assert rewards[-1] == sum(rewards) == 1
+    assert "<answer>" in client.observe()
+    assert client.step("no action").reward == 0
+    client.close()
+
+
+@pytest.mark.long
+def test_webarena_is_played_by_places_in_our_splits(http: TestClient) -> None:
+    client = CLIENTS["webarena"](http, "/compat/webarena/train")
+    rewards = played(client, our_task("webarena", "train", 0), 0)
+    assert rewards[-1] == sum(rewards) == 1
+    assert client.close() == {"closed": "closed"}
+
+
+def test_a_number_is_never_used_again(http: TestClient) -> None:
+    first, second = (CLIENTS["babyai"](http, "/compat/babyai") for _ in range(2))
+    first.close()
+    assert CLIENTS["babyai"](http, "/compat/babyai").env_id == second.env_id + 1 == first.env_id + 2
+    with pytest.raises(AssertionError, match="There is no environment"):
+        first.reset(0)
+
+
+@pytest.mark.parametrize(
+    ("base", "place", "said"),
+    [
+        ("/compat/babyai", 15, "OpenDoorsOrderN4Debug"),
+        ("/compat/babyai", 40 * 512, "seed 512"),
+        ("/compat/babyai/test", 10**6, "There is no task 1000000 in our split test"),
+        ("/compat/babyai/dev", 0, "has 0"),
+        ("/compat/textcraft/train", 10**6, "There is no task 1000000 in our split train"),
+    ],
+)
+def test_a_task_that_we_have_not_fails_loudly(http: TestClient, base: str, place: int, said: str) -> None:
+    client = CLIENTS[base.split("/")[2]](http, base)
+    with pytest.raises(AssertionError, match=said):
+        client.reset(place)
+    assert http.post(f"{base}/reset", json={"id": client.env_id, "data_idx": place}).status_code == 404
+
+
+def test_textcrafts_own_numbers_are_refused_at_once(app: FastAPI, http: TestClient) -> None:
+    before = len(app.state.sessions)
+    with pytest.raises(RuntimeError, match="/compat/textcraft/train"):
+        CLIENTS["textcraft"](http, "/compat/textcraft")
+    assert len(app.state.sessions) == before
+
+
+def test_webarenas_own_numbers_want_the_real_sites(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    for site in ("SHOPPING", "SHOPPING_ADMIN", "REDDIT", "GITLAB", "MAP", "WIKIPEDIA", "HOMEPAGE"):
+        monkeypatch.delenv(site, raising=False)
+        monkeypatch.delenv(f"WA_{site}", raising=False)
+    with pytest.raises(RuntimeError, match="where the sites are"):
+        CLIENTS["webarena"](http, "/compat/webarena")
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body", "status"),
+    [
+        ("POST", "/compat/alfworld/create", None, 404),
+        ("POST", "/compat/babyai/valid/create", None, 404),
+        ("POST", "/compat/babyai/reset", {"id": 99_999, "data_idx": 0}, 404),
+        ("POST", "/compat/babyai/reset", {"id": 0}, 422),
+        ("POST", "/compat/babyai/step", {"env_idx": 0, "action": "turn left"}, 422),
+        ("POST", "/compat/babyai/step", {"id": -1, "action": "turn left"}, 422),
+        ("POST", "/compat/babyai/step", {"id": "x", "action": "turn left"}, 422),
+        ("GET", "/compat/babyai/observation", None, 422),
+        ("GET", "/compat/babyai/observation?id=99999", None, 404),
+        ("POST", "/compat/babyai/close", {"id": 99_999}, 404),
+    ],
+)
+def test_what_is_not_there_is_no_200(http: TestClient, method: str, path: str, body: Any, status: int) -> None:
+    answer = http.request(method, path, json=body)
+    assert answer.status_code == status
+    assert set(answer.json()["error"]) == {"type", "message"}
+
+
+def test_nothing_is_played_before_a_reset(http: TestClient) -> None:
+    client = CLIENTS["babyai"](http, "/compat/babyai")
+    for answer in (
+        http.post("/compat/babyai/step", json={"id": client.env_id, "action": "turn left"}),
+        http.get(f"/compat/babyai/observation?id={client.env_id}"),
+    ):
+        assert (answer.status_code, answer.json()["error"]["type"]) == (409, "reset_needed")
+    wanted = http.post("/compat/babyai/step", json={"id": client.env_id})
+    assert wanted.status_code == 422 and "action" in wanted.json()["error"]["message"]
+
+
+def test_a_broken_world_is_no_score(http: TestClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = CLIENTS["textcraft"](http, "/compat/textcraft/train")
+
+    def broken(self: object, action: str) -> None:
+        raise EnvFault("The crafting table burned down.")
+
+    monkeypatch.setattr(TextCraftWorld, "_act", broken)
+    with pytest.raises(AssertionError, match="burned down"):
+        client.step(client.reply("inventory"))
+    assert http.post("/compat/textcraft/step", json={"id": client.env_id, "action": "inventory"}).status_code == 502
+
+
+def test_a_base_url_answers(http: TestClient) -> None:
+    assert http.get("/compat/sciworld/").json() == http.get("/compat/sciworld/train/").json() == "ok"
+    assert not [path for path in http.get("/openapi.json").json()["paths"] if "compat" in path]
+
+
+def test_a_lease_that_ran_out_leaves_nothing() -> None:
+    ticks = count()
+
+    async def story() -> tuple[str, int]:
+        sessions = Sessions(Settings(lease=100.0), clock=lambda: 1_000.0 * next(ticks))
+        await sessions.open()
+        environments = Environments(sessions, "textcraft", TextCraft().options)
+        environment = await environments.create("train")
+        with pytest.raises(Refusal) as refused:
+            environments.get(environment.number)
+        left = len(sessions)
+        await sessions.shut(1.0)
+        return refused.value.kind, left
+
+    assert asyncio.run(story()) == ("unknown_session", 0)
+
+
+@pytest.mark.parametrize(
+    ("reply", "action"),
+    [
+        ("<think>hm</think><search> a </search>", "<search> a </search>"),
+        ("<answer>b</answer> <search>a</search>", "<answer>b</answer>"),
+        ("<search>a <answer>b</answer>", "<answer>b</answer>"),
+        ("</search><search>a", "</search><search>a"),
+        ("nothing", "nothing"),
+    ],
+)
+def test_searchqas_action_is_the_first_tag(reply: str, action: str) -> None:
+    assert SearchQA().action(reply) == action
+
+
+def test_webarenas_action_stands_between_fences() -> None:
+    assert WebArena().action("First ```click [3]``` and then ```stop [x]```") == "click [3]"
+    for reply in ("click [3]", "```click [3]", ""):
+        malformed = WebArena().action(reply)
+        assert isinstance(malformed, Malformed) and malformed == reply and "```" in malformed.hint
+
+
+@given(st.lists(st.sampled_from(["<search>", "</search>", "<answer>", "</answer>", "```", "a", " "]), max_size=12))
+def test_every_reply_has_an_action(parts: list[str]) -> None:
+    reply = "".join(parts)
+    assert SearchQA().action(reply) in reply
+    assert WebArena().action(reply) in reply
