@@ -5,12 +5,14 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from itertools import islice
 from typing import Any, Literal, overload
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+_MOST_AKIN = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class TaskSet:
         """
         index = self._index()
         if task_id not in index:
-            near = difflib.get_close_matches(str(task_id), index, n=3)
+            near = difflib.get_close_matches(str(task_id), _akin(str(task_id), index), n=3)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"Ids look like {next(iter(index), 'none')}."
             raise KeyError(f"There is no task {task_id!r} among the {len(self)} of this world. {hint}")
         tasks, position = index[task_id]
@@ -111,3 +113,9 @@ class TaskSet:
                 task_id: (tasks, i) for tasks in map(self.split, SPLITS) for i, task_id in enumerate(tasks.ids)
             }
         return self._by_id
+
+
+def _akin(task_id: str, ids: Iterable[str]) -> Iterator[str]:
+    """Some that begin or end as `task_id` does: to compare it with tens of thousands would take a second."""
+    head, _, tail = task_id.rpartition("/")
+    return islice((i for i in ids if i.startswith(f"{head}/") or i.endswith(f"/{tail}")), _MOST_AKIN)

@@ -18,7 +18,7 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.openapi.utils import get_openapi
 from gymnasium.error import ResetNeeded
 from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic.json_schema import models_json_schema
+from pydantic.json_schema import JsonSchemaMode
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
@@ -37,6 +37,7 @@ from agentgym_envs.text_env import writable
 MAX_PAGE = 1_000
 """Tasks in a page."""
 _REF = "#/components/schemas/{model}"
+_ANY_ROUTE = (400, 401, 403, 413, 415, 422, 500, 502, 503, 504)
 _SWEEP = 1.0  # seconds between two looks at leases and workers
 _Body = TypeVar("_Body", bound=BaseModel)
 
@@ -89,6 +90,7 @@ def _add_errors(app: FastAPI) -> None:
         said = {
             404: ("not_found", f"There is nothing at {request.url.path}; /openapi.json says what there is."),
             405: ("method_not_allowed", f"{request.url.path} doesn't take {request.method}; /openapi.json says more."),
+            502: ("world_fault", str(error.detail)),
         }
         kind, message = said.get(error.status_code, ("bad_request", str(error.detail)))
         return Refusal(error.status_code, kind, message, error.headers).response()
@@ -198,7 +200,7 @@ def _add_look_routes(app: FastAPI, sessions: Sessions) -> None:
         return json_response((await sessions.call(sessions.get(session_id), asked)).value)
 
     @app.get("/v1/sessions/{session_id}/tasks/{task_id:path}", **_route(200, models.TaskSeen, 404, 409))
-    async def task(session_id: str, task_id: str) -> Response:
+    async def task(session_id: str, task_id: models.TaskId) -> Response:
         """One task."""
         return json_response((await sessions.call(sessions.get(session_id), Ask("find_task", (task_id,)))).value)
 
@@ -269,34 +271,32 @@ def _route(
     content: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """What FastAPI is told of a route: what it answers, the errors of its own, and what it takes."""
-    described: dict[int, dict[str, Any]] = {status: {"description": "Done"}}
-    if answer is not None:
-        described[status]["model"] = answer
-    if content is not None:
-        described[status]["content"] = content
-    always = (400, 401, 403, 413, 415, 422, 500, 502, 503, 504)
-    described |= {
-        code: {"description": HTTPStatus(code).phrase, "model": models.ErrorBody} for code in (*always, *errors)
+    described: dict[int, dict[str, Any]] = {
+        code: {"description": HTTPStatus(code).phrase, "content": _json(models.ErrorBody)}
+        for code in (*_ANY_ROUTE, *errors)
     }
-    taken = {} if body is None else {"openapi_extra": {"requestBody": _request_body(body)}}
+    shown = content or ({} if answer is None else _json(answer))
+    described[status] = {"description": HTTPStatus(status).phrase, "content": shown}
+    taken = {} if body is None else {"openapi_extra": {"requestBody": {"required": True, "content": _json(body)}}}
     return {"status_code": status, "responses": described, "response_model": None, **taken}
 
 
 def _batch(body: type[BaseModel]) -> dict[str, Any]:
-    line = {"schema": {"$ref": _REF.format(model="Line")}}
-    return _route(207, None, content={MEDIA_TYPE: line}, body=body)
+    return _route(207, None, content=_json(models.Line, MEDIA_TYPE), body=body)
 
 
-def _request_body(body: type[BaseModel]) -> dict[str, Any]:
-    return {"required": True, "content": {"application/json": {"schema": {"$ref": _REF.format(model=body.__name__)}}}}
+def _json(model: Any, media_type: str = "application/json") -> dict[str, Any]:
+    return {media_type: {"schema": {"$ref": _REF.format(model=model.__name__)}}}
 
 
 def _description(app: FastAPI) -> dict[str, Any]:
-    """`/openapi.json`, with the bodies that FastAPI doesn't parse."""
+    """`/openapi.json`. The models are added to it, since FastAPI neither parses the one kind nor writes the other."""
     if app.openapi_schema is None:
         app.openapi_schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        _, bodies = models_json_schema([(body, "validation") for body in models.REQUESTS], ref_template=_REF)
-        line = TypeAdapter(models.Line).json_schema(ref_template=_REF)
-        schemas = app.openapi_schema.setdefault("components", {}).setdefault("schemas", {})
-        schemas |= bodies["$defs"] | line.pop("$defs", {}) | {"Line": line}
+        kinds: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
+            (model.__name__, "validation", TypeAdapter(model)) for model in models.WIRE
+        ]
+        _, described = TypeAdapter.json_schemas(kinds, ref_template=_REF)
+        components = app.openapi_schema.setdefault("components", {})
+        components["schemas"] = components.get("schemas", {}) | described["$defs"]
     return app.openapi_schema

@@ -24,6 +24,8 @@ Key = Annotated[
     ),
 ]
 
+TaskId = Annotated[str, Field(max_length=1_024)]
+
 
 class _Body(BaseModel):
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -32,7 +34,7 @@ class _Body(BaseModel):
 class SessionWanted(_Body):
     """A world to be made."""
 
-    world: str = Field(examples=["agentgym/TextCraft-v0"])
+    world: str = Field(max_length=256, examples=["agentgym/TextCraft-v0"])
     options: dict[str, JsonValue] = Field(
         default_factory=dict[str, JsonValue],
         description="Those of the world's options that a client may set; `max_episode_steps` and `render_mode` always.",
@@ -43,7 +45,7 @@ class SessionWanted(_Body):
 class ResetWanted(_Body):
     """A task to begin: that of the id, or one drawn from the split."""
 
-    task: str | None = None
+    task: TaskId | None = None
     split: Split = "train"
     seed: Annotated[int, Field(ge=0, lt=2**63)] | None = None
     key: Key | None = None
@@ -202,5 +204,8 @@ class Health(TypedDict, total=False):
     workers: list[WorkerSeen]
 
 
-REQUESTS: tuple[type[BaseModel], ...] = (SessionWanted, ResetWanted, StepWanted, ResetBatch, StepBatch)
-"""The bodies of requests."""
+WIRE: tuple[type, ...] = (
+    SessionWanted, ResetWanted, StepWanted, ResetBatch, StepBatch,
+    SessionMade, SessionSeen, WorldsSeen, TasksSeen, TaskSeen, ActionSeen, Outcome, Line, Health, ErrorBody,
+)  # fmt: skip
+"""All that is sent and answered."""

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from agentgym_envs.pool import Ask, Reset, Result, WorldSpec
+from agentgym_envs.pool import Ask, Reset, Result, Step, WorldSpec
 from agentgym_envs.pool.calls import Call
 from agentgym_envs.pool.slots import Slot
 from agentgym_envs.server.catalog import Catalog
@@ -231,9 +231,8 @@ class Sessions:
             if not _same(session.keyed.call, call):
                 raise Refusal(422, "invalid", f"The key {key!r} was used for another call; take a new one.")
             return session.keyed
-        if len(getattr(call, "action", "")) > self.settings.max_action:
-            most = self.settings.max_action
-            raise Refusal(422, "invalid", f"An action has at most {most:,} characters here; send a shorter one.")
+        if isinstance(call, Step):
+            self._check_length(call)
         if session.play is not None:
             raise Refusal(
                 409, "busy", "Another call of this session is on its way; wait for it, or repeat it with its key."
@@ -275,6 +274,11 @@ class Sessions:
     def _check_open(self) -> None:
         if self.closing:
             raise _closing()
+
+    def _check_length(self, call: Step) -> None:
+        most = self.settings.max_action
+        if len(call.action) > most or len(_hint(call) or "") > most:
+            raise Refusal(422, "invalid", f"An action has at most {most:,} characters here; send a shorter one.")
 
     def _expiry(self) -> float:
         return self._clock() + self.settings.lease
@@ -351,5 +355,4 @@ def _same(call: Call, other: Call) -> bool:
 
 
 def _hint(call: Call) -> str | None:
-    action = getattr(call, "action", None)
-    return action.hint if isinstance(action, Malformed) else None
+    return call.action.hint if isinstance(call, Step) and isinstance(call.action, Malformed) else None
