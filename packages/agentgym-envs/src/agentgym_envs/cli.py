@@ -6,30 +6,15 @@ that `--help` answers at once.
 
 from __future__ import annotations
 
-import errno
-import ipaddress
-import socket
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from agentgym_envs.server.settings import ServeSettings
+
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
-
-
-@dataclass(frozen=True, slots=True)
-class ServeSettings:
-    """Let other processes search over HTTP: Search-R1's `POST /retrieve`, and `GET /healthz`."""
-
-    retriever: str
-    """What is searched: bm25, bm25:CORPUS, pyserini:INDEX or http://HOST:PORT."""
-    host: str = "127.0.0.1"
-    """The address to listen on. Any but this machine's own needs --trust-network."""
-    port: int = 8000
-    """The port to listen on; 0 takes a free one."""
-    trust_network: bool = False
-    """Let other machines search, whoever they are: nobody is asked for a password."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,11 +64,11 @@ def _command(name: str, noun: type[_Settings], run: Callable[[_Settings], int], 
 def _parsed(name: str, noun: type[_Settings], arguments: list[str]) -> _Settings:
     from agentgym_envs.retrieval.extras import brought_by
 
-    with brought_by("searchqa"):
+    with brought_by("serve" if noun is ServeSettings else "searchqa"):
         import tyro
 
-    files = (tyro.conf.PositionalRequiredArgs,) if noun is IndexSettings else ()
-    return tyro.cli(noun, prog=name, args=arguments, config=(tyro.conf.FlagCreatePairsOff, *files))
+    more = tyro.conf.PositionalRequiredArgs if noun is IndexSettings else tyro.conf.UseAppendAction
+    return tyro.cli(noun, prog=name, args=arguments, config=(tyro.conf.FlagCreatePairsOff, more))
 
 
 def _tell(sentence: str, code: int) -> int:
@@ -92,61 +77,11 @@ def _tell(sentence: str, code: int) -> int:
 
 
 def _serve(settings: ServeSettings) -> int:
-    check_address(settings)
-    from agentgym_envs.retrieval import open_retriever
     from agentgym_envs.retrieval.extras import brought_by
 
     with brought_by("serve"):
-        import uvicorn
-
-        from agentgym_envs.retrieval.server import retrieval_app
-
-    with _listener(settings) as listener:
-        retriever = open_retriever(settings.retriever)
-        try:
-            download = "; a prebuilt index is downloaded when it is new"
-            prebuilt = settings.retriever.startswith("pyserini:")
-            sys.stderr.write(f"Loading {settings.retriever}{download if prebuilt else ''}\n")
-            retriever.search(["ready"], 1)  # what it stands on is loaded before the first client waits for it
-            host, port = listener.getsockname()[:2]
-            sys.stdout.write(f"Searching {settings.retriever} on http://{_bracketed(host)}:{port}\n")
-            sys.stdout.flush()
-            config = uvicorn.Config(retrieval_app(retriever), log_level="warning", timeout_graceful_shutdown=5)
-            uvicorn.Server(config).run(sockets=[listener])
-        except KeyboardInterrupt:
-            return _tell("Stopped.", 0)  # which is how a server ends
-        finally:
-            retriever.close()
-    return 0
-
-
-def _listener(settings: ServeSettings) -> socket.socket:
-    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
-    try:
-        return socket.create_server((settings.host, settings.port), family=family)
-    except OSError as error:
-        if error.errno != errno.EADDRINUSE:
-            raise
-        raise OSError(f"port {settings.port} is in use; choose another with --port.") from error
-
-
-def _bracketed(host: str) -> str:
-    return f"[{host}]" if ":" in host else host
-
-
-def check_address(settings: ServeSettings) -> None:
-    """Raises ValueError where nothing can, or nothing should, listen as the settings say."""
-    if not 0 <= settings.port <= 65_535:
-        raise ValueError(f"There is no port {settings.port}; choose one from 1 to 65535, or 0 for a free one.")
-    try:
-        own = settings.host == "localhost" or ipaddress.ip_address(settings.host).is_loopback
-    except ValueError as error:
-        raise ValueError(f"{settings.host} is no IP address to listen on; take 127.0.0.1.") from error
-    if not own and not settings.trust_network:
-        raise ValueError(
-            f"{settings.host} would let other machines search, whoever they are. Add --trust-network where that is "
-            "meant; else listen on 127.0.0.1, and let others come through a tunnel (ssh -L)."
-        )
+        from agentgym_envs.server.serving import run
+    return run(settings)
 
 
 def _index(settings: IndexSettings) -> int:

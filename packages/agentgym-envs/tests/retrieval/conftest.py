@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import uvicorn
+from fastapi import FastAPI
 from gymnasium.error import DependencyNotInstalled
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `library`
@@ -16,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `libr
 from agentgym_envs.java import find_java
 from agentgym_envs.retrieval import Passage, Retriever
 from agentgym_envs.retrieval.lucene import JAVA, LuceneRetriever, anserini_jar
-from agentgym_envs.retrieval.server import retrieval_app
+from agentgym_envs.retrieval.server import retrieval_router
 from library import library, write_corpus
 
 
@@ -66,7 +67,9 @@ def lucene(lucene_index: Path) -> Iterator[LuceneRetriever]:
 
 @contextmanager
 def served(retriever: Retriever) -> Iterator[str]:
-    server = uvicorn.Server(uvicorn.Config(retrieval_app(retriever), port=0, log_level="warning"))
+    app = FastAPI()
+    app.include_router(retrieval_router(retriever))
+    server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()
     try:

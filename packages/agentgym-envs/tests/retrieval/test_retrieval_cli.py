@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
-from agentgym_envs.cli import ServeSettings, check_address, searchqa_index, serve
+from agentgym_envs.cli import searchqa_index, serve
 from agentgym_envs.retrieval import Passage, open_retriever
 from library import ids, retrieve, runs, soon
+from serve_process import serve_process
 
 
 def command(function: str, *arguments: object) -> list[str]:
@@ -20,59 +19,31 @@ def command(function: str, *arguments: object) -> list[str]:
     return [sys.executable, "-c", start, *map(str, arguments)]
 
 
-@contextmanager
-def serving(*arguments: object) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    pipe = subprocess.PIPE
-    with subprocess.Popen(command("serve", *arguments), stdout=pipe, stderr=pipe, text=True) as process:
-        try:
-            assert process.stdout is not None
-            yield process, process.stdout.readline()
-        finally:
-            process.kill()
-
-
 def test_serve_until_ctrl_c(corpus: Path) -> None:
-    with serving("--retriever", f"bm25:{corpus}", "--port", 0) as (process, line):
-        said, _, url = line.strip().rpartition(" on ")
-        assert said == f"Searching bm25:{corpus}"
-        (row,) = retrieve(url, queries=["crème brûlée"], topk=1).json()["result"]
+    with serve_process("--retriever", f"bm25:{corpus}") as server:
+        assert server.line.endswith(f", /retrieve from bm25:{corpus}\n")
+        (row,) = retrieve(server.url, queries=["crème brûlée"], topk=1).json()["result"]
         assert row[0]["id"] == "awk-2"
-        process.send_signal(signal.SIGINT)
-        assert process.wait(30) == 0
-        assert process.stderr is not None
-        assert process.stderr.read().splitlines()[-1] == "Stopped."
+        refused = retrieve(server.url, queries="crème brûlée")
+        assert (refused.status_code, refused.json()["error"]["type"]) == (422, "invalid")
+        server.process.send_signal(signal.SIGINT)
+        assert server.process.wait(30) == 0
+        assert server.errors() == [f"Loading bm25:{corpus}", "Stopped."]
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "says"),
+    ("spec", "code", "says"),
     [
-        (["--retriever", "elastic"], 2, "There is no retriever 'elastic'; there are bm25"),
-        (["--retriever", "bm25:nowhere.jsonl"], 2, "There is no corpus nowhere.jsonl"),
-        (["--retriever", "bm25", "--host", "0.0.0.0"], 2, "0.0.0.0 would let other machines search"),
-        (["--retriever", "bm25", "--host", "example.org"], 2, "example.org is no IP address to listen on"),
-        (["--retriever", "bm25", "--port", "70000"], 2, "There is no port 70000"),
-        (["--retriever", "http://127.0.0.1:9", "--port", "0"], 1, "http://127.0.0.1:9/retrieve can't be searched"),
+        ("elastic", 2, "There is no retriever 'elastic'; there are bm25"),
+        ("bm25:nowhere.jsonl", 2, "There is no corpus nowhere.jsonl"),
+        ("http://127.0.0.1:9", 1, "http://127.0.0.1:9/retrieve can't be searched"),
     ],
-    ids=lambda part: str(part)[:40],
 )
-def test_serve_says_what_is_wrong(
-    arguments: list[str], code: int, says: str, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert serve(arguments) == code
+def test_serve_says_what_is_wrong(spec: str, code: int, says: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert serve(["--retriever", spec, "--port", "0"]) == code
     last = capsys.readouterr().err.splitlines()[-1]
     assert last.startswith("serve: ")
     assert says in last
-
-
-def test_other_machines_are_let_in_on_purpose() -> None:
-    check_address(ServeSettings("bm25", host="0.0.0.0", trust_network=True))
-
-
-def test_a_port_that_is_taken(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    with serving("--retriever", f"bm25:{corpus}", "--port", 0) as (_, line):
-        assert serve(["--retriever", f"bm25:{corpus}", "--port", line.strip().rpartition(":")[2]]) == 1
-        port = line.strip().rpartition(":")[2]
-        assert capsys.readouterr().err == f"serve: port {port} is in use; choose another with --port.\n"
 
 
 def test_index_for_bm25(

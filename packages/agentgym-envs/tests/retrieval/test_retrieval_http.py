@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-import httpx
 import pytest
 from agentgym_envs.retrieval import Hit, Passage, Retriever
 from agentgym_envs.retrieval.http import HttpRetriever
@@ -61,7 +60,6 @@ def test_the_protocol_is_search_r1s(url: str) -> None:
     assert scored.json() == {"result": [[{"document": document, "score": 1.0}]]}
     assert retrieve(url, queries=["heron"], topk=1).json() == {"result": [[document]]}
     assert [len(row) for row in retrieve(url, queries=["a", "b"], topk=None).json()["result"]] == [3, 3]
-    assert httpx.get(f"{url}/healthz").json() == {"status": "ok"}
 
 
 @pytest.mark.parametrize(
@@ -84,8 +82,8 @@ def test_a_bad_question_is_the_askers_fault(url: str, body: dict[str, object]) -
 def test_a_broken_index_is_not(url: str, echo: Echo, client: HttpRetriever) -> None:
     echo.broken = True
     answer = retrieve(url, queries=["a"])
-    assert (answer.status_code, answer.json()) == (503, {"detail": "the index burnt"})
-    with pytest.raises(EnvFault, match=r"/retrieve can't be searched: status 503: .*the index burnt"):
+    assert (answer.status_code, answer.json()) == (502, {"detail": "the index burnt"})
+    with pytest.raises(EnvFault, match=r"/retrieve can't be searched: status 502: .*the index burnt"):
         client.search(["a"], 1)
     echo.broken = False
     assert len(client.search(["a"], 1)) == 1

@@ -1,14 +1,14 @@
 """Lets others search over HTTP: any retriever behind Search-R1's `POST /retrieve`, so that one index serves many.
 
-Knows no worlds. Each request is answered by a thread of its own, as every retriever allows; Lucene's worker makes
-batches of what comes at the same time.
+Knows no worlds, and not which server it is part of. Each request is answered by a thread of its own, as every retriever
+allows; Lucene's worker makes batches of what comes at the same time.
 """
 
 from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import FastAPI, HTTPException
+from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel, Field
 
 from agentgym_envs.retrieval.passages import MAX_QUERY_CHARS, MAX_TOPK, Hit, Retriever
@@ -28,23 +28,19 @@ class Question(BaseModel):
     """With it each result is `{"document", "score"}`, else the document alone."""
 
 
-def retrieval_app(retriever: Retriever) -> FastAPI:
-    """The app: `POST /retrieve` and `GET /healthz`. Closing the retriever stays with the caller."""
-    app = FastAPI(title="AgentGym retrieval", docs_url=None, redoc_url=None)
+def retrieval_router(retriever: Retriever) -> APIRouter:
+    """`POST /retrieve`. Closing the retriever stays with the caller."""
+    router = APIRouter()
 
-    @app.get("/healthz")
-    def healthz() -> dict[str, str]:  # pyright: ignore[reportUnusedFunction]
-        return {"status": "ok"}
-
-    @app.post("/retrieve")
+    @router.post("/retrieve")
     def retrieve(question: Question) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
         try:
             found = retriever.search(question.queries, question.topk or _TOPK)
         except EnvFault as fault:
-            raise HTTPException(503, str(fault)) from fault
+            raise HTTPException(502, str(fault)) from fault
         return {"result": [[_entry(hit, question.return_scores) for hit in hits] for hits in found]}
 
-    return app
+    return router
 
 
 def _entry(hit: Hit, scored: bool) -> dict[str, Any]:

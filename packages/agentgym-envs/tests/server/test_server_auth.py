@@ -1,0 +1,194 @@
+"""Who gets through the guard, and which token files are taken."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentgym_envs.server.auth import Guard, is_loopback, read_token
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.responses import JSONResponse
+from starlette.types import Receive, Scope, Send
+
+TOKEN = "correct-horse-battery-staple"
+
+
+async def app(scope: Scope, receive: Receive, send: Send) -> None:
+    await JSONResponse({"stranger": scope["state"]["stranger"]})(scope, receive, send)
+
+
+def ask(token: str | None, path: str = "/v1/worlds", **headers: str | bytes) -> tuple[int, Any, dict[bytes, bytes]]:
+    """Status, body and headers of the answer to a request with these headers, as they come off the wire."""
+    raw = {"host": b"127.0.0.1:8000"} | {
+        name: value if isinstance(value, bytes) else value.encode("latin-1") for name, value in headers.items()
+    }
+    sent: list[Any] = []
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    async def receive() -> Any:
+        return {"type": "http.request"}
+
+    scope = {
+        "type": "http",
+        "method": "GET",
+        "path": path,
+        "headers": [(name.encode(), value) for name, value in raw.items() if value],
+    }
+    asyncio.run(Guard(app, token)(scope, receive, send))
+    start, body = sent
+    return start["status"], json.loads(body["body"]), dict(start["headers"])
+
+
+def basic(password: str, user: str = "") -> str:
+    return f"Basic {base64.b64encode(f'{user}:{password}'.encode()).decode()}"
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [f"Bearer {TOKEN}", f"bearer   {TOKEN} ", basic(TOKEN), basic(TOKEN, "anyone"), basic(TOKEN).replace("B", "b", 1)],
+)
+def test_who_brings_the_token_passes(authorization: str) -> None:
+    assert ask(TOKEN, authorization=authorization)[:2] == (200, {"stranger": False})
+    assert ask(TOKEN, authorization=authorization, host="gpu7.example.org")[0] == 200
+
+
+@pytest.mark.parametrize(
+    "authorization",
+    [
+        "",
+        TOKEN,
+        "Bearer",
+        "Bearer ",
+        f"Bearer {TOKEN}x",
+        f"Bearer {TOKEN[:-1]}",
+        f"Token {TOKEN}",
+        basic("wrong"),
+        "Basic " + base64.b64encode(TOKEN.encode()).decode(),
+        "Basic !!!",
+        "Bearer \xfc\xff".encode("latin-1"),
+        b"\xff\xfe \xff",
+        "Basic \xfc".encode(),
+    ],
+    ids=lambda value: repr(value)[:24],
+)
+def test_who_does_not_is_told_what_is_wanted(authorization: str | bytes) -> None:
+    for path in ("/v1/worlds", "/v1/sessions/a/step", "/retrieve", "/metrics", "/openapi.json", "/", ""):
+        status, body, headers = ask(TOKEN, path, authorization=authorization)
+        assert (status, body["error"]["type"]) == (401, "unauthorized")
+        assert headers[b"www-authenticate"] == b'Bearer realm="agentgym", Basic realm="agentgym"'
+        assert TOKEN not in body["error"]["message"]
+
+
+@given(st.binary(max_size=80))
+def test_no_header_breaks_the_guard(noise: bytes) -> None:
+    for scheme in (b"", b"Bearer ", b"Basic "):
+        assert ask(TOKEN, authorization=scheme + noise)[0] == 401
+    assert ask(TOKEN, origin=noise or b"x")[0] in (401, 403)
+    assert ask(None, host=noise)[0] in (200, 403)
+
+
+def test_a_stranger_may_ask_whether_the_server_is_up() -> None:
+    assert ask(TOKEN, "/healthz")[:2] == (200, {"stranger": True})
+    assert ask(TOKEN, "/healthz", authorization=f"Bearer {TOKEN}")[:2] == (200, {"stranger": False})
+    assert ask(None, "/healthz")[:2] == (200, {"stranger": False})
+    assert ask(TOKEN, "/healthz/")[0] == 401
+
+
+@pytest.mark.parametrize("host", ["127.0.0.1", "127.0.0.1:8000", "localhost:1", "LOCALHOST", "[::1]:8000", "127.9.9.9"])
+def test_this_machine_by_its_own_name(host: str) -> None:
+    assert ask(None, host=host)[0] == 200
+
+
+@pytest.mark.parametrize(
+    "host",
+    [
+        "",
+        "evil.example:8000",
+        "127.0.0.1.evil.example",
+        "localhost.evil",
+        "10.0.0.7",
+        "[::2]",
+        "[::1",
+        "127.0.0.1@evil",
+    ],
+)
+def test_a_foreign_name_for_this_machine_is_refused(host: str) -> None:
+    status, body, _ = ask(None, host=host)
+    assert (status, body["error"]["type"]) == (403, "forbidden")
+    assert ask(None, "/healthz", host=host)[0] == 403
+
+
+@pytest.mark.parametrize("token", [None, TOKEN])
+@pytest.mark.parametrize(
+    "origin", ["null", "http://evil.example", "http://127.0.0.1:3000", "http://localhost:8000", "x"]
+)
+def test_pages_of_other_origins_are_refused(origin: str, token: str | None) -> None:
+    status, body, headers = ask(token, origin=origin, authorization=f"Bearer {TOKEN}")
+    assert (status, body["error"]["type"]) == (403, "forbidden")
+    assert not [name for name in headers if name.startswith(b"access-control")]
+
+
+def test_a_page_of_the_server_itself_is_not_foreign() -> None:
+    assert ask(None, origin="http://127.0.0.1:8000")[0] == 200
+    assert ask(TOKEN, origin="https://Gym.example", host="gym.example", authorization=f"Bearer {TOKEN}")[0] == 200
+
+
+def test_what_is_no_request_goes_by() -> None:
+    seen: list[Any] = []
+
+    async def inner(scope: Scope, receive: Receive, send: Send) -> None:
+        seen.append(scope)
+
+    async def nothing(*_: Any) -> Any:
+        raise AssertionError("nothing is to be read or sent")
+
+    asyncio.run(Guard(inner, TOKEN)({"type": "lifespan"}, nothing, nothing))
+    assert seen == [{"type": "lifespan"}]
+
+
+def test_loopback() -> None:
+    assert all(map(is_loopback, ("localhost", "127.0.0.1", "::1", "127.255.0.3")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "192.168.0.1", "", "example.org")))
+
+
+def token_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
+    path = folder / "token"
+    path.write_bytes(content)
+    path.chmod(mode)
+    return path
+
+
+def test_a_token_file(tmp_path: Path) -> None:
+    assert read_token(token_file(tmp_path, f"  {TOKEN}\n".encode())) == TOKEN
+    assert read_token(token_file(tmp_path, TOKEN.encode(), 0o400)) == TOKEN
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "says"),
+    [
+        (b"", 0o600, "has 0 characters and can be guessed"),
+        (b"  short  \n", 0o600, "has 5 characters and can be guessed; 16 are the least"),
+        (TOKEN.encode(), 0o640, "make it yours alone: chmod 600 "),
+        (TOKEN.encode(), 0o604, "make it yours alone: chmod 600 "),
+        (b"sixteen and a bit", 0o600, "a space or a character beyond ASCII"),
+        ("schlüsselschlüssel".encode(), 0o600, "a space or a character beyond ASCII"),
+    ],
+)
+def test_a_bad_token_file(content: bytes, mode: int, says: str, tmp_path: Path) -> None:
+    path = token_file(tmp_path, content, mode)
+    with pytest.raises(ValueError, match=says) as caught:
+        read_token(path)
+    assert str(path) in str(caught.value)
+
+
+def test_a_token_file_that_is_none(tmp_path: Path) -> None:
+    for path in (tmp_path / "nowhere", tmp_path):
+        with pytest.raises(ValueError, match=r"can't be read \(.*\); make one: \(umask 077; python"):
+            read_token(path)
