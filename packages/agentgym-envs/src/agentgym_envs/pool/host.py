@@ -25,8 +25,9 @@ from typing import IO
 import gymnasium
 
 from agentgym_envs.pool.calls import Call, Done, Result, WorldSpec
-from agentgym_envs.pool.orders import Close, Open, Order, Replace, packed
+from agentgym_envs.pool.orders import Close, Open, Order, Replace, built, packed
 from agentgym_envs.pool.slots import InlineSlot, Slot, ThreadSlot
+from agentgym_envs.text_env import EnvFault
 
 PARTING = 5.0
 """Seconds that worlds have to close once the owner is gone."""
@@ -40,7 +41,7 @@ class _SentSpec(WorldSpec):
 
     def build(self) -> gymnasium.Env[str, str]:
         """See `WorldSpec.build`; raises also what reading raises."""
-        return pickle.loads(self.sent).build()
+        return built(self.sent)
 
 
 class _Stage(threading.Thread):
@@ -77,31 +78,26 @@ class _StageSlot:
         self._spec = spec
         self._household = household
         self._inline = InlineSlot(number, spec)
-        self._closed = threading.Event()
 
     def submit(self, call: Call, done: Done) -> None:
         """See `Slot.submit`."""
-        self._turn(partial(self._inline.submit, call, done))
+        self._household.stage.inbox.put((self._inline, partial(self._inline.submit, call, done)))
 
     def replace(self) -> None:
-        """See `Slot.replace`. A world that hangs keeps its thread; the others go on in a new one."""
-        stage = self._household.stage
-        if stage.playing is self._inline:
-            self._household.stage = stage.succeed()
-        self._turn(self._inline.close)
+        """See `Slot.replace`."""
+        self.close()
         self._inline = InlineSlot(self.number, self._spec)
 
     def close(self) -> None:
-        """See `Slot.close`."""
-        self._turn(self._inline.close)
-        self._turn(self._closed.set)
+        """See `Slot.close`. A world that hangs keeps its thread; the others go on in a new one."""
+        self._inline.close()  # first: from now on the stage can't begin a turn of this world
+        stage = self._household.stage
+        if stage.playing is self._inline:
+            self._household.stage = stage.succeed()
 
     def join(self, patience: float) -> bool:
-        """See `Slot.join`."""
-        return self._closed.wait(patience)
-
-    def _turn(self, turn: Callable[[], None]) -> None:
-        self._household.stage.inbox.put((self._inline, turn))
+        """See `Slot.join`: closing was done at once, or is up to a thread that may hang."""
+        return True
 
 
 class Household:
@@ -140,17 +136,21 @@ class Household:
         except Exception as error:  # noqa: BLE001 - it reaches the owner in the answer
             self._answer(ticket, Result(-1, error=error))
             return
+        if isinstance(order, Open):
+            self._slots[key] = self._open(order)
+            return
+        slot = self._slots.get(key)
         match order:
-            case Open():
-                self._slots[key] = self._open(order)
+            case _ if slot is None:
+                self._answer(ticket, Result(-1, error=EnvFault("The slot is closed.")))
             case Replace():
-                self._slots[key].replace()
+                slot.replace()
             case Close():
-                slot = self._slots.pop(key)
+                del self._slots[key]
                 slot.close()
                 threading.Thread(target=self._see_off, args=(slot, ticket), daemon=True).start()
             case _:
-                self._slots[key].submit(order, partial(self._answer, ticket))
+                slot.submit(order, partial(self._answer, ticket))
 
     def _open(self, order: Open) -> Slot:
         spec = _SentSpec("", sent=order.spec)

@@ -11,6 +11,8 @@ import pickle
 from dataclasses import dataclass
 from typing import Any, Literal
 
+import gymnasium
+
 from agentgym_envs.pool.calls import Call, Result, WorldSpec
 
 
@@ -20,7 +22,7 @@ class Open:
 
     number: int
     spec: bytes
-    """A pickled `WorldSpec`."""
+    """What `sendable` made of it."""
     backend: Literal["inline", "thread"]
 
 
@@ -38,17 +40,25 @@ Order = Open | Replace | Close | Call
 
 
 def sendable(spec: WorldSpec) -> bytes:
-    """A pickle of `spec`.
+    """A pickle of `spec`, and of what is registered here under its id, which nobody may have registered there.
 
     Raises:
-        ValueError: when its options can't be pickled.
+        ValueError: when one of its options, or the world itself, can't be pickled.
     """
     try:
-        return pickle.dumps(spec)
+        return pickle.dumps((spec, gymnasium.registry.get(spec.id)))
     except Exception as error:
         raise ValueError(
-            f"The options of {spec.id} can't be sent to another process ({error}); use the backend thread."
+            f"{spec.id} or one of its options can't be sent to another process ({error}); use the backend thread."
         ) from error
+
+
+def built(sent: bytes) -> gymnasium.Env[str, str]:
+    """The world of which `sendable` made a pickle. Raises what reading it and `WorldSpec.build` raise."""
+    spec, registered = pickle.loads(sent)
+    if registered is not None:
+        gymnasium.registry.setdefault(registered.id, registered)
+    return spec.build()
 
 
 def packed(result: Result) -> bytes:

@@ -217,10 +217,12 @@ class EnvPool:
         for slot in self._slots:
             slot.close()
         until = time.monotonic() + _PARTING
-        for slot in self._slots:
-            slot.join(max(0.0, until - time.monotonic()))
+        late = [slot for slot in self._slots if not slot.join(max(0.0, until - time.monotonic()))]
         for ticket in list(self._unanswered):
             self._give_up(ticket, "was closed before it answered")
+        for slot in late:
+            slot.replace()
+            slot.join(_GLANCE)
         self._forgotten()
 
     def _submit(self, slot: int, call: Call, deadline: float | None, *, awaited: bool = False) -> _Ticket:

@@ -127,7 +127,6 @@ class ProcessSlot:
         self._spec = spec
         self._lock = threading.Lock()
         self._host: Host | None = None
-        self._slot: Slot | None = None
         self._closed = False
 
     def submit(self, call: Call, done: Done) -> None:
@@ -145,7 +144,6 @@ class ProcessSlot:
         with self._lock:
             if self._host is not None:
                 self._host.kill()
-                self._host = self._slot = None
 
     def close(self) -> None:
         """See `Slot.close`."""
@@ -155,18 +153,15 @@ class ProcessSlot:
                 self._host.close()
 
     def join(self, patience: float) -> bool:
-        """See `Slot.join`. A process that isn't gone by then is killed."""
+        """See `Slot.join`."""
         host = self._host
-        if host is None or host.join(patience):
-            return True
-        host.kill()
-        return host.join(_PARTING)
+        return host is None or host.join(patience)
 
     def _standing(self) -> Slot:
         with self._lock:
             if self._closed:
                 raise EnvFault("the slot is closed.")
-            if self._slot is None or self._host is None or not self._host.alive:
+            if self._host is None or not self._host.alive:
                 self._host = Host(alone=True)
                 self._slot = self._host.open(self.number, self._spec, "inline")
             return self._slot

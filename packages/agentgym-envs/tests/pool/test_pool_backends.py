@@ -1,0 +1,252 @@
+"""What a pool does whichever way its slots hold their worlds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import agentgym_envs
+import pytest
+from agentgym_envs.pool import EnvPool, Result, SlotBusy, WorldSpec
+from agentgym_envs.pool.backends import default_backend
+from agentgym_envs.text_env import EnvFault, Malformed
+from gymnasium.error import DependencyNotInstalled, ResetNeeded
+from pool_toys import TOY
+
+BACKENDS = ("inline", "thread", "process")
+TEXTCRAFT = "agentgym/TextCraft-v0"
+Gather = Callable[[EnvPool, int], dict[int, Result]]
+
+
+def only(pool: EnvPool) -> Result:
+    (result,) = pool.recv()
+    return result
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_transcripts_are_those_of_the_bare_world(backend: str, gather: Gather) -> None:
+    env = agentgym_envs.make(TEXTCRAFT)
+    with EnvPool(TEXTCRAFT, 2, backend) as pool:
+        for slot in range(2):
+            task = pool.specs[slot].build().get_wrapper_attr("tasks").test[slot].id
+            pool.reset(slot, task, seed=5)
+            observation, info = env.reset(seed=5, options={"task": task})
+            assert only(pool) == Result(slot, observation, info=info)
+            for action in ("inventory", "fly", Malformed("hm", "Say an action."), *[""] * 12):
+                action = action or env.get_wrapper_attr("oracle")()
+                pool.send(slot, action)
+                observation, reward, terminated, truncated, info = env.step(action)
+                assert only(pool) == Result(slot, observation, reward, terminated, truncated, info)
+                if terminated:
+                    break
+    env.close()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_worlds_draw_their_own_tasks_from_a_split(backend: str) -> None:
+    env = agentgym_envs.make(TOY)
+    with EnvPool(TOY, 1, backend) as pool:
+        pool.reset(0, split="test", seed=3)
+        drawn = [only(pool).info["task_id"]]
+        pool.reset(0, split="test")
+        drawn.append(only(pool).info["task_id"])
+    first = env.reset(seed=3, options={"split": "test"})[1]["task_id"]
+    assert drawn == [first, env.reset(options={"split": "test"})[1]["task_id"]]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_errors_come_back_with_class_and_words(backend: str) -> None:
+    with EnvPool(TOY, 1, backend) as pool:
+        pool.send(0, "knock")
+        assert isinstance(only(pool).error, ResetNeeded)
+        pool.reset(0, "door/test/99")
+        error = only(pool).error
+        assert isinstance(error, KeyError) and "There is no task 'door/test/99'" in str(error)
+        pool.reset(0, split="exam")  # type: ignore[arg-type]
+        error = only(pool).error
+        assert isinstance(error, ValueError) and "There is no split 'exam'" in str(error)
+        pool.reset(0, "door/test/1")
+        assert only(pool).error is None
+        for action, kind, words in (
+            ("raise fault", EnvFault, "the tower fell"),
+            ("raise local", EnvFault, "the tower fell"),
+            ("raise odd", ValueError, "7 is odd"),
+            ("raise key", KeyError, "'no such key'"),
+            ("raise value", ValueError, "no such value"),
+        ):
+            pool.send(0, action)
+            error = only(pool).error
+            assert isinstance(error, kind) and str(error) == words
+        pool.send(0, 7)  # type: ignore[arg-type]
+        assert isinstance(only(pool).error, TypeError)
+        pool.send(0, "knock")
+        assert only(pool).observation == "You knocked 1 times."
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_worlds_are_asked_before_any_reset(backend: str) -> None:
+    with EnvPool(TOY, 1, backend, options={"render_mode": "ansi"}) as pool:
+        pool.ask(0, "instructions")
+        assert only(pool).value == "Knock as often as you are told to, then open."
+        pool.ask(0, "nonsense")
+        assert isinstance(only(pool).error, AttributeError)
+        pool.reset(0, "door/test/2")
+        assert only(pool).error is None
+        for name, value in (("oracle", "knock"), ("render", "Hello. Knock 2 times.")):
+            pool.ask(0, name)
+            assert only(pool).value == value
+        pool.ask(0, "pid")
+        assert (only(pool).value == os.getpid()) == (backend != "process")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_tasks_can_be_asked_for_where_no_process_lies_between(backend: str) -> None:
+    with EnvPool(TOY, 1, backend) as pool:
+        pool.ask(0, "tasks")
+        result = only(pool)
+        if backend == "process":
+            assert isinstance(result.error, TypeError) and "TaskSet can't be sent" in str(result.error)
+        else:
+            assert result.value.test.ids == ["door/test/0", "door/test/1", "door/test/2"]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_what_cannot_be_made_says_so_at_every_call(backend: str) -> None:
+    with EnvPool([TOY, TOY], backend=backend, options=[{"lacking": True}, {"colour": "red"}]) as pool:
+        for _ in range(2):
+            pool.reset(0)
+            error = only(pool).error
+            assert isinstance(error, DependencyNotInstalled) and "pip install child" in str(error)
+            pool.reset(1)
+            error = only(pool).error
+            assert isinstance(error, ValueError) and "colour" in str(error)
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, None])
+def test_worlds_and_options_differ_from_slot_to_slot(backend: str | None, gather: Gather) -> None:
+    specs = [TEXTCRAFT, WorldSpec(TOY, {"greeting": "Hi!"}), TOY, "pool_toys:toys/Wooden-v0"]
+    with EnvPool(specs, backend=backend, options=[{}, {}, {"max_episode_steps": 1}, {}]) as pool:
+        assert len(pool) == 4
+        for slot in range(3):
+            pool.reset(slot, seed=0)
+        pool.reset(3)
+        first = gather(pool, 4)
+        assert first[1].observation.startswith("Hi! Knock") and first[2].observation.startswith("Hello. Knock")
+        assert first[3].observation == "wood"
+        for slot in range(4):
+            pool.send(slot, "knock")
+        second = gather(pool, 4)
+    assert [second[slot].truncated for slot in range(4)] == [False, False, True, False]
+    assert second[2].over and not second[1].over
+
+
+@pytest.mark.parametrize("backend", ("thread", "process"))
+def test_results_come_in_order_of_completion(backend: str, gates: Any) -> None:
+    with EnvPool(TOY, 3, backend) as pool:
+        for slot in range(3):
+            pool.reset(slot, "door/test/0")
+            assert only(pool).slot == slot
+        for slot in range(3):
+            pool.send(slot, gates.closed(f"gate-{slot}"))
+        assert pool.recv(timeout=0) == []
+        for slot in (2, 0, 1):
+            gates.open(f"gate-{slot}")
+            result = only(pool)
+            assert (result.slot, result.observation) == (slot, f"gate-{slot} is there.")
+
+
+@pytest.mark.parametrize("backend", ("thread", "process"))
+def test_fast_worlds_do_not_wait_for_a_slow_one(backend: str, gates: Any) -> None:
+    with EnvPool(TOY, 2, backend) as pool:
+        for slot in range(2):
+            pool.reset(slot, "door/test/0")
+            only(pool)
+        pool.send(0, gates.closed("gate"))
+        for knocks in range(1, 11):
+            pool.send(1, "knock")
+            assert only(pool).observation == f"You knocked {knocks} times."
+        gates.open("gate")
+        assert only(pool).slot == 0
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_slot_takes_one_call_until_its_result_is_received(backend: str) -> None:
+    with EnvPool(TOY, 2, backend) as pool:
+        pool.reset(0)
+        with pytest.raises(SlotBusy, match="Slot 0 has a call whose result was not received yet"):
+            pool.send(0, "knock")
+        pool.reset(1)
+        received = pool.recv()
+        while len(received) < 2:
+            received += pool.recv()
+        pool.send(0, "knock")
+        assert only(pool).error is None
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_long_texts_pass(backend: str) -> None:
+    with EnvPool(TOY, 1, backend) as pool:
+        pool.reset(0, "door/test/0")
+        only(pool)
+        pool.send(0, f"echo {1 << 20}")
+        assert only(pool).observation == "o" * (1 << 20)
+        pool.send(0, "x" * (1 << 20))
+        assert only(pool).info["valid"] is False
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_a_closed_pool_says_so(backend: str) -> None:
+    pool = EnvPool(TOY, 1, backend)
+    pool.reset(0)
+    only(pool)
+    pool.close()
+    pool.close()
+    for call in (lambda: pool.send(0, "knock"), lambda: pool.reset(0), lambda: pool.replace(0)):
+        with pytest.raises(RuntimeError, match="This pool is closed; make another"):
+            call()
+    with pytest.raises(RuntimeError, match="No slot was sent anything"):
+        pool.recv()
+    assert pool.recv(timeout=0) == []
+
+
+def test_what_is_wrong_with_the_arguments_is_said_at_once() -> None:
+    for arguments, options, words in (
+        (("agentgym/TextCaft-v0", 2), {}, "Did you mean agentgym/TextCraft-v0?"),
+        (("no_such_module:toys/Toy-v0", 2, "thread"), {}, "no_such_module"),
+        ((TOY, 2, "fork"), {}, "There is no backend 'fork'; there are inline, thread, process, and the URL"),
+        ((TOY,), {}, "give slots=N"),
+        ((TOY, 0), {}, "give slots=N"),
+        (([TOY, TOY], 3), {}, "don't fit"),
+        (([],), {}, "don't fit"),
+        ((TOY, 2), {"options": [{}, {}, {}]}, "options for 3 slots and 2 slots"),
+        ((TOY, 2), {"deadline": 0}, "A deadline is above 0 seconds"),
+        ((TOY, 1, "process"), {"options": {"judge": lambda: 1}}, "can't be sent to another process"),
+    ):
+        with pytest.raises(ValueError) as caught:
+            EnvPool(*arguments, **options)
+        assert words in str(caught.value)
+    with EnvPool(TOY, 2) as pool:
+        for slot in (-1, 2):
+            with pytest.raises(IndexError, match=f"There is no slot {slot}; this pool has 2, from 0"):
+                pool.send(slot, "knock")
+        with pytest.raises(ValueError, match="above 0"):
+            pool.send(0, "knock", deadline=-1)
+        with pytest.raises(RuntimeError, match=r"call send\(\) or reset\(\)"):
+            pool.recv()
+
+
+@pytest.mark.parametrize(
+    ("world", "backend"),
+    [
+        ("agentgym/TextCraft-v0", "inline"),
+        ("agentgym/BabyAI-v0", "inline"),
+        ("agentgym/SciWorld-v0", "thread"),
+        ("agentgym/SearchQA-v0", "thread"),
+        ("agentgym/WebArena-v0", "thread"),
+        (TOY, "process"),
+        ("pool_toys:toys/Wooden-v0", "thread"),
+    ],
+)
+def test_the_default_follows_what_a_step_costs(world: str, backend: str) -> None:
+    assert default_backend(WorldSpec(world)) == backend
