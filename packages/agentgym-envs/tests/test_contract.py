@@ -8,15 +8,17 @@ import os
 import pickle
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, closing
 from importlib import resources
 from typing import Any
 
 import gymnasium
+import numpy as np
 import pytest
 from agentgym_envs import WORLDS, World, text_env
 from agentgym_envs.checks import check_text_env
-from gymnasium.vector import AsyncVectorEnv, SyncVectorEnv, VectorEnv
+from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 
 every_world = pytest.mark.parametrize("world", WORLDS, ids=[world.id for world in WORLDS])
 Transcript = list[tuple[Any, ...]]
@@ -103,31 +105,107 @@ def test_two_worlds_in_one_process_do_not_touch_each_other(world: World) -> None
     assert together == alone
 
 
-VECTORS = {
-    "sync": SyncVectorEnv,
-    "async": functools.partial(AsyncVectorEnv, context="spawn"),
-    "async without shared memory": functools.partial(AsyncVectorEnv, context="spawn", shared_memory=False),
+# Vectors: whoever steps the worlds together, each says what one alone says.
+
+Maker = Callable[[World, int, AutoresetMode], VectorEnv[Any, Any, Any]]
+Game = tuple[str, list[str], Transcript]
+TURNS = 6
+"""After which a game is cut short."""
+
+
+def ours(world: World, count: int, mode: AutoresetMode) -> VectorEnv[Any, Any, Any]:
+    return gymnasium.make_vec(name(world), num_envs=count, max_episode_steps=TURNS, autoreset_mode=mode)
+
+
+def gymnasiums(kind: Callable[..., VectorEnv[Any, Any, Any]], **options: Any) -> Maker:
+    def make(world: World, count: int, mode: AutoresetMode) -> VectorEnv[Any, Any, Any]:
+        one = functools.partial(gymnasium.make, name(world), max_episode_steps=TURNS)
+        return kind([one] * count, autoreset_mode=mode, **options)
+
+    return make
+
+
+VECTORS: dict[str, Maker] = {
+    "ours": ours,
+    "sync": gymnasiums(SyncVectorEnv),
+    "async": gymnasiums(AsyncVectorEnv),
+    "async without shared memory": gymnasiums(AsyncVectorEnv, shared_memory=False),
+    "async spawned": gymnasiums(AsyncVectorEnv, context="spawn"),
 }
 
 
+@pytest.fixture(scope="module")
+def game_alone() -> Iterator[Callable[[World], Game]]:
+    """A task, the actions of a game, and what a single world says to it and to a `reset` after the end. The worlds stay
+    open, so that the vectors share what is dear to start, or fork while it is there."""
+    with ExitStack() as worlds:
+
+        @functools.cache
+        def play(world: World) -> Game:
+            env = worlds.enter_context(closing(gymnasium.make(name(world), max_episode_steps=TURNS)))
+            task = text_env(env).tasks.test.ids[0]
+            actions = expert_game(env, task)
+            return task, actions, [*moves(env, task, actions), env.reset()]
+
+        yield play
+
+
+def part(infos: dict[str, Any], number: int) -> dict[str, Any]:
+    """The info of one world out of those of a vector."""
+    return {
+        key: part(value, number) if isinstance(value, dict) else value[number]
+        for key, value in infos.items()
+        if not key.startswith("_") and infos[f"_{key}"][number]
+    }
+
+
+def game_in(vec: VectorEnv[Any, Any, Any], task: str, actions: list[str]) -> Iterator[Transcript]:
+    """What each of the worlds of a vector says to it."""
+
+    def each(observations: Any, *rest: Any) -> list[tuple[Any, ...]]:
+        *rewards_and_ends, infos = rest
+        return [(observations[i], *(column[i] for column in rewards_and_ends), part(infos, i)) for i in range(count)]
+
+    count = vec.num_envs
+    rounds = [each(*vec.reset(seed=[5] * count, options={"task": task}))]
+    rounds.extend(each(*vec.step((action,) * count)) for action in actions)
+    match vec.metadata["autoreset_mode"]:
+        case AutoresetMode.NEXT_STEP:
+            rounds.append([(first, info) for first, *_, info in each(*vec.step(("to the winds",) * count))])
+        case AutoresetMode.SAME_STEP:
+            last = rounds.pop()
+            infos = [info for *_, info in last]
+            finals = [(info.pop("final_obs"), info.pop("final_info")) for info in infos]
+            rounds.append([(end, *ends, info) for (_, *ends, _), (end, info) in zip(last, finals, strict=True)])
+            rounds.append([(first, info) for first, *_, info in last])
+        case _:
+            rounds.append(each(*vec.reset(options={"reset_mask": np.ones(count, np.bool_)})))
+    return map(list, zip(*rounds, strict=True))
+
+
+NEXT, SAME, DISABLED = AutoresetMode
+CASES = [("ours", SAME, 2), ("async", NEXT, 1)]
+LONG_CASES = [
+    ("ours", NEXT, 2),
+    ("ours", DISABLED, 2),
+    ("sync", NEXT, 2),
+    ("async", SAME, 2),
+    ("async without shared memory", DISABLED, 1),
+    ("async spawned", NEXT, 1),
+]
+
+
 @every_world
-@pytest.mark.parametrize("vector", VECTORS.values(), ids=list(VECTORS))
-def test_a_vector_of_worlds_plays_what_one_plays(world: World, vector: Any) -> None:
-    env = made(world)
-    task = text_env(env).tasks.test.ids[0]
-    actions = expert_game(env, task)
-    alone = list(moves(env, task, actions))
-    vec: VectorEnv[Any, Any, Any] = vector([functools.partial(gymnasium.make, name(world))] * 2)
-    observations, infos = vec.reset(seed=[5, 5], options={"task": task})
-    seen: list[list[tuple[Any, ...]]] = [[(observations[i], infos["state_key"][i])] for i in range(2)]
-    for action in actions:
-        observations, rewards, terminated, truncated, infos = vec.step((action, action))
-        for i in range(2):
-            seen[i].append((observations[i], infos["state_key"][i], rewards[i], terminated[i], truncated[i]))
+@pytest.mark.parametrize(
+    ("vector", "mode", "count"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_CASES)]
+)
+def test_a_vector_of_worlds_plays_what_one_plays(
+    vector: str, mode: AutoresetMode, count: int, world: World, game_alone: Callable[[World], Game]
+) -> None:
+    task, actions, alone = game_alone(world)
+    vec = VECTORS[vector](world, count, mode)
+    assert list(game_in(vec, task, actions)) == [alone] * count
     vec.close()
-    (observation, info), *rest = alone
-    expected = [(observation, info["state_key"]), *((o, i["state_key"], r, te, tr) for o, r, te, tr, i in rest)]
-    assert seen == [expected, expected]
 
 
 @every_world

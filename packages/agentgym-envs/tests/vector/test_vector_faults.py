@@ -1,0 +1,148 @@
+"""A world that breaks ends its episode and nothing else; one that can't be brought up is told of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import brittle_world
+import pytest
+from agentgym_envs import EnvFault, Malformed
+from agentgym_envs.vector import TextVectorEnv
+from gymnasium.error import ResetNeeded
+from gymnasium.vector import AutoresetMode
+
+DOOR = f"brittle_world:{brittle_world.ENV_ID}"
+TASK = {"task": "door/train/1"}
+
+
+@pytest.fixture
+def vectors() -> Iterator[Any]:
+    """Makes vectors of three."""
+    made: list[TextVectorEnv] = []
+
+    def make(mode: AutoresetMode = AutoresetMode.NEXT_STEP, **options: Any) -> TextVectorEnv:
+        made.append(TextVectorEnv(DOOR, num_envs=3, autoreset_mode=mode, **options))
+        made[-1].reset(options=TASK)
+        return made[-1]
+
+    yield make
+    for vec in made:
+        vec.close()
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread"])
+def test_a_fault_ends_the_episode_without_a_score(vectors: Any, backend: str) -> None:
+    vec = vectors(backend=backend)
+    observations, rewards, terminated, truncated, infos = vec.step(["knock", "crash", "open"])
+    assert observations == ("You knocked 1 times.", "Knock 1 times.", "The door opens.")
+    assert rewards.tolist() == [0.5, 0.0, 0.0]
+    assert terminated.tolist() == [False, False, True]
+    assert truncated.tolist() == [False, True, False]
+    assert infos["fault"].tolist() == [None, "the hinges gave way", None]
+    assert infos["_fault"].tolist() == [False, True, False]
+    assert infos["_score"].tolist() == infos["_success"].tolist() == [True, False, True]
+
+
+def test_after_a_fault_the_next_step_resets(vectors: Any) -> None:
+    vec = vectors()
+    vec.step(["knock", "crash", "knock"])
+    observations, _, _, truncated, infos = vec.step(["open", "open", "knock"])
+    assert observations[0] == "The door opens."
+    assert observations[1] == f"Knock {infos['task_id'][1].rpartition('/')[2]} times."
+    assert not truncated.any()
+    assert "fault" not in infos
+
+
+def test_in_the_same_step_the_fault_is_in_the_final_info(vectors: Any) -> None:
+    vec = vectors(AutoresetMode.SAME_STEP)
+    observations, _, _, truncated, infos = vec.step(["knock", "crash", "knock"])
+    assert truncated.tolist() == [False, True, False]
+    assert infos["final_obs"].tolist() == [None, "Knock 1 times.", None]
+    assert infos["final_info"]["fault"].tolist() == [None, "the hinges gave way", None]
+    assert infos["_final_info"].tolist() == [False, True, False]
+    assert observations[1] == f"Knock {infos['task_id'][1].rpartition('/')[2]} times."
+    assert infos["_score"].all()
+
+
+def test_without_autoreset_a_fault_waits_for_the_caller(vectors: Any) -> None:
+    vec = vectors(AutoresetMode.DISABLED)
+    *_, truncated, _ = vec.step(["knock", "crash", "knock"])
+    with pytest.raises(ResetNeeded, match=r"\[1\] of 3 wait for a reset: .*reset_mask"):
+        vec.step(["knock"] * 3)
+    observations, infos = vec.reset(options={**TASK, "reset_mask": truncated})
+    assert observations == ("You knocked 1 times.", "Knock 1 times.", "You knocked 1 times.")
+    assert infos["_task_id"].tolist() == [False, True, False]
+    assert vec.step(["open"] * 3)[1].tolist() == [0.5, 0.0, 0.5]
+
+
+def test_a_reset_that_breaks_is_tried_once_more(vectors: Any) -> None:
+    vec = vectors()
+    vec.call("break_starts", 1)
+    observations, _ = vec.reset(options=TASK)
+    assert observations == ("Knock 1 times.",) * 3
+    assert vec.call("starts") == (3, 3, 3)
+
+
+@pytest.mark.parametrize("mode", AutoresetMode)
+def test_a_reset_that_breaks_twice_is_told_of_by_number(vectors: Any, mode: AutoresetMode) -> None:
+    vec = vectors(mode)
+    vec.set_attr("broken_starts", [0, 0, 2])
+    with pytest.raises(EnvFault, match=r"Environment 2 of 3 .*the frame is bent"):
+        vec.reset(options=TASK)
+    with pytest.raises(ResetNeeded, match=r"\[0, 1, 2\]"):
+        vec.step(["knock"] * 3)
+    vec.reset(options=TASK)
+    assert vec.step(["knock"] * 3)[0] == ("You knocked 1 times.",) * 3
+
+
+def test_an_autoreset_that_breaks_twice_leaves_all_to_be_reset(vectors: Any) -> None:
+    vec = vectors(AutoresetMode.SAME_STEP)
+    vec.set_attr("broken_starts", (0, 2, 0))
+    with pytest.raises(EnvFault, match=r"Environment 1 of 3 .*the frame is bent"):
+        vec.step(["knock", "open", "open"])
+    with pytest.raises(ResetNeeded):
+        vec.step(["knock"] * 3)
+    vec.reset()
+    vec.step(["knock"] * 3)
+
+
+def test_a_mistake_in_a_world_is_no_fault(vectors: Any) -> None:
+    vec = vectors()
+    with pytest.raises(ZeroDivisionError, match="a mistake"):
+        vec.step(["knock", "explode", "knock"])
+    with pytest.raises(ResetNeeded):
+        vec.step(["knock"] * 3)
+
+
+def test_a_world_that_takes_its_process_with_it_gets_another() -> None:
+    with TextVectorEnv(DOOR, num_envs=2, backend="process") as vec:
+        vec.reset(options=TASK)
+        first = vec.call("pid")
+        _, _, _, truncated, infos = vec.step(["knock", "die"])
+        assert truncated.tolist() == [False, True]
+        assert "process" in infos["fault"][1]
+        observations, *_ = vec.step(["knock", "knock"])
+        assert observations[0] == "You knocked 2 times."
+        assert observations[1].startswith("Knock")
+        second = vec.call("pid")
+        assert second[0] == first[0]
+        assert second[1] != first[1]
+
+
+def test_a_world_that_hangs_is_overdue() -> None:
+    try:
+        with TextVectorEnv(DOOR, num_envs=2, backend="thread", deadline=1.0) as vec:
+            vec.reset(options=TASK)
+            _, _, _, truncated, infos = vec.step(["knock", "hang"])
+            assert truncated.tolist() == [False, True]
+            assert "did not answer within 1 seconds" in infos["fault"][1]
+            assert vec.step(["knock", "knock"])[0][0] == "You knocked 2 times."
+    finally:
+        brittle_world.BrittleDoor.key.set()
+
+
+def test_a_malformed_reply_reaches_the_world(vectors: Any) -> None:
+    observations, *_, infos = vectors().step([Malformed("hm", "Say something."), "knock", "knock"])
+    assert observations[0] == "Say something."
+    assert infos["valid"].tolist() == [False, True, True]

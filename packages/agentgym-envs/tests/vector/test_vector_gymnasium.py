@@ -1,0 +1,280 @@
+"""`gymnasium.make_vec`, and what users of Gymnasium's vectors do with what it returns."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import agentgym_envs
+import brittle_world
+import gymnasium
+import numpy as np
+import pytest
+from agentgym_envs import WORLDS
+from agentgym_envs.text_space import TextSpace
+from agentgym_envs.vector import TextVectorEnv
+from gymnasium.envs.registration import EnvSpec, load_env_creator
+from gymnasium.error import NameNotFound, ResetNeeded
+from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers.vector import (
+    DictInfoToList,
+    RecordEpisodeStatistics,
+    TransformAction,
+    TransformObservation,
+    TransformReward,
+)
+
+DOOR = brittle_world.ENV_ID
+ONE, TWO = {"task": "door/train/1"}, {"task": "door/train/2"}
+
+
+@pytest.fixture
+def vec() -> Iterator[TextVectorEnv]:
+    made = gymnasium.make_vec(DOOR, num_envs=2, render_mode="ansi")
+    assert isinstance(made, TextVectorEnv)
+    yield made
+    made.close()
+
+
+@pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.id)
+def test_every_world_says_where_its_vectors_are_made(world: agentgym_envs.World) -> None:
+    spec = gymnasium.spec(world.id)
+    entry = spec.vector_entry_point
+    assert isinstance(entry, str)
+    assert load_env_creator(entry).func is TextVectorEnv  # pyright: ignore[reportFunctionMemberAccess]
+    assert EnvSpec.from_json(spec.to_json()) == spec
+
+
+def test_an_unknown_world_has_none() -> None:
+    with pytest.raises(AttributeError, match=r"neither a world nor anything .*'Nowhere-v0'"):
+        load_env_creator("agentgym_envs.vector:Nowhere-v0")
+    with pytest.raises(NameNotFound):
+        gymnasium.make_vec("agentgym/Nowhere-v0")
+
+
+_FRESH = """
+import sys, agentgym_envs, gymnasium
+assert "agentgym_envs.vector" not in sys.modules
+vec = gymnasium.make_vec("agentgym/TextCraft-v0", num_envs=2)
+print(type(vec).__name__, vec.reset(seed=1)[1]["task_id"].tolist())
+"""
+
+
+def test_it_is_loaded_when_it_is_needed() -> None:
+    printed = subprocess.run([sys.executable, "-c", _FRESH], check=True, capture_output=True, encoding="utf-8").stdout
+    assert printed.startswith("TextVectorEnv ['textcraft/train/")
+
+
+def test_it_is_described_as_vectors_are(vec: TextVectorEnv) -> None:
+    assert vec.num_envs == 2
+    assert vec.single_observation_space == TextSpace(32_768)
+    assert vec.observation_space == gymnasium.spaces.Tuple([TextSpace(32_768)] * 2)
+    assert vec.action_space == gymnasium.spaces.Tuple([TextSpace(4_096)] * 2)
+    assert vec.metadata["autoreset_mode"] is AutoresetMode.NEXT_STEP
+    assert vec.metadata["render_modes"] == ["ansi", "rgb_array"]
+    assert "autoreset_mode" not in brittle_world.BrittleDoor.metadata
+    assert vec.render_mode == "ansi"
+    assert repr(vec) == f"TextVectorEnv({DOOR}, num_envs=2)"
+    assert vec.unwrapped is vec
+    observations, _ = vec.reset(seed=1)
+    assert observations in vec.observation_space
+    assert vec.step(vec.action_space.sample())[0] in vec.observation_space
+
+
+def test_its_spec_makes_another(vec: TextVectorEnv) -> None:
+    first = gymnasium.make_vec(DOOR, num_envs=3, autoreset_mode="SameStep", max_episode_steps=2, backend="thread")
+    assert first.spec is not None
+    spec = EnvSpec.from_json(first.spec.to_json())
+    assert json.loads(first.spec.to_json())["kwargs"]["backend"] == "thread"
+    second = gymnasium.make_vec(spec)
+    assert (second.num_envs, second.metadata) == (3, first.metadata)
+    for vector in (first, second):
+        vector.reset(options=TWO)
+        assert not vector.step(["knock"] * 3)[3].any()
+        assert vector.step(["knock"] * 3)[3].all()
+        vector.close()
+
+
+def test_a_world_that_only_this_process_has_registered_can_be_played_in_others() -> None:
+    with TextVectorEnv(DOOR, num_envs=1, backend="process") as vec:
+        assert vec.reset(options=ONE)[0] == ("Knock 1 times.",)
+
+
+@pytest.mark.parametrize(("options", "limit"), [({}, 6), ({"max_episode_steps": 2}, 2)])
+def test_the_time_limit_is_applied(options: dict[str, int], limit: int) -> None:
+    vec = gymnasium.make_vec(DOOR, num_envs=2, **options)
+    vec.reset(options=TWO)
+    truncations = [vec.step(["knock"] * 2)[3].tolist() for _ in range(limit)]
+    assert truncations == [[False, False]] * (limit - 1) + [[True, True]]
+    vec.close()
+
+
+def test_options_may_differ_from_world_to_world() -> None:
+    with TextVectorEnv(
+        "agentgym/TextCraft-v0", num_envs=2, slot_options=[{"depth": (1, 1)}, {"depth": (3, 3)}], distractors=0
+    ) as vec:
+        assert [len(tasks) for tasks in vec.get_attr("tasks")] == [144, 116]
+
+
+def test_tasks_and_splits_may_differ_too(vec: TextVectorEnv) -> None:
+    options = {"task": ["door/test/0", None], "split": ("train", "test")}
+    observations, infos = vec.reset(seed=3, options=options)
+    assert observations[0] == "Knock 0 times."
+    assert infos["task_id"][1].startswith("door/test/")
+    assert options == {"task": ["door/test/0", None], "split": ("train", "test")}
+
+
+def test_seeds_count_up(vec: TextVectorEnv) -> None:
+    vec.reset(seed=np.int64(4))  # pyright: ignore[reportArgumentType] - a numpy integer will do
+    assert vec.np_random_seed == (4, 5)
+    vec.reset(seed=[9, None])
+    assert vec.np_random_seed == (9, 5)
+    assert [generator.bit_generator for generator in vec.np_random] == [
+        generator.bit_generator for generator in vec.get_attr("np_random")
+    ]
+
+
+@pytest.mark.parametrize("actions", [("knock", "open"), ["knock", "open"], np.array(["knock", "open"])])
+def test_any_sequence_of_strings_is_actions(vec: TextVectorEnv, actions: Any) -> None:
+    vec.reset(options=ONE)
+    assert vec.step(actions)[0] == ("You knocked 1 times.", "The door opens.")
+
+
+def test_an_array_of_objects_is_actions(vec: TextVectorEnv) -> None:
+    vec.reset(options=ONE)
+    assert vec.step(np.array(["knock", "open"], object))[1].tolist() == [0.5, 0.0]
+
+
+@pytest.mark.parametrize(
+    ("actions", "error", "message"),
+    [
+        ("ab", TypeError, "sequence of 2 strings, not str"),
+        ({"a", "b"}, TypeError, "sequence of 2 strings, not set"),
+        (None, TypeError, "sequence of 2 strings, not NoneType"),
+        (["open"], ValueError, "1 actions for 2 environments"),
+        (["open"] * 3, ValueError, "3 actions for 2 environments"),
+        (["open", 3], TypeError, "not int"),
+        (np.array([1, 2]), TypeError, "not int"),
+    ],
+)
+def test_anything_else_is_not(vec: TextVectorEnv, actions: Any, error: type[Exception], message: str) -> None:
+    vec.reset(options=ONE)
+    with pytest.raises(error, match=message):
+        vec.step(actions)
+    assert vec.step(["open", "open"])[2].all(), "a refused call changes nothing"
+
+
+def test_before_the_first_reset_there_is_nothing_to_step(vec: TextVectorEnv) -> None:
+    with pytest.raises(ResetNeeded, match=r"\[0, 1\] of 2"):
+        vec.step(["open", "open"])
+    vec.reset(options={"reset_mask": np.array([True, False])})
+    with pytest.raises(ResetNeeded, match=r"\[1\] of 2"):
+        vec.step(["open", "open"])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"seed": [1, 2, 3]}, ValueError, "one seed for all 2 environments or a list of as many"),
+        ({"options": {"task": ["door/train/1"]}}, ValueError, "one task for all 2"),
+        ({"options": {"task": "door/train/99"}}, KeyError, "There is no task 'door/train/99'"),
+        ({"options": {"split": "exam"}}, ValueError, "no split 'exam'"),
+        ({"options": {"tusk": 1}}, ValueError, r"Unknown reset option \['tusk'\]"),
+        ({"options": {"reset_mask": [True, False]}}, ValueError, "numpy array of 2 bool"),
+        ({"options": {"reset_mask": np.array([1, 0])}}, ValueError, "numpy array of 2 bool"),
+        ({"options": {"reset_mask": np.array([True])}}, ValueError, "numpy array of 2 bool"),
+        ({"options": {"reset_mask": np.array([False, False])}}, ValueError, "chooses no environment"),
+    ],
+)
+def test_a_wrong_reset_is_refused(vec: TextVectorEnv, arguments: Any, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        vec.reset(**arguments)
+    assert vec.reset(options=ONE)[0] == ("Knock 1 times.",) * 2
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"autoreset_mode": "sometimes"}, "no autoreset_mode 'sometimes'; there are NextStep, SameStep, Disabled"),
+        ({"backend": "carrier pigeon"}, "no backend 'carrier pigeon'"),
+        ({"deadline": 0}, "deadline is above 0"),
+        ({"slot_options": [{}]}, "options for 1 slots and 2 slots"),
+        ({"colour": "green"}, "an option it doesn't have"),
+        ({"slot_options": [{}, {"chars": 5}]}, r"TextSpace\(32768, min_length=0\) and .*TextSpace\(5"),
+        ({"num_envs": 0}, "0 slots"),
+    ],
+)
+def test_wrong_options_are_refused_at_once(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        gymnasium.make_vec(DOOR, **{"num_envs": 2, **options})
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+def test_worlds_can_be_asked_and_told(backend: str) -> None:
+    with TextVectorEnv(DOOR, num_envs=2, backend=backend, render_mode="ansi") as vec:
+        vec.reset(options={"task": ["door/train/1", "door/train/3"]})
+        assert vec.render() == ("Knock 1 times.", "Knock 3 times.")
+        assert vec.call("oracle") == ("knock", "knock")
+        assert vec.call("break_starts", 0, more=0) == (0, 0)
+        assert vec.get_attr("goal") == (1, 3)
+        vec.set_attr("knocks", [1, 2])
+        assert vec.get_attr("knocks") == (1, 2)
+        assert vec.call("oracle") == ("open", "knock")
+        vec.set_attr("goal", 2)
+        assert vec.get_attr("goal") == (2, 2)
+        with pytest.raises(ValueError, match="one value for all 2"):
+            vec.set_attr("goal", [1, 2, 3])
+        with pytest.raises(AttributeError, match="bell"):
+            vec.get_attr("bell")
+
+
+def test_closing_is_for_good_and_may_be_repeated() -> None:
+    with gymnasium.make_vec(DOOR, num_envs=2, backend="thread") as vec:  # pyright: ignore[reportGeneralTypeIssues]
+        vec.reset()
+    assert vec.closed
+    vec.close()
+    with pytest.raises(RuntimeError, match="closed"):
+        vec.reset()
+
+
+# Gymnasium's wrappers.
+
+
+def test_episodes_are_recorded() -> None:
+    vec = RecordEpisodeStatistics(gymnasium.make_vec(DOOR, num_envs=2))
+    vec.reset(options=ONE)
+    vec.step(["knock", "knock"])
+    *_, infos = vec.step(["open", "knock"])
+    assert infos["episode"]["r"].tolist() == [1.0, 0.0]
+    assert infos["episode"]["l"].tolist() == [2, 0]
+    assert infos["_episode"].tolist() == [True, False]
+    vec.step(["not looked at", "open"])
+    assert list(vec.return_queue) == [1.0, 0.0]
+    vec.close()
+
+
+def test_infos_become_a_list() -> None:
+    vec = DictInfoToList(gymnasium.make_vec(DOOR, num_envs=2, autoreset_mode="SameStep"))
+    single = gymnasium.make(DOOR)
+    info = single.reset(options=ONE)[1]
+    assert vec.reset(options=ONE)[1] == [info, info]
+    first, second = vec.step(["open", "knock"])[4]
+    assert second == single.step("knock")[4]
+    assert first["final_obs"] == "The door opens."
+    assert first["final_info"]["raw"] == {"knocks": 0, "parity": {"odd": False}}
+    vec.close()
+
+
+def test_rewards_actions_and_observations_are_transformed() -> None:
+    vec: Any = gymnasium.make_vec(DOOR, num_envs=2)
+    vec = TransformReward(vec, lambda rewards: rewards * 10)
+    vec = TransformAction(vec, lambda replies: [reply.removeprefix("Action: ") for reply in replies])
+    vec = TransformObservation(vec, lambda texts: tuple(map(str.upper, texts)), vec.observation_space)
+    assert vec.reset(options=ONE)[0] == ("KNOCK 1 TIMES.",) * 2
+    observations, rewards, *_ = vec.step(["Action: knock", "Action: open"])
+    assert observations == ("YOU KNOCKED 1 TIMES.", "THE DOOR OPENS.")
+    assert rewards.tolist() == [5.0, 0.0]
+    vec.close()

@@ -1,0 +1,203 @@
+"""Step for step, a `TextVectorEnv` says what Gymnasium's `SyncVectorEnv` says of the same worlds."""
+
+from __future__ import annotations
+
+import copy
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import agentgym_envs  # noqa: F401 - registers the worlds
+import brittle_world
+import gymnasium
+import numpy as np
+import pytest
+from agentgym_envs.vector import TextVectorEnv, batch_infos
+from gymnasium.vector import AutoresetMode, SyncVectorEnv
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+DOOR = f"brittle_world:{brittle_world.ENV_ID}"
+CRAFT = "agentgym/TextCraft-v0"
+N = 3
+every_mode = pytest.mark.parametrize("mode", AutoresetMode)
+
+
+def same(one: Any, other: Any) -> bool:
+    """Whether two answers are equal, down to the types of arrays."""
+    if type(one) is not type(other):
+        return False
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(same(value, other[key]) for key, value in one.items())
+    if isinstance(one, np.ndarray):
+        return one.dtype == other.dtype and one.shape == other.shape and one.tolist() == other.tolist()
+    if isinstance(one, tuple):
+        return len(one) == len(other) and all(map(same, one, other))
+    return one == other
+
+
+class Twins:
+    """The same worlds in a vector of ours and in one of Gymnasium's, which must not differ in anything they say."""
+
+    def __init__(self, world: str, mode: AutoresetMode, backend: str = "inline", **options: Any) -> None:
+        made = functools.partial(gymnasium.make, world, **options)
+        self.ours = TextVectorEnv(world, num_envs=N, autoreset_mode=mode, backend=backend, **options)
+        self.theirs = SyncVectorEnv([made] * N, autoreset_mode=mode)
+        self.over = np.zeros(N, np.bool_)
+
+    def reset(self, **arguments: Any) -> tuple[Any, ...]:
+        theirs = self.theirs.reset(**copy.deepcopy(arguments))
+        given = copy.deepcopy(arguments)
+        ours = self.ours.reset(**given)
+        assert same(ours, theirs)
+        assert same(given, arguments), "what the caller handed in was changed"
+        mask = (arguments.get("options") or {}).get("reset_mask", np.ones(N, np.bool_))
+        self.over &= ~mask
+        return ours
+
+    def step(self, actions: list[str]) -> tuple[Any, ...]:
+        ours = self.ours.step(actions)
+        theirs = self.theirs.step(tuple(actions))
+        assert same(ours, theirs)
+        self.over = ours[2] | ours[3]
+        return ours
+
+    def reset_ended(self) -> None:
+        """What mode DISABLED leaves to the caller."""
+        if self.over.any():
+            self.reset(options={"reset_mask": self.over.copy()})
+
+    def close(self) -> None:
+        self.ours.close()
+        self.theirs.close()
+
+
+@every_mode
+@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+def test_the_twins_agree_on_a_long_game(mode: AutoresetMode, backend: str) -> None:
+    twins = Twins(DOOR, mode, backend)
+    twins.reset(seed=3)
+    for turn in range(20):
+        twins.step([["knock", "open", "knock"][(turn + i) % 3] for i in range(N)])
+        if mode is AutoresetMode.DISABLED:
+            twins.reset_ended()
+    assert twins.ours.np_random_seed == twins.theirs.np_random_seed == (3, 4, 5)
+    twins.close()
+
+
+@every_mode
+def test_the_twins_agree_on_textcraft_under_its_experts(mode: AutoresetMode) -> None:
+    twins = Twins(CRAFT, mode, max_episode_steps=7)
+    twins.reset(seed=[1, 4, 8], options={"task": "textcraft/test/red_sandstone_stairs"})
+    endings = 0
+    for _ in range(30):
+        twins.step(list(twins.ours.call("oracle")))
+        endings += int(twins.over.sum())
+        if mode is AutoresetMode.DISABLED:
+            twins.reset_ended()
+    assert endings > 5
+    twins.close()
+
+
+masks = st.none() | st.lists(st.booleans(), min_size=N, max_size=N).filter(any)
+seeds = st.none() | st.integers(0, 9) | st.lists(st.none() | st.integers(0, 9), min_size=N, max_size=N)
+tasks = st.none() | st.sampled_from(["door/train/2", "door/test/1"])
+resets = st.tuples(masks, seeds, tasks)
+steps = st.lists(st.sampled_from(["knock", "open", "xyzzy"]), min_size=N, max_size=N)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.sampled_from(AutoresetMode), st.lists(steps | steps | resets, max_size=25))
+def test_the_twins_agree_whatever_happens(mode: AutoresetMode, script: list[Any]) -> None:
+    twins = Twins(DOOR, mode)
+    twins.reset(seed=0)
+    for line in script:
+        if isinstance(line, tuple):
+            mask, seed, task = line
+            options: dict[str, Any] = {} if task is None else {"task": task}
+            options |= {} if mask is None else {"reset_mask": np.array(mask)}
+            twins.reset(seed=seed, options=options or None)
+        else:
+            if mode is AutoresetMode.DISABLED:
+                twins.reset_ended()
+            twins.step(line)
+    twins.close()
+
+
+# What Gymnasium's own batching can't tell apart or can't do is left to `test_a_column_holds_what_theirs_can_not`.
+values: dict[str, st.SearchStrategy[Any]] = {
+    "number": st.integers(-9, 9),
+    "real": st.floats(allow_nan=False),
+    "truth": st.booleans(),
+    "text": st.text(),
+    "list": st.lists(st.text()),
+    "maybe": st.none() | st.text(),
+    "single": st.integers(0, 9).map(np.float32),
+    "picture": st.integers(0, 9).map(lambda fill: np.full((2, 3), fill, np.uint8)),
+    "final_obs": st.text(),
+}
+flat = st.fixed_dictionaries({}, optional=values)
+nested = st.fixed_dictionaries({}, optional=values | {"inner": st.fixed_dictionaries({}, optional={"deep": flat})})
+
+
+@given(st.dictionaries(st.integers(0, N - 1), nested))
+def test_infos_are_batched_as_gymnasium_batches_them(infos: dict[int, dict[str, Any]]) -> None:
+    infos = dict(sorted(infos.items()))
+    twin = SyncVectorEnv([functools.partial(gymnasium.make, DOOR)] * N)
+    theirs: dict[str, Any] = {}
+    for i, info in infos.items():
+        theirs = twin._add_info(theirs, info, i)
+    assert same(batch_infos(infos, N), theirs)
+
+
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ([1, 0.5, 2], np.array([1.0, 0.5, 2.0])),
+        ([True, 3, 0], np.array([1, 3, 0])),
+        ([1, None, "x"], np.array([1, None, "x"], object)),
+        ([{"a": 1}, None, None], np.array([{"a": 1}, None, None], object)),
+    ],
+)
+def test_a_column_holds_what_theirs_can_not(column: list[Any], expected: Any) -> None:
+    batch = batch_infos({i: {"key": value} for i, value in enumerate(column)}, N)
+    assert same(batch, {"key": expected, "_key": np.ones(N, np.bool_)})
+
+
+def test_pictures_of_two_sizes_share_a_column() -> None:
+    small, large = np.zeros((1, 1)), np.zeros((2, 2))
+    batch = batch_infos({0: {"screenshot": small}, 2: {"screenshot": large}}, N)
+    assert batch["screenshot"][0] is small
+    assert batch["screenshot"][2] is large
+    assert batch["_screenshot"].tolist() == [True, False, True]
+
+
+@every_mode
+def test_a_manual_reset_after_the_end_leaves_nothing_behind(mode: AutoresetMode) -> None:
+    vec = TextVectorEnv(DOOR, num_envs=2, autoreset_mode=mode)
+    vec.reset(options={"task": "door/train/1"})
+    vec.step(["open", "knock"])
+    vec.reset(options={"task": "door/train/1"})
+    observations, *_ = vec.step(["knock", "knock"])
+    assert observations == ("You knocked 1 times.",) * 2
+    vec.close()
+
+
+def alone(script: Callable[[gymnasium.Env[str, str]], list[Any]]) -> list[Any]:
+    env = gymnasium.make(DOOR)
+    said = script(env)
+    env.close()
+    return said
+
+
+def test_the_next_task_is_of_the_split_of_the_last_reset_and_drawn_with_the_worlds_generator() -> None:
+    def expected(env: gymnasium.Env[str, str]) -> list[str]:
+        env.reset(seed=7, options={"split": "test"})
+        return [env.reset(options={"split": "test"})[1]["task_id"] for _ in range(10)]
+
+    vec = TextVectorEnv(DOOR, num_envs=2, autoreset_mode="SameStep")
+    vec.reset(seed=[7, 0], options={"split": ["test", "train"]})
+    drawn = [vec.step(["open", "open"])[4]["task_id"] for _ in range(10)]
+    assert [first for first, _ in drawn] == alone(expected)
+    assert all(second.startswith("door/train/") for _, second in drawn)
+    vec.close()
