@@ -4,10 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
-import sys
 from collections.abc import Iterator
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -26,11 +24,8 @@ from fastapi import FastAPI
 from gymnasium.error import DependencyNotInstalled
 from hypothesis import given
 from hypothesis import strategies as st
-from starlette.testclient import TestClient
-
-sys.path.insert(0, str(Path(__file__).parent))  # so that `predecessor_clients` is found
-
 from predecessor_clients import CLIENTS, Client
+from starlette.testclient import TestClient
 
 
 @pytest.fixture(scope="module")
