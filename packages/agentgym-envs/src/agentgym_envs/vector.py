@@ -235,11 +235,17 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], NDArray[Any]]):
         return {i: results[i] for i in calls}
 
     def _answers(self, calls: Mapping[int, Call]) -> dict[int, Result]:
-        for i, call in calls.items():
-            self._pool.submit(i, call)
         results: dict[int, Result] = {}
-        while len(results) < len(calls):
-            results.update((result.slot, result) for result in self._pool.recv())
+        try:
+            for i, call in calls.items():
+                self._pool.submit(i, call)
+            while len(results) < len(calls):
+                results.update((result.slot, result) for result in self._pool.recv())
+        except KeyboardInterrupt:  # nobody will want these answers
+            for i in calls:
+                self._pool.replace(i)
+            self._pool.recv(0)
+            raise
         return results
 
     def _worlds(self) -> tuple[TextSpace, TextSpace, dict[str, Any], str | None]:

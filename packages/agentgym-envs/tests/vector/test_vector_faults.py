@@ -8,6 +8,7 @@ from typing import Any
 import brittle_world
 import pytest
 from agentgym_envs import EnvFault, Malformed
+from agentgym_envs.pool import EnvPool, Result
 from agentgym_envs.vector import TextVectorEnv
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
@@ -146,3 +147,22 @@ def test_a_malformed_reply_reaches_the_world(vectors: Any) -> None:
     observations, *_, infos = vectors().step([Malformed("hm", "Say something."), "knock", "knock"])
     assert observations[0] == "Say something."
     assert infos["valid"].tolist() == [False, True, True]
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread"])
+def test_after_ctrl_c_the_worlds_can_be_reset(vectors: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    vec = vectors(backend=backend)
+    receive = EnvPool.recv
+
+    def interrupted(pool: EnvPool, timeout: float | None = None) -> list[Result]:
+        if timeout is None:
+            raise KeyboardInterrupt
+        return receive(pool, timeout)
+
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(EnvPool, "recv", interrupted)
+        vec.step(["knock"] * 3)
+    with pytest.raises(ResetNeeded):
+        vec.step(["knock"] * 3)
+    vec.reset(options=TASK)
+    assert vec.step(["knock"] * 3)[0] == ("You knocked 1 times.",) * 3

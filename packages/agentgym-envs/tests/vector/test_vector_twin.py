@@ -16,6 +16,7 @@ from agentgym_envs.vector import TextVectorEnv, batch_infos
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from serve_process import serve_process
 
 DOOR = f"brittle_world:{brittle_world.ENV_ID}"
 CRAFT = "agentgym/TextCraft-v0"
@@ -201,3 +202,23 @@ def test_the_next_task_is_of_the_split_of_the_last_reset_and_drawn_with_the_worl
     assert [first for first, _ in drawn] == alone(expected)
     assert all(second.startswith("door/train/") for _, second in drawn)
     vec.close()
+
+
+def test_worlds_on_a_server_say_the_same_as_here() -> None:
+    options: dict[str, Any] = {"num_envs": 2, "autoreset_mode": "SameStep", "max_episode_steps": 2}
+    with serve_process() as server:
+        here, there = (gymnasium.make_vec(CRAFT, backend=backend, **options) for backend in ("inline", server.url))
+        assert (here.observation_space, here.action_space) == (there.observation_space, there.action_space)
+        assert (here.metadata, here.render_mode) == (there.metadata, there.render_mode)
+        assert here.reset(seed=3)[0] == there.reset(seed=3)[0]
+        for _ in range(4):
+            actions = here.call("oracle")
+            assert there.call("oracle") == actions
+            observations, _, _, _, infos = there.step(actions)
+            expected, _, _, _, expected_infos = here.step(actions)
+            assert observations == expected
+            assert infos["state_key"].tolist() == expected_infos["state_key"].tolist()
+        with pytest.raises(ValueError, match="on a server can't be asked for np_random_seed"):
+            there.np_random_seed  # noqa: B018
+        here.close()
+        there.close()
