@@ -1,0 +1,103 @@
+"""What a server says, as Python: its outcomes as results, its errors as exceptions. Knows no connections."""
+
+from __future__ import annotations
+
+import io
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, cast
+
+import httpx
+import numpy as np
+from gymnasium.error import DependencyNotInstalled, ResetNeeded
+from numpy.typing import NDArray
+
+from agentgym_envs.text_env import EnvFault
+
+LONGEST_WAIT = 10.0
+"""Seconds: more is not waited where a server names a time to come back at."""
+_KINDS: dict[str, type[Exception]] = {
+    "bad_request": ValueError,
+    "forbidden": PermissionError,
+    "invalid": ValueError,
+    "reset_needed": ResetNeeded,
+    "too_large": ValueError,
+    "unauthorized": PermissionError,
+    "unknown_task": KeyError,
+    "unknown_world": ValueError,
+}
+_FULL = {"closing", "too_many_sessions"}  # another server may have room
+_PROXY = {408, 425, 429, 502, 503, 504}  # what something between us and the server may say for the moment
+
+
+class SessionLost(EnvFault):
+    """The world on the server is gone, or out of reach; `reset` opens another."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a call was not carried out."""
+
+    status: int
+    type: str
+    """As the protocol names it; empty for an answer that isn't of it."""
+    message: str
+    retry_after: float = 0.0
+    """Seconds."""
+
+    @property
+    def transient(self) -> bool:
+        """Whether the same call may be carried out a little later."""
+        return self.type in {*_FULL, "busy"} if self.type else self.status in _PROXY
+
+    def error(self, url: str) -> Exception:
+        """As an exception; `url` is the server's."""
+        if self.type == "unknown_session":
+            return SessionLost(f"{url}: {self.message} The session ended or its lease did; reset() opens another.")
+        if self.type == "unauthorized":
+            return PermissionError(
+                f"{url}: {self.message} Give the token as token=TOKEN, or in the URL: http://:TOKEN@HOST:PORT."
+            )
+        if not self.type:
+            return SessionLost(f"{url} doesn't answer as a server of ours does: {self.message}")
+        if self.type in _KINDS:
+            return _KINDS[self.type](self.message)
+        return (SessionLost if self.type in _FULL else EnvFault)(f"{url}: {self.message}")
+
+
+def refusal(status: int, body: bytes, headers: Mapping[str, str]) -> Refusal:
+    """What an answer says that isn't a success."""
+    after = headers.get("retry-after", "")
+    wait = min(float(after), LONGEST_WAIT) if after.isdecimal() else 0.0
+    try:
+        error = json.loads(body)["error"]
+        return Refusal(status, error["type"], error["message"], wait)
+    except (ValueError, TypeError, KeyError):
+        return Refusal(status, "", f"status {status}: {body[:200].decode(errors='replace')}", wait)
+
+
+def line_refusal(line: Mapping[str, Any]) -> Refusal:
+    """What a line of a batch's answer says that isn't an outcome."""
+    error = cast("dict[str, str]", line["error"])
+    return Refusal(line["status"], error["type"], error["message"])
+
+
+def unreachable(url: str, error: httpx.HTTPError) -> SessionLost:
+    """The fault of a server that didn't answer; some of a transport's errors come without words."""
+    words = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return SessionLost(f"{url} can't be reached ({words}). Is a server running there? `serve` starts one.")
+
+
+def pixels(png: bytes) -> NDArray[np.uint8]:
+    """The picture (height, width, 3) in a PNG.
+
+    Raises:
+        DependencyNotInstalled: without Pillow.
+    """
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise DependencyNotInstalled("Pictures need the package pillow. Install it: pip install pillow") from error
+    with Image.open(io.BytesIO(png)) as picture:
+        return np.asarray(picture.convert("RGB"))
