@@ -60,7 +60,7 @@ def test_errors_are_raised(backend: str) -> None:
         asyncio.run(pool.step(0, "knock"))
 
 
-@pytest.mark.parametrize("backend", ("thread", "process"))
+@pytest.mark.parametrize("backend", ("thread", pytest.param("process", marks=pytest.mark.long)))
 def test_a_deadline_ends_the_wait(backend: str, gates: Any) -> None:
     async def play() -> None:
         await pool.start(0, "door/test/0")

