@@ -31,8 +31,8 @@ def name(world: World) -> str:
     return f"agentgym_envs:{world.id}"
 
 
-def made(world: World) -> gymnasium.Env[str, str]:
-    return gymnasium.make(name(world))
+def made(world: World, **options: Any) -> gymnasium.Env[str, str]:
+    return gymnasium.make(name(world), **options)
 
 
 def expert_game(env: gymnasium.Env[str, str], task: str) -> list[str]:
@@ -94,15 +94,17 @@ def test_the_hash_seed_changes_nothing(world: World) -> None:
 
 @every_world
 def test_two_worlds_in_one_process_do_not_touch_each_other(world: World) -> None:
-    env = made(world)
-    games = [(task, expert_game(env, task)) for task in env.unwrapped.tasks.train.ids[:2]]  # pyright: ignore[reportAttributeAccessIssue]
+    env, first, second = (made(world, max_episode_steps=12) for _ in range(3))
+    games = [(task, expert_game(env, task)) for task in text_env(env).tasks.train.ids[:2]]
     alone = [list(moves(env, *game)) for game in games]
     together: list[Transcript] = [[], []]
-    side_by_side = [moves(made(world), *game) for game in games]
+    side_by_side = [moves(other, *game) for other, game in zip((first, second), games, strict=True)]
     while any(rounds := [next(game, None) for game in side_by_side]):
         for transcript, move in zip(together, rounds, strict=True):
             transcript.extend([move] if move else [])
     assert together == alone
+    for used in (env, first, second):
+        used.close()
 
 
 # Vectors: whoever steps the worlds together, each says what one alone says.
@@ -142,7 +144,7 @@ def game_alone() -> Iterator[Callable[[World], Game]]:
 
         @functools.cache
         def play(world: World) -> Game:
-            env = worlds.enter_context(closing(gymnasium.make(name(world), max_episode_steps=TURNS)))
+            env = worlds.enter_context(closing(made(world, max_episode_steps=TURNS)))
             task = text_env(env).tasks.test.ids[0]
             actions = expert_game(env, task)
             return task, actions, [*moves(env, task, actions), env.reset()]
