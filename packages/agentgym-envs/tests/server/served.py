@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import strange_worlds
+from agentgym_envs.server.sessions import Sessions
 from pydantic import TypeAdapter
 from starlette.testclient import TestClient
 
@@ -33,8 +37,23 @@ class Client(TestClient):
     def ask(self, session: str, what: str, **query: Any) -> Any:
         return self.get(f"/v1/sessions/{session}/{what}", params=query)
 
+    @contextmanager
+    def impatient(self) -> Iterator[None]:
+        """A deadline that a world which waits will miss."""
+        with impatient(self.app.state.sessions):  # pyright: ignore[reportAttributeAccessIssue]
+            yield
+
     def raw(self, path: str, body: bytes) -> Any:
         return self.post(path, content=body, headers={"content-type": "application/json"})
+
+
+@contextmanager
+def impatient(sessions: Sessions) -> Iterator[None]:
+    """A deadline that a world which waits will miss."""
+    before = sessions.settings
+    sessions.settings = dataclasses.replace(before, deadline=0.1)
+    yield
+    sessions.settings = before
 
 
 def told(answer: Any, status: int = 200, model: Any = None) -> Any:

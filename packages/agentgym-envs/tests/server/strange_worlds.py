@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+import time
 from typing import Any, ClassVar
 
 import gymnasium
@@ -75,6 +76,9 @@ class Quick(Door):
                 begun.setdefault(name, threading.Event()).set()
                 gate.wait(60)
                 return Feedback(f"You waited for {name}.")
+            case ["dawdle"]:
+                time.sleep(0.006)
+                return Feedback("You dawdled.")
             case ["fault"]:
                 raise EnvFault("The door fell off.")
             case ["bug"]:

@@ -222,10 +222,9 @@ def test_a_session_may_be_closed_during_a_call(client: Client) -> None:
         assert told(answer.result())["observation"] == "You waited for a."
 
 
-def test_a_closed_session_may_hang(serve: Callable[..., Client]) -> None:
-    client = serve(deadline=0.2)
+def test_a_closed_session_may_hang(client: Client) -> None:
     session = client.playing(WAITING)
-    with ThreadPoolExecutor(1) as threads:
+    with client.impatient(), ThreadPoolExecutor(1) as threads:
         answer = threads.submit(client.step, session, "wait a")
         strange_worlds.wait_for("a")
         client.delete(f"/v1/sessions/{session}")

@@ -9,35 +9,33 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
-from http import HTTPStatus
 from importlib.metadata import version
 from typing import Annotated, Any, Literal, TypeVar
 
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.openapi.utils import get_openapi
 from gymnasium.error import ResetNeeded
-from pydantic import BaseModel, TypeAdapter, ValidationError
-from pydantic.json_schema import JsonSchemaMode
+from pydantic import BaseModel, ValidationError
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
 from agentgym_envs.pool import Ask, Result
 from agentgym_envs.server import models
 from agentgym_envs.server.compat import compat_router
+from agentgym_envs.server.description import batch, description, route
 from agentgym_envs.server.errors import Refusal, json_response, refusal_of
 from agentgym_envs.server.limits import BodyLimit
-from agentgym_envs.server.sessions import Session, Sessions
+from agentgym_envs.server.plays import Session
+from agentgym_envs.server.sessions import Sessions
 from agentgym_envs.server.settings import Settings
-from agentgym_envs.server.streaming import MEDIA_TYPE, Stream, lines
+from agentgym_envs.server.streaming import Stream, lines
 from agentgym_envs.server.wire import outcome, parsed, png
 from agentgym_envs.tasks import Split
 from agentgym_envs.text_env import writable
 
 MAX_PAGE = 1_000
 """Tasks in a page."""
-_REF = "#/components/schemas/{model}"
-_ANY_ROUTE = (400, 401, 403, 413, 415, 422, 500, 502, 503, 504)
 _SWEEP = 1.0  # seconds between two looks at leases and workers
 _Body = TypeVar("_Body", bound=BaseModel)
 
@@ -65,7 +63,14 @@ def build_app(settings: Settings, *, grace: float = 10.0) -> FastAPI:
             await tending
         await sessions.shut(grace)
 
-    app = FastAPI(title="AgentGym", version=version("agentgym-envs"), lifespan=lifespan, docs_url=None, redoc_url=None)
+    app = FastAPI(
+        title="AgentGym",
+        version=version("agentgym-envs"),
+        lifespan=lifespan,
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
     app.state.sessions = sessions
     app.add_middleware(BodyLimit, most=settings.max_body)
     _add_errors(app)
@@ -74,7 +79,7 @@ def build_app(settings: Settings, *, grace: float = 10.0) -> FastAPI:
     _add_look_routes(app, sessions)
     _add_server_routes(app, sessions)
     app.include_router(compat_router(sessions))
-    app.openapi = lambda: _description(app)
+    app.openapi = lambda: description(app)
     return app
 
 
@@ -99,13 +104,17 @@ def _add_errors(app: FastAPI) -> None:
     async def misasked(_: Request, error: RequestValidationError) -> Response:
         return Refusal(422, "invalid", _sentence(error.errors()[0])).response()
 
+    @app.exception_handler(ClientDisconnect)
+    async def left(_: Request, error: ClientDisconnect) -> Response:
+        return Refusal(400, "bad_request", "The client left before its body was read.").response()
+
     @app.exception_handler(Exception)
     async def broken(_: Request, error: Exception) -> Response:
         return Refusal(500, "internal", f"The server met {type(error).__name__}; its log says more.").response()
 
 
 def _add_session_routes(app: FastAPI, sessions: Sessions) -> None:
-    @app.post("/v1/sessions", **_route(201, models.SessionMade, 404, 429, body=models.SessionWanted))
+    @app.post("/v1/sessions", **route(201, models.SessionMade, 404, 429, body=models.SessionWanted))
     async def create(request: Request) -> Response:
         """Make a world in a session of its own. Whoever knows the session's id may play in it."""
         wanted = await _body(request, models.SessionWanted)
@@ -120,14 +129,14 @@ def _add_session_routes(app: FastAPI, sessions: Sessions) -> None:
             201,
         )
 
-    @app.get("/v1/sessions/{session_id}", **_route(200, models.SessionSeen, 404))
+    @app.get("/v1/sessions/{session_id}", **route(200, models.SessionSeen, 404))
     async def look(session_id: str) -> Response:
         """The session, whose lease begins anew."""
         session = sessions.get(session_id)
-        task = None if session.last is None else session.last.info["task_id"]
+        task = None if session.last is None else session.last.info.get("task_id")
         return json_response({"id": session.id, "world": session.world, "task": task, "lease": sessions.settings.lease})
 
-    @app.delete("/v1/sessions/{session_id}", **_route(204, None, 404))
+    @app.delete("/v1/sessions/{session_id}", **route(204, None, 404))
     async def close(session_id: str) -> Response:
         """Close the session and its world."""
         sessions.close(sessions.get(session_id))
@@ -135,40 +144,40 @@ def _add_session_routes(app: FastAPI, sessions: Sessions) -> None:
 
 
 def _add_play_routes(app: FastAPI, sessions: Sessions) -> None:
-    @app.post("/v1/sessions/{session_id}/step", **_route(200, models.Outcome, 404, 409, body=models.StepWanted))
+    @app.post("/v1/sessions/{session_id}/step", **route(200, models.Outcome, 404, 409, body=models.StepWanted))
     async def step(session_id: str, request: Request) -> Response:
         """Play an action."""
         wanted = await _body(request, models.StepWanted)
         result = await sessions.call(sessions.get(session_id), wanted.call(), wanted.key)
         return json_response(outcome(result))
 
-    @app.post("/v1/sessions/{session_id}/reset", **_route(200, models.Outcome, 404, 409, body=models.ResetWanted))
+    @app.post("/v1/sessions/{session_id}/reset", **route(200, models.Outcome, 404, 409, body=models.ResetWanted))
     async def reset(session_id: str, request: Request) -> Response:
         """Begin a task."""
         wanted = await _body(request, models.ResetWanted)
         result = await sessions.call(sessions.get(session_id), wanted.call(), wanted.key)
         return json_response(outcome(result))
 
-    @app.post("/v1/reset", **_batch(models.ResetBatch))
+    @app.post("/v1/reset", **batch(models.ResetBatch))
     async def reset_many(request: Request) -> Response:
         """Begin tasks in many sessions. A line of the answer for each, in order of completion, as it is done."""
         return Stream(lines(sessions, _few((await _body(request, models.ResetBatch)).calls, sessions)))
 
-    @app.post("/v1/step", **_batch(models.StepBatch))
+    @app.post("/v1/step", **batch(models.StepBatch))
     async def step_many(request: Request) -> Response:
         """Play actions in many sessions. A line of the answer for each, in order of completion, as it is done."""
         return Stream(lines(sessions, _few((await _body(request, models.StepBatch)).calls, sessions)))
 
 
 def _add_look_routes(app: FastAPI, sessions: Sessions) -> None:
-    @app.get("/v1/sessions/{session_id}/observation", **_route(200, models.Outcome, 404, 409))
+    @app.get("/v1/sessions/{session_id}/observation", **route(200, models.Outcome, 404, 409))
     async def observation(session_id: str) -> Response:
         """The last outcome once more."""
         return json_response(outcome(_last(sessions.get(session_id))))
 
     pictures = {"text/plain": {"schema": {"type": "string"}}, "image/png": {"schema": {"type": "string"}}}
 
-    @app.get("/v1/sessions/{session_id}/render", **_route(200, None, 404, 409, content=pictures))
+    @app.get("/v1/sessions/{session_id}/render", **route(200, None, 404, 409, content=pictures))
     async def render(session_id: str) -> Response:
         """What there is to see, as the session's `render_mode` has it: text or a picture."""
         session = sessions.get(session_id)
@@ -180,14 +189,14 @@ def _add_look_routes(app: FastAPI, sessions: Sessions) -> None:
             return Response(writable(seen), media_type="text/plain")
         return Response(await asyncio.to_thread(png, seen), media_type="image/png")
 
-    @app.get("/v1/sessions/{session_id}/oracle", **_route(200, models.ActionSeen, 404, 409))
+    @app.get("/v1/sessions/{session_id}/oracle", **route(200, models.ActionSeen, 404, 409))
     async def oracle(session_id: str) -> Response:
         """The expert's next action."""
         session = sessions.get(session_id)
         _last(session)
         return json_response({"action": (await sessions.call(session, Ask("oracle"))).value})
 
-    @app.get("/v1/sessions/{session_id}/tasks", **_route(200, models.TasksSeen, 404, 409))
+    @app.get("/v1/sessions/{session_id}/tasks", **route(200, models.TasksSeen, 404, 409))
     async def tasks(
         session_id: str,
         split: Split = "test",
@@ -199,19 +208,19 @@ def _add_look_routes(app: FastAPI, sessions: Sessions) -> None:
         asked = Ask("task_page", (split, offset, limit, fields == "all"))
         return json_response((await sessions.call(sessions.get(session_id), asked)).value)
 
-    @app.get("/v1/sessions/{session_id}/tasks/{task_id:path}", **_route(200, models.TaskSeen, 404, 409))
+    @app.get("/v1/sessions/{session_id}/tasks/{task_id:path}", **route(200, models.TaskSeen, 404, 409))
     async def task(session_id: str, task_id: models.TaskId) -> Response:
         """One task."""
         return json_response((await sessions.call(sessions.get(session_id), Ask("find_task", (task_id,)))).value)
 
 
 def _add_server_routes(app: FastAPI, sessions: Sessions) -> None:
-    @app.get("/v1/worlds", **_route(200, models.WorldsSeen))
+    @app.get("/v1/worlds", **route(200, models.WorldsSeen))
     async def worlds() -> Response:
         """The worlds there are."""
         return json_response({"worlds": await sessions.catalog.seen()})
 
-    @app.get("/healthz", **_route(200, models.Health))
+    @app.get("/healthz", **route(200, models.Health))
     async def health(request: Request) -> Response:
         """How the server is; to who doesn't bring the token, its status alone."""
         status = {"status": "closing" if sessions.closing else "ok"}
@@ -220,7 +229,7 @@ def _add_server_routes(app: FastAPI, sessions: Sessions) -> None:
         workers = sessions.workers.seen()
         return json_response(status | {"version": app.version, "sessions": len(sessions), "workers": workers})
 
-    @app.get("/metrics", **_route(200, None, content={"text/plain": {"schema": {"type": "string"}}}))
+    @app.get("/metrics", **route(200, None, content={"text/plain": {"schema": {"type": "string"}}}))
     async def metrics() -> Response:
         """Figures for Prometheus."""
         return Response(sessions.metrics.exposition(), media_type=sessions.metrics.content_type)
@@ -261,42 +270,3 @@ def _last(session: Session) -> Result:
     if session.last is None:
         raise refusal_of(ResetNeeded(), Ask("observation"))
     return session.last
-
-
-def _route(
-    status: int,
-    answer: Any,
-    *errors: int,
-    body: type[BaseModel] | None = None,
-    content: dict[str, Any] | None = None,
-) -> dict[str, Any]:
-    """What FastAPI is told of a route: what it answers, the errors of its own, and what it takes."""
-    described: dict[int, dict[str, Any]] = {
-        code: {"description": HTTPStatus(code).phrase, "content": _json(models.ErrorBody)}
-        for code in (*_ANY_ROUTE, *errors)
-    }
-    shown = content or ({} if answer is None else _json(answer))
-    described[status] = {"description": HTTPStatus(status).phrase, "content": shown}
-    taken = {} if body is None else {"openapi_extra": {"requestBody": {"required": True, "content": _json(body)}}}
-    return {"status_code": status, "responses": described, "response_model": None, **taken}
-
-
-def _batch(body: type[BaseModel]) -> dict[str, Any]:
-    return _route(207, None, content=_json(models.Line, MEDIA_TYPE), body=body)
-
-
-def _json(model: Any, media_type: str = "application/json") -> dict[str, Any]:
-    return {media_type: {"schema": {"$ref": _REF.format(model=model.__name__)}}}
-
-
-def _description(app: FastAPI) -> dict[str, Any]:
-    """`/openapi.json`. The models are added to it, since FastAPI neither parses the one kind nor writes the other."""
-    if app.openapi_schema is None:
-        app.openapi_schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        kinds: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
-            (model.__name__, "validation", TypeAdapter(model)) for model in models.WIRE
-        ]
-        _, described = TypeAdapter.json_schemas(kinds, ref_template=_REF)
-        components = app.openapi_schema.setdefault("components", {})
-        components["schemas"] = components.get("schemas", {}) | described["$defs"]
-    return app.openapi_schema

@@ -94,6 +94,8 @@ def _missing(world: str) -> str | None:
         WorldSpec(world).build().close()
     except (DependencyNotInstalled, ImportError) as error:
         return str(error)
+    except Exception:  # noqa: BLE001 - it is installed; who makes one hears what is wrong with it
+        return None
     return None
 
 

@@ -18,6 +18,7 @@ from agentgym_envs.server.wire import written
 from agentgym_envs.text_env import EnvFault
 
 _log = logging.getLogger(__name__)
+_MOST_CHARS = 2_000  # a message may quote what was asked
 RETRY_SECONDS = 5
 """What `Retry-After` says."""
 
@@ -34,6 +35,7 @@ class Refusal(Exception):
             message: A sentence that says what was asked, what there is, and what to do next.
             headers: What the answer has beside.
         """
+        message = message if len(message) <= _MOST_CHARS else f"{message[:_MOST_CHARS]}…"
         super().__init__(message)
         self.status = status
         self.kind = kind
@@ -72,7 +74,7 @@ def refusal_of(error: Exception, call: Call) -> Refusal:
         case ResetNeeded():
             return Refusal(409, "reset_needed", "No task is being played in this session yet: POST .../reset first.")
         case KeyError() if asked in ("reset", "find_task"):
-            return Refusal(404, "unknown_task", str(error.args[0]))
+            return Refusal(404, "unknown_task", " ".join(map(str, error.args)))
         case DependencyNotInstalled() if asked == "instructions":
             return Refusal(404, "unknown_world", f"This world isn't installed on this server: {error}")
         case DependencyNotInstalled() | OSError():  # tasks that were to be read or fetched aren't there

@@ -7,13 +7,12 @@ happens in the thread of one event loop; slots answer from any. Knows no HTTP bu
 from __future__ import annotations
 
 import asyncio
-import hashlib
+import logging
 import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -21,59 +20,15 @@ from agentgym_envs.pool import Ask, Reset, Result, Step, WorldSpec
 from agentgym_envs.pool.calls import Call
 from agentgym_envs.pool.slots import Slot
 from agentgym_envs.server.catalog import Catalog
+from agentgym_envs.server.creations import Creations
 from agentgym_envs.server.errors import Overdue, Refusal, later, refusal_of
 from agentgym_envs.server.metrics import Metrics
+from agentgym_envs.server.plays import Play, Session, hint_of, kind_of, same
 from agentgym_envs.server.settings import Settings
-from agentgym_envs.server.wire import written
 from agentgym_envs.server.workers import Worker, Workers
-from agentgym_envs.text_env import Malformed
 
-_MEMORY = 600.0  # seconds for which the keys of creations are remembered
+_log = logging.getLogger(__name__)
 _PARTING = 10.0  # seconds for worlds to close
-_MOST_KEYS = 4_096
-
-
-@dataclass(slots=True, eq=False)
-class Play:
-    """A call that was begun."""
-
-    call: Call
-    key: str | None
-    began: float
-    result: Result | None = None
-    """What came of it; its error, where there is one, is a `Refusal`."""
-    listeners: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
-    """Called once there is a result."""
-    timer: asyncio.TimerHandle | None = None
-
-
-@dataclass(slots=True, eq=False)
-class Session:
-    """A world of a client's."""
-
-    id: str
-    world: str
-    spec: WorldSpec
-    worker: Worker
-    slot: Slot
-    expires: float
-    instructions: str = ""
-    last: Result | None = None
-    """The last outcome."""
-    play: Play | None = None
-    """The call that is on its way."""
-    keyed: Play | None = None
-    """The last call that had a key."""
-    closed: bool = False
-
-
-@dataclass(slots=True, eq=False)
-class _Creation:
-    """A session that was asked for under a key."""
-
-    wanted: bytes
-    task: asyncio.Task[Session]
-    forgotten: float
 
 
 class Sessions:
@@ -96,7 +51,7 @@ class Sessions:
         self.workers = Workers(settings.workers, self.metrics.restarts.inc)
         self._clock = clock
         self._sessions: dict[str, Session] = {}
-        self._creations: dict[str, _Creation] = {}
+        self._creations = Creations(clock)
         self._creating = 0
         self._playing: dict[Play, Session] = {}
         self._parting: list[Slot] = []
@@ -114,14 +69,18 @@ class Sessions:
         """From now on no call is begun; those on their way go on."""
         self.closing = True
 
+    def cut_off(self) -> None:
+        """Answer the calls on their way as refused, and let go of their worlds."""
+        for play, session in list(self._playing.items()):
+            session.slot.replace()
+            self._settle(session, play, Result(0, error=_closing()))
+
     async def shut(self, grace: float) -> None:
         """Refuse calls, wait at most `grace` seconds for those on their way, and close everything."""
         self.refuse_calls()
         with suppress(TimeoutError):
             await asyncio.wait_for(asyncio.gather(*map(self._settled, self._playing)), grace)
-        for play, session in list(self._playing.items()):
-            session.slot.replace()
-            self._settle(session, play, Result(0, error=_closing()))
+        self.cut_off()
         for session in list(self._sessions.values()):
             self.close(session)
         await asyncio.to_thread(self._part)
@@ -149,21 +108,7 @@ class Sessions:
         """
         if key is None:
             return await self._create(world, options, own or {})
-        wanted = hashlib.sha256(written([world, options, own])).digest()
-        made = self._creations.get(key)
-        if made is None:
-            task = asyncio.create_task(self._create(world, options, own or {}))
-            made = self._creations[key] = _Creation(wanted, task, self._clock() + _MEMORY)
-            if len(self._creations) > _MOST_KEYS:
-                del self._creations[next(iter(self._creations))]
-        elif made.wanted != wanted:
-            raise Refusal(422, "invalid", f"The key {key!r} was used for another session; take a new one.")
-        try:
-            return await asyncio.shield(made.task)
-        except Refusal:  # nothing was made, so the same key may try again
-            if self._creations.get(key) is made:
-                del self._creations[key]
-            raise
+        return await self._creations.once(key, [world, options, own], lambda: self._create(world, options, own or {}))
 
     async def _create(self, world: str, options: Mapping[str, Any], own: Mapping[str, Any]) -> Session:
         self._check_open()
@@ -172,7 +117,7 @@ class Sessions:
             raise later(
                 429, "too_many_sessions", f"There are {len(self)} sessions, which is all there may be; close one."
             )
-        worker, slot = self.workers.seat(spec)
+        worker, slot = self._seat(spec)
         session = Session(secrets.token_hex(16), world, spec, worker, slot, self._expiry())
         self._creating += 1
         try:
@@ -228,7 +173,7 @@ class Sessions:
             Refusal: `busy`, `invalid`: then nothing is begun.
         """
         if key is not None and session.keyed is not None and session.keyed.key == key:
-            if not _same(session.keyed.call, call):
+            if not same(session.keyed.call, call):
                 raise Refusal(422, "invalid", f"The key {key!r} was used for another call; take a new one.")
             return session.keyed
         if isinstance(call, Step):
@@ -237,13 +182,12 @@ class Sessions:
             raise Refusal(
                 409, "busy", "Another call of this session is on its way; wait for it, or repeat it with its key."
             )
-        play = Play(call, key, time.perf_counter())
-        session.play = play
-        if key is not None:
-            session.keyed = play
         if isinstance(call, Reset) and not session.worker.home.alive:
             session.worker.sessions -= 1
-            session.worker, session.slot = self.workers.seat(session.spec)
+            session.worker, session.slot = self._seat(session.spec)
+        session.play = play = Play(call, key, time.perf_counter())
+        if key is not None:
+            session.keyed = play
         session.slot.submit(call, partial(self._take, session, play))
         if play.result is None:
             self._playing[play] = session
@@ -260,8 +204,7 @@ class Sessions:
         now = self._clock()
         for session in [one for one in self._sessions.values() if one.play is None and one.expires <= now]:
             self._expire(session)
-        for key in [key for key, made in self._creations.items() if made.task.done() and made.forgotten <= now]:
-            del self._creations[key]
+        self._creations.sweep()
         self._parting = [slot for slot in self._parting if not slot.join(0.0)]
 
     async def tend(self, every: float) -> None:
@@ -269,15 +212,24 @@ class Sessions:
         while True:
             await asyncio.sleep(every)
             self.sweep()
-            self.workers.tend()
+            try:
+                self.workers.tend()
+            except OSError:
+                _log.exception("No worker can be started; it is tried again in %g seconds.", every)
 
     def _check_open(self) -> None:
         if self.closing:
             raise _closing()
 
+    def _seat(self, spec: WorldSpec) -> tuple[Worker, Slot]:
+        try:
+            return self.workers.seat(spec)
+        except OSError as error:
+            raise Refusal(502, "world_fault", f"No worker can be started for {spec.id}: {error}") from error
+
     def _check_length(self, call: Step) -> None:
         most = self.settings.max_action
-        if len(call.action) > most or len(_hint(call) or "") > most:
+        if len(call.action) > most or len(hint_of(call) or "") > most:
             raise Refusal(422, "invalid", f"An action has at most {most:,} characters here; send a shorter one.")
 
     def _expiry(self) -> float:
@@ -322,7 +274,7 @@ class Sessions:
         if play.timer is not None:
             play.timer.cancel()
             self._playing.pop(play, None)
-        self.metrics.called(_kind(play.call), status, time.perf_counter() - play.began)
+        self.metrics.called(kind_of(play.call), status, time.perf_counter() - play.began)
         for listener in play.listeners:
             listener()
         play.listeners.clear()
@@ -336,23 +288,3 @@ class Sessions:
 
 def _closing() -> Refusal:
     return later(503, "closing", "This server is closing; call again in some seconds, or another server.")
-
-
-def _kind(call: Call) -> str:
-    """What metrics call it: a name out of few."""
-    match call:
-        case Ask("instructions"):
-            return "create"
-        case Ask():
-            return call.name
-        case _:
-            return type(call).__name__.lower()
-
-
-def _same(call: Call, other: Call) -> bool:
-    """Whether they ask for the same; a `Malformed` equals the text that it was made of, and isn't the same action."""
-    return call == other and _hint(call) == _hint(other)
-
-
-def _hint(call: Call) -> str | None:
-    return call.action.hint if isinstance(call, Step) and isinstance(call.action, Malformed) else None

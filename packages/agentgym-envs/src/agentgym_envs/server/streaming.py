@@ -17,7 +17,8 @@ from starlette.types import Receive, Scope, Send
 
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.models import Line, ResetOf, StepOf
-from agentgym_envs.server.sessions import Play, Sessions
+from agentgym_envs.server.plays import Play
+from agentgym_envs.server.sessions import Sessions
 from agentgym_envs.server.wire import outcome, written
 
 _SLICE = 0.004  # seconds

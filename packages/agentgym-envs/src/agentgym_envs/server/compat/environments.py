@@ -13,7 +13,8 @@ from typing import Any
 from agentgym_envs import predecessor
 from agentgym_envs.pool import Ask, Reset, Result, Step
 from agentgym_envs.server.errors import Refusal
-from agentgym_envs.server.sessions import Session, Sessions
+from agentgym_envs.server.plays import Session
+from agentgym_envs.server.sessions import Sessions
 from agentgym_envs.tasks import Split
 
 Numbering = Split | None

@@ -1,0 +1,59 @@
+"""What `/openapi.json` says: each route's answers and errors, and the models; FastAPI, which parses no body here and
+writes no answer, can't know them.
+"""
+
+from __future__ import annotations
+
+from http import HTTPStatus
+from typing import Any
+
+from fastapi import FastAPI
+from fastapi.openapi.utils import get_openapi
+from pydantic import BaseModel, TypeAdapter
+from pydantic.json_schema import JsonSchemaMode
+
+from agentgym_envs.server import models
+from agentgym_envs.server.streaming import MEDIA_TYPE
+
+_REF = "#/components/schemas/{model}"
+_ANY_ROUTE = (400, 401, 403, 413, 415, 422, 500, 502, 503, 504)
+
+
+def route(
+    status: int,
+    answer: Any,
+    *errors: int,
+    body: type[BaseModel] | None = None,
+    content: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """What FastAPI is told of a route: what it answers, the errors of its own, and what it takes."""
+    described: dict[int, dict[str, Any]] = {
+        code: {"description": HTTPStatus(code).phrase, "content": _json(models.ErrorBody)}
+        for code in (*_ANY_ROUTE, *errors)
+    }
+    shown = content or ({} if answer is None else _json(answer))
+    described[status] = {"description": HTTPStatus(status).phrase, "content": shown}
+    taken = {} if body is None else {"openapi_extra": {"requestBody": {"required": True, "content": _json(body)}}}
+    return {"status_code": status, "responses": described, "response_model": None, **taken}
+
+
+def batch(body: type[BaseModel]) -> dict[str, Any]:
+    """The same of a route that takes a batch."""
+    return route(207, None, content=_json(models.Line, MEDIA_TYPE), body=body)
+
+
+def _json(model: Any, media_type: str = "application/json") -> dict[str, Any]:
+    return {media_type: {"schema": {"$ref": _REF.format(model=model.__name__)}}}
+
+
+def description(app: FastAPI) -> dict[str, Any]:
+    """`/openapi.json`. The models are added to it, since FastAPI neither parses the one kind nor writes the other."""
+    if app.openapi_schema is None:
+        app.openapi_schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
+        kinds: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
+            (model.__name__, "validation", TypeAdapter(model)) for model in models.WIRE
+        ]
+        _, described = TypeAdapter.json_schemas(kinds, ref_template=_REF)
+        components = app.openapi_schema.setdefault("components", {})
+        components["schemas"] = components.get("schemas", {}) | described["$defs"]
+    return app.openapi_schema
