@@ -85,10 +85,11 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     """Which options a client of a server may set, beside `render_mode` and `max_episode_steps`: none that names a file,
     an address or a program, or costs more than a session may."""
     step_seconds: ClassVar[float] = 0.01
-    """About how long a step takes; `EnvPool` plays a world that answers within a millisecond in the caller's thread."""
+    """About how long a step takes. `EnvPool` plays a world that answers within a millisecond in the caller's thread,
+    and gives others a process each; unless they wait."""
     step_waits: ClassVar[bool] = False
-    """Whether most of a step is spent outside of Python (another process, code that frees the interpreter), so that
-    threads can step many worlds at once."""
+    """Whether a step may wait for something outside of Python (another process, a server), so that threads can step
+    many worlds at once."""
 
     def __init__(self, *, render_mode: str | None = None) -> None:
         modes = self.metadata["render_modes"]

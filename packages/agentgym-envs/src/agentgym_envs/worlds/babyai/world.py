@@ -32,7 +32,7 @@ class BabyAI(TextEnv):
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012
     package: ClassVar[str] = __package__ or ""
     client_options = frozenset({"levels", "time_discount", "available_actions_in_text"})
-    step_seconds = 5e-4
+    step_seconds = 2e-4
 
     def __init__(
         self,

@@ -44,8 +44,8 @@ class SearchQA(TextEnv):
 
     package: ClassVar[str] = __package__ or ""
     client_options = frozenset({"top_k"})
-    step_seconds = 2e-3
-    step_waits = True
+    step_seconds = 1e-3
+    step_waits = True  # the retriever may be another process, on another machine
 
     def __init__(
         self,
