@@ -96,6 +96,15 @@ def test_a_process_that_takes_nothing_any_more_is_killed(
     assert children() == set()
 
 
+def test_a_world_that_asks_for_the_end_of_its_process_ends_no_thread() -> None:
+    with EnvPool(TOY, 1, "thread") as pool:
+        begin(pool)
+        pool.send(0, "leave 3")
+        error = only(pool).error
+        assert isinstance(error, EnvFault) and "SystemExit(3)" in str(error)
+        begin(pool)
+
+
 @pytest.mark.parametrize("backend", ("thread", "process"))
 def test_replacing_ends_the_call_that_is_on_its_way(backend: str, gates: Any) -> None:
     with EnvPool(TOY, 1, backend) as pool:

@@ -94,6 +94,16 @@ def test_what_cannot_be_sent_is_an_error_of_that_call(host: Host) -> None:
     slot.close()
 
 
+def test_an_error_tells_where_it_was_raised(host: Host) -> None:
+    slot = host.open(0, WorldSpec(TOY), "inline")
+    call(slot, Reset("door/test/0"))
+    error = call(slot, Step("raise value")).error
+    assert error is not None
+    (note,) = error.__notes__
+    assert note.startswith(f"In process {host.pid}:") and "pool_toys.py" in note
+    slot.close()
+
+
 def test_what_cannot_be_read_over_there_is_an_error_of_that_slot(host: Host) -> None:
     module = type(sys)("only_here")
     exec("class Judge: pass", module.__dict__)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import gymnasium
 
 from agentgym_envs.registry import make
 from agentgym_envs.tasks import Split
+from agentgym_envs.text_env import EnvFault
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,3 +96,7 @@ def carry_out(env: gymnasium.Env[str, str], slot: int, call: Call) -> Result:
                 return Result(slot, value=value(*call.arguments, **call.keywords) if callable(value) else value)
     except Exception as error:  # noqa: BLE001 - it reaches the caller in the result
         return Result(slot, error=error)
+    except SystemExit as error:
+        if threading.current_thread() is threading.main_thread():
+            raise  # maybe a signal's, and not the world's
+        return Result(slot, error=EnvFault(f"The world wanted to end its process: SystemExit({error})."))

@@ -7,7 +7,9 @@ that can't be read is answered like any other. Back come `(ticket, result)`, the
 from __future__ import annotations
 
 import contextlib
+import os
 import pickle
+import traceback
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -64,7 +66,10 @@ def built(sent: bytes) -> gymnasium.Env[str, str]:
 def packed(result: Result) -> bytes:
     """A pickle of `result` as a plain tuple; where it can't be made, of one whose error says so."""
     if result.error is not None:
-        result = result._replace(error=_portable(result.error))
+        error = _portable(result.error)
+        where = "".join(traceback.format_tb(result.error.__traceback__))  # which a pickle leaves out
+        error.add_note(f"In process {os.getpid()}:\n{where}")
+        result = result._replace(error=error)
     try:
         return pickle.dumps(tuple(result))
     except Exception as error:  # noqa: BLE001 - pickling runs what the world's own classes do

@@ -148,7 +148,8 @@ class EnvPool:
             RuntimeError: when it would wait for ever, because nothing was sent.
         """
         until = math.inf if timeout is None else time.monotonic() + timeout
-        while not (results := self._answered(0.0)):
+        results = self._answered(0.0)
+        while not results:
             owed = [ticket for ticket in list(self._tickets.values()) if not ticket.awaited]
             if not owed and timeout is None:
                 raise RuntimeError("No slot was sent anything that recv() could wait for; call send() or reset().")
@@ -159,8 +160,7 @@ class EnvPool:
                 if ticket.expires <= now:
                     self._give_up(ticket)
             patience = min(until, now + _GLANCE, *(ticket.expires for ticket in owed)) - now
-            if results := self._answered(max(0.0, patience)):
-                break
+            results = self._answered(max(0.0, patience))
         for result in results:
             del self._tickets[result.slot]
         return results
@@ -240,9 +240,9 @@ class EnvPool:
         try:
             self._slots[slot].submit(call, partial(self._take, ticket))
         except BaseException:  # Ctrl-C in the middle of a step, which nobody can continue
-            self._unanswered.discard(ticket)
-            self._slots[slot].replace()
-            self._tickets.pop(slot, None)
+            if self._claim(ticket):
+                self._slots[slot].replace()
+                del self._tickets[slot]
             raise
         ticket.expires = time.monotonic() + seconds
         return ticket
@@ -265,11 +265,16 @@ class EnvPool:
 
     def _take(self, ticket: _Ticket, result: Result) -> None:
         """A slot answers; too late, maybe."""
+        if self._claim(ticket):
+            self._deliver(ticket, result)
+
+    def _claim(self, ticket: _Ticket) -> bool:
+        """Whether the call is the caller's to answer: true once."""
         try:
             self._unanswered.remove(ticket)
-        except KeyError:  # too late
-            return
-        self._deliver(ticket, result)
+        except KeyError:
+            return False
+        return True
 
     def _deliver(self, ticket: _Ticket, result: Result) -> None:
         if not ticket.awaited:
@@ -282,9 +287,7 @@ class EnvPool:
 
     def _give_up(self, ticket: _Ticket, why: str = "") -> bool:
         """Answer in the slot's stead and let go of its world, unless it has answered. Whether it had not."""
-        try:
-            self._unanswered.remove(ticket)
-        except KeyError:
+        if not self._claim(ticket):
             return False
         self._slots[ticket.slot].replace()
         why = why or f"did not answer within {ticket.seconds:g} seconds and was replaced"
