@@ -119,7 +119,7 @@ class RemoteEnv(TextEnv):
         """Give the session back; a later `reset` opens another."""
         if self._connection is not None:
             self._connection.part()
-            self._connection = None
+            self._connection = self._outcome = None
 
     def _connected(self) -> _Connection:
         """The connection of this process: a fork must not speak on its parent's."""

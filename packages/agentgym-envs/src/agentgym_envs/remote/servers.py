@@ -85,6 +85,7 @@ class Servers:
         self._batches = Batches(self.loop, self._client)
         self._keys = map(f"{uuid.uuid4().hex}-{{}}".format, itertools.count())
         self._sessions: set[Session] = set()
+        self._leaving: set[asyncio.Task[None]] = set()
         self._task_sets: dict[str, TaskSet] = {}
         self._gate = asyncio.Semaphore(_GATE)
         self._looking = asyncio.Lock()
@@ -105,7 +106,7 @@ class Servers:
 
     async def _part(self) -> None:
         self._batches.close()
-        await asyncio.gather(*(self.leave(session) for session in list(self._sessions)))
+        await asyncio.gather(*(self.leave(session) for session in list(self._sessions)), *self._leaving)
         await self._client.close()
 
     # Sessions.
@@ -154,10 +155,16 @@ class Servers:
         """Give it back. A server that can't be told ends it when its lease is over."""
         if not session.lost:
             self.forget(session)
-            async with self._gate:
-                with suppress(EnvFault, TimeoutError):
-                    gone = self._client.request(session.server, "DELETE", f"/v1/sessions/{session.id}", pauses=())
-                    await asyncio.wait_for(gone, _PARTING / 2)
+            task = asyncio.create_task(self._delete(session))
+            self._leaving.add(task)
+            task.add_done_callback(self._leaving.discard)
+            await task
+
+    async def _delete(self, session: Session) -> None:
+        async with self._gate:
+            with suppress(EnvFault, TimeoutError):
+                gone = self._client.request(session.server, "DELETE", f"/v1/sessions/{session.id}", pauses=())
+                await asyncio.wait_for(gone, _PARTING / 2)
 
     def play(self, session: Session, call: Reset | Step, settle: Settle) -> None:
         """Have `call` carried out, and its outcome or what went wrong handed to `settle`, on the loop. From any thread.
