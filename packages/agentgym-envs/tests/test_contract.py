@@ -197,6 +197,9 @@ LONG_CASES = [
 ]
 
 
+@pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)  # of forks, from Python 3.12 on
 @every_world
 @pytest.mark.parametrize(
     ("vector", "mode", "count"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_CASES)]

@@ -49,7 +49,12 @@ def register_worlds() -> None:
             disable_env_checker=True,
             vector_entry_point=f"agentgym_envs.vector:{world.id}",
         )
-    gymnasium.register(REMOTE, "agentgym_envs.remote.env:RemoteEnv", disable_env_checker=True)
+    gymnasium.register(
+        REMOTE,
+        "agentgym_envs.remote.env:RemoteEnv",
+        disable_env_checker=True,
+        vector_entry_point=f"agentgym_envs.vector:{REMOTE}",
+    )
 
 
 def find_spec(world_id: str) -> EnvSpec:

@@ -6,6 +6,7 @@ import json
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from typing import Any
 
 import agentgym_envs
@@ -278,3 +279,22 @@ def test_rewards_actions_and_observations_are_transformed() -> None:
     assert observations == ("YOU KNOCKED 1 TIMES.", "THE DOOR OPENS.")
     assert rewards.tolist() == [5.0, 0.0]
     vec.close()
+
+
+@pytest.mark.filterwarnings(
+    "ignore:This process .* is multi-threaded:DeprecationWarning"
+)  # of forks, from Python 3.12 on
+def test_gymnasiums_workers_can_be_forked_beside_it() -> None:
+    with ExitStack() as vectors:
+        ours = [
+            vectors.enter_context(TextVectorEnv(DOOR, num_envs=2, backend=backend)) for backend in ("thread", "process")
+        ]
+        for vec in ours:
+            vec.reset(options=TWO)
+        forked = vectors.enter_context(closing(gymnasium.make_vec(DOOR, num_envs=2, vectorization_mode="async")))
+        forked.reset(options=TWO)
+        for vec in (forked, *ours, forked, *ours):
+            observations = vec.step(("knock", "knock"))[0]
+        assert observations == ("You knocked 2 times.",) * 2
+        assert forked.step(("open", "open"))[1].tolist() == [0.5, 0.5]
+    assert all(vec.closed for vec in (forked, *ours))

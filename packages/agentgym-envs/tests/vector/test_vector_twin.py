@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import functools
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
 
 import agentgym_envs  # noqa: F401 - registers the worlds
@@ -205,20 +206,24 @@ def test_the_next_task_is_of_the_split_of_the_last_reset_and_drawn_with_the_worl
 
 
 def test_worlds_on_a_server_say_the_same_as_here() -> None:
-    options: dict[str, Any] = {"num_envs": 2, "autoreset_mode": "SameStep", "max_episode_steps": 2}
-    with serve_process() as server:
-        here, there = (gymnasium.make_vec(CRAFT, backend=backend, **options) for backend in ("inline", server.url))
+    options: dict[str, Any] = {"autoreset_mode": "SameStep", "max_episode_steps": 2}
+    with serve_process() as server, ExitStack() as vectors:
+        here, there, env_by_env = (
+            vectors.enter_context(TextVectorEnv(world, num_envs=2, **options, **more))
+            for world, more in [
+                (CRAFT, {"backend": "inline"}),
+                (CRAFT, {"backend": server.url}),
+                ("agentgym/Remote-v0", {"url": server.url, "env": CRAFT}),
+            ]
+        )
         assert (here.observation_space, here.action_space) == (there.observation_space, there.action_space)
         assert (here.metadata, here.render_mode) == (there.metadata, there.render_mode)
-        assert here.reset(seed=3)[0] == there.reset(seed=3)[0]
+        assert here.reset(seed=3)[0] == there.reset(seed=3)[0] == env_by_env.reset(seed=3)[0]
         for _ in range(4):
             actions = here.call("oracle")
             assert there.call("oracle") == actions
-            observations, _, _, _, infos = there.step(actions)
-            expected, _, _, _, expected_infos = here.step(actions)
-            assert observations == expected
-            assert infos["state_key"].tolist() == expected_infos["state_key"].tolist()
+            said = [vec.step(actions) for vec in (here, there, env_by_env)]
+            assert len({observations for observations, *_ in said}) == 1
+            assert len({tuple(infos["state_key"]) for *_, infos in said}) == 1
         with pytest.raises(ValueError, match="on a server can't be asked for np_random_seed"):
             there.np_random_seed  # noqa: B018
-        here.close()
-        there.close()
