@@ -7,9 +7,8 @@ this module. Knows nothing about where worlds are held (`EnvPool` does), and not
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
-from itertools import chain
 from typing import Any
 
 import gymnasium
@@ -19,6 +18,7 @@ from gymnasium.vector import AutoresetMode, VectorEnv
 from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
+from agentgym_envs.infos import batch_infos
 from agentgym_envs.pool import Ask, Call, EnvPool, Reset, Result, Step, WorldSpec
 from agentgym_envs.tasks import Split
 from agentgym_envs.text_env import MAX_ACTION_CHARS, MAX_OBSERVATION_CHARS, EnvFault, TextEnv
@@ -219,20 +219,21 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], NDArray[Any]]):
     def _play(self, calls: Mapping[int, Call]) -> dict[int, Result]:
         """Results in the order of `calls`, carried out side by side; a reset that meets a fault is tried once more."""
         results = self._answers(calls)
-        faults = {i for i, result in results.items() if isinstance(result.error, EnvFault)}
+        faults = [i for i, result in results.items() if isinstance(result.error, EnvFault)]
         if faults:
             results |= self._answers({i: calls[i] for i in faults if isinstance(calls[i], Reset)})
-        for i, result in results.items():
-            match result.error, calls[i]:
+        played: dict[int, Result] = {}
+        for i, call in calls.items():
+            match results[i].error, call:
                 case None, _:
-                    pass
+                    played[i] = results[i]
                 case EnvFault() as fault, Step():
-                    results[i] = Result(i, self._seen[i], truncated=True, info={"fault": str(fault)})
-                case EnvFault() as fault, call:
+                    played[i] = Result(i, self._seen[i], truncated=True, info={"fault": str(fault)})
+                case EnvFault() as fault, _:
                     raise EnvFault(f"Environment {i} of {self.num_envs} broke at {call}: {fault}") from fault
                 case error, _:
                     raise error
-        return {i: results[i] for i in calls}
+        return played
 
     def _answers(self, calls: Mapping[int, Call]) -> dict[int, Result]:
         results: dict[int, Result] = {}
@@ -300,52 +301,3 @@ def _texts(actions: Any, count: int) -> list[str]:
         if not isinstance(text, str):
             raise TypeError(f"An action is text (str), not {type(text).__name__}.")
     return texts
-
-
-def batch_infos(infos: Mapping[int, Mapping[str, Any]], count: int) -> dict[str, Any]:
-    """The infos of some of `count` worlds, in ascending order, by key; with a mask of who has the key under `_key`.
-
-    What `VectorEnv._add_info` makes value by value is made by the column here, in half the time; and where worlds
-    differ in the type of a value, the column can hold them all.
-    """
-    everyone = _mask(infos, count)
-    batch: dict[str, Any] = {}
-    for key in dict.fromkeys(chain.from_iterable(infos.values())):
-        values = [info[key] for info in infos.values() if key in info]
-        if len(values) == len(infos):
-            who, mask = infos, everyone.copy()
-        else:
-            who = [i for i, info in infos.items() if key in info]
-            mask = _mask(who, count)
-        batch[key], batch[f"_{key}"] = _column(who, values, count), mask
-    return batch
-
-
-def _mask(who: Iterable[int], count: int) -> NDArray[np.bool_]:
-    mask = np.zeros(count, np.bool_)
-    mask[list(who)] = True
-    return mask
-
-
-def _column(who: Iterable[int], values: list[Any], count: int) -> Any:
-    """The values of one key: a dict of columns for dicts, an array with a row for each world for everything else."""
-    kind, *others = set(map(type, values))
-    if others:
-        kind = np.result_type(kind, *others).type if all(map(_is_number, (kind, *others))) else object
-    if kind is dict:
-        return batch_infos(dict(zip(who, values, strict=True)), count)
-    shape: tuple[int, ...] = ()
-    if kind is np.ndarray and len({(value.shape, value.dtype) for value in values}) == 1:
-        kind, shape = values[0].dtype, values[0].shape
-    elif not _is_number(kind):
-        kind = object
-    if len(values) == count and not shape:
-        return np.fromiter(values, kind, count)
-    array = np.full((count, *shape), None if kind is object else 0, kind)
-    for i, value in zip(who, values, strict=True):
-        array[i] = value
-    return array
-
-
-def _is_number(kind: type) -> bool:
-    return kind in (int, float, bool) or issubclass(kind, np.number)

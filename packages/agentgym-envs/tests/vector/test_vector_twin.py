@@ -13,7 +13,8 @@ import brittle_world
 import gymnasium
 import numpy as np
 import pytest
-from agentgym_envs.vector import TextVectorEnv, batch_infos
+from agentgym_envs.infos import batch_infos
+from agentgym_envs.vector import TextVectorEnv
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st
