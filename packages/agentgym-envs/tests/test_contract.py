@@ -18,7 +18,9 @@ import numpy as np
 import pytest
 from agentgym_envs import WORLDS, World, text_env
 from agentgym_envs.checks import check_text_env
+from agentgym_envs.registry import REMOTE
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
+from serve_process import serve_process
 
 every_world = pytest.mark.parametrize("world", WORLDS, ids=[world.id for world in WORLDS])
 Transcript = list[tuple[Any, ...]]
@@ -227,3 +229,59 @@ def test_a_world_may_be_closed_twice_and_before_it_was_used(world: World) -> Non
     used.reset()
     for env in (unused, used, unused, used):
         env.close()
+
+
+# Over HTTP: the server is a process of its own, as `serve` starts it.
+
+FEW = 1_000
+"""So many tasks are fetched in no time."""
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    with serve_process() as server:
+        yield server.url
+        server.process.terminate()  # it closes its worlds
+        server.process.wait()
+
+
+def far(world: World, url: str) -> gymnasium.Env[str, str]:
+    return gymnasium.make(f"agentgym_envs:{REMOTE}", url=url, env=world.id)
+
+
+def check_far(world: World, url: str) -> None:
+    """A world on a server keeps the contract, and says to the byte what it says here."""
+    with closing(far(world, url)) as there, closing(made(world)) as here:
+        check_text_env(there, tasks=1)
+        for split in ("train", "test"):
+            assert there.reset(seed=6, options={"split": split}) == here.reset(seed=6, options={"split": split})
+        task = text_env(here).tasks.test.ids[1]
+        actions = expert_game(there, task)
+        assert list(moves(there, task, actions)) == list(moves(here, task, actions))
+
+
+def check_far_manifest(world: World, url: str) -> None:
+    committed = resources.files(text_env(made(world)).package).joinpath("manifest.json").read_text(encoding="utf-8")
+    with closing(far(world, url)) as there:
+        assert text_env(there).tasks.manifest() == json.loads(committed)
+
+
+def test_cheap_worlds_keep_the_contract_over_http(url: str) -> None:
+    cheap = [world for world in WORLDS if text_env(made(world)).step_seconds < CHEAP / 10]
+    assert cheap
+    for world in cheap:
+        check_far(world, url)
+        if len(text_env(made(world)).tasks) < FEW:
+            check_far_manifest(world, url)
+
+
+@pytest.mark.long
+@every_world
+def test_a_world_keeps_the_contract_over_http(world: World, url: str) -> None:
+    check_far(world, url)
+
+
+@pytest.mark.long
+@every_world
+def test_the_task_sets_over_http_are_those_of_the_manifest(world: World, url: str) -> None:
+    check_far_manifest(world, url)

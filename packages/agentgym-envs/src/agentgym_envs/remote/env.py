@@ -56,6 +56,8 @@ class RemoteEnv(TextEnv):
         **options: Any,
     ) -> None:
         super().__init__(render_mode=render_mode)
+        # text is what every world shows; whether this one has pictures is known to those who ask for them
+        self.metadata = self.metadata | {"render_modes": sorted({"ansi", render_mode or "ansi"})}
         set_here = {"max_episode_steps": horizon, "render_mode": render_mode}
         options |= {name: value for name, value in set_here.items() if value is not None}
         self._world = WorldSpec(env, options)
