@@ -4,7 +4,6 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-import psutil
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests, and the processes they start, can import `pool_toys`
@@ -41,17 +40,6 @@ def gates(tmp_path: Path) -> Iterator[Gates]:
     gates = Gates(tmp_path)
     yield gates
     gates.open_all()
-
-
-@pytest.fixture
-def children() -> Callable[[], set[int]]:
-    """The child processes that there are now and weren't at the beginning."""
-    before = {child.pid for child in psutil.Process().children(recursive=True)}
-
-    def since() -> set[int]:
-        return {child.pid for child in psutil.Process().children(recursive=True)} - before
-
-    return since
 
 
 @pytest.fixture

@@ -34,7 +34,8 @@ class Host:
         """Start the process.
 
         Args:
-            alone: Whether one slot only will be opened, which then is faster; its `replace` does nothing.
+            alone: Whether one slot only will be opened. It plays in the thread that reads our requests, which is
+                faster; while it hangs, nothing but `kill` helps.
 
         Raises:
             OSError: when no process can be started.
@@ -241,13 +242,19 @@ class _Link:
                 raise
 
     def _listen(self) -> None:
-        with contextlib.suppress(EOFError, OSError, pickle.UnpicklingError), self._socket.makefile("rb") as answers:
-            while True:
-                ticket, packed = pickle.load(answers)
-                slot, done = self._waiting.pop(ticket, (None, None))
-                if slot is not None and done is not None:
-                    done(unpacked(slot.number, packed))
-                del slot, done, packed  # a `done` holds on to whoever waits
+        """Hand out answers until there can be no more, then tell those who still wait."""
+        try:
+            with contextlib.suppress(EOFError, OSError, pickle.UnpicklingError), self._socket.makefile("rb") as answers:
+                while True:
+                    ticket, packed = pickle.load(answers)
+                    slot, done = self._waiting.pop(ticket, (None, None))
+                    if slot is not None and done is not None:
+                        done(unpacked(slot.number, packed))
+                    del slot, done, packed  # a `done` holds on to whoever waits
+        finally:
+            self._bury()
+
+    def _bury(self) -> None:
         self.closing = True
         try:
             status = self.process.wait(_PARTING)
