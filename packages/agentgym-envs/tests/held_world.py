@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import gymnasium
 from agentgym_envs import Feedback
@@ -14,19 +15,27 @@ ENV_ID = "held/Held-v0"
 
 
 class Held(Door):
-    """Door, and `hold FOLDER`: it makes FOLDER/begun and returns once there is FOLDER/go."""
+    """Door, with `hold FOLDER`, which makes FOLDER/begun and returns once there is FOLDER/go, and `nap`, which takes
+    some milliseconds. `raw` has the process in which it is played.
+    """
 
     step_seconds: ClassVar[float] = 1.0
     step_waits: ClassVar[bool] = True
 
     def _act(self, action: str) -> Feedback:
         word, _, folder = action.partition(" ")
+        if word == "nap":
+            time.sleep(0.02)
+            return super()._act("knock")
         if word != "hold":
             return super()._act(action)
         Path(folder, "begun").touch()
         while not Path(folder, "go").exists():
             time.sleep(0.01)
         return Feedback("You waited.")
+
+    def _raw(self) -> dict[str, Any]:
+        return super()._raw() | {"pid": os.getpid()}
 
 
 gymnasium.register(ENV_ID, Held, disable_env_checker=True)

@@ -86,10 +86,13 @@ def test_calls_that_do_not_end_are_cut_off(tmp_path: Path) -> None:
             answer = elsewhere.submit(client.post, f"{session}/step", json={"action": f"hold {tmp_path}"})
             wait_for(tmp_path / "begun")
             server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(60) == 0
-            with pytest.raises(httpx.HTTPError):
-                answer.result()
-        assert server.errors()[-1] == "Stopped."
+            assert answer.result().status_code == 503
+            assert answer.result().json()["error"]["type"] == "closing"
+        assert server.process.wait(60) == 0
+        assert server.errors() == [
+            "1 request(s) on their way have 0.2 seconds to end; Ctrl-C again ends at once.",
+            "Stopped.",
+        ]
 
 
 @pytest.mark.long

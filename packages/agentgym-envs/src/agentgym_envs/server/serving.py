@@ -96,7 +96,10 @@ class _Server(uvicorn.Server):
 
     async def on_tick(self, counter: int) -> bool:
         """Whether it is over; asked every tenth of a second."""
-        over = self._until is not None and (not self.server_state.tasks or time.monotonic() >= self._until)
+        over = self._until is not None and not self.server_state.tasks
+        if self._until is not None and time.monotonic() >= self._until:
+            self._app.state.sessions.cut_off()
+            over = True
         return await super().on_tick(counter) or over
 
 

@@ -241,6 +241,7 @@ class Sessions:
 
     def _leave(self, session: Session) -> None:
         session.closed = True
+        session.last = session.keyed = None  # the key of its creation may outlive it for a while
         session.worker.sessions -= 1
         session.slot.close()
         self._parting.append(session.slot)
