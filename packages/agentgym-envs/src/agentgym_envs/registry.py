@@ -81,16 +81,18 @@ def make(world_id: str, **options: Any) -> gymnasium.Env[str, str]:
     """`gymnasium.make` with errors that say what to do next.
 
     Raises:
-        ValueError: when there is no such world, or it doesn't take one of the options.
+        ValueError: when there is no such world, it doesn't take one of the options, or it lacks one.
         gymnasium.error.DependencyNotInstalled: when the world's extra is missing; the message has the command.
     """
     spec = find_spec(world_id)
     try:
         return gymnasium.make(spec, **options)
     except TypeError as error:
-        if "unexpected keyword argument" not in str(error):
-            raise
-        raise ValueError(f"{spec.id} was made with an option it doesn't have: {error}") from error
+        if "unexpected keyword argument" in str(error):
+            raise ValueError(f"{spec.id} was made with an option it doesn't have: {error}") from error
+        if "required keyword-only argument" in str(error):
+            raise ValueError(f"{spec.id} was made without an option it needs: {error}") from error
+        raise
 
 
 def text_env(env: gymnasium.Env[Any, Any]) -> TextEnv:

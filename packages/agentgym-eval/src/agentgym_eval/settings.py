@@ -64,9 +64,11 @@ class PlaySettings:
         """The settings that decide which episodes come out, as JSON values. A run resumes only under equal ones."""
         names = [field.name for field in fields(PlaySettings) if field.name not in _NOT_IDENTITY]
         values = {name: getattr(self, name) for name in names}
+        values["options"] = [pair for pair in self.options if pair.partition("=")[0] not in _ADDRESS]
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
+_ADDRESS = ("url", "token", "timeout")  # options that say where a world on a server is; one of them is a secret
 _NOT_IDENTITY = ("slots", "overwrite", "max_failed")
 
 

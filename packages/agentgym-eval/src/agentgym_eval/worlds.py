@@ -10,7 +10,8 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
-from agentgym_envs import WORLDS, Task, Tasks, make, text_env
+from agentgym_envs import WORLDS, EnvFault, Task, Tasks, make, text_env
+from agentgym_envs.registry import REMOTE
 from agentgym_envs.wrappers import WRAPPERS
 
 from agentgym_eval.errors import UsageError
@@ -60,14 +61,16 @@ def open_world(settings: PlaySettings) -> gymnasium.Env[str, str]:
     Raises:
         UsageError: when there is no such world, a package for it is missing, or it doesn't take the options.
     """
-    options = parse_options(settings.options)
-    if settings.horizon is not None:
-        options["max_episode_steps"] = settings.horizon  # instead of the world's limit, which may be the lower one
+    options, name = parse_options(settings.options), world_id(settings.env)
+    if name == REMOTE and "env" in options:
+        name = options["env"] = world_id(str(options["env"]))
+    if settings.horizon is not None:  # instead of the world's limit, which may be the lower one
+        options["horizon" if world_id(settings.env) == REMOTE else "max_episode_steps"] = settings.horizon
     try:
         env = make(world_id(settings.env), **options)
     except (ValueError, ImportError, gymnasium.error.Error) as error:
         raise UsageError(str(error)) from error
-    own = {world.id: world.wrapper for world in WORLDS}.get(world_id(settings.env), "react")
+    own = {world.id: world.wrapper for world in WORLDS}.get(name, "react")
     return WRAPPERS[settings.wrapper or own](env, instructions=None if settings.instructions else "")
 
 
@@ -80,7 +83,7 @@ def choose_tasks(env: gymnasium.Env[str, str], settings: PlaySettings) -> list[T
     """
     try:
         tasks = text_env(env).tasks
-    except (ValueError, OSError, gymnasium.error.Error) as error:
+    except (EnvFault, ValueError, OSError, gymnasium.error.Error) as error:
         raise UsageError(f"The tasks of {settings.env} can't be had: {error}") from error
     if settings.task:
         try:

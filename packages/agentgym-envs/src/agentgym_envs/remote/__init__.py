@@ -2,3 +2,12 @@
 
 Knows the protocol (`/v1`) and nothing of how a server is made.
 """
+
+from importlib.util import find_spec
+
+from gymnasium.error import DependencyNotInstalled
+
+if find_spec("httpx") is None:
+    raise DependencyNotInstalled(
+        "Worlds on servers need the package httpx. Install it: pip install 'agentgym-envs[remote]'"
+    )

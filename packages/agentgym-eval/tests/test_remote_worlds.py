@@ -1,0 +1,77 @@
+"""Evaluating in a world on a server: `--env agentgym/Remote-v0 --options url=... env=...`."""
+
+from __future__ import annotations
+
+import json
+import socket
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import uvicorn
+from agentgym_envs import read_episodes
+from agentgym_envs.registry import REMOTE
+from agentgym_envs.server.app import build_app
+from agentgym_envs.server.settings import Settings
+from agentgym_envs.wrappers import Tags
+from agentgym_eval.cli import evaluate
+from agentgym_eval.errors import UsageError
+from agentgym_eval.settings import EvaluateSettings
+from agentgym_eval.worlds import choose_tasks, open_world
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    listener = socket.create_server(("127.0.0.1", 0))
+    config = uvicorn.Config(build_app(Settings(), grace=0.0), log_level="critical", ws="none")
+    server = uvicorn.Server(config)
+    thread = threading.Thread(target=server.run, args=([listener],))
+    thread.start()
+    yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+    server.should_exit = True
+    thread.join()
+    listener.close()
+
+
+def settings(*options: str, horizon: int | None = None) -> EvaluateSettings:
+    return EvaluateSettings(env=REMOTE, policy="oracle", options=options, tasks=2, horizon=horizon)
+
+
+def test_episodes_on_a_server_are_those_of_its_world(url: str, tmp_path: Path) -> None:
+    told = ["--tasks", "3", "--policy", "oracle", "--out", str(tmp_path)]
+    assert evaluate(["--env", REMOTE, "--options", f"url={url}", "env=textcraft", "token=secret", *told]) == 0
+    episodes = list(read_episodes(tmp_path / "episodes.jsonl"))
+    assert [(episode.env, episode.success) for episode in episodes] == [("agentgym/TextCraft-v0", True)] * 3
+    for written in ("run.json", "report.json"):
+        assert "secret" not in (tmp_path / written).read_text()
+    assert json.loads((tmp_path / "run.json").read_text())["settings"]["options"] == ["env=textcraft"]
+
+
+def test_the_form_of_a_reply_is_that_of_the_world_there(url: str) -> None:
+    env = open_world(settings(f"url={url}", "env=agentgym/SearchQA-v0"))
+    assert isinstance(env, Tags)
+    env.close()
+
+
+def test_a_horizon_replaces_the_limit_of_the_world_there(url: str) -> None:
+    env = open_world(settings(f"url={url}", "env=textcraft", horizon=70))
+    env.reset(seed=0)
+    assert [env.step("Action: inventory")[3] for _ in range(70)] == [False] * 69 + [True]
+    env.close()
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["env=textcraft"], "without an option it needs.*'url'"),
+        (["url=http://127.0.0.1:1", "env=textcraft"], "`serve` starts one"),
+        (["url={url}", "env=agentgym/TextKraft-v0"], r"Did you mean agentgym/TextCraft-v0\?"),
+        (["url={url}", "env=textcraft", "speed=3"], "can't set speed"),
+    ],
+    ids=str,
+)
+def test_what_is_wrong_is_told_in_a_sentence(url: str, options: list[str], sentence: str) -> None:
+    asked = settings(*(option.format(url=url) for option in options))
+    with pytest.raises(UsageError, match=sentence):
+        choose_tasks(open_world(asked), asked)
