@@ -36,6 +36,11 @@ class LoopThread:
         """Whether it runs, in this process."""
         return self.pid == os.getpid() and self._thread.is_alive()
 
+    @property
+    def current(self) -> bool:
+        """Whether this is called on its thread."""
+        return threading.current_thread() is self._thread
+
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
         """Run `coroutine` on the loop and wait for what it returns or raises.
 
@@ -47,7 +52,7 @@ class LoopThread:
             EnvFault: when the time is over, or the loop belongs to another process or is stopped.
             RuntimeError: when called on the loop's own thread, where it would wait for itself.
         """
-        if threading.current_thread() is self._thread:
+        if self.current:
             coroutine.close()
             raise RuntimeError("LoopThread.run was called on its own thread; await the coroutine there.")
         if not self.alive:

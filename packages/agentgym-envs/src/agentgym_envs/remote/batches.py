@@ -19,7 +19,6 @@ import httpx
 from agentgym_envs.loop import LoopThread
 from agentgym_envs.remote.answers import SessionLost, line_refusal, refusal
 from agentgym_envs.remote.client import Client, Server
-from agentgym_envs.text_env import EnvFault
 
 _CLOSED = "The connection to the servers was closed before the answer came."
 _ENOUGH = 2  # requests on their way
@@ -95,7 +94,7 @@ class Batches:
 
     async def _post(self, server: Server, path: str, batch: list[Errand]) -> None:
         open_ = dict(enumerate(batch))
-        fault, wait = EnvFault(f"{server.url} answered only a part of the calls."), 0.0
+        fault, wait = SessionLost(f"{server.url} answered only a part of the calls."), 0.0
         try:
             answer = await self._client.stream(server, path, _joined(batch))
             try:
@@ -125,11 +124,12 @@ class Batches:
             *lines, rest = (rest + chunk).split(b"\n")
             for text in filter(None, lines):
                 line: dict[str, Any] = _decode(text.decode())[0]
-                errand = open_.pop(line["index"])
+                errand = open_[line["index"]]
                 if line["status"] == 200:
                     errand.settle(line["outcome"])
                 else:
                     self._refused(errand, line)
+                del open_[line["index"]]
 
     def _refused(self, errand: Errand, line: dict[str, Any]) -> None:
         refused = line_refusal(line)

@@ -121,6 +121,7 @@ class RemoteEnv(TextEnv):
         """Give the session back; a later `reset` opens another."""
         if self._connection is not None:
             self._connection.part()
+            self._connection.slot.join(_PARTING)
             self._connection = self._outcome = None
 
     def _connected(self) -> _Connection:
@@ -183,5 +184,4 @@ class _Connection:
 
 def _part(shared: Servers, slot: RemoteSlot) -> None:
     slot.close()
-    slot.join(_PARTING)
     shared.close()

@@ -99,6 +99,12 @@ class Servers:
                 return
             for key in [key for key, shared in _shared.items() if shared is self]:
                 del _shared[key]
+        if self.loop.current:  # the collector of garbage comes by on any thread
+            threading.Thread(target=self._end, daemon=True).start()
+        else:
+            self._end()
+
+    def _end(self) -> None:
         if self.loop.alive:
             with suppress(EnvFault):
                 self.loop.run(self._part(), _PARTING)
@@ -282,7 +288,7 @@ def _sendable(spec: WorldSpec) -> dict[str, Any]:
         ) from error
 
 
-_lock = threading.Lock()
+_lock = threading.RLock()  # the collector may come by while it is held
 _shared: dict[tuple[Any, ...], Servers] = {}
 
 
@@ -290,17 +296,18 @@ def servers(urls: str | Sequence[str], *, token: str | None = None, timeout: flo
     """The `Servers` of this process for the URLs, made or shared; to be closed by each who asked. See there."""
     key = (*split_urls(urls), token, timeout)
     with _lock:
-        if key in _shared:
-            _shared[key].users += 1
+        shared = _shared.get(key)
+        if shared is None:
+            shared = _shared[key] = Servers(urls, token=token, timeout=timeout)
         else:
-            _shared[key] = Servers(urls, token=token, timeout=timeout)
-        return _shared[key]
+            shared.users += 1
+        return shared
 
 
 def _forget() -> None:
     """In a forked child, which has none of its parent's threads and must leave its sessions alone."""
     global _lock
-    _lock = threading.Lock()
+    _lock = threading.RLock()
     _shared.clear()
 
 
