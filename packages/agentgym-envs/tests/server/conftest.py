@@ -31,6 +31,13 @@ def serve() -> Iterator[Callable[..., Client]]:
     assert not strange_worlds.living
 
 
+@pytest.fixture(scope="module")
+def asked() -> Iterator[Client]:
+    """A client of an app whose sessions don't matter: for what is refused."""
+    with Client(build_app(Settings(world=strange_worlds.WORLDS)), raise_server_exceptions=False) as client:
+        yield client
+
+
 @pytest.fixture
 def client(serve: Callable[..., Client]) -> Client:
     """A client of an app with the strange worlds."""

@@ -58,7 +58,7 @@ class Quick(Door):
         super().__init__(render_mode=render_mode)
         if mood == "broken":
             raise EnvFault("This world is in no mood.")
-        if mood not in ("fine", "raw"):
+        if mood not in ("fine", "raw", "knotted"):
             raise ValueError(f"mood is fine or raw, not {mood!r}.")
         self.mood = mood
         self.acted: list[str] = []
@@ -92,7 +92,9 @@ class Quick(Door):
 
     def _raw(self) -> dict[str, Any]:
         odd = {"nan": float("nan"), "half": "\ud83e", "seven": np.int64(7), "list": np.arange(2), "set": {1}}
-        return {"acted": len(self.acted)} | (odd if self.mood == "raw" else {})
+        knot: dict[str, Any] = {}
+        knot["knot"] = knot
+        return {"acted": len(self.acted)} | {"raw": odd, "knotted": knot}.get(self.mood, {})
 
     def render(self) -> Any:
         return picture() if self.render_mode == "rgb_array" else super().render()

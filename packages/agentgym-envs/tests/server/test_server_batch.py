@@ -8,8 +8,9 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import strange_worlds
-from agentgym_envs.server import models
+from agentgym_envs.server import models, streaming
 from agentgym_envs.server.app import build_app
+from agentgym_envs.server.models import StepOf
 from agentgym_envs.server.settings import Settings
 from pydantic import TypeAdapter
 from served import TASK, Client, impatient, refused, told
@@ -57,6 +58,14 @@ def test_every_call_has_its_own_status(client: Client) -> None:
     kinds = ["world_fault", "reset_needed", "unknown_session", "busy"]
     assert [line["error"]["type"] for line in lines[1:]] == kinds
     assert steps(client, calls[:1])[0]["outcome"] == lines[0]["outcome"]
+
+
+def test_an_answer_that_cant_be_written_harms_no_other(client: Client) -> None:
+    good, knotted = client.playing(), client.made(mood="knotted")
+    refused(client.reset(knotted), 500, "internal")
+    lines = steps(client, [{"session": session, "action": "knock"} for session in (knotted, good)])
+    assert [line["status"] for line in lines] == [500, 200]
+    assert lines[0]["error"]["type"] == "internal"
 
 
 def test_an_empty_batch_has_an_empty_answer(client: Client) -> None:
@@ -132,14 +141,31 @@ def test_lines_come_as_calls_end() -> None:
         sessions = await playing(caller, [WAITING, QUICK, WAITING, QUICK])
         actions = ["wait a", "knock", "wait b", "knock"]
         calls = [{"session": s, "action": action} for s, action in zip(sessions, actions, strict=True)]
-        order: list[list[int]] = []
+        order: list[int] = []
         async for chunk in caller.post("/v1/step", {"calls": calls}):
-            order.append([json.loads(line)["index"] for line in chunk.splitlines()])
-            for name, after in (("b", [[1, 3]]), ("a", [[1, 3], [2]])):
+            order += [json.loads(line)["index"] for line in chunk.splitlines()]
+            for name, after in (("b", [1, 3]), ("a", [1, 3, 2])):
                 if order == after:
                     await asyncio.to_thread(strange_worlds.wait_for, name)
                     strange_worlds.gates[name].set()
-        assert order == [[1, 3], [2], [0], []]
+        assert order == [1, 3, 2, 0]
+
+    in_loop(scenario)
+
+
+def test_no_line_is_lost_that_comes_while_others_are_sent() -> None:
+    async def scenario(caller: Caller) -> None:
+        made = await playing(caller, [WAITING, QUICK, QUICK])
+        actions = ["wait a", "dawdle", "knock"]
+        calls = [StepOf(session=s, action=action) for s, action in zip(made, actions, strict=True)]
+        sessions = caller.app.state.sessions
+        chunks = streaming.lines(sessions, calls)
+        sent = [await anext(chunks)]
+        strange_worlds.gates["a"].set()
+        while sessions.get(made[0]).play is not None:
+            await asyncio.sleep(0)
+        sent += [chunk async for chunk in chunks]
+        assert [json.loads(line)["index"] for line in b"".join(sent).splitlines()] == [1, 0, 2]
 
     in_loop(scenario)
 

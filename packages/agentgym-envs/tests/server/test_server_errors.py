@@ -19,12 +19,12 @@ from served import TASK, Client, refused, told
 GONE = "0" * 32
 
 
-def test_what_is_not_there(client: Client) -> None:
-    assert "/nope" in refused(client.get("/nope"), 404, "not_found")
-    answer = client.get("/v1/step")
+def test_what_is_not_there(asked: Client) -> None:
+    assert "/nope" in refused(asked.get("/nope"), 404, "not_found")
+    answer = asked.get("/v1/step")
     assert "GET" in refused(answer, 405, "method_not_allowed")
     assert answer.headers["allow"] == "POST"
-    refused(client.put("/v1/sessions", json={}), 405, "method_not_allowed")
+    refused(asked.put("/v1/sessions", json={}), 405, "method_not_allowed")
 
 
 @pytest.mark.parametrize(
@@ -41,19 +41,19 @@ def test_what_is_not_there(client: Client) -> None:
         ("GET", f"/tasks/{TASK}"),
     ],
 )
-def test_an_unknown_session(client: Client, method: str, path: str) -> None:
+def test_an_unknown_session(asked: Client, method: str, path: str) -> None:
     body = {"json": {"action": ""} if path == "/step" else {}} if method == "POST" else {}
-    said = refused(client.request(method, f"/v1/sessions/{GONE}{path}", **body), 404, "unknown_session")
+    said = refused(asked.request(method, f"/v1/sessions/{GONE}{path}", **body), 404, "unknown_session")
     assert GONE in said and "POST /v1/sessions" in said
 
 
-def test_an_unknown_world(client: Client) -> None:
-    asked = {"world": "agentgym/TextCraft"}
+def test_an_unknown_world(asked: Client) -> None:
+    wanted = {"world": "agentgym/TextCraft"}
     assert "Did you mean agentgym/TextCraft-v0?" in refused(
-        client.post("/v1/sessions", json=asked), 404, "unknown_world"
+        asked.post("/v1/sessions", json=wanted), 404, "unknown_world"
     )
     for world in ("os:agentgym/TextCraft-v0", "CartPole-v1", "", "../x", "strange_worlds:"):
-        refused(client.post("/v1/sessions", json={"world": world}), 404, "unknown_world")
+        refused(asked.post("/v1/sessions", json={"world": world}), 404, "unknown_world")
 
 
 def test_an_unknown_task(client: Client) -> None:
@@ -165,16 +165,16 @@ def test_actions_and_batches_are_only_so_long(serve: Callable[..., Client]) -> N
     "body",
     [b"", b"{", b"[" * 100_000, b'{"action": \xff}', b'{"action": NaN}', b'{"action": "\xed\xa0\x80"}', b"nonsense"],
 )
-def test_what_is_no_json(client: Client, body: bytes) -> None:
+def test_what_is_no_json(asked: Client, body: bytes) -> None:
     for path in ("/v1/sessions", f"/v1/sessions/{GONE}/step", "/v1/step"):
-        answer = client.raw(path, body)
+        answer = asked.raw(path, body)
         assert refused(answer, answer.status_code, answer.json()["error"]["type"])
         assert answer.status_code == (422 if b"NaN" in body else 400)
 
 
-def test_what_is_not_called_json(client: Client) -> None:
+def test_what_is_not_called_json(asked: Client) -> None:
     for kind in ("text/plain", "application/x-www-form-urlencoded", ""):
-        answer = client.post("/v1/sessions", content=b"{}", headers={"content-type": kind})
+        answer = asked.post("/v1/sessions", content=b"{}", headers={"content-type": kind})
         assert "application/json" in refused(answer, 415, "unsupported_media_type")
 
 
@@ -197,8 +197,8 @@ def test_what_is_not_called_json(client: Client) -> None:
         ("/v1/reset", {"calls": {}}, "calls"),
     ],
 )
-def test_what_is_not_what_was_wanted(client: Client, path: str, body: Any, place: str) -> None:
-    assert refused(client.post(path, json=body), 422, "invalid").startswith(f"{place}: ")
+def test_what_is_not_what_was_wanted(asked: Client, path: str, body: Any, place: str) -> None:
+    assert refused(asked.post(path, json=body), 422, "invalid").startswith(f"{place}: ")
 
 
 @pytest.mark.parametrize("query", [{"split": "exam"}, {"offset": -1}, {"limit": MAX_PAGE + 1}, {"fields": "some"}])

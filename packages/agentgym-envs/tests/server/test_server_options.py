@@ -83,9 +83,9 @@ def test_what_a_client_may_not_set(client: Client, world: str, option: str, valu
         ("TextCraft", "render_mode"),
     ],
 )
-@pytest.mark.parametrize("value", [-1, 1.5, "nonsense", [["boil"]], [None], {"boil": 1}], ids=repr)
-def test_a_value_of_a_wrong_kind_is_refused_in_a_sentence(client: Client, world: str, option: str, value: Any) -> None:
-    assert len(refused(made(client, world, **{option: value}), 422, "invalid")) > 20
+def test_a_value_of_a_wrong_kind_is_refused_in_a_sentence(client: Client, world: str, option: str) -> None:
+    for value in (-1, 1.5, "nonsense", [["boil"]], [None], {"boil": 1}):
+        assert len(refused(made(client, world, **{option: value}), 422, "invalid")) > 20
 
 
 def test_a_huge_number_of_distractors_is_all_there_are(client: Client) -> None:

@@ -30,7 +30,7 @@ from agentgym_envs.server.plays import Session
 from agentgym_envs.server.sessions import Sessions
 from agentgym_envs.server.settings import Settings
 from agentgym_envs.server.streaming import Stream, lines
-from agentgym_envs.server.wire import outcome, parsed, png
+from agentgym_envs.server.wire import parsed, png
 from agentgym_envs.tasks import Split
 from agentgym_envs.text_env import writable
 
@@ -148,15 +148,13 @@ def _add_play_routes(app: FastAPI, sessions: Sessions) -> None:
     async def step(session_id: str, request: Request) -> Response:
         """Play an action."""
         wanted = await _body(request, models.StepWanted)
-        result = await sessions.call(sessions.get(session_id), wanted.call(), wanted.key)
-        return json_response(outcome(result))
+        return await _played(sessions, session_id, wanted)
 
     @app.post("/v1/sessions/{session_id}/reset", **route(200, models.Outcome, 404, 409, body=models.ResetWanted))
     async def reset(session_id: str, request: Request) -> Response:
         """Begin a task."""
         wanted = await _body(request, models.ResetWanted)
-        result = await sessions.call(sessions.get(session_id), wanted.call(), wanted.key)
-        return json_response(outcome(result))
+        return await _played(sessions, session_id, wanted)
 
     @app.post("/v1/reset", **batch(models.ResetBatch))
     async def reset_many(request: Request) -> Response:
@@ -169,11 +167,18 @@ def _add_play_routes(app: FastAPI, sessions: Sessions) -> None:
         return Stream(lines(sessions, _few((await _body(request, models.StepBatch)).calls, sessions)))
 
 
+async def _played(sessions: Sessions, session_id: str, wanted: models.StepWanted | models.ResetWanted) -> Response:
+    session = sessions.get(session_id)
+    result = await sessions.call(session, wanted.call(), wanted.key)
+    return Response(session.written(result), media_type="application/json")
+
+
 def _add_look_routes(app: FastAPI, sessions: Sessions) -> None:
     @app.get("/v1/sessions/{session_id}/observation", **route(200, models.Outcome, 404, 409))
     async def observation(session_id: str) -> Response:
         """The last outcome once more."""
-        return json_response(outcome(_last(sessions.get(session_id))))
+        session = sessions.get(session_id)
+        return Response(session.written(_last(session)), media_type="application/json")
 
     pictures = {"text/plain": {"schema": {"type": "string"}}, "image/png": {"schema": {"type": "string"}}}
 

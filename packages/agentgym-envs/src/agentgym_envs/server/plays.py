@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from agentgym_envs.pool import Ask, Result, Step, WorldSpec
 from agentgym_envs.pool.calls import Call
 from agentgym_envs.pool.slots import Slot
+from agentgym_envs.server.wire import OutcomeWriter
 from agentgym_envs.server.workers import Worker
 from agentgym_envs.text_env import Malformed
 
@@ -45,6 +46,7 @@ class Session:
     keyed: Play | None = None
     """The last call that had a key."""
     closed: bool = False
+    written: OutcomeWriter = field(default_factory=OutcomeWriter)
 
 
 def kind_of(call: Call) -> str:

@@ -17,9 +17,9 @@ from starlette.types import Receive, Scope, Send
 
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.models import Line, ResetOf, StepOf
-from agentgym_envs.server.plays import Play
+from agentgym_envs.server.plays import Play, Session
 from agentgym_envs.server.sessions import Sessions
-from agentgym_envs.server.wire import outcome, written
+from agentgym_envs.server.wire import written
 
 _SLICE = 0.004  # seconds
 MEDIA_TYPE = "application/x-ndjson"
@@ -49,53 +49,63 @@ async def lines(sessions: Sessions, calls: Sequence[ResetOf | StepOf]) -> AsyncI
     seen: set[str] = set()
     left = 0
 
-    def answered(index: int, wanted: ResetOf | StepOf, play: Play) -> None:
+    def answered(index: int, session: Session, play: Play) -> None:
         nonlocal left
         left -= 1
-        ready.append(_line(index, wanted.session, play))
+        ready.append(_line(index, session, play))
         arrived.set()
 
     until = time.perf_counter() + _SLICE
     for index, wanted in enumerate(calls):
         try:
-            play = _begun(sessions, wanted, seen)
+            session = _claimed(sessions, wanted.session, seen)
+            play = sessions.begin(session, wanted.call(), wanted.key)
         except Refusal as refusal:
             ready.append(_refused(index, wanted.session, refusal))
         else:
             if play.result is None:
                 left += 1
-                play.listeners.append(partial(answered, index, wanted, play))
+                play.listeners.append(partial(answered, index, session, play))
             else:
-                ready.append(_line(index, wanted.session, play))
+                ready.append(_line(index, session, play))
         if time.perf_counter() > until:
             if ready:
-                yield b"".join(ready)
-                ready.clear()
+                yield _taken(ready)
             await asyncio.sleep(0)
             until = time.perf_counter() + _SLICE
     while ready or left:
         if not ready:
             arrived.clear()
             await arrived.wait()
-        chunk = b"".join(ready)
-        ready.clear()
-        yield chunk
+        yield _taken(ready)
 
 
-def _begun(sessions: Sessions, wanted: ResetOf | StepOf, seen: set[str]) -> Play:
-    if wanted.session in seen:
+def _taken(ready: list[bytes]) -> bytes:
+    """All lines, of which none is left: while they are sent, others come."""
+    chunk = b"".join(ready)
+    ready.clear()
+    return chunk
+
+
+def _claimed(sessions: Sessions, wanted: str, seen: set[str]) -> Session:
+    if wanted in seen:
         raise Refusal(409, "busy", "A batch has one call for each session; send the others when it is answered.")
-    seen.add(wanted.session)
-    return sessions.begin(sessions.get(wanted.session), wanted.call(), wanted.key)
+    seen.add(wanted)
+    return sessions.get(wanted)
 
 
-def _line(index: int, session: str, play: Play) -> bytes:
+def _line(index: int, session: Session, play: Play) -> bytes:
     result = play.result
     assert result is not None, "it is asked for when there is one"
     if isinstance(result.error, Refusal):
-        return _refused(index, session, result.error)
-    line: Line = {"index": index, "session": session, "status": 200, "outcome": outcome(result)}
-    return written(line) + b"\n"
+        return _refused(index, session.id, result.error)
+    try:
+        outcome = session.written(result)
+    except (ValueError, RecursionError):  # no other call of the batch can help it
+        return _refused(
+            index, session.id, Refusal(500, "internal", "What the world answered can't be written as JSON.")
+        )
+    return b'{"index":%d,"session":"%b","status":200,"outcome":%b}\n' % (index, session.id.encode(), outcome)
 
 
 def _refused(index: int, session: str, refusal: Refusal) -> bytes:

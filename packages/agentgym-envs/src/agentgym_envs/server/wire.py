@@ -16,7 +16,6 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
 from agentgym_envs.pool import Result
-from agentgym_envs.server.models import Outcome
 from agentgym_envs.text_env import writable
 
 _Body = TypeVar("_Body", bound=BaseModel)
@@ -48,15 +47,33 @@ def parsed(model: type[_Body], body: bytes) -> _Body:
         return model.model_validate_json(_mended(body) or body)
 
 
-def outcome(result: Result) -> Outcome:
-    """What a client sees of a reset or a step."""
-    return {
-        "observation": result.observation,
-        "reward": result.reward,
-        "terminated": result.terminated,
-        "truncated": result.truncated,
-        "info": result.info,
-    }
+class OutcomeWriter:
+    """Writes what a client sees of the resets and steps of one world, a `models.Outcome`, as JSON.
+
+    Most of it are the available actions, which stay the same for many turns in many worlds; they are written when they
+    change.
+    """
+
+    def __init__(self) -> None:
+        self._actions: object = None
+        self._written = b"null"
+
+    def __call__(self, result: Result) -> bytes:
+        """The outcome of `result`."""
+        info = dict(result.info)
+        actions = info.pop("available_actions", None)
+        if not isinstance(actions, list) or actions != self._actions:
+            self._written = written(actions)
+            self._actions = actions[:] if isinstance(actions, list) else None  # a world may go on with the same list
+        rest = {
+            "observation": result.observation,
+            "reward": result.reward,
+            "terminated": result.terminated,
+            "truncated": result.truncated,
+        }
+        comma = b"," if info else b""
+        pieces = written(rest)[:-1], self._written, comma, written(info)[1:]
+        return b'%b,"info":{"available_actions":%b%b%b}' % pieces
 
 
 def png(pixels: np.ndarray[Any, Any]) -> bytes:
