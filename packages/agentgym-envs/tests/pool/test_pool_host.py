@@ -155,6 +155,7 @@ def test_worlds_print_without_disturbing_us(capfd: pytest.CaptureFixture[str]) -
     assert captured.out == "" and "many words" in captured.err
 
 
+@pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_a_forked_child_leaves_its_parents_processes_alone(host: Host) -> None:
     slot = host.open(0, WorldSpec(TOY))
     call(slot, Reset("door/test/1"))

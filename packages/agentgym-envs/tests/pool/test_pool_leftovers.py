@@ -160,8 +160,9 @@ def test_a_world_that_hangs_ends_with_its_killed_owner(tmp_path: Path) -> None:
 
 
 @LONG
-@pytest.mark.parametrize("world", ("agentgym/SciWorld-v0", "agentgym/WebArena-v0"))
-@pytest.mark.parametrize("backend", ("thread", "process"))
+@pytest.mark.parametrize(
+    ("world", "backend"), [("agentgym/SciWorld-v0", "thread"), ("agentgym/WebArena-v0", "process")]
+)
 def test_worlds_with_processes_of_their_own_leave_none(world: str, backend: str) -> None:
     before = psutil.Process().children(recursive=True)
     pool = play(backend, 2, world)

@@ -153,7 +153,7 @@ class Household:
                 slot.submit(order, partial(self._answer, ticket))
 
     def _open(self, order: Open) -> Slot:
-        spec = _SentSpec("", sent=order.spec)
+        spec = _SentSpec(order.world, sent=order.spec)
         if self._alone:
             return InlineSlot(order.number, spec)
         if order.backend == "inline":

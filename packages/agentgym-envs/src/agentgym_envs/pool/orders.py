@@ -23,6 +23,7 @@ class Open:
     """Make the slot that later orders with this key are for."""
 
     number: int
+    world: str
     spec: bytes
     """What `sendable` made of it."""
     backend: Literal["inline", "thread"]

@@ -69,7 +69,7 @@ class Host:
         """
         backend = backend or default_backend(spec)
         slot = _HostSlot(number, spec, next(self._keys), self._link)
-        order = Open(number, sendable(spec), "inline" if backend == "inline" else "thread")
+        order = Open(number, spec.id, sendable(spec), "inline" if backend == "inline" else "thread")
         self._link.ask(slot, order)
         return slot
 
