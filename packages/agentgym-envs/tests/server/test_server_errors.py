@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import threading
 from collections.abc import Callable
@@ -9,9 +10,10 @@ from typing import Any
 
 import pytest
 import strange_worlds
+from agentgym_envs.pool import Result
 from agentgym_envs.server.app import MAX_PAGE
 from agentgym_envs.server.models import StepWanted
-from agentgym_envs.server.wire import parsed, written
+from agentgym_envs.server.wire import OutcomeWriter, parsed, written
 from hypothesis import given
 from hypothesis import strategies as st
 from served import TASK, Client, refused, told
@@ -25,6 +27,7 @@ def test_what_is_not_there(asked: Client) -> None:
     assert "GET" in refused(answer, 405, "method_not_allowed")
     assert answer.headers["allow"] == "POST"
     refused(asked.put("/v1/sessions", json={}), 405, "method_not_allowed")
+    refused(asked.post("/v1/sessions/", json={}, follow_redirects=False), 404, "not_found")
 
 
 @pytest.mark.parametrize(
@@ -236,3 +239,64 @@ def test_any_text_is_an_action(text: str) -> None:
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(st.characters()), st.lists, max_leaves=5))
 def test_any_value_is_written_as_json(value: Any) -> None:
     json.loads(written({"value": value}), parse_constant=pytest.fail)
+
+
+@given(
+    st.lists(
+        st.fixed_dictionaries(
+            {"score": st.floats(0, 1)},
+            optional={
+                "available_actions": st.none() | st.lists(st.text(), max_size=2),
+                "raw": st.text(st.characters()),
+            },
+        ),
+        max_size=4,
+    )
+)
+def test_outcomes_are_written_as_they_are(infos: list[dict[str, Any]]) -> None:
+    write = OutcomeWriter()
+    for info in infos:
+        written_info = json.loads(write(Result(0, "seen", 0.5, True, False, info)))["info"]
+        assert written_info == {"available_actions": None} | info
+
+
+def test_actions_that_a_world_changes_in_place_are_written_anew() -> None:
+    write, actions = OutcomeWriter(), ["knock"]
+    for action in ("open", "leave"):
+        actions.append(action)
+        assert json.loads(write(Result(0, info={"available_actions": actions})))["info"]["available_actions"] == actions
+
+
+def test_a_server_that_can_start_no_worker_says_so(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise OSError("no more processes")
+
+    monkeypatch.setattr("agentgym_envs.server.workers.Workers.seat", fail)
+    answer = client.post("/v1/sessions", json={"world": strange_worlds.QUICK})
+    assert "no more processes" in refused(answer, 502, "world_fault")
+
+
+def test_no_sentence_is_endless(asked: Client) -> None:
+    answer = asked.post("/v1/sessions", json={"world": strange_worlds.QUICK, "options": {"mood": "x" * 10_000}})
+    assert len(refused(answer, 422, "invalid")) < 3_000
+
+
+def test_a_client_that_leaves_before_its_body_is_read(asked: Client, caplog: pytest.LogCaptureFixture) -> None:
+    sent: list[Any] = []
+
+    async def receive() -> Any:
+        return {"type": "http.disconnect"}
+
+    async def send(message: Any) -> None:
+        sent.append(message)
+
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/v1/step",
+        "query_string": b"",
+        "headers": [(b"content-type", b"application/json")],
+    }
+    asyncio.run(asked.app(scope, receive, send))  # pyright: ignore[reportArgumentType]
+    assert sent[0]["status"] == 400
+    assert not caplog.records

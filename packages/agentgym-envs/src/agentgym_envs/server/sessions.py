@@ -163,7 +163,7 @@ class Sessions:
             await self._settled(play)
         assert play.result is not None, "a call that was waited for has a result"
         if play.result.error is not None:
-            raise play.result.error
+            raise play.result.error.with_traceback(None)  # it may be raised once more, and would keep growing
         return play.result
 
     def begin(self, session: Session, call: Call, key: str | None = None) -> Play:
