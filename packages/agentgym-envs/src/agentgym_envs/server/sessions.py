@@ -11,6 +11,7 @@ import logging
 import secrets
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -55,6 +56,8 @@ class Sessions:
         self._creating = 0
         self._playing: dict[Play, Session] = {}
         self._parting: list[Slot] = []
+        self._arrived: deque[tuple[Session, Play, Result]] = deque()
+        self._woken = False
         self._thread = 0
 
     def __len__(self) -> int:
@@ -250,9 +253,18 @@ class Sessions:
         """A slot answers, in whichever thread."""
         if threading.get_ident() == self._thread:
             self._settle(session, play, result)
-        else:
+            return
+        self._arrived.append((session, play, result))
+        if not self._woken:
+            self._woken = True
             with suppress(RuntimeError):  # the loop has ended, and nobody waits
-                self._loop.call_soon_threadsafe(self._settle, session, play, result)
+                self._loop.call_soon_threadsafe(self._settle_arrived)
+
+    def _settle_arrived(self) -> None:
+        """All that came since the loop was woken: to wake it takes longer than to settle a call."""
+        self._woken = False
+        while self._arrived:
+            self._settle(*self._arrived.popleft())
 
     def _overdue(self, session: Session, play: Play) -> None:
         said = f"The world did not answer within {self.settings.deadline:g} seconds and was replaced; reset it."
