@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
 from agentgym_envs import EnvFault
 from agentgym_envs.pool.calls import Reset, Result, Step, WorldSpec
-from agentgym_envs.remote.servers import split_urls
+from agentgym_envs.remote.client import split_urls
 from agentgym_envs.remote.slots import RemoteSlot, Servers
 from far_servers import HELD, FarServer, Wire, far_server
 
@@ -105,7 +106,7 @@ def test_a_full_server_is_asked_again() -> None:
         third.close()
 
 
-def test_sessions_are_shared_out_and_move_when_a_server_goes() -> None:
+def test_sessions_are_shared_out_and_move_when_a_server_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     with far_server() as one, far_server() as other:
         play = Play(one.url, other.url, timeout=10)
         for slot in range(6):
@@ -118,6 +119,10 @@ def test_sessions_are_shared_out_and_move_when_a_server_goes() -> None:
         for slot in range(6):
             assert play(Reset("door/train/2"), slot).observation == "Knock 2 times."
         assert len(other.sessions) == 6
+        monkeypatch.setattr("agentgym_envs.remote.servers._FRESH", 0.0)
+        with far_server(one.port) as back:
+            assert [play(Reset("door/train/2"), slot).error for slot in (6, 7)] == [None, None]
+            assert (len(back.sessions), len(other.sessions)) == (2, 6)
         play.close()
         assert len(other.sessions) == 0
 
@@ -138,3 +143,14 @@ def test_the_emptier_server_comes_first(server: FarServer) -> None:
 def test_urls_come_one_by_one_or_with_commas() -> None:
     assert split_urls("http://a, http://b ,") == ["http://a", "http://b"]
     assert split_urls(["http://a", "http://b,http://a"]) == ["http://a", "http://b"]
+
+
+def test_the_last_user_may_leave_on_the_thread_of_the_loop(server: FarServer) -> None:
+    """Where the collector of garbage finds it."""
+    before = len(server.sessions)
+    play = Play(server.url)
+    play(Reset("door/train/1"))
+    play.servers.loop.call_soon(play.servers.close)
+    while play.servers.loop.alive:
+        time.sleep(0.01)
+    assert len(server.sessions) == before

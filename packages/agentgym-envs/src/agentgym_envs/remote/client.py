@@ -21,7 +21,7 @@ PAUSES = (0.1, 0.4, 1.6)
 """Seconds before each new attempt, give or take a half."""
 _AWAY = 10.0  # seconds for which a server that could not be reached is only asked when all others are gone too
 _CONNECT = 5.0
-_IDLE = 8  # connections: looking through more of them for each request costs more than opening one
+_IDLE = 4  # connections: looking through more of them for each request costs more than opening one
 _KEPT = 240.0  # seconds; `serve` keeps a connection for a little longer
 
 
@@ -130,3 +130,16 @@ class Client:
         """The fault of a server that gave no answer, which is noted."""
         server.missed()
         return unreachable(server.url, error)
+
+
+def split_urls(urls: str | Sequence[str]) -> list[str]:
+    """The URLs in one text with commas, or in several.
+
+    Raises:
+        ValueError: when there is none.
+    """
+    texts = [urls] if isinstance(urls, str) else urls
+    found = [url.strip() for text in texts for url in text.split(",") if url.strip()]
+    if not found:
+        raise ValueError("No server was named; give its URL, such as url=http://127.0.0.1:8000.")
+    return list(dict.fromkeys(found))

@@ -25,7 +25,7 @@ from agentgym_envs.pool.calls import Reset, Step, WorldSpec
 from agentgym_envs.remote import tasks
 from agentgym_envs.remote.answers import SessionLost
 from agentgym_envs.remote.batches import Batches, Errand
-from agentgym_envs.remote.client import PAUSES, Client, Server
+from agentgym_envs.remote.client import PAUSES, Client, Server, split_urls
 from agentgym_envs.tasks import TaskSet
 from agentgym_envs.text_env import EnvFault, Malformed, writable
 
@@ -248,19 +248,6 @@ class Servers:
         server.away_until = 0.0
         if health["status"] != "ok":
             server.missed()
-
-
-def split_urls(urls: str | Sequence[str]) -> list[str]:
-    """The URLs in one text with commas, or in several.
-
-    Raises:
-        ValueError: when there is none.
-    """
-    texts = [urls] if isinstance(urls, str) else urls
-    found = [url.strip() for text in texts for url in text.split(",") if url.strip()]
-    if not found:
-        raise ValueError("No server was named; give its URL, such as url=http://127.0.0.1:8000.")
-    return list(dict.fromkeys(found))
 
 
 def _wanted(call: Reset | Step) -> tuple[str, dict[str, Any]]:
