@@ -9,7 +9,7 @@ from concurrent.futures import Future
 import pytest
 from agentgym_envs import EnvFault
 from agentgym_envs.pool.calls import Reset, Result, Step, WorldSpec
-from agentgym_envs.remote.client import split_urls
+from agentgym_envs.remote.client import Client, split_urls
 from agentgym_envs.remote.slots import RemoteSlot, Servers
 from far_servers import HELD, FarServer, Wire, far_server
 
@@ -92,7 +92,11 @@ def test_a_lease_that_ended_is_a_fault_in_an_episode_and_nothing_between_two(pla
     assert play(Reset("door/train/1")).observation == "Knock 1 times."
 
 
-def test_a_full_server_is_asked_again() -> None:
+@pytest.mark.parametrize("seconds", [0, 1])
+def test_a_full_server_is_asked_again_when_it_says(monkeypatch: pytest.MonkeyPatch, seconds: int) -> None:
+    monkeypatch.setattr("agentgym_envs.server.errors.RETRY_SECONDS", seconds)
+    waited: list[float] = []
+    monkeypatch.setattr(Client, "jittered", lambda _, pause, least=0.0: waited.append(least) or 0.0)
     with far_server(max_sessions=1) as server:
         first, second = Play(server.url), Play(server.url)
         assert first(Reset("door/train/1")).error is None
@@ -102,6 +106,7 @@ def test_a_full_server_is_asked_again() -> None:
         fault = third(Reset("door/train/1")).error
         assert isinstance(fault, EnvFault)
         assert "1 sessions" in str(fault)
+        assert waited == [seconds] * len(PAUSES)
         second.close()
         third.close()
 

@@ -34,6 +34,11 @@ _PROXY = {408, 425, 429, 502, 503, 504}  # what something between us and the ser
 class SessionLost(EnvFault):
     """The world on the server is gone, or out of reach; `reset` opens another."""
 
+    def __init__(self, message: str, retry_after: float = 0.0) -> None:
+        """`retry_after`: seconds after which the server wants to be asked again."""
+        super().__init__(message)
+        self.retry_after = retry_after
+
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
@@ -60,10 +65,12 @@ class Refusal:
                 f"{url}: {self.message} Give the token as token=TOKEN, or in the URL: http://:TOKEN@HOST:PORT."
             )
         if not self.type:
-            return SessionLost(f"{url} doesn't answer as a server of ours does: {self.message}")
+            return SessionLost(f"{url} doesn't answer as a server of ours does: {self.message}", self.retry_after)
         if self.type in _KINDS:
             return _KINDS[self.type](self.message)
-        return (SessionLost if self.type in _FULL else EnvFault)(f"{url}: {self.message}")
+        if self.type in _FULL:
+            return SessionLost(f"{url}: {self.message}", self.retry_after)
+        return EnvFault(f"{url}: {self.message}")
 
 
 def refusal(status: int, body: bytes, headers: Mapping[str, str]) -> Refusal:

@@ -128,15 +128,15 @@ class Servers:
         body = {"world": spec.id.rpartition(":")[2], "options": _sendable(spec), "key": next(self._keys)}
         async with self._gate:
             for pause in (*self._client.pauses, None):
-                problems: list[str] = []
+                problems: list[SessionLost] = []
                 for server in await self._by_preference():
                     try:
                         return await self._open_at(server, spec, body)
                     except SessionLost as lost:
-                        problems.append(str(lost))
+                        problems.append(lost)
                 if pause is None:
-                    raise SessionLost(f"No session of {spec.id} could be opened. {' '.join(problems)}")
-                await asyncio.sleep(self._client.jittered(pause))
+                    raise SessionLost(f"No session of {spec.id} could be opened. {' '.join(map(str, problems))}")
+                await asyncio.sleep(self._client.jittered(pause, min(lost.retry_after for lost in problems)))
         raise AssertionError("the last pause is None")
 
     async def _open_at(self, server: Server, spec: WorldSpec, body: dict[str, Any]) -> Session:
