@@ -12,6 +12,7 @@ from agentgym_envs.server.settings import Settings
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error
+from schemathesis.config import SchemathesisConfig
 from schemathesis.generation import GenerationMode
 from schemathesis.python import asgi
 from schemathesis.specs.openapi import checks
@@ -27,6 +28,9 @@ CHECKS = [
     checks.response_headers_conformance,
     checks.response_schema_conformance,
 ]
+# Else it would parse the sources of all that is loaded, while the server's thread imports worlds; with two at it,
+# Python 3.11's parser may fail with a SystemError.
+NO_SOURCES = SchemathesisConfig.from_dict({"analysis": {"constants": {"enabled": False}}})
 UNHURRIED: Any = {
     "deadline": None,
     "derandomize": True,
@@ -46,7 +50,7 @@ class Api:
         self.seen: dict[str, set[int]] = {}
 
     def schema(self, description: dict[str, Any]) -> Any:
-        schema = schemathesis.openapi.from_dict(description)
+        schema = schemathesis.openapi.from_dict(description, config=NO_SOURCES)
         schema.app = self.app
         return schema
 

@@ -85,8 +85,7 @@ class Player:
         for step in range(steps):
             self.storm.steps += 1
             if late and step == steps // 2:
-                assert (await self.call("step", {"action": f"hold {self.held_in}"})).status_code == 504
-                await self.begin()
+                await self.be_late()
             chance = self.rng.random()
             if chance < 0.05:
                 body, status = self.rng.choice(MALFORMED)
@@ -103,6 +102,12 @@ class Player:
             assert answer.status_code == 502, answer.text
             self.faults.append(answer.json()["error"]["type"])
             await self.begin()
+
+    async def be_late(self) -> None:
+        answer = await self.call("step", {"action": f"hold {self.held_in}"})
+        if answer.status_code != 504:  # its worker died meanwhile
+            self.faults.append(answer.json()["error"]["type"])
+        await self.begin()
 
     async def begin(self) -> None:
         answer = await self.call("reset", {"task": TASKS[self.world], "seed": self.number})
@@ -192,6 +197,7 @@ async def storm(server: Serve, clients: int, steps: int, *, kills: int, late: in
                     for episode in player.episodes if player.world == world else ():
                         assert episode.outcomes == locally(env, player, episode)
         assert await told(client) == shared.counted
+        assert (shared.counted["step", 504] > 0) == (late > 0)
         assert grown < 24 * 2**20, f"{grown:,} bytes more"
         for player in players:
             assert (await client.delete(f"/v1/sessions/{player.id}")).status_code == 204
