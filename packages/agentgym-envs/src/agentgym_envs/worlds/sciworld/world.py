@@ -64,7 +64,7 @@ class SciWorld(TextEnv):
         if variations is not None and (
             not isinstance(variations, int) or isinstance(variations, bool) or variations < 1
         ):
-            raise ValueError(f"variations is a whole number from 1, or None for all, not {variations!r}.")
+            raise ValueError(f"variations is a whole number above 0, or None for all, not {variations!r}.")
         if not isinstance(valid_actions, bool):
             raise ValueError(f"valid_actions is true or false, not {valid_actions!r}.")
         self._simplifications = simplify(simplifications)
