@@ -27,7 +27,7 @@ SLOTS = 8
 LOCAL = ("inline", "thread", "process")
 CHEAP = "agentgym/TextCraft-v0"
 _ENDLESS = {"max_episode_steps": 10**9}
-_ROUNDS = 5
+_ROUNDS = 20
 _TURNS = 8
 """Turns of a game at most: all slots play games of one length, so that none is left over at the end."""
 
