@@ -14,6 +14,8 @@ import httpx
 import psutil
 import pytest
 from agentgym_envs.cli import serve
+from agentgym_envs.server.models import WorldSeen
+from agentgym_envs.server.serving import offer
 from serve_process import Serve, serve_process
 
 TOKEN = "correct-horse-battery-staple"
@@ -125,6 +127,15 @@ def test_what_a_killed_server_started_ends_with_it() -> None:
         server.process.kill()
         assert len(family) == 3
         assert psutil.wait_procs(family, timeout=20)[1] == []
+
+
+def test_the_first_line_tells_how_to_get_what_is_missing() -> None:
+    def seen(world: str, missing: str | None) -> WorldSeen:
+        return {"id": world, "max_episode_steps": 9, "installed": missing is None, "missing": missing}
+
+    worlds = [seen("a/A-v0", None), seen("b/B-v0", "B needs a thing:\nrun `pip install thing`."), seen("c/C-v0", None)]
+    assert offer(worlds, None) == "a/A-v0, c/C-v0; without b/B-v0: B needs a thing: run `pip install thing`."
+    assert offer(worlds[:1], "bm25") == "a/A-v0, /retrieve from bm25"
 
 
 def said(capsys: pytest.CaptureFixture[str]) -> str:

@@ -13,8 +13,8 @@ import signal
 import socket
 import sys
 import time
-from collections.abc import Generator
-from contextlib import ExitStack, closing, contextmanager
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, closing, contextmanager, suppress
 from types import FrameType
 from typing import Any
 
@@ -25,7 +25,7 @@ from agentgym_envs.retrieval import open_retriever
 from agentgym_envs.retrieval.server import retrieval_router
 from agentgym_envs.server.app import build_app
 from agentgym_envs.server.auth import MAKE_A_TOKEN, Guard, is_loopback, read_token
-from agentgym_envs.server.models import ErrorBody
+from agentgym_envs.server.models import ErrorBody, WorldSeen
 from agentgym_envs.server.settings import ServeSettings
 
 _KEEP_ALIVE = 300  # seconds; between two steps of an agent a language model thinks
@@ -41,15 +41,13 @@ def run(settings: ServeSettings) -> int:
         EnvFault: when the retriever doesn't come up.
     """
     token = _token(settings)
-    with _sigterm_interrupts(), ExitStack() as held:
-        try:
-            listener = held.enter_context(_listener(settings.host, settings.port))
-            app = build_app(settings, grace=0.0)  # the server below waits for calls
-            if settings.retriever is not None:
-                _add_retriever(app, settings.retriever, held)
-            _Server(app, settings, token).run(sockets=[listener])
-        except KeyboardInterrupt:
-            pass  # it came before there was any call to wait for
+    # an interrupt that gets here came before there was any call to wait for
+    with _sigterm_interrupts(), suppress(KeyboardInterrupt), ExitStack() as held:
+        listener = held.enter_context(_listener(settings.host, settings.port))
+        app = build_app(settings, grace=0.0)  # the server below waits for calls
+        if settings.retriever is not None:
+            _add_retriever(app, settings.retriever, held)
+        _Server(app, settings, token).run(sockets=[listener])
     sys.stderr.write("Stopped.\n")
     return 0
 
@@ -80,7 +78,8 @@ class _Server(uvicorn.Server):
         await super().startup(sockets)
         host, port = (sockets or [])[0].getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
-        sys.stdout.write(f"Serving on {url}: {await _offer(self._app, self._settings)}\n")
+        worlds = await self._app.state.sessions.catalog.seen()
+        sys.stdout.write(f"Serving on {url}: {offer(worlds, self._settings.retriever)}\n")
         sys.stdout.flush()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
@@ -144,14 +143,12 @@ def _add_retriever(app: FastAPI, spec: str, held: ExitStack) -> None:
     app.include_router(retrieval_router(retriever), responses=errors)
 
 
-async def _offer(app: FastAPI, settings: ServeSettings) -> str:
-    """What there is, and how to get the worlds that are missing."""
-    worlds = await app.state.sessions.catalog.seen()
+def offer(worlds: Sequence[WorldSeen], retriever: str | None) -> str:
+    """What there is, and how to get the worlds that are missing, on one line."""
     there = [world["id"] for world in worlds if world["installed"]]
-    if settings.retriever is not None:
-        there.append(f"/retrieve from {settings.retriever}")
-    missing = [f"{world['id']} is not installed: {world['missing']}" for world in worlds if not world["installed"]]
-    return "; ".join([", ".join(there), *missing])
+    search = [] if retriever is None else [f"/retrieve from {retriever}"]
+    missing = [f"without {world['id']}: {world['missing']}" for world in worlds if not world["installed"]]
+    return " ".join("; ".join([", ".join(there + search), *missing]).split())
 
 
 @contextmanager
