@@ -58,7 +58,8 @@ def test_options_of_another_form_are_refused(pair: str) -> None:
 def test_short_names_are_names() -> None:
     assert world_id("TextCraft") == world_id("textcraft") == "agentgym/TextCraft-v0"
     assert world_id(ENV) == "counting/Count-v0"
-    assert world_id("Count") == "Count"
+    with pytest.raises(UsageError, match="no world 'Count'"):
+        world_id("Count")
 
 
 @pytest.mark.parametrize(

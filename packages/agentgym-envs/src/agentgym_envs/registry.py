@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import difflib
 import importlib
 from dataclasses import dataclass
@@ -75,6 +76,27 @@ def find_spec(world_id: str) -> EnvSpec:
         hint = f" Did you mean {near[0]}?" if near else ""
         raise ValueError(f"There is no world {name!r}.{hint} There are: {', '.join(known)}.")
     return gymnasium.registry[name]
+
+
+def full_id(name: str) -> str:
+    """The Gymnasium id for a short name such as `textcraft`; any other name as it is."""
+    short = {world.id.partition("/")[2].rpartition("-v")[0].lower(): world.id for world in WORLDS}
+    return short.get(name.lower(), name)
+
+
+def read_option(pair: str) -> tuple[str, Any]:
+    """Key and value of the option in `KEY=VALUE`; a value that is no Python literal is taken as text.
+
+    Raises:
+        ValueError: for a pair without a key or `=`.
+    """
+    key, equals, value = pair.partition("=")
+    if not (key.isidentifier() and equals):
+        raise ValueError(f"The world's option {pair!r} is not of the form KEY=VALUE, such as depth=(2,3).")
+    try:
+        return key, ast.literal_eval(value)
+    except (ValueError, SyntaxError):
+        return key, value
 
 
 def make(world_id: str, **options: Any) -> gymnasium.Env[str, str]:

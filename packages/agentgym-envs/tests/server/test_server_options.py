@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -110,3 +111,30 @@ def test_a_world_of_ones_own_says_what_its_clients_may_set(serve: Any) -> None:
     assert "max_episode_steps, mood, render_mode" in refused(answer, 422, "invalid")
     answer = client.post("/v1/sessions", json={"world": strange_worlds.QUICK, "options": {"mood": "sad"}})
     assert refused(answer, 422, "invalid") == "mood is fine or raw, not 'sad'."
+
+
+def test_the_server_sets_options_that_no_client_may(tmp_path: Path) -> None:
+    (tmp_path / "nq").mkdir()
+    for split in ("train", "test"):
+        (tmp_path / "nq" / f"{split}.jsonl").write_text('{"id": "0", "question": "who?", "golden_answers": ["me"]}\n')
+    set_here = ("searchqa:dataset=nq", f"searchqa:data={tmp_path}", "agentgym/TextCraft-v0:depth=(2,2)")
+    with Client(build_app(Settings(option=set_here))) as client:
+        for world, asked, total in (("SearchQA", {}, 1), ("TextCraft", {}, 57), ("TextCraft", {"depth": [1, 1]}, 34)):
+            session = told(made(client, world, **asked), 201)["id"]
+            assert told(client.ask(session, "tasks?split=test"))["total"] == total
+        refused(made(client, "SearchQA", dataset="nq"), 422, "invalid")
+
+
+@pytest.mark.parametrize(
+    ("option", "why"),
+    [
+        ("textcraft", "WORLD:KEY=VALUE"),
+        ("nowhere:depth=3", "agentgym/TextCraft-v0"),
+        ("textcraft:depth", "KEY=VALUE"),
+        ("textcraft:colour=red", "colour"),
+        ("textcraft:depth=(7,9)", "depth"),
+    ],
+)
+def test_options_that_no_world_takes_are_refused_at_the_start(option: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        build_app(Settings(option=(option,)))

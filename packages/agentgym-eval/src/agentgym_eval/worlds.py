@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ast
-import importlib
 import math
 from collections import defaultdict
 from collections.abc import Sequence
@@ -11,7 +9,7 @@ from typing import Any
 
 import gymnasium
 from agentgym_envs import WORLDS, EnvFault, Task, Tasks, make, text_env
-from agentgym_envs.registry import REMOTE
+from agentgym_envs.registry import REMOTE, find_spec, full_id, read_option
 from agentgym_envs.wrappers import WRAPPERS
 
 from agentgym_eval.errors import UsageError
@@ -22,17 +20,12 @@ def world_id(name: str) -> str:
     """The Gymnasium id for `name`: itself, the id after `MODULE:` once that module is imported, or a short name's.
 
     Raises:
-        UsageError: when the module can't be imported.
+        UsageError: when there is no such world or module.
     """
-    module, colon, rest = name.rpartition(":")
-    if colon:
-        try:
-            importlib.import_module(module)
-        except ImportError as error:
-            raise UsageError(f"The module of the world {name} can't be imported: {error}.") from error
-        return rest
-    short = {world.id.partition("/")[2].rpartition("-v")[0].lower(): world.id for world in WORLDS}
-    return short.get(name.lower(), name)
+    try:
+        return find_spec(full_id(name)).id
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
@@ -41,17 +34,12 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
     Raises:
         UsageError: for a pair without a key or `=`.
     """
-    options: dict[str, Any] = {}
-    for pair in pairs:
-        key, equals, value = pair.partition("=")
-        if not (key.isidentifier() and equals):
-            raise UsageError(f"The world's option {pair!r} is not of the form KEY=VALUE, such as depth=(2,3).")
-        if key == "max_episode_steps":
-            raise UsageError("The most turns of an episode are set with --horizon, not with --options.")
-        try:
-            options[key] = ast.literal_eval(value)
-        except (ValueError, SyntaxError):
-            options[key] = value
+    try:
+        options = dict(map(read_option, pairs))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+    if "max_episode_steps" in options:
+        raise UsageError("The most turns of an episode are set with --horizon, not with --options.")
     return options
 
 
@@ -63,7 +51,7 @@ def open_world(settings: PlaySettings) -> gymnasium.Env[str, str]:
     """
     options, name = parse_options(settings.options), world_id(settings.env)
     if name == REMOTE and "env" in options:
-        name = options["env"] = world_id(str(options["env"]))
+        name = options["env"] = full_id(str(options["env"]))
     if settings.horizon is not None:  # instead of the world's limit, which may be the lower one
         options["horizon" if world_id(settings.env) == REMOTE else "max_episode_steps"] = settings.horizon
     try:

@@ -14,7 +14,7 @@ from gymnasium.envs.registration import load_env_creator
 from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.pool import WorldSpec
-from agentgym_envs.registry import WORLDS, find_spec
+from agentgym_envs.registry import WORLDS, find_spec, full_id, read_option
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.models import WorldSeen
 from agentgym_envs.text_env import TextEnv
@@ -33,19 +33,25 @@ class _Offer:
 class Catalog:
     """The worlds by id. `MODULE:ID` of a further world is known as that and as ID."""
 
-    def __init__(self, further: Sequence[str] = ()) -> None:
+    def __init__(self, further: Sequence[str] = (), options: Sequence[str] = ()) -> None:
         """Know the registered worlds and `further` ones.
 
+        Args:
+            further: `MODULE:ID`s.
+            options: `WORLD:KEY=VALUE`s; whether a world takes its own is found out by making one.
+
         Raises:
-            ValueError: when there is no such world.
+            ValueError: when there is no such world or option.
+            gymnasium.error.DependencyNotInstalled: when the extra of a world with options is missing.
         """
         self._specs = {world.id: world.id for world in WORLDS} | {find_spec(world).id: world for world in further}
         self._ids = {spec: world for world, spec in self._specs.items()} | {world: world for world in self._specs}
+        self._defaults = self._read(options)
         self._offers: dict[str, _Offer] = {}
         self._missing: dict[str, str | None] = {}
 
     async def spec(self, world: str, options: Mapping[str, Any], own: Mapping[str, Any]) -> WorldSpec:
-        """What is to be made: with a client's `options`, and with the server's `own`.
+        """What is to be made: with the server's options for all, a client's `options`, and those of its `own` for this.
 
         Raises:
             Refusal: when there is no such world, or a client may not set one of the options.
@@ -63,7 +69,7 @@ class Catalog:
         except (DependencyNotInstalled, ImportError) as error:
             raise Refusal(404, "unknown_world", f"{known} isn't installed on this server: {error}") from error
         _check(known, self._offers[known], options)
-        return WorldSpec(self._specs[known], {**options, **own})
+        return WorldSpec(self._specs[known], {**self._defaults.get(known, {}), **options, **own})
 
     async def seen(self) -> list[WorldSeen]:
         """The worlds, and what is missing where one can't be made."""
@@ -79,6 +85,23 @@ class Catalog:
             }
             for world, spec in self._specs.items()
         ]
+
+    def _read(self, options: Sequence[str]) -> dict[str, dict[str, Any]]:
+        """The options by world."""
+        read: dict[str, dict[str, Any]] = {}
+        for option in options:
+            world, colon, pair = option.partition(":")
+            known = self._ids.get(full_id(world))
+            if not colon or known is None:
+                raise ValueError(
+                    f"--option {option} is not of the form WORLD:KEY=VALUE with one of the worlds that are served: "
+                    f"{', '.join(self._specs)}."
+                )
+            name, value = read_option(pair)
+            read.setdefault(known, {})[name] = value
+        for world, chosen in read.items():
+            WorldSpec(self._specs[world], chosen).build().close()
+        return read
 
 
 def _offer(world: str) -> _Offer:

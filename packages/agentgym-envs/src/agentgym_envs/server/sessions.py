@@ -46,7 +46,7 @@ class Sessions:
             ValueError: when there is no such world as one of the settings'.
         """
         self.settings = settings
-        self.catalog = Catalog(settings.world)
+        self.catalog = Catalog(settings.world, settings.option)
         self.closing = False
         self.metrics = Metrics(self.__len__, lambda: sum(worker["alive"] for worker in self.workers.seen()))
         self.workers = Workers(settings.workers, self.metrics.restarts.inc)

@@ -16,6 +16,9 @@ class Settings:
 
     world: tuple[str, ...] = ()
     """MODULE:ID of a world of yours, served beside the registered ones; give it again for each."""
+    option: tuple[str, ...] = ()
+    """WORLD:KEY=VALUE, an option that all worlds of that kind are made with here, also one that no client may set:
+    searchqa:retriever=pyserini:runs/index. Give it again for each."""
     workers: int = 0
     """Processes that play the sessions; with 0 they are played in the server's own."""
     max_sessions: int = 1_024

@@ -29,6 +29,8 @@ class Environment:
 
     number: int
     session: Session
+    options: Mapping[str, Any]
+    """What its world was made with on account of its numbering and task."""
     first: Result | None = None
     """What the task began with."""
 
@@ -53,8 +55,8 @@ class Environments:
     async def create(self, numbering: Numbering) -> Environment:
         """Open another one. Raises Refusal as `Sessions.create`."""
         self._open = {number: one for number, one in self._open.items() if not one.session.closed}
-        session = await self._session(self._options(numbering, None))
-        environment = Environment(next(self._numbers), session)
+        options = self._options(numbering, None)
+        environment = Environment(next(self._numbers), await self._session(options), options)
         self._open[environment.number] = environment
         return environment
 
@@ -87,8 +89,9 @@ class Environments:
         """
         task = self._task(place) if numbering is None else None
         options = self._options(numbering, task)
-        if environment.session.spec.options != options:
+        if environment.options != options:
             before, environment.session = environment.session, await self._session(options)
+            environment.options = options
             self._sessions.close(before)
         if numbering is not None:
             task = await self._task_at(environment.session, numbering, place)
