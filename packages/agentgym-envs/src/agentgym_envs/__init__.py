@@ -5,6 +5,7 @@ Importing this registers the worlds: `gymnasium.make("agentgym/TextCraft-v0")`. 
 
 from agentgym_envs.episode import Episode, StopReason, Turn, read_episodes
 from agentgym_envs.play import Conversation, Job, Message, Policy, Reply, Sample, Seat, play, play_many
+from agentgym_envs.pool import EnvPool, Result, SlotBusy, WorldSpec
 from agentgym_envs.registry import WORLDS, World, make, register_worlds, text_env
 from agentgym_envs.tasks import Task, Tasks, TaskSet
 from agentgym_envs.text_env import EnvFault, Feedback, Malformed, TextEnv
@@ -16,6 +17,7 @@ __all__ = [
     "Bare",
     "Conversation",
     "EnvFault",
+    "EnvPool",
     "Episode",
     "Feedback",
     "Job",
@@ -25,8 +27,10 @@ __all__ = [
     "ReAct",
     "Reply",
     "ReplyWrapper",
+    "Result",
     "Sample",
     "Seat",
+    "SlotBusy",
     "StopReason",
     "Tags",
     "Task",
@@ -36,6 +40,7 @@ __all__ = [
     "TextSpace",
     "Turn",
     "World",
+    "WorldSpec",
     "make",
     "play",
     "play_many",
