@@ -6,7 +6,7 @@ beside `plain_server.py`, which is in the predecessor's style: one POST a step.
 Each row has a server of its own, in a process of its own, with SESSIONS sessions. The client is one thread with plain
 sockets and requests written beforehand, so that what is measured is the server; rows that say so have another client.
 `x loop` compares with the plain server and the predecessor's client, which plays one world after the other and waits
-for each call; `x best` with the plain server at its best.
+for each call; `x best` with the plain server at its best, and `CPU x` with what it computes per step there.
 Clients and servers share the machine's cores, and whoever else is at work there: `CPU us` is the processor time of
 the server per step, which depends least on that.
 """
@@ -302,15 +302,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="write the figures to this JSON file")
     asked = parser.parse_args()
     rates: list[Rate] = []
-    print(
-        f"{'server':<18}{'client':<30}{'steps/s':>10}{'CPU us':>9}{'p50 ms':>9}{'p99 ms':>9}{'x loop':>9}{'x best':>9}"
-    )
+    heads = "".join(f"{head:>9}" for head in ("CPU us", "p50 ms", "p99 ms", "x loop", "x best"))
+    print(f"{'server':<18}{'client':<30}{'steps/s':>10}{heads}{'CPU x':>7}")
     rows = itertools.chain(plain_rates(asked.seconds), *(our_rates(count, asked.seconds) for count in asked.workers))
     for row in rows:
         rates.append(row)
-        theirs = [one.steps_per_second for one in rates if one.server == "plain"]
+        theirs = [one for one in rates if one.server == "plain"]
+        best = max(theirs, key=lambda one: one.steps_per_second)
         times = "".join(f"{ms:>9.2f}" if ms is not None else f"{'':>9}" for ms in (row.p50_ms, row.p99_ms))
-        ratios = "".join(f"{row.steps_per_second / other:>9.1f}" for other in (theirs[0], max(theirs)))
+        ratios = "".join(f"{row.steps_per_second / one.steps_per_second:>9.1f}" for one in (theirs[0], best))
+        ratios += f"{best.cpu_us / row.cpu_us:>7.1f}"
         print(
             f"{row.server:<18}{row.client:<30}{row.steps_per_second:>10,.0f}{row.cpu_us:>9,.0f}{times}{ratios}",
             flush=True,
