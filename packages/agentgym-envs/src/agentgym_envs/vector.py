@@ -242,7 +242,7 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], NDArray[Any]]):
                 self._pool.submit(i, call)
             while len(results) < len(calls):
                 results.update((result.slot, result) for result in self._pool.recv())
-        except KeyboardInterrupt:  # nobody will want these answers
+        except BaseException:  # Ctrl-C, a signal of the caller's: nobody will want these answers
             for i in calls:
                 self._pool.replace(i)
             self._pool.recv(0)

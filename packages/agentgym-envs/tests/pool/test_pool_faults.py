@@ -3,12 +3,15 @@ never notice."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import psutil
@@ -118,6 +121,30 @@ def test_replacing_ends_the_call_that_is_on_its_way(backend: str, gates: Any) ->
         assert isinstance(only(pool).error, ResetNeeded)
 
 
+def test_a_call_without_a_deadline_can_be_ended(gates: Any) -> None:
+    with EnvPool(TOY, 1, "thread") as pool:
+        begin(pool)
+        pool.send(0, gates.closed("gate"), deadline=math.inf)
+        pool.replace(0)
+        assert "was replaced before it answered" in str(only(pool).error)
+
+
+def test_a_world_that_hangs_is_noticed_while_others_always_answer(gates: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agentgym_envs.pool.pool._GLANCE", 0.1)
+    monkeypatch.setattr(Toy, "step_waits", True)  # so that it has a thread, beside one that is played inline
+    with EnvPool([TOY, "agentgym/TextCraft-v0"], options=[{"greeting": "Hi."}, {"max_episode_steps": 10**6}]) as pool:
+        pool.reset(0, "door/test/1")
+        assert only(pool).error is None
+        pool.reset(1)
+        assert only(pool).error is None
+        pool.send(0, gates.closed("gate"), deadline=0.05)
+        results: list[Result] = []
+        while not any(result.slot == 0 for result in results):
+            pool.send(1, "inventory")  # its answer is there before `recv` is called
+            results = pool.recv()
+    assert "did not answer within 0.05 seconds" in str(results[0].error or results[-1].error)
+
+
 @pytest.mark.parametrize("backend", ("thread", "process"))
 def test_closing_ends_the_calls_that_are_on_their_way(
     backend: str, gates: Any, gather: Gather, monkeypatch: pytest.MonkeyPatch
@@ -146,6 +173,48 @@ def test_an_interrupted_step_leaves_a_slot_that_can_be_reset(monkeypatch: pytest
         pool.send(0, "knock")
         assert isinstance(only(pool).error, ResetNeeded)
         begin(pool)
+
+
+def test_after_ctrl_c_at_any_line_a_slot_can_be_replaced() -> None:
+    """An interrupt at each line of the pool's own code in turn that `send` and `recv` run through."""
+    lines = 0
+
+    def play(pool: EnvPool, until: int) -> bool:
+        """Whether `send` and `recv` came to their end before that many lines."""
+        nonlocal lines
+        lines = 0
+
+        def trace(frame: FrameType, event: str, _: Any) -> Any:
+            nonlocal lines
+            if frame.f_code.co_filename != pool_code:
+                return None
+            lines += event == "line"
+            if lines == until and event == "line":
+                raise KeyboardInterrupt
+            return trace
+
+        before = sys.gettrace()
+        sys.settrace(trace)
+        try:
+            pool.send(0, "knock")
+            pool.recv()
+        except KeyboardInterrupt:
+            return False
+        finally:
+            sys.settrace(before)
+        return True
+
+    pool_code = EnvPool.recv.__code__.co_filename
+    with EnvPool(TOY, 1, "inline") as pool:
+        until = 1
+        while True:
+            begin(pool)
+            if play(pool, until):
+                break
+            pool.replace(0)
+            pool.recv(0)
+            until += 1
+    assert until > 20
 
 
 def test_a_world_that_is_let_go_of_in_the_middle_is_closed_by_its_player(gates: Any) -> None:
@@ -228,7 +297,7 @@ def test_a_storm_of_calls_too_late_gives_no_slot_anothers_answer(backend: str) -
     with EnvPool(TOY, 1, backend, options={"max_episode_steps": 10_000}) as pool:
         begin(pool)
         for number in range(60 if backend == "thread" else 9):
-            pool.send(0, f"echo {number}", deadline=(1e-6, 1e-3, 10.0)[number % 3])
+            pool.send(0, f"echo {number}", deadline=(1e-9, 1e-4, 10.0)[number % 3])
             result = only(pool)
             if result.error is None:
                 answers += 1

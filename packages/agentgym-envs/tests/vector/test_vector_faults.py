@@ -149,17 +149,20 @@ def test_a_malformed_reply_reaches_the_world(vectors: Any) -> None:
     assert infos["valid"].tolist() == [False, True, True]
 
 
+@pytest.mark.parametrize("interrupt", [KeyboardInterrupt, TimeoutError])  # the latter from a signal of the caller's
 @pytest.mark.parametrize("backend", ["inline", "thread"])
-def test_after_ctrl_c_the_worlds_can_be_reset(vectors: Any, backend: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_after_an_interrupt_the_worlds_can_be_reset(
+    vectors: Any, backend: str, interrupt: type[BaseException], monkeypatch: pytest.MonkeyPatch
+) -> None:
     vec = vectors(backend=backend)
     receive = EnvPool.recv
 
     def interrupted(pool: EnvPool, timeout: float | None = None) -> list[Result]:
         if timeout is None:
-            raise KeyboardInterrupt
+            raise interrupt
         return receive(pool, timeout)
 
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    with monkeypatch.context() as patch, pytest.raises(interrupt):
         patch.setattr(EnvPool, "recv", interrupted)
         vec.step(["knock"] * 3)
     with pytest.raises(ResetNeeded):

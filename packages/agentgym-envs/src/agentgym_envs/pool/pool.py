@@ -9,12 +9,13 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import math
+import threading
 import time
 import weakref
+from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from queue import Empty, SimpleQueue
 from typing import Any
 
 from agentgym_envs.pool.backends import open_slots
@@ -24,7 +25,7 @@ from agentgym_envs.text_env import EnvFault
 
 _PATIENCE = 120.0
 _PARTING = 10.0  # seconds for worlds to close
-_GLANCE = 1.0  # seconds after which `recv` looks again whether another thread sent something with a nearer deadline
+_GLANCE = 1.0  # seconds after which `recv` looks at the deadlines again, whatever comes in and goes out meanwhile
 
 
 class SlotBusy(RuntimeError):
@@ -40,11 +41,16 @@ class _Ticket:
     """What it may take."""
     awaited: bool
     """Whether a coroutine awaits it; else `recv` is to bring it."""
-    expires: float = math.inf
+    expires: float | None = None
     """On the monotonic clock, once the slot has it: before, nobody may give it up, or it would reach a later world."""
     future: asyncio.Future[Result] | None = None
     """Where the coroutine waits, once it does."""
     result: Result | None = None
+    """Set once, by the slot or by who gives it up."""
+
+    def overdue(self, now: float) -> bool:
+        """Whether it is to be given up."""
+        return self.result is None and self.expires is not None and self.expires <= now
 
 
 class EnvPool:
@@ -59,8 +65,8 @@ class EnvPool:
     cancelled coroutine called for goes on; its slot is busy until that is answered, overdue, or replaced.
     """
 
-    # No lock: what threads could quarrel about is one atomic operation each. A slot is taken by who puts a ticket into
-    # `_tickets`, and a call is answered by who removes its ticket from `_unanswered`: the slot, or who gives it up.
+    # A slot is taken while its ticket is in `_tickets`. Ctrl-C may come between any two instructions: each step below
+    # leaves the slot either taken, with an answer to come, or free.
 
     def __init__(
         self,
@@ -85,14 +91,14 @@ class EnvPool:
             ValueError: for an unknown world or backend, numbers that don't fit, or options that can't be sent to a
                 process. What keeps a world from being made is in the result of its first call.
         """
-        if deadline <= 0:
-            raise ValueError(_no_deadline(deadline))
+        self._deadline = _checked(deadline)
         self.specs = _specs(spec, slots, options)
-        self._deadline = deadline
         self._slots, self._shared = open_slots(self.specs, backend)
         self._tickets: dict[int, _Ticket] = {}
-        self._unanswered: set[_Ticket] = set()
-        self._answers: SimpleQueue[Result] = SimpleQueue()
+        self._answered: deque[_Ticket] = deque()  # that `recv` is to bring
+        self._lock = threading.RLock()
+        self._arrived = threading.Condition(self._lock)
+        self._next_look = 0.0
         self._closed = False
         self._forgotten = weakref.finalize(self, self._shared.close)
 
@@ -148,22 +154,15 @@ class EnvPool:
             RuntimeError: when it would wait for ever, because nothing was sent.
         """
         until = math.inf if timeout is None else time.monotonic() + timeout
-        results = self._answered(0.0)
-        while not results:
-            owed = [ticket for ticket in list(self._tickets.values()) if not ticket.awaited]
-            if not owed and timeout is None:
-                raise RuntimeError("No slot was sent anything that recv() could wait for; call send() or reset().")
+        while True:
             now = time.monotonic()
-            if now >= until:
-                break
-            for ticket in owed:
-                if ticket.expires <= now:
-                    self._give_up(ticket)
-            patience = min(until, now + _GLANCE, *(ticket.expires for ticket in owed)) - now
-            results = self._answered(max(0.0, patience))
-        for result in results:
-            del self._tickets[result.slot]
-        return results
+            patience = 0.0 if self._answered and now < self._next_look else self._look(now, until)
+            with self._lock:
+                if not self._answered and patience > 0:
+                    self._arrived.wait(patience)
+                results = self._received()
+            if results or now >= until:
+                return results
 
     # For coroutines: each awaits its own result.
 
@@ -204,7 +203,7 @@ class EnvPool:
         if self._closed or not 0 <= slot < len(self.specs):
             raise self._refusal(slot)
         ticket = self._tickets.get(slot)
-        if ticket is None or ticket.expires == math.inf or not self._give_up(ticket, "was replaced before it answered"):
+        if ticket is None or not self._give_up(ticket, "was replaced before it answered"):
             self._slots[slot].replace()
 
     def close(self) -> None:
@@ -218,7 +217,7 @@ class EnvPool:
             slot.close()
         until = time.monotonic() + _PARTING
         late = [slot for slot in self._slots if not slot.join(max(0.0, until - time.monotonic()))]
-        for ticket in list(self._unanswered):
+        for ticket in list(self._tickets.values()):
             self._give_up(ticket, "was closed before it answered")
         for slot in late:
             slot.replace()
@@ -228,23 +227,20 @@ class EnvPool:
     def _submit(self, slot: int, call: Call, deadline: float | None, *, awaited: bool = False) -> _Ticket:
         if self._closed or not 0 <= slot < len(self.specs):
             raise self._refusal(slot)
-        seconds = self._deadline if deadline is None else deadline
-        if seconds <= 0:
-            raise ValueError(_no_deadline(seconds))
+        seconds = self._deadline if deadline is None else _checked(deadline)
         ticket = _Ticket(slot, seconds, awaited)
-        while (before := self._tickets.setdefault(slot, ticket)) is not ticket:
-            if not before.awaited or time.monotonic() < before.expires:
-                raise SlotBusy(f"Slot {slot} has a call whose result was not received yet.")
-            self._give_up(before)  # its coroutine was cancelled, and its loop maybe ended
-        self._unanswered.add(ticket)
         try:
+            while (before := self._tickets.setdefault(slot, ticket)) is not ticket:
+                if not (before.awaited and before.overdue(time.monotonic())):
+                    raise SlotBusy(f"Slot {slot} has a call whose result was not received yet.")
+                self._give_up(before)  # its coroutine was cancelled, and its loop maybe ended
             self._slots[slot].submit(call, partial(self._take, ticket))
-        except BaseException:  # Ctrl-C in the middle of a step, which nobody can continue
-            if self._claim(ticket):
+            ticket.expires = time.monotonic() + seconds
+        except BaseException:
+            if self._tickets.get(slot) is ticket:  # Ctrl-C in the middle of a step, which nobody can continue
                 self._slots[slot].replace()
                 del self._tickets[slot]
             raise
-        ticket.expires = time.monotonic() + seconds
         return ticket
 
     def _refusal(self, slot: int) -> Exception:
@@ -252,66 +248,83 @@ class EnvPool:
             return RuntimeError("This pool is closed; make another.")
         return IndexError(f"There is no slot {slot}; this pool has {len(self.specs)}, from 0.")
 
-    def _answered(self, patience: float) -> list[Result]:
-        """The results that are there, after at most `patience` seconds for the first."""
+    def _look(self, now: float, until: float) -> float:
+        """Give up what is overdue. Returns the seconds that `recv` may wait then."""
+        self._next_look = now + _GLANCE
+        owed = [ticket for ticket in list(self._tickets.values()) if not ticket.awaited]
+        if not owed and until == math.inf:
+            raise RuntimeError("No slot was sent anything that recv() could wait for; call send() or reset().")
+        for ticket in owed:
+            if ticket.overdue(now):
+                self._give_up(ticket)
+        deadlines = (ticket.expires for ticket in owed if ticket.result is None and ticket.expires is not None)
+        return min(until, self._next_look, *deadlines) - now
+
+    def _received(self) -> list[Result]:
+        """What is there for `recv`; the slots are free from now on."""
         results: list[Result] = []
-        try:
-            results.append(self._answers.get(timeout=patience))
-            while not self._answers.empty():
-                results.append(self._answers.get_nowait())
-        except Empty:  # or another thread was faster
-            return results
+        while self._answered:
+            ticket = self._answered[0]
+            if self._tickets.get(ticket.slot) is ticket and ticket.result is not None:  # else Ctrl-C was faster
+                del self._tickets[ticket.slot]
+                results.append(ticket.result)
+            self._answered.popleft()
         return results
 
     def _take(self, ticket: _Ticket, result: Result) -> None:
         """A slot answers; too late, maybe."""
-        if self._claim(ticket):
-            self._deliver(ticket, result)
-
-    def _claim(self, ticket: _Ticket) -> bool:
-        """Whether the call is the caller's to answer: true once."""
-        try:
-            self._unanswered.remove(ticket)
-        except KeyError:
-            return False
-        return True
-
-    def _deliver(self, ticket: _Ticket, result: Result) -> None:
-        if not ticket.awaited:
-            self._answers.put(result)
-            return
-        del self._tickets[ticket.slot]
-        ticket.result = result
-        if ticket.future is not None:
-            _settle(ticket.future, result)
+        with self._lock:
+            if ticket.result is None:
+                ticket.result = result
+                self._deliver(ticket)
 
     def _give_up(self, ticket: _Ticket, why: str = "") -> bool:
         """Answer in the slot's stead and let go of its world, unless it has answered. Whether it had not."""
-        if not self._claim(ticket):
-            return False
-        self._slots[ticket.slot].replace()
         why = why or f"did not answer within {ticket.seconds:g} seconds and was replaced"
         fault = EnvFault(f"{self.specs[ticket.slot].id} in slot {ticket.slot} {why}.")
-        self._deliver(ticket, Result(ticket.slot, error=fault))
-        return True
+        result = Result(ticket.slot, error=fault)
+        try:
+            with self._lock:
+                if ticket.result is not None or ticket.expires is None:
+                    return False
+                ticket.result = result
+            self._slots[ticket.slot].replace()
+            return True
+        finally:
+            if ticket.result is result:
+                self._deliver(ticket)
+
+    def _deliver(self, ticket: _Ticket) -> None:
+        """Hand the result to who waits."""
+        with self._lock:
+            if self._tickets.get(ticket.slot) is not ticket:  # nobody does
+                return
+            if not ticket.awaited:
+                self._answered.append(ticket)
+                self._arrived.notify()
+                return
+            del self._tickets[ticket.slot]
+            if ticket.future is not None and ticket.result is not None:
+                _settle(ticket.future, ticket.result)
 
     async def _inquire(self, slot: int, call: Call, deadline: float | None) -> Result:
         ticket = self._submit(slot, call, deadline, awaited=True)
-        if ticket.result is None:
-            await self._wait(ticket)
+        await self._wait(ticket)
         result = ticket.result
-        assert result is not None, "a ticket is settled with its result"
+        assert result is not None, "a ticket leaves its slot with a result"
         if result.error is not None:
             raise result.error
         return result
 
     async def _wait(self, ticket: _Ticket) -> None:
         loop = asyncio.get_running_loop()
-        future = ticket.future = loop.create_future()
-        if ticket.result is None:  # else it came before the slot could see the future
-            overdue = loop.call_later(ticket.seconds, self._give_up, ticket)  # also when this coroutine is cancelled
-            await future
-            overdue.cancel()
+        with self._lock:
+            if self._tickets.get(ticket.slot) is not ticket:
+                return
+            future = ticket.future = loop.create_future()
+        overdue = loop.call_later(ticket.seconds, self._give_up, ticket)  # also when this coroutine is cancelled
+        await future
+        overdue.cancel()
 
 
 def _settle(future: asyncio.Future[Result], result: Result) -> None:
@@ -325,8 +338,10 @@ def _settle(future: asyncio.Future[Result], result: Result) -> None:
         future.get_loop().call_soon_threadsafe(settle)
 
 
-def _no_deadline(seconds: float) -> str:
-    return f"A deadline is above 0 seconds, not {seconds:g}."
+def _checked(deadline: float) -> float:
+    if not deadline > 0:  # nor a NaN
+        raise ValueError(f"A deadline is above 0 seconds, not {deadline:g}.")
+    return deadline
 
 
 def _specs(
