@@ -68,7 +68,7 @@ def find_spec(world_id: str) -> EnvSpec:
     if colon:
         try:
             importlib.import_module(module)
-        except ImportError as error:
+        except (ImportError, TypeError, ValueError) as error:  # the latter for names such as "" and ".a"
             raise ValueError(f"The module of the world {world_id} can't be imported: {error}.") from error
     if name not in gymnasium.registry:
         known = [world.id for world in WORLDS]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -9,12 +10,14 @@ from functools import cache
 from typing import Any
 
 import agentgym_envs
+import gymnasium
 import pytest
 from agentgym_envs.pool import EnvPool, Result, SlotBusy, WorldSpec
 from agentgym_envs.pool.backends import default_backend
 from agentgym_envs.text_env import EnvFault, Malformed
+from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import DependencyNotInstalled, ResetNeeded
-from pool_toys import TOY
+from pool_toys import TOY, Toy
 
 BACKENDS = ("inline", "thread", "process")
 TEXTCRAFT = "agentgym/TextCraft-v0"
@@ -228,6 +231,7 @@ def test_what_is_wrong_with_the_arguments_is_said_at_once() -> None:
     for arguments, options, words in (
         (("agentgym/TextCaft-v0", 2), {}, "Did you mean agentgym/TextCraft-v0?"),
         (("no_such_module:toys/Toy-v0", 2, "thread"), {}, "no_such_module"),
+        ((".pool_toys:toys/Toy-v0", 2, "thread"), {}, "can't be imported"),
         ((TOY, 2, "fork"), {}, "There is no backend 'fork'; there are inline, thread, process, and the URL"),
         ((TOY,), {}, "give slots=N"),
         ((TOY, 0), {}, "give slots=N"),
@@ -235,6 +239,7 @@ def test_what_is_wrong_with_the_arguments_is_said_at_once() -> None:
         (([],), {}, "don't fit"),
         ((TOY, 2), {"options": [{}, {}, {}]}, "options for 3 slots and 2 slots"),
         ((TOY, 2), {"deadline": 0}, "A deadline is above 0 seconds"),
+        ((TOY, 2), {"deadline": math.nan}, "A deadline is above 0 seconds"),
         ((TOY, 1, "process"), {"options": {"judge": lambda: 1}}, "can't be sent to another process"),
     ):
         with pytest.raises(ValueError) as caught:
@@ -264,3 +269,11 @@ def test_what_is_wrong_with_the_arguments_is_said_at_once() -> None:
 )
 def test_the_default_follows_what_a_step_costs(world: str, backend: str) -> None:
     assert default_backend(WorldSpec(world)) == backend
+
+
+def test_a_world_of_a_notebook_has_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = type("Own", (Toy,), {"__module__": "__main__"})
+    monkeypatch.setitem(gymnasium.registry, "own/Own-v0", EnvSpec("own/Own-v0", world))
+    assert default_backend(WorldSpec("own/Own-v0")) == "thread"
+    with pytest.raises(ValueError, match=r"own/Own-v0 is defined in a script or a notebook, .*put it in a module"):
+        EnvPool("own/Own-v0", 1, "process")

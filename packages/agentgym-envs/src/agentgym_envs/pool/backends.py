@@ -47,13 +47,13 @@ def open_slot(number: int, spec: WorldSpec, backend: str) -> Slot:
 
 
 def default_backend(spec: WorldSpec) -> Backend:
-    """`thread` for a world that waits for others or isn't ours, `inline` for one that computes for a millisecond at
-    most, else `process`.
+    """`inline` for a world that computes for a millisecond at most, `process` for one that computes for longer,
+    `thread` for one that waits for others, isn't ours, or can't be imported elsewhere.
     """
     entry = find_spec(spec.id).entry_point
     world = load_env_creator(entry) if isinstance(entry, str) else entry
-    if not (isinstance(world, type) and issubclass(world, TextEnv)):
+    if not (isinstance(world, type) and issubclass(world, TextEnv)) or world.step_waits:
         return "thread"
-    if world.step_waits:
-        return "thread"
-    return "inline" if world.step_seconds <= _CHEAP else "process"
+    if world.step_seconds <= _CHEAP:
+        return "inline"
+    return "thread" if world.__module__ == "__main__" else "process"

@@ -46,10 +46,18 @@ def sendable(spec: WorldSpec) -> bytes:
     """A pickle of `spec`, and of what is registered here under its id, which nobody may have registered there.
 
     Raises:
-        ValueError: when one of its options, or the world itself, can't be pickled.
+        ValueError: when one of its options, or the world itself, can't be pickled, or not be read over there.
     """
+    registered = gymnasium.registry.get(spec.id)
+    entry = registered.entry_point if registered is not None else None
+    module = entry.partition(":")[0] if isinstance(entry, str) else getattr(entry, "__module__", None)
+    if module == "__main__":
+        raise ValueError(
+            f"{spec.id} is defined in a script or a notebook, which other processes can't import: put it in a module, "
+            "or use the backend thread."
+        )
     try:
-        return pickle.dumps((spec, gymnasium.registry.get(spec.id)))
+        return pickle.dumps((spec, registered))
     except Exception as error:
         raise ValueError(
             f"{spec.id} or one of its options can't be sent to another process ({error}); use the backend thread."
