@@ -14,6 +14,7 @@ from gymnasium.error import ResetNeeded
 from pool_toys import TOY
 
 BACKENDS = ("inline", "thread", "process")
+LONG_PROCESS = pytest.param("process", marks=pytest.mark.long)
 
 
 async def episode(pool: EnvPool, slot: int, knocks: int) -> float:
@@ -39,7 +40,7 @@ def test_many_coroutines_play_side_by_side(backend: str) -> None:
         assert asyncio.run(play()) == [1.0] * len(pool)  # in another loop
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ("inline", "thread", LONG_PROCESS))
 def test_errors_are_raised(backend: str) -> None:
     async def play() -> None:
         with pytest.raises(ResetNeeded):
@@ -60,7 +61,7 @@ def test_errors_are_raised(backend: str) -> None:
         asyncio.run(pool.step(0, "knock"))
 
 
-@pytest.mark.parametrize("backend", ("thread", pytest.param("process", marks=pytest.mark.long)))
+@pytest.mark.parametrize("backend", ("thread", LONG_PROCESS))
 def test_a_deadline_ends_the_wait(backend: str, gates: Any) -> None:
     async def play() -> None:
         await pool.start(0, "door/test/0")

@@ -64,27 +64,19 @@ def test_a_world_that_hangs_is_replaced_and_the_others_never_notice(backend: str
         assert pool.recv(timeout=0.05) == []
 
 
-def test_a_world_that_ends_its_process_is_a_fault() -> None:
-    with EnvPool(TOY, 1, "process") as pool:
-        begin(pool)
-        for action, words in (("exit 3", "ended with status 3"), ("kill", "was ended by signal 9")):
-            pool.send(0, action)
-            error = only(pool).error
-            assert isinstance(error, EnvFault) and f"{TOY} in slot 0" in str(error) and words in str(error)
-            pool.send(0, "knock")
-            assert isinstance(only(pool).error, ResetNeeded)
-            begin(pool)
-
-
-def test_a_process_that_is_killed_between_two_calls_is_no_silent_loss() -> None:
+def test_a_process_that_ends_in_a_call_or_between_two_is_no_silent_loss() -> None:
     with EnvPool(TOY, 1, "process") as pool:
         begin(pool)
         first = pid(pool, 0)
         os.kill(first, signal.SIGKILL)
         pool.send(0, "knock")
         assert isinstance(only(pool).error, EnvFault | ResetNeeded)
-        begin(pool)
-        assert pid(pool, 0) != first
+        for action, words in (("exit 3", "ended with status 3"), ("kill", "was ended by signal 9")):
+            begin(pool)
+            assert pid(pool, 0) != first
+            pool.send(0, action)
+            error = only(pool).error
+            assert isinstance(error, EnvFault) and f"{TOY} in slot 0" in str(error) and words in str(error)
 
 
 def test_a_process_that_takes_nothing_any_more_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +99,7 @@ def test_a_world_that_asks_for_the_end_of_its_process_ends_no_thread() -> None:
         begin(pool)
 
 
-@pytest.mark.parametrize("backend", ("thread", "process"))
+@pytest.mark.parametrize("backend", ("thread", LONG_PROCESS))
 def test_replacing_ends_the_call_that_is_on_its_way(backend: str, gates: Any) -> None:
     with EnvPool(TOY, 1, backend) as pool:
         begin(pool)
@@ -145,7 +137,7 @@ def test_a_world_that_hangs_is_noticed_while_others_always_answer(gates: Any, mo
     assert "did not answer within 0.05 seconds" in str(results[0].error or results[-1].error)
 
 
-@pytest.mark.parametrize("backend", ("thread", "process"))
+@pytest.mark.parametrize("backend", ("thread", LONG_PROCESS))
 def test_closing_ends_the_calls_that_are_on_their_way(
     backend: str, gates: Any, gather: Gather, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -94,6 +94,15 @@ def test_what_cannot_be_sent_is_an_error_of_that_call(host: Host) -> None:
     slot.close()
 
 
+def test_what_cannot_be_made_says_so_at_every_call_over_there(host: Host) -> None:
+    for option, kind, words in (("lacking", DependencyNotInstalled, "pip install child"), ("colour", ValueError, "co")):
+        slot = host.open(0, WorldSpec(TOY, {option: True}), "inline")
+        for _ in range(2):
+            error = call(slot, Reset()).error
+            assert type(error) is kind and words in str(error)
+        slot.close()
+
+
 def test_an_error_tells_where_it_was_raised(host: Host) -> None:
     slot = host.open(0, WorldSpec(TOY), "inline")
     call(slot, Reset("door/test/0"))

@@ -99,11 +99,6 @@ def test_its_spec_makes_another(vec: TextVectorEnv) -> None:
         vector.close()
 
 
-def test_a_world_that_only_this_process_has_registered_can_be_played_in_others() -> None:
-    with TextVectorEnv(DOOR, num_envs=1, backend="process") as vec:
-        assert vec.reset(options=ONE)[0] == ("Knock 1 times.",)
-
-
 @pytest.mark.parametrize(("options", "limit"), [({}, 6), ({"max_episode_steps": 2}, 2)])
 def test_the_time_limit_is_applied(options: dict[str, int], limit: int) -> None:
     vec = gymnasium.make_vec(DOOR, num_envs=2, **options)
@@ -215,6 +210,7 @@ def test_wrong_options_are_refused_at_once(options: dict[str, Any], message: str
 
 @pytest.mark.parametrize("backend", ["inline", "thread", "process"])
 def test_worlds_can_be_asked_and_told(backend: str) -> None:
+    """Also where only this process has registered them."""
     with TextVectorEnv(DOOR, num_envs=2, backend=backend, render_mode="ansi") as vec:
         vec.reset(options={"task": ["door/train/1", "door/train/3"]})
         assert vec.render() == ("Knock 1 times.", "Knock 3 times.")

@@ -6,6 +6,7 @@ import copy
 import functools
 from collections.abc import Callable
 from contextlib import ExitStack
+from itertools import product
 from typing import Any
 
 import agentgym_envs  # noqa: F401 - registers the worlds
@@ -75,8 +76,15 @@ class Twins:
         self.theirs.close()
 
 
-@every_mode
-@pytest.mark.parametrize("backend", ["inline", "thread", "process"])
+@pytest.mark.parametrize(
+    ("mode", "backend"),
+    [
+        *product(AutoresetMode, ["inline", "thread"]),
+        (AutoresetMode.SAME_STEP, "process"),
+        pytest.param(AutoresetMode.NEXT_STEP, "process", marks=pytest.mark.long),
+        pytest.param(AutoresetMode.DISABLED, "process", marks=pytest.mark.long),
+    ],
+)
 def test_the_twins_agree_on_a_long_game(mode: AutoresetMode, backend: str) -> None:
     twins = Twins(DOOR, mode, backend)
     twins.reset(seed=3)
