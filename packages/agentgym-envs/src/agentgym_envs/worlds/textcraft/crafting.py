@@ -12,7 +12,7 @@ Inventory = dict[str, int]
 """Items held and how many of each; never zero."""
 
 
-@lru_cache(maxsize=16_384)
+@lru_cache(maxsize=4096)
 def understand(text: str) -> Command:
     """The command in `text`, if the recipes allow it; what is held is another matter. Agents repeat each other.
 
