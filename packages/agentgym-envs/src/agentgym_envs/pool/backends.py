@@ -1,10 +1,10 @@
-"""Which kind of slot holds a world: as the caller asks, or as the cost of its steps suggests."""
+"""Which world a slot holds, and in which kind of slot: as the caller asks, or as the cost of its steps suggests."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from gymnasium.envs.registration import load_env_creator
 
@@ -15,6 +15,28 @@ from agentgym_envs.text_env import TextEnv
 
 Backend = Literal["inline", "thread", "process"]
 _CHEAP = 1e-3  # seconds: what a step costs through a process is a good part of this
+
+
+def slot_specs(
+    spec: str | WorldSpec | Sequence[str | WorldSpec],
+    slots: int | None,
+    options: Mapping[str, Any] | Sequence[Mapping[str, Any]],
+) -> tuple[WorldSpec, ...]:
+    """One spec per slot, with its options. See `EnvPool`."""
+    one = isinstance(spec, str | WorldSpec)
+    many = len(spec) if not one else slots
+    if many is None or many < 1 or (slots is not None and slots != many):
+        raise ValueError(
+            f"{slots} slots for {1 if one else many} world(s) don't fit: give slots=N, or one spec a slot."
+        )
+    each = [spec] * many if one else list(spec)
+    more = [options] * many if isinstance(options, Mapping) else list(options) or [{}] * many
+    if len(more) != many:
+        raise ValueError(
+            f"There are options for {len(more)} slots and {many} slots; give one for each, or one for all."
+        )
+    made = [WorldSpec(world) if isinstance(world, str) else world for world in each]
+    return tuple(WorldSpec(world.id, {**world.options, **extra}) for world, extra in zip(made, more, strict=True))
 
 
 def open_slots(specs: Sequence[WorldSpec], backend: str | None) -> tuple[list[Slot], ExitStack]:

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from agentgym_envs.pool.backends import open_slots
+from agentgym_envs.pool.backends import open_slots, slot_specs
 from agentgym_envs.pool.calls import Ask, Call, Reset, Result, Step, WorldSpec
 from agentgym_envs.tasks import Split
 from agentgym_envs.text_env import EnvFault
@@ -62,7 +62,8 @@ class EnvPool:
     several threads.
 
     After an `EnvFault` (a crash, a killed process, a deadline) the slot's next `reset` meets a fresh world. What a
-    cancelled coroutine called for goes on; its slot is busy until that is answered, overdue, or replaced.
+    cancelled coroutine called for goes on; its slot is busy until that is answered, overdue, or replaced. After Ctrl-C
+    in `recv`, or an error that a signal of the caller's raised there, `replace` and another `recv` free any slot.
     """
 
     # A slot is taken while its ticket is in `_tickets`. Ctrl-C may come between any two instructions: each step below
@@ -92,7 +93,7 @@ class EnvPool:
                 process. What keeps a world from being made is in the result of its first call.
         """
         self._deadline = _checked(deadline)
-        self.specs = _specs(spec, slots, options)
+        self.specs = slot_specs(spec, slots, options)
         self._slots, self._shared = open_slots(self.specs, backend)
         self._tickets: dict[int, _Ticket] = {}
         self._answered: deque[_Ticket] = deque()  # that `recv` is to bring
@@ -342,25 +343,3 @@ def _checked(deadline: float) -> float:
     if not deadline > 0:  # nor a NaN
         raise ValueError(f"A deadline is above 0 seconds, not {deadline:g}.")
     return deadline
-
-
-def _specs(
-    spec: str | WorldSpec | Sequence[str | WorldSpec],
-    slots: int | None,
-    options: Mapping[str, Any] | Sequence[Mapping[str, Any]],
-) -> tuple[WorldSpec, ...]:
-    """One spec per slot, with its options."""
-    one = isinstance(spec, str | WorldSpec)
-    many = len(spec) if not one else slots
-    if many is None or many < 1 or (slots is not None and slots != many):
-        raise ValueError(
-            f"{slots} slots for {1 if one else many} world(s) don't fit: give slots=N, or one spec a slot."
-        )
-    each = [spec] * many if one else list(spec)
-    more = [options] * many if isinstance(options, Mapping) else list(options) or [{}] * many
-    if len(more) != many:
-        raise ValueError(
-            f"There are options for {len(more)} slots and {many} slots; give one for each, or one for all."
-        )
-    made = [WorldSpec(world) if isinstance(world, str) else world for world in each]
-    return tuple(WorldSpec(world.id, {**world.options, **extra}) for world, extra in zip(made, more, strict=True))
