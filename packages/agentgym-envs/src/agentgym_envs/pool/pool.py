@@ -91,6 +91,7 @@ class EnvPool:
         Raises:
             ValueError: for an unknown world or backend, numbers that don't fit, or options that can't be sent to a
                 process. What keeps a world from being made is in the result of its first call.
+            gymnasium.error.DependencyNotInstalled: when the extra of a world is missing whose backend is to be chosen.
         """
         self._deadline = _checked(deadline)
         self.specs = slot_specs(spec, slots, options)
