@@ -42,7 +42,7 @@ def parsed(model: type[_Body], body: bytes) -> _Body:
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
-        if not any(word in str(error) for word in _SURROGATE):
+        if error.error_count() > 1 or not any(word in str(error) for word in _SURROGATE):
             raise
         return model.model_validate_json(_mended(body) or body)
 
@@ -65,15 +65,15 @@ class OutcomeWriter:
         if not isinstance(actions, list) or actions != self._actions:
             self._written = written(actions)
             self._actions = actions[:] if isinstance(actions, list) else None  # a world may go on with the same list
-        rest = {
+        outcome = {
             "observation": result.observation,
             "reward": result.reward,
             "terminated": result.terminated,
             "truncated": result.truncated,
+            "info": info,
         }
         comma = b"," if info else b""
-        pieces = written(rest)[:-1], self._written, comma, written(info)[1:]
-        return b'%b,"info":{"available_actions":%b%b%b}' % pieces
+        return b'%b%b"available_actions":%b}}' % (written(outcome)[:-2], comma, self._written)
 
 
 def png(pixels: np.ndarray[Any, Any]) -> bytes:
