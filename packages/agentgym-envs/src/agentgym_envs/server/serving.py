@@ -25,6 +25,7 @@ from agentgym_envs.retrieval import open_retriever
 from agentgym_envs.retrieval.server import retrieval_router
 from agentgym_envs.server.app import build_app
 from agentgym_envs.server.auth import MAKE_A_TOKEN, Guard, is_loopback, read_token
+from agentgym_envs.server.connection import Connection
 from agentgym_envs.server.models import ErrorBody, WorldSeen
 from agentgym_envs.server.settings import ServeSettings
 
@@ -60,6 +61,7 @@ class _Server(uvicorn.Server):
     def __init__(self, app: FastAPI, settings: ServeSettings, token: str | None) -> None:
         config = uvicorn.Config(
             Guard(app, token),
+            http=Connection,
             log_level="warning",
             access_log=False,
             ws="none",
