@@ -152,6 +152,7 @@ def test_bodies_are_only_so_large(serve: Callable[..., Client]) -> None:
     pieces = (body[i : i + 100] for i in range(0, len(body), 100))
     refused(client.post(path, content=pieces, headers=headers), 413, "too_large")
     assert told(client.raw(path, b'{"action":"knock"}' + b" " * 982))["info"]["valid"]
+    refused(client.post(path, content=body, headers=headers | {"content-length": "0" * 5_000 + "1"}), 413, "too_large")
 
 
 def test_actions_and_batches_are_only_so_long(serve: Callable[..., Client]) -> None:
@@ -202,6 +203,19 @@ def test_what_is_not_called_json(asked: Client) -> None:
 )
 def test_what_is_not_what_was_wanted(asked: Client, path: str, body: Any, place: str) -> None:
     assert refused(asked.post(path, json=body), 422, "invalid").startswith(f"{place}: ")
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "says"),
+    [
+        ("/v1/step", b'{"calls":[' + b"0," * 100_000 + b"0]}", "calls.0: "),
+        ("/v1/step", b'{"half":"\\ud83e","calls":[' + b"0," * 100_000 + b"0]}", "calls.0: "),
+        ("/v1/sessions/0/step", b"{" + b",".join(b'"%d":0' % key for key in range(10_000)) + b"}", "10,001 fields"),
+    ],
+)
+def test_of_many_mistakes_few_are_told(asked: Client, path: str, body: bytes, says: str) -> None:
+    """To list two million of them, which a body has room for, took the server a minute."""
+    assert says in refused(asked.raw(path, body), 422, "invalid")
 
 
 @pytest.mark.parametrize("query", [{"split": "exam"}, {"offset": -1}, {"limit": MAX_PAGE + 1}, {"fields": "some"}])

@@ -36,6 +36,7 @@ from agentgym_envs.text_env import writable
 
 MAX_PAGE = 1_000
 """Tasks in a page."""
+_MOST_MISTAKES = 100  # to list those of a long body takes seconds
 _SWEEP = 1.0  # seconds between two looks at leases and workers
 _Body = TypeVar("_Body", bound=BaseModel)
 
@@ -249,6 +250,8 @@ async def _body(request: Request, model: type[_Body]) -> _Body:
     try:
         return parsed(model, await request.body())
     except ValidationError as error:
+        if (mistakes := error.error_count()) > _MOST_MISTAKES:
+            raise Refusal(422, "invalid", f"The body has {mistakes:,} fields that aren't taken.") from None
         first = error.errors(include_url=False, include_input=False)[0]
         if first["type"] == "json_invalid":
             raise Refusal(400, "bad_request", f"{first['msg']}.") from error

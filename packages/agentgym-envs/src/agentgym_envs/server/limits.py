@@ -6,6 +6,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentgym_envs.server.errors import Refusal
 
+_MOST_DIGITS = 20  # of 64 bits; Python reads no more than some thousand
+
 
 class BodyLimit:
     """ASGI: no request has a body of more than `most` bytes, whatever its `Content-Length` says."""
@@ -20,7 +22,7 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         said = dict(scope["headers"]).get(b"content-length", b"0")
-        if said.isdigit() and int(said) > self._most:
+        if said.isdigit() and (len(said) > _MOST_DIGITS or int(said) > self._most):
             await self._refusal().response()(scope, receive, send)
             return
         read = 0

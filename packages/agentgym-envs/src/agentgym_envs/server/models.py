@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, JsonValue
+from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
 from agentgym_envs.pool import Reset, Step
@@ -85,13 +85,13 @@ class StepOf(StepWanted):
 class ResetBatch(_Body):
     """Tasks to begin, each in another session."""
 
-    calls: list[ResetOf]
+    calls: Annotated[list[ResetOf], FailFast()]
 
 
 class StepBatch(_Body):
     """Actions to play, each in another session."""
 
-    calls: list[StepOf]
+    calls: Annotated[list[StepOf], FailFast()]
 
 
 class Problem(TypedDict):
