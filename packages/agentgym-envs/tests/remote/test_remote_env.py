@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
 import multiprocessing
+import pickle
+import ssl
 import threading
 from collections.abc import Callable, Iterator
+from copy import deepcopy
 from typing import Any
 
 import gymnasium
@@ -14,7 +18,11 @@ import numpy as np
 import psutil
 import pytest
 from agentgym_envs import EnvFault, Malformed, make, text_env
+from agentgym_envs.pool import Result
 from agentgym_envs.registry import REMOTE
+from agentgym_envs.remote.answers import result
+from agentgym_envs.remote.servers import Servers
+from agentgym_envs.server.wire import written
 from far_servers import HELD, FarServer, far_server
 from gymnasium.error import ResetNeeded
 
@@ -96,6 +104,17 @@ def test_it_is_rendered_there(far: Far) -> None:
     np.testing.assert_array_equal(babyai.render(), here.render())
 
 
+def test_pictures_in_infos_are_arrays_again() -> None:
+    picture = np.arange(2 * 3 * 3, dtype=np.uint8).reshape(2, 3, 3)
+    outcome = {"observation": "", "reward": 0.5, "terminated": False, "truncated": True}
+    sent = json.loads(written({**outcome, "info": {"screenshot": picture, "score": 0.5}}))
+    got = result(7, sent)
+    np.testing.assert_array_equal(got.info.pop("screenshot"), picture)
+    assert got == Result(7, **outcome, info={"score": 0.5})
+    broken = {**outcome, "info": {"screenshot": "data:image/png;base64,AAAA"}}
+    assert isinstance(result(7, broken).error, OSError)
+
+
 def test_before_the_first_reset_there_is_nothing_to_play(far: Far) -> None:
     world = text_env(far())
     for act in (lambda: world.step("knock"), world.oracle, lambda: world.task):
@@ -112,6 +131,8 @@ def test_before_the_first_reset_there_is_nothing_to_play(far: Far) -> None:
         ({"env": TEXTCRAFT, "render_mode": "rgb_array"}, ValueError, "render_mode"),
         ({"env": HELD, "url": "127.0.0.1:8000"}, ValueError, "http://127.0.0.1:8000"),
         ({"env": HELD, "url": " , "}, ValueError, "No server was named"),
+        ({"env": HELD, "token": "s\u00e9same"}, ValueError, "token"),
+        ({"env": HELD, "timeout": 0}, ValueError, "above 0"),
         ({"env": HELD, "url": "http://127.0.0.1:1"}, EnvFault, "`serve` starts one"),
     ],
     ids=lambda value: str(value)[:40],
@@ -183,6 +204,26 @@ def test_it_may_be_used_again_after_close(far: Far) -> None:
     env.reset(seed=1)
     env.close()
     assert env.reset(options={"task": "door/train/3"})[0] == "Knock 3 times."
+
+
+def test_a_copy_is_a_world_of_its_own(far: Far) -> None:
+    env = far()
+    env.reset(options={"task": "door/train/4"})
+    env.step("knock")
+    for copy in (pickle.loads(pickle.dumps(env)), deepcopy(env)):
+        with pytest.raises(ResetNeeded):
+            text_env(copy).step("knock")
+        assert copy.reset(options={"task": "door/train/2"})[0] == "Knock 2 times."
+        copy.close()
+    assert env.step("knock")[0] == "You knocked 2 times."
+
+
+def test_certificates_are_read_where_they_are_needed(server: FarServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[Any] = []
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", lambda *asked, **_: read.append(asked))
+    for url, times in ((server.url, 0), ("https://127.0.0.1:1", 1)):
+        Servers(url).close()
+        assert len(read) == times
 
 
 def _play(env: gymnasium.Env[str, str], said: Any) -> None:

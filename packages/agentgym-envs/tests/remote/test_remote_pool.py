@@ -88,6 +88,17 @@ def test_a_batch_whose_answer_is_lost_is_not_played_twice(wire: Wire, fault: str
         assert {result.observation for result in received(pool, 8)} == {"You knocked 1 times."}
 
 
+def test_a_call_that_cant_be_sent_spoils_no_other_of_its_batch(server: FarServer) -> None:
+    asked: list[dict[str, Any]] = [{"task": "door/train/3"}, {"task": 17}, {"split": "exam"}, {"task": "door/train/2"}]
+    with EnvPool(HELD, 4, server.url) as pool:
+        begun(pool)
+        for slot, reset in enumerate(asked):
+            pool.reset(slot, **reset)
+        said = {result.slot: result for result in received(pool, 4)}
+    assert [said[slot].observation for slot in (0, 3)] == ["Knock 3 times.", "Knock 2 times."]
+    assert [type(said[slot].error) for slot in (1, 2)] == [ValueError, ValueError]
+
+
 def test_worlds_are_asked_over_http(server: FarServer) -> None:
     async def ask() -> None:
         with EnvPool(HELD, 1, server.url, options={"render_mode": "ansi"}) as pool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 from collections.abc import Mapping
@@ -13,6 +14,7 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled, ResetNeeded
 from numpy.typing import NDArray
 
+from agentgym_envs.pool.calls import Result
 from agentgym_envs.text_env import EnvFault
 
 LONGEST_WAIT = 10.0
@@ -29,6 +31,9 @@ _KINDS: dict[str, type[Exception]] = {
 }
 _FULL = {"closing", "too_many_sessions"}  # another server may have room
 _PROXY = {408, 425, 429, 502, 503, 504}  # what something between us and the server may say for the moment
+
+
+_PICTURE = "data:image/png;base64,"  # as servers write one in JSON
 
 
 class SessionLost(EnvFault):
@@ -94,6 +99,18 @@ def unreachable(url: str, error: httpx.HTTPError) -> SessionLost:
     """The fault of a server that didn't answer; some of a transport's errors come without words."""
     words = f"{type(error).__name__}: {error}".removesuffix(": ")
     return SessionLost(f"{url} can't be reached ({words}). Is a server running there? `serve` starts one.")
+
+
+def result(slot: int, outcome: dict[str, Any]) -> Result:
+    """The outcome as a result; a picture in its info is an array again, as in the world."""
+    info: dict[str, Any] = outcome["info"]
+    for key, value in info.items():
+        if isinstance(value, str) and value.startswith(_PICTURE):
+            try:
+                info[key] = pixels(base64.b64decode(value.removeprefix(_PICTURE)))
+            except Exception as error:  # noqa: BLE001 - it reaches the caller in the result
+                return Result(slot, error=error)
+    return Result(slot, **outcome)
 
 
 def pixels(png: bytes) -> NDArray[np.uint8]:

@@ -1,8 +1,9 @@
 """Calls that wait at the same time go to their server as one request; each is answered as soon as its line arrives.
 
 There is no barrier: any number of batches are on their way at once, and a slow call holds up no other. A call whose
-answer didn't come, or said to come back later, is sent again as it was, idempotency key included. Knows nothing of
-sessions or worlds. Everything but `send` happens on the loop.
+answer didn't come, or said to come back later, is sent again as it was, idempotency key included. Calls that are
+refused as one are sent one by one, for a single one may be to blame. Knows nothing of sessions or worlds. Everything
+but `send` happens on the loop.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ _CLOSED = "The connection to the servers was closed before the answer came."
 _ENOUGH = 2  # requests on their way
 _MOMENT = 0.002  # seconds
 _decode = json.JSONDecoder().raw_decode  # without what `json.loads` does before and after
+_FAULT_OF_ONE = {400, 413, 422}  # statuses of a batch of which one call may be to blame
 _MOST_CALLS = 256
 _MOST_CHARS = 1_000_000  # of a request, unless a single call has more
 
@@ -103,7 +105,11 @@ class Batches:
                 else:
                     refused = refusal(answer.status_code, await answer.aread(), answer.headers)
                     fault, wait = refused.error(server.url), refused.retry_after
-                    if not refused.transient:
+                    if refused.status in _FAULT_OF_ONE and len(batch) > 1:
+                        for errand in open_.values():
+                            self._start(self._post(server, path, [errand]), self._posting)
+                        open_.clear()
+                    elif not refused.transient:
                         _settle(open_, fault)
             finally:
                 await answer.aclose()

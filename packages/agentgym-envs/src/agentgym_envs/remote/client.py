@@ -53,6 +53,8 @@ class Server:
         if parsed.scheme not in ("http", "https") or not parsed.host:
             raise ValueError(f"The server {url!r} is no URL of http or https, such as http://127.0.0.1:8000.")
         token = parsed.password or parsed.username or token
+        if token and not (token.isascii() and token.isprintable()):
+            raise ValueError("A token has the letters, digits and signs of ASCII only, and no line break.")
         bare = str(parsed.copy_with(userinfo=b"", query=None, fragment=None)).rstrip("/")
         headers = {"Accept-Encoding": "identity"}
         return Server(bare, headers | ({"Authorization": f"Bearer {token}"} if token else {}))
@@ -70,8 +72,10 @@ class Server:
 class Client:
     """Connections to any servers; all of it happens on one loop. Proxy settings of the environment aren't followed."""
 
-    def __init__(self, *, timeout: float, pauses: Sequence[float] = PAUSES) -> None:
-        """`timeout`: seconds without a byte of an answer after which an attempt has failed."""
+    def __init__(self, *, timeout: float, pauses: Sequence[float] = PAUSES, tls: bool = True) -> None:
+        """`timeout`: seconds without a byte of an answer after which an attempt has failed; `tls`: whether there are
+        servers of https.
+        """
         self.pauses = tuple(pauses)
         self._jitter = Random()
         self._http = httpx.AsyncClient(
@@ -79,6 +83,7 @@ class Client:
             # every batch on its way holds a connection: a limit would let a slow world hold up the others
             limits=httpx.Limits(max_connections=None, max_keepalive_connections=_IDLE, keepalive_expiry=_KEPT),
             trust_env=False,
+            verify=tls,  # to load the certificates takes longer than all else that a client does at its beginning
         )
 
     async def close(self) -> None:

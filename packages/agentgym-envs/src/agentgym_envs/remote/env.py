@@ -124,6 +124,10 @@ class RemoteEnv(TextEnv):
             self._connection.slot.join(_PARTING)
             self._connection = self._outcome = None
 
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, here or in another process, is a world of its own in which nothing is played yet."""
+        return self.__dict__ | {"_connection": None, "_outcome": None}
+
     def _connected(self) -> _Connection:
         """The connection of this process: a fork must not speak on its parent's."""
         if self._connection is None or not self._connection.servers.loop.alive:

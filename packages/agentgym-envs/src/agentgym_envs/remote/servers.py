@@ -76,12 +76,15 @@ class Servers:
             pauses: Seconds before each new attempt.
 
         Raises:
-            ValueError: when one of them is no URL, or there is none.
+            ValueError: when one of them is no URL, or there is none; for a token or timeout that can't be one.
         """
+        if not timeout > 0:
+            raise ValueError(f"A timeout is above 0 seconds, not {timeout:g}.")
         self._servers = [Server.at(url, token) for url in split_urls(urls)]
         self.loop = LoopThread(f"The server {' or '.join(server.url for server in self._servers)}")
         self.users = 1
-        self._client = Client(timeout=timeout, pauses=pauses)
+        tls = any(server.url.startswith("https:") for server in self._servers)
+        self._client = Client(timeout=timeout, pauses=pauses, tls=tls)
         self._batches = Batches(self.loop, self._client)
         self._keys = map(f"{uuid.uuid4().hex}-{{}}".format, itertools.count())
         self._sessions: set[Session] = set()

@@ -10,7 +10,7 @@ from typing import Any
 from gymnasium.error import ResetNeeded
 
 from agentgym_envs.pool.calls import Ask, Call, Done, Reset, Result, Step, WorldSpec
-from agentgym_envs.remote.answers import SessionLost, pixels
+from agentgym_envs.remote.answers import SessionLost, pixels, result
 from agentgym_envs.remote.servers import Servers, Session
 
 __all__ = ["RemoteSlot", "Servers"]
@@ -76,7 +76,7 @@ class RemoteSlot:
     def _settle(self, session: Session, done: Done, said: dict[str, Any] | Exception) -> None:
         if isinstance(said, SessionLost):
             self._servers.forget(session)
-        done(Result(self.number, error=said) if isinstance(said, Exception) else Result(self.number, **said))
+        done(Result(self.number, error=said) if isinstance(said, Exception) else result(self.number, said))
 
     async def _carry_out(self, stay: _Stay, call: Call, done: Done) -> None:
         try:
@@ -105,9 +105,9 @@ class RemoteSlot:
 
     async def _reset(self, stay: _Stay, call: Reset) -> Result:
         if (held := stay.held) is not None:
-            result = await self._played(held, call)
-            if not isinstance(result.error, SessionLost):
-                return result
+            played = await self._played(held, call)
+            if not isinstance(played.error, SessionLost):
+                return played
             # a lease that ended between episodes, or a server that went: nothing is lost that reset doesn't bring back
         return await self._played(await self._session(stay), call)
 
@@ -141,7 +141,7 @@ class RemoteSlot:
         return session
 
 
-def _tell(settled: asyncio.Future[Result], result: Result) -> None:
+def _tell(settled: asyncio.Future[Result], played: Result) -> None:
     """Nobody waits any more when the loop is on its way out."""
     if not settled.done():
-        settled.set_result(result)
+        settled.set_result(played)
