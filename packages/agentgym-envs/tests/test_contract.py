@@ -245,14 +245,15 @@ def url() -> Iterator[str]:
         server.process.wait()
 
 
-def far(world: World, url: str) -> gymnasium.Env[str, str]:
-    return gymnasium.make(f"agentgym_envs:{REMOTE}", url=url, env=world.id)
+def far(world: World, url: str, **options: Any) -> gymnasium.Env[str, str]:
+    return gymnasium.make(f"agentgym_envs:{REMOTE}", url=url, env=world.id, **options)
 
 
 def check_far(world: World, url: str) -> None:
     """A world on a server keeps the contract, and says to the byte what it says here."""
-    with closing(far(world, url)) as there, closing(made(world)) as here:
+    with closing(far(world, url)) as there:
         check_text_env(there, tasks=1)
+    with closing(far(world, url, horizon=TURNS)) as there, closing(made(world, max_episode_steps=TURNS)) as here:
         for split in ("train", "test"):
             assert there.reset(seed=6, options={"split": split}) == here.reset(seed=6, options={"split": split})
         task = text_env(here).tasks.test.ids[1]
