@@ -7,6 +7,7 @@ its tasks that is; here the world is found by its name and loaded, never importe
 from __future__ import annotations
 
 import importlib
+from contextlib import suppress
 from types import ModuleType
 
 WORLDS = {
@@ -31,7 +32,12 @@ def task_id(item_id: str) -> str:
 
 def item_id(task_id: str) -> str:
     """The predecessor's id of our task `task_id`. Raises as the function `task_id`."""
-    return _world(task_id.partition("/")[0], task_id).to_agentgym(task_id)
+    world = _world(task_id.partition("/")[0], task_id)
+    with suppress(ValueError):  # it isn't even of the form of an id
+        found = world.to_agentgym(task_id)
+        if world.from_agentgym(found) == task_id:
+            return found
+    raise KeyError(f"There is no task {task_id!r} here that the predecessor could have as well.")
 
 
 def _world(name: str, asked: str) -> ModuleType:

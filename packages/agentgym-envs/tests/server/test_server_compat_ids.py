@@ -45,6 +45,25 @@ def test_a_number_is_one_of_our_tasks(item: str, task: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "task",
+    [
+        "babyai/train",
+        "babyai/train/GoToDoor/x",
+        "babyai/train/GoToDoor/999999",
+        "babyai/test/GoToDoor/1000000",
+        "sciworld/test",
+        "sciworld/test/find-animal/99999",
+        "sciworld/train/find-animal/299",  # of another split
+        "webarena/webarena/abc",
+        "textcraft/test/flower_pot",
+    ],
+)
+def test_what_is_no_task_of_both_has_no_number(task: str) -> None:
+    with pytest.raises(KeyError, match=r"no task|isn't in our set|no fixed number"):
+        item_id(task)
+
+
+@pytest.mark.parametrize(
     "item",
     [
         "babyai_15",  # a level that is in no task set
