@@ -82,7 +82,13 @@ def until_refused(server: Serve) -> httpx.Response:
 @pytest.mark.long
 def test_calls_that_do_not_end_are_cut_off(tmp_path: Path) -> None:
     flags = ["--world", "held_world:held/Held-v0", "--grace", "0.2"]
-    with serve_process(*flags) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+    with (
+        serve_process(*flags) as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+        socket.create_connection((client.base_url.host, client.base_url.port or 0)) as half_said,
+    ):
+        head = b"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
+        half_said.sendall(head + b"Content-Length: 20\r\n\r\n{")
         session = held(client)
         with ThreadPoolExecutor(1) as elsewhere:
             answer = elsewhere.submit(client.post, f"{session}/step", json={"action": f"hold {tmp_path}"})
@@ -92,7 +98,7 @@ def test_calls_that_do_not_end_are_cut_off(tmp_path: Path) -> None:
             assert answer.result().json()["error"]["type"] == "closing"
         assert server.process.wait(60) == 0
         assert server.errors() == [
-            "1 request(s) on their way have 0.2 seconds to end; Ctrl-C again ends at once.",
+            "2 request(s) on their way have 0.2 seconds to end; Ctrl-C again ends at once.",
             "Stopped.",
         ]
 

@@ -6,6 +6,7 @@ The second one ends the process at once: what it started sees its pipes close, a
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import ipaddress
 import os
@@ -30,6 +31,7 @@ from agentgym_envs.server.models import ErrorBody, WorldSeen
 from agentgym_envs.server.settings import ServeSettings
 
 _KEEP_ALIVE = 300  # seconds; between two steps of an agent a language model thinks
+_LAST_WORDS = 0.5  # seconds for answers to go out in when the grace is over
 _INTERRUPTED = 130
 
 
@@ -68,7 +70,7 @@ class _Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=1,  # for what is half sent; the grace has passed then
+            timeout_graceful_shutdown=5,  # what is half sent ends with its connection; only a search may take longer
         )
         super().__init__(config)
         self._app = app
@@ -102,6 +104,16 @@ class _Server(uvicorn.Server):
             self._app.state.sessions.cut_off()
             over = True
         return await super().on_tick(counter) or over
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End, also for who doesn't say all of a request or read all of an answer."""
+        asyncio.get_running_loop().call_later(_LAST_WORDS, self._hang_up)
+        await super().shutdown(sockets)
+
+    def _hang_up(self) -> None:
+        for connection in list(self.server_state.connections):
+            if isinstance(connection, Connection):
+                connection.transport.abort()
 
 
 def _token(settings: ServeSettings) -> str | None:
