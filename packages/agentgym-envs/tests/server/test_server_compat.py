@@ -234,6 +234,24 @@ def test_a_lease_that_ran_out_leaves_nothing() -> None:
     assert asyncio.run(story()) == ("unknown_session", 0)
 
 
+def test_resets_at_the_same_time_leave_one_world() -> None:
+    """A reset in another numbering may want a world with other options."""
+
+    async def story() -> int:
+        sessions = Sessions(Settings())
+        await sessions.open()
+        environments = Environments(
+            sessions, "textcraft", lambda numbering, task: {"distractors": 1 if numbering == "test" else 2}
+        )
+        environment = await environments.create("train")
+        await asyncio.gather(*[environments.reset(environment, "test", place) for place in range(3)])
+        left = len(sessions)
+        await sessions.shut(1.0)
+        return left
+
+    assert asyncio.run(story()) == 1
+
+
 @pytest.mark.parametrize(
     ("reply", "action"),
     [

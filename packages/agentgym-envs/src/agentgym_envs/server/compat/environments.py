@@ -90,9 +90,9 @@ class Environments:
         task = self._task(place) if numbering is None else None
         options = self._options(numbering, task)
         if environment.options != options:
-            before, environment.session = environment.session, await self._session(options)
-            environment.options = options
-            self._sessions.close(before)
+            session = await self._session(options)
+            self._sessions.close(environment.session)  # what it is now: meanwhile another reset may have come
+            environment.session, environment.options = session, options
         if numbering is not None:
             task = await self._task_at(environment.session, numbering, place)
         environment.first = await self._sessions.call(environment.session, Reset(task))
@@ -111,7 +111,7 @@ class Environments:
 
     def close(self, environment: Environment) -> None:
         """Close one."""
-        del self._open[environment.number]
+        self._open.pop(environment.number, None)
         self._sessions.close(environment.session)
 
     async def _session(self, options: Mapping[str, Any]) -> Session:
