@@ -16,6 +16,7 @@ from agentgym_envs.server.app import build_app
 from agentgym_envs.server.compat.environments import Environments
 from agentgym_envs.server.compat.protocols import SearchQA, TextCraft, WebArena
 from agentgym_envs.server.errors import Refusal
+from agentgym_envs.server.plays import Session
 from agentgym_envs.server.sessions import Sessions
 from agentgym_envs.server.settings import Settings
 from agentgym_envs.text_env import EnvFault, Malformed
@@ -237,8 +238,14 @@ def test_a_lease_that_ran_out_leaves_nothing() -> None:
 def test_resets_at_the_same_time_leave_one_world() -> None:
     """A reset in another numbering may want a world with other options."""
 
+    class Unhurried(Sessions):
+        async def create(self, *asked: Any, **own: Any) -> Session:
+            made = await super().create(*asked, **own)
+            await asyncio.sleep(0)  # as for a world in a thread or a process
+            return made
+
     async def story() -> int:
-        sessions = Sessions(Settings())
+        sessions = Unhurried(Settings())
         await sessions.open()
         environments = Environments(
             sessions, "textcraft", lambda numbering, task: {"distractors": 1 if numbering == "test" else 2}
