@@ -156,9 +156,7 @@ def test_help_loads_nothing_heavy(command: str) -> None:
     )
     assert module in loaded
     assert loaded.isdisjoint(HEAVY | LATER)
-    assert (
-        module.startswith("agentgym_envs") or "gymnasium" not in loaded
-    )  # there worlds register
+    assert module.startswith("agentgym_envs") or "gymnasium" not in loaded  # there worlds register
 
 
 # What the source says.

@@ -180,20 +180,22 @@ def test_http_without_httpx(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_serve_without_its_packages(
     missing: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    without(monkeypatch, missing, "server")
+    monkeypatch.setitem(sys.modules, missing, None)
+    for name in [name for name in sys.modules if name.startswith("agentgym_envs.server.") and "settings" not in name]:
+        monkeypatch.delitem(sys.modules, name)
     assert serve(["--retriever", "http://127.0.0.1:9"]) == 1
     assert f"serve: The package {missing} is missing. Install it: pip install 'agentgym-envs[serve]'" in (
         capsys.readouterr().err
     )
 
 
-@pytest.mark.parametrize("main", [serve, searchqa_index])
+@pytest.mark.parametrize(("main", "extra"), [(serve, "serve"), (searchqa_index, "searchqa")])
 def test_the_commands_without_tyro(
-    main: Callable[[list[str]], int], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    main: Callable[[list[str]], int], extra: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     without(monkeypatch, "tyro")
     assert main(["--help"]) == 1
-    assert "The package tyro is missing. Install it: pip install 'agentgym-envs[searchqa]'" in capsys.readouterr().err
+    assert f"The package tyro is missing. Install it: pip install 'agentgym-envs[{extra}]'" in capsys.readouterr().err
 
 
 def test_the_almanac_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:
