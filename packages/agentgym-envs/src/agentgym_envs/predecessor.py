@@ -27,15 +27,15 @@ def task_id(item_id: str) -> str:
         KeyError: when it has no such world or task, or ours has none that is the same; the message says which.
         gymnasium.error.DependencyNotInstalled: when the world's extra is missing.
     """
-    return _world(item_id.rpartition("_")[0], item_id).from_agentgym(item_id)
+    return _world(item_id.rpartition("_")[0], item_id).from_predecessor(item_id)
 
 
 def item_id(task_id: str) -> str:
     """The predecessor's id of our task `task_id`. Raises as the function `task_id`."""
     world = _world(task_id.partition("/")[0], task_id)
     with suppress(ValueError):  # it isn't even of the form of an id
-        found = world.to_agentgym(task_id)
-        if world.from_agentgym(found) == task_id:
+        found = world.to_predecessor(task_id)
+        if world.from_predecessor(found) == task_id:
             return found
     raise KeyError(f"There is no task {task_id!r} here that the predecessor could have as well.")
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs import make, text_env
-from agentgym_envs.worlds.searchqa import from_agentgym, published
+from agentgym_envs.worlds.searchqa import from_predecessor, published
 from agentgym_envs.worlds.searchqa.published import PUBLISHED, Row, load
 from gymnasium.error import DependencyNotInstalled
 
@@ -122,9 +122,9 @@ RANGES = {
 @pytest.mark.parametrize(("items", "tasks"), RANGES.items())
 def test_the_predecessors_items(items: tuple[int, int], tasks: str) -> None:
     first, last = items
-    assert from_agentgym(f"searchqa_{first}") == f"searchqa/{tasks}/0"
-    assert from_agentgym(first) == f"searchqa/{tasks}/0"
-    assert from_agentgym(f"searchqa_{last}") == f"searchqa/{tasks}/{last - first}"
+    assert from_predecessor(f"searchqa_{first}") == f"searchqa/{tasks}/0"
+    assert from_predecessor(first) == f"searchqa/{tasks}/0"
+    assert from_predecessor(f"searchqa_{last}") == f"searchqa/{tasks}/{last - first}"
     split, name = tasks.split("/")
     assert last - first + 1 == getattr(PUBLISHED[name], split)
 
@@ -132,4 +132,4 @@ def test_the_predecessors_items(items: tuple[int, int], tasks: str) -> None:
 @pytest.mark.parametrize("item", ["searchqa_221328", "searchqa_-1", "babyai_3", "searchqa_", -1, 221328])
 def test_other_items_are_refused(item: str | int) -> None:
     with pytest.raises(KeyError, match="its ids go from searchqa_0 to searchqa_221327"):
-        from_agentgym(item)
+        from_predecessor(item)

@@ -10,8 +10,8 @@ import pytest
 from agentgym_envs import make
 from agentgym_envs.predecessor import WORLDS, item_id, task_id
 from agentgym_envs.registry import text_env
-from agentgym_envs.worlds.babyai.agentgym import LEVELS
 from agentgym_envs.worlds.babyai.levels import all_levels, task_set
+from agentgym_envs.worlds.babyai.predecessor import LEVELS
 from agentgym_envs.worlds.searchqa.published import PUBLISHED
 from hypothesis import given
 from hypothesis import strategies as st

@@ -153,7 +153,7 @@ def _task(task_id: str) -> Task:
     return Task(task_id, ENV, kind.split(int(variation)), kind.category, kind.turns, payload)
 
 
-def from_agentgym(item: str | int) -> str:
+def from_predecessor(item: str | int) -> str:
     """Our id of one of the predecessor's 4,639, such as `sciworld_123` or its `data_idx` 123: there the variations of
     23 tasks are counted through, task after task.
 
@@ -170,7 +170,7 @@ def from_agentgym(item: str | int) -> str:
     raise KeyError(f"The predecessor has no task {item!r}; its ids go from sciworld_0 to sciworld_4638.")
 
 
-def to_agentgym(task_id: str) -> str:
+def to_predecessor(task_id: str) -> str:
     """The predecessor's id of one of our tasks, such as `sciworld_123`.
 
     Raises:

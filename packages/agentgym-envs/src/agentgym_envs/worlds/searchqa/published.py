@@ -133,7 +133,7 @@ def _row(entry: Mapping[str, Any]) -> Row:
     return Row(question.strip(), tuple(answers))
 
 
-def from_agentgym(item: str | int) -> str:
+def from_predecessor(item: str | int) -> str:
     """Our id of one of the predecessor's questions, such as `searchqa_3610` or its `data_idx` 3610.
 
     There the test questions of the seven sets are counted through in the order of `PUBLISHED`, and after them the
@@ -154,7 +154,7 @@ def from_agentgym(item: str | int) -> str:
     raise KeyError(f"The predecessor has no question {item!r}; its ids go from searchqa_0 to searchqa_{most}.")
 
 
-def to_agentgym(task_id: str) -> str:
+def to_predecessor(task_id: str) -> str:
     """The predecessor's id of a published question, such as `searchqa_3610` for `searchqa/test/triviaqa/0`.
 
     Raises:

@@ -6,7 +6,7 @@ _PREFIX = "webarena/webarena/"
 _TASKS = 812
 
 
-def from_agentgym(item: str | int) -> str:
+def from_predecessor(item: str | int) -> str:
     """Our id of one of WebArena's 812 original tasks, such as `webarena_24` or its `idx` 24.
 
     Raises:
@@ -18,7 +18,7 @@ def from_agentgym(item: str | int) -> str:
     return f"{_PREFIX}{int(number)}"
 
 
-def to_agentgym(task_id: str) -> str:
+def to_predecessor(task_id: str) -> str:
     """The predecessor's id of a task of the set `webarena`, such as `webarena_24`.
 
     Raises:

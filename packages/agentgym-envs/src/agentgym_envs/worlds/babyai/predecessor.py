@@ -54,7 +54,7 @@ LEVELS = (
 """In its order, by our short names."""
 
 
-def from_agentgym(item: str | int) -> str:
+def from_predecessor(item: str | int) -> str:
     """Our id of one of the predecessor's tasks, such as `babyai_123` or its `data_idx` 123.
 
     Its seeds begin at 0 as those of our training split do; all its tasks, for testing as well, are in that split.
@@ -76,7 +76,7 @@ def from_agentgym(item: str | int) -> str:
     return f"babyai/train/{name}/{seed}"
 
 
-def to_agentgym(task_id: str) -> str:
+def to_predecessor(task_id: str) -> str:
     """The predecessor's id of one of our tasks, such as `babyai_123`.
 
     Raises:

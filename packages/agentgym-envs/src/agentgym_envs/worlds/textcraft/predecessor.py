@@ -7,7 +7,7 @@ from __future__ import annotations
 from typing import NoReturn
 
 
-def from_agentgym(item: str | int) -> NoReturn:
+def from_predecessor(item: str | int) -> NoReturn:
     """Raises KeyError: no number there says which goal is meant."""
     raise KeyError(
         f"What the predecessor's {item!r} crafts depends on the order in which its server's file system listed the "
@@ -15,6 +15,6 @@ def from_agentgym(item: str | int) -> NoReturn:
     )
 
 
-def to_agentgym(task_id: str) -> NoReturn:
+def to_predecessor(task_id: str) -> NoReturn:
     """Raises KeyError: no goal has a number that holds on every machine."""
     raise KeyError(f"The predecessor numbers TextCraft's goals anew on each machine; {task_id} has no fixed number.")
