@@ -193,15 +193,17 @@ LONG_CASES = [
     ("ours", NEXT, 2),
     ("ours", DISABLED, 2),
     ("sync", NEXT, 2),
+    ("sync", SAME, 2),
+    ("sync", DISABLED, 2),
     ("async", SAME, 2),
+    ("async", DISABLED, 2),
     ("async without shared memory", DISABLED, 1),
     ("async spawned", NEXT, 1),
 ]
 
 
-@pytest.mark.filterwarnings(
-    "ignore:This process .* is multi-threaded:DeprecationWarning"
-)  # of forks, from Python 3.12 on
+# Of forks, from Python 3.12 on.
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @every_world
 @pytest.mark.parametrize(
     ("vector", "mode", "count"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_CASES)]
