@@ -24,6 +24,8 @@ from serve_process import serve_process
 
 every_world = pytest.mark.parametrize("world", WORLDS, ids=[world.id for world in WORLDS])
 Transcript = list[tuple[Any, ...]]
+TURNS = 6
+"""After which a game is cut short where several are played."""
 CHEAP = 5e-3
 """Seconds a step: of worlds that answer sooner, more tasks are played."""
 
@@ -73,12 +75,11 @@ def test_the_task_sets_are_those_of_the_manifest(world: World) -> None:
 _PLAY = """
 import sys, gymnasium
 env = gymnasium.make(f"agentgym_envs:{sys.argv[1]}")
-for split in ("train", "test"):
-    task = env.unwrapped.tasks.split(split)[1]
-    print(task, env.reset(seed=5, options={"task": task.id}))
-    for _ in range(3):
-        print(env.step(env.unwrapped.oracle()))
-    print(env.reset(seed=6, options={"split": split}))
+task = env.unwrapped.tasks.test[1]
+print(task, env.reset(seed=5, options={"task": task.id}))
+for _ in range(3):
+    print(env.step(env.unwrapped.oracle()))
+print(env.reset(seed=6, options={"split": "train"}))
 """
 
 
@@ -96,7 +97,7 @@ def test_the_hash_seed_changes_nothing(world: World) -> None:
 
 @every_world
 def test_two_worlds_in_one_process_do_not_touch_each_other(world: World) -> None:
-    env, first, second = (made(world, max_episode_steps=12) for _ in range(3))
+    env, first, second = (made(world, max_episode_steps=TURNS) for _ in range(3))
     games = [(task, expert_game(env, task)) for task in text_env(env).tasks.train.ids[:2]]
     alone = [list(moves(env, *game)) for game in games]
     together: list[Transcript] = [[], []]
@@ -113,8 +114,6 @@ def test_two_worlds_in_one_process_do_not_touch_each_other(world: World) -> None
 
 Maker = Callable[[World, int, AutoresetMode], VectorEnv[Any, Any, Any]]
 Game = tuple[str, list[str], Transcript]
-TURNS = 6
-"""After which a game is cut short."""
 
 
 def ours(world: World, count: int, mode: AutoresetMode) -> VectorEnv[Any, Any, Any]:

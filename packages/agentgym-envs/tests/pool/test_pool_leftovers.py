@@ -16,7 +16,7 @@ from typing import Any
 
 import psutil
 import pytest
-from agentgym_envs.pool import EnvPool
+from agentgym_envs.pool import EnvPool, WorldSpec
 from agentgym_envs.pool.process import Host
 from pool_toys import TOY
 
@@ -66,7 +66,7 @@ class Counted:
         return self.added() == (0, 0) and psutil.Process().num_fds() <= self._descriptors
 
 
-def play(backend: str, slots: int, world: str = TOY) -> EnvPool:
+def play(backend: str, slots: int, world: str | WorldSpec = TOY) -> EnvPool:
     pool = EnvPool(world, slots, backend)
     for slot in range(slots):
         pool.reset(slot)
@@ -161,9 +161,14 @@ def test_a_world_that_hangs_ends_with_its_killed_owner(tmp_path: Path) -> None:
 
 @LONG
 @pytest.mark.parametrize(
-    ("world", "backend"), [("agentgym/SciWorld-v0", "thread"), ("agentgym/WebArena-v0", "process")]
+    ("world", "backend"),
+    [
+        (WorldSpec("agentgym/SciWorld-v0", {"patience": 57.0}), "thread"),  # which no other test's JVM has
+        (WorldSpec("agentgym/WebArena-v0"), "process"),
+    ],
+    ids=["SciWorld", "WebArena"],
 )
-def test_worlds_with_processes_of_their_own_leave_none(world: str, backend: str) -> None:
+def test_worlds_with_processes_of_their_own_leave_none(world: WorldSpec, backend: str) -> None:
     before = psutil.Process().children(recursive=True)
     pool = play(backend, 2, world)
     processes = [child for child in psutil.Process().children(recursive=True) if child not in before]

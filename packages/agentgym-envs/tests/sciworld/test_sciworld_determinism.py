@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -84,7 +85,8 @@ def test_some_tasks_are_the_same_everywhere() -> None:
 
 @pytest.mark.long
 def test_all_tasks_are_the_same_everywhere() -> None:
-    compare(list(kinds()), 20, jvms=[1, 2])
+    """All where there is time; CI, which has 25 minutes for everything, takes every third."""
+    compare(list(kinds())[:: 3 if "CI" in os.environ else 1], 20, jvms=[1, 2])
 
 
 def test_games_that_draw_lots_while_they_are_played_have_a_jvm_of_their_own() -> None:
