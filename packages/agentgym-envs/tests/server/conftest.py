@@ -28,7 +28,7 @@ def serve() -> Iterator[Callable[..., Client]]:
 
         yield served
         strange_worlds.let_go()
-    assert not strange_worlds.living
+    assert strange_worlds.all_closed()
 
 
 @pytest.fixture(scope="module")

@@ -124,7 +124,7 @@ def in_loop(scenario: Callable[[Caller], Any]) -> None:
         async with app.router.lifespan_context(app):
             await scenario(Caller(app))
             strange_worlds.let_go()
-        assert not strange_worlds.living
+        assert strange_worlds.all_closed()
 
     asyncio.run(run())
 

@@ -38,7 +38,7 @@ async def opened(**settings: Any) -> AsyncIterator[tuple[Sessions, Clock]]:
     await sessions.open()
     yield sessions, clock
     await sessions.shut(5.0)
-    assert not strange_worlds.living
+    assert strange_worlds.all_closed()
 
 
 async def playing(sessions: Sessions, world: str = QUICK) -> Session:
