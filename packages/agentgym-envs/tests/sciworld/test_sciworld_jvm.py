@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import gymnasium
+import psutil
 import pytest
 from agentgym_envs import make
 from agentgym_envs.text_env import EnvFault
@@ -110,6 +111,8 @@ def test_a_jvm_that_hung_between_two_games_is_replaced_for_a_newcomer() -> None:
     first.reset(options={"task": TASK})
     hung = pid_of(first)
     os.kill(hung, signal.SIGSTOP)
+    while psutil.Process(hung).status() != psutil.STATUS_STOPPED:  # until then it may still answer the newcomer
+        time.sleep(0.01)
     second.reset(options={"task": TASK})
     assert pid_of(second) != hung
     assert not runs(hung)
