@@ -32,6 +32,8 @@ class Trajectory:
     """One, unless the chat template rewrote history."""
     rewards: tuple[float, ...]
     """Reward of each turn."""
+    states: tuple[str, ...]
+    """Key of the state that each turn began in."""
     group: str
     """The task; trajectories of one group are compared with each other."""
 
@@ -61,6 +63,7 @@ def trajectory(episode: Episode) -> Trajectory:
     return Trajectory(
         segments=tuple(_segment(turns) for turns in segments),
         rewards=tuple(turn.reward for turn in episode.turns),
+        states=tuple(turn.state_key for turn in episode.turns),
         group=episode.task_id,
     )
 

@@ -1,0 +1,102 @@
+"""What algorithms see of a batch, and the legend of shapes for the whole package.
+
+    S  tokens of all segments, one segment after the other, without padding
+    N  said tokens: by episode, in it by turn, in it as they were said
+    M  said tokens of one micro-batch
+    E  episodes                     K  turns of the longest episode
+
+Observations don't exist here. Whatever a critic or a reward would say of their tokens, there is no place to put it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from torch import Tensor
+
+    Total = Callable[[Tensor], Tensor]
+    """Sums a tensor over all processes; what one process alone has is the sum already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Experience:
+    """Episodes as said tokens and turns. Failed episodes are not among them."""
+
+    episode_N: Tensor
+    """Episode of each said token, int64, never falling."""
+    turn_N: Tensor
+    """Turn of its episode that said it, int64, never falling within an episode."""
+    sampled_N: Tensor
+    """Log-probability it was sampled with, by the engine, float32."""
+    rewards_EK: Tensor
+    """Reward of each turn, float32; 0 behind the last."""
+    played_EK: Tensor
+    """Whether the turn was played, bool."""
+    state_EK: Tensor
+    """Number of the state that the turn began in, int64; equal numbers within a group are equal states. -1 behind the
+    last turn."""
+    group_E: Tensor
+    """Number of the group, int64, from 0: episodes of one task, which are compared with each other."""
+    old_N: Tensor | None = None
+    """Log-probability under the learner's weights before the update, float32. None: the same as `sampled_N`."""
+    reference_N: Tensor | None = None
+    """Log-probability under the reference model, float32; None without a KL term."""
+    value_N: Tensor | None = None
+    """What the critic expected before the token was said, float32; None without a critic."""
+
+    @property
+    def before_N(self) -> Tensor:
+        """Log-probability under the learner's weights before the update."""
+        return self.sampled_N if self.old_N is None else self.old_N
+
+    def thought(self, **figures: Tensor | None) -> Experience:
+        """The same with some of `old_N`, `reference_N`, `value_N` filled in."""
+        return replace(self, **figures)
+
+
+@dataclass(frozen=True, slots=True)
+class Credit:
+    """What an algorithm makes of the rewards."""
+
+    advantage_N: Tensor
+    """Advantage of each said token, float32."""
+    metrics: dict[str, float]
+    """Statistics of returns and advantages."""
+    target_N: Tensor | None = None
+    """What the critic should have expected at each said token, float32; None without a critic."""
+    valued_N: Tensor | None = None
+    """At which said tokens the critic is trained, bool; None without a critic."""
+
+
+class Scores(NamedTuple):
+    """What a model says of the said tokens of a micro-batch, with gradients."""
+
+    logp_M: Tensor
+    """Log-probability at the sampling temperature, float32."""
+    entropy_M: Tensor
+    """Entropy in nats of the distribution that the token came from, float32."""
+    value_M: Tensor | None = None
+    """What the critic expects before the token is said, float32; None without a critic."""
+
+
+@dataclass(frozen=True, slots=True)
+class Part:
+    """The said tokens of one micro-batch, as the loss wants them."""
+
+    episode_M: Tensor
+    turn_M: Tensor
+    sampled_M: Tensor
+    old_M: Tensor
+    advantage_M: Tensor
+    weight_M: Tensor
+    """Share of the token in the loss; over all micro-batches and processes the weights are what the aggregation says."""
+    reference_M: Tensor | None = None
+    value_M: Tensor | None = None
+    """The critic's before the update."""
+    target_M: Tensor | None = None
+    critic_weight_M: Tensor | None = None
+    """Share of the token in the critic's loss; they sum to 1 over all micro-batches and processes."""
