@@ -1,0 +1,108 @@
+"""Which training tasks a step plays. Knows tasks by their ids and how often they succeeded, and knows no worlds.
+
+A sampler is a setting; what it remembers is its state, plain JSON that lives in the checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
+
+State = dict[str, float]
+"""By task id, the task's success of late, from 0 to 1."""
+
+
+@dataclass(frozen=True)
+class Uniform:
+    """Every task is as likely as any other."""
+
+    def weights(self, ids: Sequence[str], state: State) -> list[float]:
+        """How likely each task is, up to a factor."""
+        return [1.0] * len(ids)
+
+    def after(self, state: State, success: Mapping[str, float]) -> State:
+        """The state once these tasks have been played with this mean success."""
+        return state
+
+
+@dataclass(frozen=True)
+class Middling:
+    """Prefers tasks that succeed sometimes: from what always or never succeeds, comparing episodes teaches nothing.
+
+    A task of success p has weight 4 p (1 - p), the "learnability" of arXiv 2408.15099 scaled to at most 1, but at least
+    `floor`; p is a running mean over the steps that played the task and begins at a half.
+    """
+
+    floor: float = 0.1
+    """Weight of a task that always or never succeeds, so that none is given up."""
+    memory: float = 0.5
+    """Share of a task's p that a new step leaves as it was."""
+
+    def __post_init__(self) -> None:
+        if not 0 < self.floor <= 1 or not 0 <= self.memory < 1:
+            raise ValueError(
+                "A middling sampler needs a floor above 0 up to 1 and a memory from 0 to below 1, "
+                f"not {self.floor} and {self.memory}."
+            )
+
+    def weights(self, ids: Sequence[str], state: State) -> list[float]:
+        """How likely each task is, up to a factor."""
+        return [max(self.floor, 4 * p * (1 - p)) for p in (state.get(task, 0.5) for task in ids)]
+
+    def after(self, state: State, success: Mapping[str, float]) -> State:
+        """The state once these tasks have been played with this mean success."""
+        seen = {task: self.memory * state.get(task, 0.5) + (1 - self.memory) * p for task, p in success.items()}
+        return state | seen
+
+
+Sampler = Uniform | Middling
+
+
+def draw(
+    sampler: Sampler,
+    ids: Sequence[str],
+    count: int,
+    *,
+    state: State,
+    rng: np.random.Generator,
+    without: Collection[str] = (),
+) -> list[int]:
+    """Draw tasks, each once.
+
+    Args:
+        sampler: Says how likely each is.
+        ids: All of the split.
+        count: How many are wanted.
+        state: What the sampler remembers.
+        rng: The only source of chance.
+        without: Ids that must not be drawn again.
+
+    Returns:
+        Places in `ids`. Where there are fewer tasks than `count`: some twice, or with `without` all that are left.
+    """
+    weights = [0.0 if task in without else w for task, w in zip(ids, sampler.weights(ids, state), strict=True)]
+    left = sum(w > 0 for w in weights)
+    if without:
+        count = min(count, left)
+    if not count:
+        return []
+    total = sum(weights)
+    chosen = rng.choice(len(ids), count, replace=left < count, p=[w / total for w in weights])
+    return chosen.tolist()
+
+
+def apportion(count: int, weights: Sequence[float], rng: np.random.Generator) -> list[int]:
+    """Split `count` into whole numbers that are in expectation proportional to `weights`, and never off by 1 or more.
+
+    Systematic sampling: a comb of unit steps, shifted by chance, is laid over the shares laid end to end.
+    """
+    shift = rng.random()
+    ends = [count * end / sum(weights) for end in accumulate(weights)]
+    # The last end is `count` up to rounding, which must not lose or add one.
+    marks = [0, *(int(end + shift) for end in ends[:-1]), count]
+    return [after - before for before, after in zip(marks, marks[1:], strict=False)]
