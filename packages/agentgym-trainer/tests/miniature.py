@@ -62,7 +62,15 @@ def some_trajectories(seed: int, episodes: int = 6, *, groups: int = 2) -> list[
         if e == episodes - 1:
             segments.append(segment([(5, 3)], rng, first_turn=turns))
             turns += 1
-        made.append(Trajectory(tuple(segments), tuple(rng.random(turns).tolist()), f"task-{e % groups}"))
+        made.append(
+            Trajectory(
+                tuple(segments),
+                rewards=tuple(rng.random(turns).tolist()),
+                # Every episode of a group begins in the same state; behind it, few states are met again and again.
+                states=("begin", *(f"state-{rng.integers(3)}" for _ in range(turns - 1))),
+                group=f"task-{e % groups}",
+            )
+        )
     return made
 
 

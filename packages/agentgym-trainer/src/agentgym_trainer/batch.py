@@ -43,8 +43,8 @@ class Batch:
         """The same batch on another device."""
         tensors = {name: getattr(self, name).to(device) for name in ("ids_S", "position_S", "at_N")}
         known = {name: getattr(self.experience, name) for name in Experience.__slots__}
-        moved = {name: None if tensor is None else tensor.to(device) for name, tensor in known.items()}
-        return replace(self, **tensors, experience=Experience(**moved))
+        moved = {name: tensor.to(device) for name, tensor in known.items() if tensor is not None}
+        return replace(self, **tensors, experience=replace(self.experience, **moved))
 
 
 def make_batch(trajectories: Sequence[Trajectory]) -> Batch:

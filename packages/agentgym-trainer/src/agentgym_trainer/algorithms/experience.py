@@ -49,7 +49,7 @@ class Experience:
     """What the critic expected before the token was said, float32; None without a critic."""
 
     @property
-    def before_N(self) -> Tensor:
+    def before_N(self) -> Tensor:  # noqa: N802 - shapes stand in names
         """Log-probability under the learner's weights before the update."""
         return self.sampled_N if self.old_N is None else self.old_N
 
@@ -93,7 +93,7 @@ class Part:
     old_M: Tensor
     advantage_M: Tensor
     weight_M: Tensor
-    """Share of the token in the loss; over all micro-batches and processes the weights are what the aggregation says."""
+    """Share of the token in the loss; over all micro-batches and processes they are what the aggregation says."""
     reference_M: Tensor | None = None
     value_M: Tensor | None = None
     """The critic's before the update."""
