@@ -1,33 +1,181 @@
 from __future__ import annotations
 
+import itertools
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+
 import pytest
-from agentgym_trainer.horizon import FixedHorizon, StepHorizon
+from agentgym_trainer.horizon import (
+    KINDS,
+    AdaptiveHorizon,
+    FixedHorizon,
+    Horizon,
+    Seen,
+    Stage,
+    StepHorizon,
+    improving,
+    of_kind,
+)
 from hypothesis import given
 from hypothesis import strategies as st
 
 
-def test_the_stage_changes_at_exactly_the_steps_that_were_set() -> None:
-    horizon = StepHorizon((6, 13, 20), every=100)
-    assert [horizon.at(step) for step in (0, 99, 100, 199, 200, 201, 506)] == [6, 6, 13, 13, 20, 20, 20]
-    assert horizon.longest == 20
+def run(horizon: Horizon, seen: Sequence[Seen], stage: Stage | None = None, done: int = 0) -> list[Stage]:
+    """The stage of every update from number `done` on, the last one being that of the update that would follow."""
+    stages = [stage or horizon.begin()]
+    for step, sight in enumerate(seen, done + 1):
+        stages.append(horizon.after(stages[-1], step, sight))
+    return stages
 
 
-@given(st.lists(st.integers(1, 40), min_size=1, max_size=5), st.integers(1, 9), st.integers(0, 80))
-def test_every_stage_lasts_every_steps_and_the_last_for_ever(stages: list[int], every: int, step: int) -> None:
-    stages.sort()
-    unrolled = [turns for turns in stages for _ in range(every)]
-    expected = unrolled[step] if step < len(unrolled) else stages[-1]
-    assert StepHorizon(tuple(stages), every).at(step) == expected
+all_stages = st.lists(st.integers(1, 40), min_size=1, max_size=5).map(lambda turns: tuple(sorted(turns)))
+shares = st.integers(0, 10).map(lambda tenths: tenths / 10)
+sights = st.lists(st.builds(Seen, success=st.none() | shares, cut=shares), max_size=60)
+adaptive = st.builds(
+    AdaptiveHorizon,
+    stages=all_stages,
+    at_least=st.integers(1, 8),
+    patience=st.integers(1, 3),
+    gain=st.sampled_from((0.0, 0.1)),
+    cut=shares,
+)
+horizons = st.one_of(
+    st.builds(FixedHorizon, st.integers(1, 40)), st.builds(StepHorizon, all_stages, st.integers(1, 9)), adaptive
+)
+
+
+@given(horizons, sights)
+def test_resuming_at_any_step_is_as_not_having_stopped(horizon: Horizon, seen: list[Seen]) -> None:
+    unbroken = run(horizon, seen)
+    for step, stage in enumerate(unbroken):
+        saved = Stage(**json.loads(json.dumps(asdict(stage))))
+        assert run(horizon, seen[step:], saved, done=step) == unbroken[step:]
+
+
+@given(horizons, sights)
+def test_stages_come_one_after_the_other_and_never_above_the_longest(horizon: Horizon, seen: list[Seen]) -> None:
+    stages = run(horizon, seen)
+    for before, after in itertools.pairwise(stages):
+        assert after.number - before.number in (0, 1)
+        assert (after.since != before.since) == (after.number != before.number)
+        assert before.turns <= after.turns <= horizon.longest
 
 
 def test_a_fixed_horizon_never_changes() -> None:
-    assert {FixedHorizon(7).at(step) for step in range(1000)} == {7} == {FixedHorizon(7).longest}
+    assert {stage.turns for stage in run(FixedHorizon(7), [Seen(0.5, 1.0)] * 300)} == {7} == {FixedHorizon(7).longest}
 
 
+# The paper's schedule.
+
+
+def test_the_stage_changes_at_exactly_the_steps_that_were_set() -> None:
+    stages = run(StepHorizon((6, 13, 20), every=100), [Seen()] * 506)
+    assert [stages[step].turns for step in (0, 99, 100, 199, 200, 201, 506)] == [6, 6, 13, 13, 20, 20, 20]
+    assert (stages[0].why, stages[100].why, stages[100].since) == ("begin", "steps", 100)
+
+
+@given(all_stages, st.integers(1, 9), sights)
+def test_every_stage_lasts_every_steps_and_the_last_for_ever(
+    stages: tuple[int, ...], every: int, seen: list[Seen]
+) -> None:
+    unrolled = [turns for turns in stages for _ in range(every)] + [stages[-1]] * len(seen)
+    assert [stage.turns for stage in run(StepHorizon(stages, every), seen)] == unrolled[: len(seen) + 1]
+
+
+# Ours.
+
+
+def unrolled(horizon: AdaptiveHorizon, seen: Sequence[Seen]) -> list[int]:
+    """The slow twin: the number of the stage of every update, found by looking at the whole stage again each time."""
+    numbers, begun = [0], 0
+    for step in range(1, len(seen) + 1):
+        stage = seen[begun:step]
+        heard = [sight.success for sight in stage if sight.success is not None]
+        stale, best = 0, None
+        for success in heard:
+            gained = best is None or success > best + horizon.gain
+            best, stale = (success, 0) if gained else (best, stale + 1)
+        mean = 0.0
+        for n, sight in enumerate(stage, 1):
+            keep = 1 - 1 / min(n, horizon.at_least)
+            mean = keep * mean + (1 - keep) * sight.cut
+        over = stale >= horizon.patience or (horizon.cut > 0 and mean >= horizon.cut - 1e-12)
+        moves = len(stage) >= horizon.at_least and over and numbers[-1] < len(horizon.stages) - 1
+        begun = step if moves else begun
+        numbers.append(numbers[-1] + moves)
+    return numbers
+
+
+@given(adaptive, st.lists(st.builds(Seen, success=st.none() | shares, cut=st.sampled_from((0.0, 1.0))), max_size=60))
+def test_adaptive_stages_are_those_of_the_rules_read_aloud(horizon: AdaptiveHorizon, seen: list[Seen]) -> None:
+    # A threshold that no mean of so few zeros and ones meets exactly, so that rounding decides nothing.
+    horizon = AdaptiveHorizon(horizon.stages, horizon.at_least, horizon.patience, horizon.gain, cut=0.5123)
+    assert [stage.number for stage in run(horizon, seen)] == unrolled(horizon, seen)
+
+
+@given(adaptive, sights)
+def test_no_stage_is_left_before_its_least_number_of_steps(horizon: AdaptiveHorizon, seen: list[Seen]) -> None:
+    begun = sorted({stage.since for stage in run(horizon, seen)})
+    assert all(later - earlier >= horizon.at_least for earlier, later in itertools.pairwise(begun))
+
+
+def evaluated(*figures: float, every: int) -> list[Seen]:
+    return [Seen(success) for figure in figures for success in [None] * (every - 1) + [figure]]
+
+
+def test_a_plateau_of_held_out_success_ends_a_stage() -> None:
+    horizon = AdaptiveHorizon((4, 8), at_least=5, patience=2, gain=0.05, cut=0)
+    stages = run(horizon, evaluated(0.2, 0.3, 0.32, 0.35, 0.4, every=5))
+    # 0.32 and 0.35 are no more than 0.05 above 0.3: the second of them, after 20 updates, ends the stage.
+    assert [stage.turns for stage in stages] == [4] * 20 + [8] * 6
+    assert stages[20] == Stage(8, number=1, since=20, why="plateau")
+    assert stages[25].best == 0.4
+
+
+def test_success_that_rises_slowly_is_no_plateau() -> None:
+    horizon = AdaptiveHorizon((4, 8), at_least=1, patience=2, gain=0.05, cut=0)
+    assert run(horizon, evaluated(0.2, 0.24, 0.26, 0.3, 0.32, 0.36, every=1))[-1].number == 0
+
+
+def test_episodes_cut_short_while_improving_end_a_stage_but_not_before_its_time() -> None:
+    horizon = AdaptiveHorizon((4, 8, 12), at_least=10, cut=0.25)
+    stages = run(horizon, [Seen(cut=0.5)] * 25)
+    assert [stage.turns for stage in stages] == [4] * 10 + [8] * 10 + [12] * 6
+    assert stages[10] == Stage(8, number=1, since=10, why="cut")
+    assert run(horizon, [Seen(cut=0.2)] * 100)[-1].number == 0
+    assert run(horizon, [Seen(cut=0.9), *[Seen()] * 99])[-1].number == 0
+
+
+def test_improving_is_earning_in_the_second_half() -> None:
+    assert [improving(rewards) for rewards in ([], [1], [1, 0], [0, 1], [0, 1, 0], [1, 0, 0])] == [
+        False,
+        True,
+        False,
+        True,
+        True,
+        False,
+    ]
+    assert not improving([0.0, 0.0, -1.0])
+
+
+# Kinds, and what makes no sense.
+
+
+def test_another_kind_keeps_the_stages_and_the_same_kind_everything() -> None:
+    step = StepHorizon((4, 8, 12), every=25)
+    assert of_kind("step", step) is step
+    assert of_kind("adaptive", step) == AdaptiveHorizon((4, 8, 12))
+    assert of_kind("fixed", step) == FixedHorizon(12)
+    assert of_kind("step", FixedHorizon(9)) == StepHorizon((9,))
+    assert {type(of_kind(kind, step)) for kind in KINDS} == {FixedHorizon, StepHorizon, AdaptiveHorizon}
+
+
+@pytest.mark.parametrize("schedule", [StepHorizon, AdaptiveHorizon])
 @pytest.mark.parametrize("stages", [(), (0, 3), (10, 5), (-1,)])
-def test_stages_are_at_least_one_turn_and_never_fall(stages: tuple[int, ...]) -> None:
+def test_stages_are_at_least_one_turn_and_never_fall(schedule: type[Horizon], stages: tuple[int, ...]) -> None:
     with pytest.raises(ValueError, match="never falling, such as 10 20 30"):
-        StepHorizon(stages)
+        schedule(stages)
 
 
 def test_a_horizon_and_a_stage_last_at_least_one() -> None:
@@ -35,3 +183,13 @@ def test_a_horizon_and_a_stage_last_at_least_one() -> None:
         FixedHorizon(0)
     with pytest.raises(ValueError, match="at least 1 step, not 0"):
         StepHorizon(every=0)
+    with pytest.raises(ValueError, match="at_least 1 step"):
+        AdaptiveHorizon(at_least=0)
+
+
+def test_an_adaptive_horizon_has_a_rule_and_shares_for_its_thresholds() -> None:
+    with pytest.raises(ValueError, match="no stage would ever end"):
+        AdaptiveHorizon(patience=0, cut=0)
+    for knobs in ({"gain": 1.5}, {"cut": -0.1}):
+        with pytest.raises(ValueError, match="shares from 0 to 1"):
+            AdaptiveHorizon(**knobs)

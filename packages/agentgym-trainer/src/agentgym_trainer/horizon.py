@@ -1,11 +1,51 @@
-"""How many turns an episode may have at step t. ScalingInter-RL (arXiv 2509.08755, section 3.3) is `StepHorizon`.
+"""How many turns an episode may have. ScalingInter-RL (arXiv 2509.08755, section 3.3) is `StepHorizon`.
 
-Schedules are pure functions of the step, so resuming at any step gives the stage that not stopping would have given.
+A schedule holds no state. It says which `Stage` a run begins in, and which one follows when an update is done; the
+stage is plain data that lies in every checkpoint, so a resumed run is in the stage of the run that wasn't stopped.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Literal
+
+Reason = Literal["begin", "steps", "plateau", "cut"]
+
+
+@dataclass(frozen=True, slots=True)
+class Stage:
+    """Where a run stands on its schedule. `Stage(**asdict(stage))` is the same stage, also by way of JSON."""
+
+    turns: int
+    """The most turns of an episode."""
+    number: int = 0
+    """Counted from 0."""
+    since: int = 0
+    """Updates done when it began."""
+    why: Reason = "begin"
+    """What ended the stage before: its number of steps, a plateau of held-out success, or episodes cut short."""
+    best: float | None = None
+    """Held-out success that the next evaluation has to beat; None before the first one of the stage."""
+    stale: int = 0
+    """Evaluations in a row that didn't."""
+    cut: float = 0.0
+    """Running mean of `Seen.cut` over the stage."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """What a schedule may look at after an update."""
+
+    success: float | None = None
+    """Held-out success, if there was an evaluation after this update."""
+    cut: float = 0.0
+    """Share of this update's episodes that the horizon ended while they were `improving`."""
+
+
+def improving(rewards: Sequence[float]) -> bool:
+    """Whether an episode with these rewards, one for each turn, still earned any in the second half of its turns."""
+    return any(reward > 0 for reward in rewards[len(rewards) // 2 :])
 
 
 @dataclass(frozen=True)
@@ -18,14 +58,18 @@ class FixedHorizon:
         if self.turns < 1:
             raise ValueError(f"A horizon is at least 1 turn, not {self.turns}.")
 
-    def at(self, step: int) -> int:
-        """The most turns of an episode at `step`, counted from 0."""
-        return self.turns
-
     @property
     def longest(self) -> int:
-        """The horizon of the last stage, which evaluation uses."""
+        """The most turns any stage has, which evaluation uses."""
         return self.turns
+
+    def begin(self) -> Stage:
+        """The stage that a run begins in."""
+        return Stage(self.turns)
+
+    def after(self, stage: Stage, step: int, seen: Seen) -> Stage:
+        """The stage of the next update: the same."""
+        return stage
 
 
 @dataclass(frozen=True)
@@ -38,19 +82,105 @@ class StepHorizon:
     """Steps in a stage."""
 
     def __post_init__(self) -> None:
-        if not self.stages or min(self.stages) < 1 or list(self.stages) != sorted(self.stages):
-            raise ValueError(f"Stages are turns, at least 1 and never falling, such as 10 20 30; not {self.stages}.")
+        _check_stages(self.stages)
         if self.every < 1:
             raise ValueError(f"A stage lasts at least 1 step, not {self.every}.")
 
-    def at(self, step: int) -> int:
-        """The most turns of an episode at `step`, counted from 0."""
-        return self.stages[min(step // self.every, len(self.stages) - 1)]
+    @property
+    def longest(self) -> int:
+        """The most turns any stage has, which evaluation uses."""
+        return self.stages[-1]
+
+    def begin(self) -> Stage:
+        """The stage that a run begins in."""
+        return Stage(self.stages[0])
+
+    def after(self, stage: Stage, step: int, seen: Seen) -> Stage:
+        """The stage of the next update, when `step` updates are done. It depends on the step alone."""
+        number = min(step // self.every, len(self.stages) - 1)
+        return Stage(self.stages[number], number, number * self.every, "steps" if number else "begin")
+
+
+@dataclass(frozen=True)
+class AdaptiveHorizon:
+    """The next stage when this one has nothing more to give; the last one lasts. Ours, not from the paper.
+
+    A stage that has lasted `at_least` steps ends after an update when either
+
+    - *plateau*: `patience` evaluations in a row haven't brought held-out success more than `gain` above the best of
+      the stage before them (the first evaluation of a stage is the first best), or
+    - *cut*: of the episodes of the stage, a share of `cut` or more ran into the horizon while they were still earning
+      reward in the second half of their turns. The share is a running mean that forgets over `at_least` steps. Worlds
+      that pay at the end alone have no such episodes; there the plateau decides.
+    """
+
+    stages: tuple[int, ...] = (10, 20, 30)
+    """Turns of each stage."""
+    at_least: int = 50
+    """Steps that every stage lasts."""
+    patience: int = 2
+    """Evaluations without a gain after which success counts as a plateau; 0 leaves the plateau out."""
+    gain: float = 0.01
+    """Rise of held-out success that counts, from 0 to 1."""
+    cut: float = 0.25
+    """Share of episodes cut short while improving that ends a stage; 0 leaves the rule out."""
+
+    def __post_init__(self) -> None:
+        _check_stages(self.stages)
+        if self.at_least < 1 or self.patience < 0:
+            raise ValueError("A stage lasts at_least 1 step, and patience is a number of evaluations from 0.")
+        if not (0 <= self.gain <= 1 and 0 <= self.cut <= 1):
+            raise ValueError("horizon.gain and horizon.cut are shares from 0 to 1.")
+        if not self.patience and not self.cut:
+            raise ValueError("With patience 0 and cut 0 no stage would ever end; set one of them.")
 
     @property
     def longest(self) -> int:
-        """The horizon of the last stage, which evaluation uses."""
+        """The most turns any stage has, which evaluation uses."""
         return self.stages[-1]
 
+    def begin(self) -> Stage:
+        """The stage that a run begins in."""
+        return Stage(self.stages[0])
 
-Horizon = FixedHorizon | StepHorizon
+    def after(self, stage: Stage, step: int, seen: Seen) -> Stage:
+        """The stage of the next update, when `step` updates are done and this was seen in the last one."""
+        stage = self._noted(stage, step, seen)
+        if step - stage.since < self.at_least or stage.number == len(self.stages) - 1:
+            return stage
+        if self.patience and stage.stale >= self.patience:
+            return self._next(stage, step, "plateau")
+        if self.cut and stage.cut >= self.cut:
+            return self._next(stage, step, "cut")
+        return stage
+
+    def _noted(self, stage: Stage, step: int, seen: Seen) -> Stage:
+        cut = stage.cut + (seen.cut - stage.cut) / min(step - stage.since, self.at_least)
+        if seen.success is None:
+            return replace(stage, cut=cut)
+        if stage.best is None or seen.success > stage.best + self.gain:
+            return replace(stage, cut=cut, best=seen.success, stale=0)
+        return replace(stage, cut=cut, stale=stage.stale + 1)
+
+    def _next(self, stage: Stage, step: int, why: Reason) -> Stage:
+        return Stage(self.stages[stage.number + 1], stage.number + 1, step, why)
+
+
+Horizon = FixedHorizon | StepHorizon | AdaptiveHorizon
+KINDS = ("fixed", "step", "adaptive")
+
+
+def of_kind(kind: str, horizon: Horizon) -> Horizon:
+    """A schedule of this kind (one of `KINDS`) with the stages of `horizon`, which is returned if it is of the kind."""
+    stages = (horizon.turns,) if isinstance(horizon, FixedHorizon) else horizon.stages
+    made: dict[str, Horizon] = {
+        "fixed": FixedHorizon(stages[-1]),
+        "step": StepHorizon(stages),
+        "adaptive": AdaptiveHorizon(stages),
+    }
+    return horizon if type(made[kind]) is type(horizon) else made[kind]
+
+
+def _check_stages(stages: tuple[int, ...]) -> None:
+    if not stages or min(stages) < 1 or list(stages) != sorted(stages):
+        raise ValueError(f"Stages are turns, at least 1 and never falling, such as 10 20 30; not {stages}.")
