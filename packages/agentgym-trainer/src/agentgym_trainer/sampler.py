@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -105,4 +105,4 @@ def apportion(count: int, weights: Sequence[float], rng: np.random.Generator) ->
     ends = [count * end / sum(weights) for end in accumulate(weights)]
     # The last end is `count` up to rounding, which must not lose or add one.
     marks = [0, *(int(end + shift) for end in ends[:-1]), count]
-    return [after - before for before, after in zip(marks, marks[1:], strict=False)]
+    return [after - before for before, after in pairwise(marks)]
