@@ -79,7 +79,7 @@ def test_the_miniature_keeps_what_the_recipe_is_about() -> None:
     for recipe in RECIPES.values():
         small = tiny(recipe.config)
         assert (small.model, small.steps, small.device) == ("scratch", 2, "cpu")
-        for name in ("world", "horizon", "layout", "epochs", "minibatches"):
+        for name in ("world", "horizon", "epochs", "minibatches"):
             assert getattr(small, name) == getattr(recipe.config, name)
         assert isinstance(small.algorithm, GRPO)
         assert small.algorithm.kl == recipe.config.algorithm.kl

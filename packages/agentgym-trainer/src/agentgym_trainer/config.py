@@ -7,18 +7,19 @@ from __future__ import annotations
 
 import difflib
 import types
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, fields, is_dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from agentgym_trainer.algorithms import GRPO, Algorithm
-from agentgym_trainer.horizon import FixedHorizon, Horizon
+from agentgym_trainer.horizon import AdaptiveHorizon, FixedHorizon, Horizon
+from agentgym_trainer.sampler import Sampler, Uniform
 from agentgym_trainer.scratch import Scratch
 
 
 @dataclass(frozen=True)
 class World:
-    """The world, as the agent meets it."""
+    """A world, as the agent meets it."""
 
     env: str = "agentgym/TextCraft-v0"
     """Gymnasium id."""
@@ -28,6 +29,12 @@ class World:
     """How a reply becomes an action."""
     instructions: bool = True
     """Tell the agent the world's instructions as a system message."""
+    weight: float = 1.0
+    """Share of a batch's tasks, in proportion to the weights of the other worlds."""
+
+    def __post_init__(self) -> None:
+        if self.weight <= 0:
+            raise ValueError(f"The weight of a world is above 0, not {self.weight}.")
 
 
 @dataclass(frozen=True)
@@ -56,18 +63,49 @@ class Optimizer:
     weight_decay: float = 0.0
     clip_norm: float = 1.0
     """Gradients are scaled down to this norm."""
+    schedule: Literal["constant", "linear", "cosine"] = "constant"
+    """How the learning rate goes on after the warm-up: stays, or falls to 0 at the last step."""
     warmup: int = 0
     """Optimizer steps over which the learning rate rises."""
-    decay: int = 0
-    """Optimizer steps after which the learning rate has fallen to 0, in a straight line; 0 keeps it constant."""
     micro_tokens: int = 16_384
     """Most token positions in one forward and backward pass; memory, not mathematics."""
 
     def __post_init__(self) -> None:
-        if min(self.lr, self.clip_norm) <= 0 or min(self.weight_decay, self.warmup, self.decay) < 0:
-            raise ValueError("optimizer needs lr and clip_norm above 0, and weight_decay, warmup and decay from 0.")
+        if min(self.lr, self.clip_norm) <= 0 or min(self.weight_decay, self.warmup) < 0:
+            raise ValueError("optimizer needs lr and clip_norm above 0, and weight_decay and warmup from 0.")
         if self.micro_tokens < 1:
             raise ValueError(f"optimizer.micro_tokens must be at least 1, not {self.micro_tokens}.")
+
+
+@dataclass(frozen=True)
+class CriticModel:
+    """Where the critic lives, for algorithms that have one."""
+
+    where: Literal["head", "separate"] = "head"
+    """A value head on the policy's own trunk, or a model of its own with the policy's size."""
+    lr: float = 1e-5
+    """Learning rate of what only the critic has: the head, or the whole separate model."""
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0:
+            raise ValueError(f"critic.lr must be above 0, not {self.lr}.")
+
+
+@dataclass(frozen=True)
+class Lora:
+    """Low-rank adapters (Hu et al. 2021, arXiv 2106.09685) instead of all weights."""
+
+    rank: int = 0
+    """0: all weights are trained."""
+    alpha: float = 16.0
+    """The adapter's output is scaled by alpha / rank."""
+    targets: tuple[str, ...] = ()
+    """Names of the linear layers that get one, such as q_proj v_proj; empty: all but the LM head."""
+    dropout: float = 0.0
+
+    def __post_init__(self) -> None:
+        if self.rank < 0 or self.alpha <= 0 or not 0 <= self.dropout < 1:
+            raise ValueError("lora needs a rank from 0, alpha above 0 and dropout from 0 to below 1.")
 
 
 @dataclass(frozen=True)
@@ -94,7 +132,7 @@ class Evaluation:
     """Held-out evaluation."""
 
     tasks: int = 100
-    """Test tasks, evenly spread over the split; 0 is all of them."""
+    """Test tasks of each world, evenly spread over the split; 0 is all of them."""
     samples: int = 4
     """Sampled episodes of each task."""
     ks: tuple[int, ...] = (1, 4)
@@ -121,10 +159,16 @@ class Config:
     scratch: Scratch = field(default_factory=Scratch)
     """Size of the model that "scratch" builds."""
     world: World = field(default_factory=World)
+    others: tuple[World, ...] = ()
+    """Worlds beside the first; every batch holds tasks of all, in proportion to their weights."""
+    sampler: Sampler = field(default_factory=Uniform)
+    """Which training tasks a step plays."""
     algorithm: Algorithm = field(default_factory=GRPO)
     horizon: Horizon = field(default_factory=FixedHorizon)
     generation: Generation = field(default_factory=Generation)
     optimizer: Optimizer = field(default_factory=Optimizer)
+    critic: CriticModel = field(default_factory=CriticModel)
+    lora: Lora = field(default_factory=Lora)
     warm_start: WarmStart = field(default_factory=WarmStart)
     evaluation: Evaluation = field(default_factory=Evaluation)
     steps: int = 300
@@ -139,14 +183,14 @@ class Config:
     """Passes over each batch."""
     minibatches: int = 1
     """Optimizer steps in each pass."""
-    layout: Literal["pad", "pack"] = "pack"
-    """One segment a row, sorted by length (faster on a CPU), or rows filled with several."""
     train_cut: bool = True
     """Whether episodes that ended at the token budget take part in the loss."""
+    gradient_checkpointing: bool = False
+    """Compute activations again in the backward pass instead of keeping them: less memory, about a third more time."""
     save_every: int = 50
     """Steps between checkpoints."""
     keep: int = 2
-    """Checkpoints kept."""
+    """Checkpoints kept, the last ones; the one that was best on held-out tasks is kept besides."""
     threads: int = 1
     """Threads of torch on a CPU. With a busy neighbour, more can be many times slower."""
     device: Literal["auto", "cpu"] = "auto"
@@ -161,19 +205,33 @@ class Config:
         for name in counts:
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}.")
+        if self.minibatches > self.tasks * self.samples:
+            raise ValueError(
+                f"{self.tasks * self.samples} episodes can't be dealt into {self.minibatches} minibatches."
+            )
+        if isinstance(self.horizon, AdaptiveHorizon) and self.horizon.patience and not self.evaluation.every:
+            raise ValueError(
+                "An adaptive horizon waits for held-out success: set evaluation.every, or horizon.patience 0."
+            )
+
+    @property
+    def worlds(self) -> tuple[World, ...]:
+        """All worlds of the run."""
+        return (self.world, *self.others)
 
 
 def to_json(config: Any) -> Any:
     """A configuration as JSON values. Where a field may be of several types, its `type` is noted."""
+    if isinstance(config, tuple):
+        return [to_json(value) for value in config]
     if not is_dataclass(config) or isinstance(config, type):
-        return list(config) if isinstance(config, tuple) else config
+        return config
     hints = get_type_hints(type(config))
     result: dict[str, Any] = {}
     for f in fields(config):
         value = getattr(config, f.name)
-        result[f.name] = to_json(value)
-        if len(_choices(hints[f.name])) > 1:
-            result[f.name] = {"type": type(value).__name__, **asdict(value)}
+        several = len(_nouns(hints[f.name])) > 1
+        result[f.name] = {"type": type(value).__name__, **to_json(value)} if several else to_json(value)
     return result
 
 
@@ -181,36 +239,63 @@ def from_json(noun: type[Any], record: Mapping[str, Any], where: str = "") -> An
     """The configuration that `to_json` wrote.
 
     Raises:
-        ValueError: for a key or type that doesn't exist, naming the nearest that does.
+        ValueError: for a key or type that doesn't exist, naming the nearest that does, and for a value of a wrong type.
     """
     hints = get_type_hints(noun)
     known = {f.name for f in fields(noun)}
     for key in record:
         if key not in known:
-            raise ValueError(f"There is no setting {where + key!r}. {_nearest(key, known)}")
+            raise ValueError(f"There is no setting {where + key!r}. {nearest(key, known)}")
     return noun(**{key: _value(hints[key], value, f"{where}{key}") for key, value in record.items()})
 
 
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for who asked for `name`: the nearest of what is known, and all of it."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    there_are = f"There are: {', '.join(sorted(known))}."
+    return f"Did you mean {near[0]!r}? {there_are}" if near else there_are
+
+
 def _value(hint: Any, value: Any, where: str) -> Any:
-    choices = _choices(hint)
-    if len(choices) > 1:
-        named = {choice.__name__: choice for choice in choices}
+    nouns = _nouns(hint)
+    if nouns and not isinstance(value, Mapping):
+        raise ValueError(f"{where} must be a record of settings, not {value!r}.")
+    if len(nouns) > 1:
+        named = {noun.__name__: noun for noun in nouns}
         record = dict(value)
         name = record.pop("type", None)
         if name not in named:
-            raise ValueError(f"{where} can't be of type {name!r}. {_nearest(str(name), set(named))}")
+            raise ValueError(f"{where} can't be of type {name!r}. {nearest(str(name), named)}")
         return from_json(named[name], record, f"{where}.")
-    if choices:
-        return from_json(choices[0], value, f"{where}.")
-    return tuple(value) if get_origin(hint) is tuple else value
+    if nouns:
+        return from_json(nouns[0], value, f"{where}.")
+    if get_origin(hint) is tuple:
+        return _tuple(get_args(hint), value, where)
+    return _plain(hint, value, where)
 
 
-def _choices(hint: Any) -> list[type[Any]]:
+def _tuple(items: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{where} must be a list, not {value!r}.")
+    hints = [items[0]] * len(value) if items[-1] is Ellipsis else list(items)
+    if len(hints) != len(value):
+        raise ValueError(f"{where} must be a list of {len(hints)}, not {value!r}.")
+    return tuple(_value(hint, item, f"{where}.{i}") for i, (hint, item) in enumerate(zip(hints, value, strict=True)))
+
+
+def _plain(hint: Any, value: Any, where: str) -> Any:
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise ValueError(f"{where} can't be {value!r}. {nearest(str(value), get_args(hint))}")
+        return value
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise ValueError(f"{where} must be of type {hint.__name__}, not {value!r}.")
+    return value
+
+
+def _nouns(hint: Any) -> list[type[Any]]:
     """The dataclasses that a field may hold."""
     options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
     return [option for option in options if is_dataclass(option) and isinstance(option, type)]
-
-
-def _nearest(name: str, known: set[str]) -> str:
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    return f"Did you mean {near[0]!r}?" if near else f"There are: {', '.join(sorted(known))}."

@@ -70,7 +70,6 @@ _QUICKSTART = Config(
     samples=8,
     epochs=2,
     minibatches=2,
-    layout="pad",
     save_every=15,
     device="cpu",
 )
