@@ -1,0 +1,112 @@
+"""Log-probabilities and entropies of chosen tokens, with gradients, without a matrix of tokens x vocabulary.
+
+The head is applied to some tokens at a time, and again in the backward pass: what is kept in between is one number per
+token. Knows a weight matrix and hidden states, and no model.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import linear
+
+CHUNK = 512
+"""Tokens at a time."""
+
+
+def token_scores(
+    hidden_MD: Tensor, weight_VD: Tensor, target_M: Tensor, *, temperature: float = 1.0, chunk: int = CHUNK
+) -> tuple[Tensor, Tensor]:
+    """Log-probability of each target, and entropy in nats of the distribution that it comes from.
+
+    Both are differentiable with respect to the hidden states and the weight. Computed in autocast's type where that is
+    on, else in the hidden states'; softmax and sums in float32 at least.
+
+    Args:
+        hidden_MD: Hidden states that the head reads.
+        weight_VD: The head's weight.
+        target_M: Token ids, int64.
+        temperature: Divides the logits.
+        chunk: Tokens at a time: memory, not mathematics.
+    """
+    device = hidden_MD.device.type
+    dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MD.dtype
+    with torch.autocast(device, enabled=False):
+        scores: Any = _TokenScores.apply(hidden_MD, weight_VD, target_M, temperature, chunk, dtype)
+    return scores
+
+
+class _TokenScores(torch.autograd.Function):
+    """With logits z, log-probabilities l, probabilities p and entropy H: dl[y]/dz = 1[y] - p and dH/dz = -p (l + H)."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        hidden_MD: Tensor,
+        weight_VD: Tensor,
+        target_M: Tensor,
+        temperature: float,
+        chunk: int,
+        dtype: torch.dtype,
+    ) -> tuple[Tensor, Tensor]:
+        head = weight_VD.to(dtype)
+        logp, entropy = [], []
+        for h, y in zip(hidden_MD.split(chunk), target_M.split(chunk), strict=True):
+            logp_CV = _log_softmax(h, head, temperature)
+            logp.append(logp_CV.gather(1, y[:, None])[:, 0])
+            entropy.append(torch.linalg.vecdot(logp_CV.exp(), logp_CV).neg_())
+        entropy_M = torch.cat(entropy)
+        ctx.save_for_backward(hidden_MD, weight_VD, target_M, entropy_M)
+        ctx.temperature, ctx.chunk, ctx.dtype = temperature, chunk, dtype
+        ctx.set_materialize_grads(False)
+        return torch.cat(logp), entropy_M
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad_logp_M: Tensor | None, grad_entropy_M: Tensor | None) -> tuple[Any, ...]:
+        hidden_MD, weight_VD, target_M, entropy_M = ctx.saved_tensors
+        head = weight_VD.to(ctx.dtype)
+        grad_hidden_MD = torch.empty_like(hidden_MD)
+        grad_weight_VD = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
+        for start in range(0, len(hidden_MD), ctx.chunk):
+            part = slice(start, start + ctx.chunk)
+            h, y = hidden_MD[part], target_M[part]
+            logp_CV = _log_softmax(h, head, ctx.temperature)
+            grad_CV = _grad_logits(logp_CV, y, entropy_M[part], _of(grad_logp_M, part), _of(grad_entropy_M, part))
+            grad_CV = grad_CV.div_(ctx.temperature).to(ctx.dtype)
+            grad_hidden_MD[part] = grad_CV @ head
+            if grad_weight_VD is not None:
+                grad_weight_VD += grad_CV.T @ h.to(ctx.dtype)
+        return grad_hidden_MD, grad_weight_VD, None, None, None, None
+
+
+def _log_softmax(hidden_CD: Tensor, head_VD: Tensor, temperature: float) -> Tensor:
+    logits = linear(hidden_CD.to(head_VD.dtype), head_VD)
+    logits = logits.to(torch.promote_types(logits.dtype, torch.float32))
+    return torch.log_softmax(logits.div_(temperature) if temperature != 1 else logits, -1)
+
+
+def _grad_logits(
+    logp_CV: Tensor, target_C: Tensor, entropy_C: Tensor, grad_logp_C: Tensor | None, grad_entropy_C: Tensor | None
+) -> Tensor:
+    """Gradient of the loss with respect to the logits; `logp_CV` is used up."""
+    p_CV = logp_CV.exp()
+    if grad_entropy_C is None:
+        grad_CV = p_CV
+        assert grad_logp_C is not None
+        grad_CV.mul_(-grad_logp_C[:, None])
+    else:
+        factor = logp_CV.add_(entropy_C[:, None]).mul_(grad_entropy_C[:, None])
+        if grad_logp_C is not None:
+            factor.add_(grad_logp_C[:, None])
+        grad_CV = factor.mul_(p_CV).neg_()
+    if grad_logp_C is not None:
+        grad_CV.scatter_add_(1, target_C[:, None], grad_logp_C[:, None])
+    return grad_CV
+
+
+def _of(grad_M: Tensor | None, part: slice) -> Tensor | None:
+    return None if grad_M is None else grad_M[part]
