@@ -1,66 +1,304 @@
 """Checkpoints: folders that `from_pretrained` loads as they are, plus what an exact continuation needs.
 
-Written under another name and renamed when complete, so a folder called `step-…` is always whole.
+A checkpoint is written under another name, sealed with a manifest of every file's size and SHA-256, and renamed; one
+that was half-written or damaged since is recognised, and the one before it used. Knows neither worlds nor schedules:
+what they remember is carried along as it is. The folder must be one that all processes see.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
+import os
 import re
 import shutil
-from dataclasses import asdict, dataclass
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from accelerate.utils import broadcast_object_list
+from agentgym_eval.errors import UsageError
+from peft import set_peft_model_state_dict
+from peft.utils import SAFETENSORS_WEIGHTS_NAME
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from agentgym_trainer.horizon import Stage
 from agentgym_trainer.learner import Learner
 
-_NAME = re.compile(r"step-(\d{6})")
+MANIFEST = "manifest.json"
+PROGRESS = "progress.json"
+CRITIC = "critic.safetensors"
+_NAME = re.compile(r"\.?step-(\d{6,})")
+
+
+@dataclass(frozen=True, slots=True)
+class Best:
+    """The best checkpoint so far."""
+
+    step: int
+    success: float
+    """On held-out tasks, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far a run has come. All else (tasks, seeds, horizon) is a function of the step."""
+    """How far a run has come. All else (tasks, seeds) is a function of this and the configuration."""
 
+    stage: Stage
+    """Where the horizon's schedule is."""
     step: int = 0
     """Updates done."""
     env_steps: int = 0
     """Turns played in training."""
+    sampler: dict[str, Any] = field(default_factory=dict[str, Any])
+    """What the task samplers remember; JSON values."""
+    best: Best | None = None
+
+    def evaluated(self, success: float | None) -> Progress:
+        """The same after an evaluation at this step: this is the best if none before had as high a success.
+
+        `success` is None where every held-out episode failed. What was there before the first update is no candidate.
+        """
+        if not self.step or success is None or (self.best and self.best.success >= success):
+            return self
+        return replace(self, best=Best(self.step, success))
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values."""
+        return asdict(self)
+
+    @classmethod
+    def from_json(cls, record: dict[str, Any]) -> Progress:
+        """What `to_json` wrote."""
+        known: dict[str, Any] = {**record, "stage": Stage(**record["stage"])}
+        if known["best"]:
+            known["best"] = Best(**known["best"])
+        return cls(**known)
 
 
 class Checkpoints:
-    """The checkpoints of one run."""
+    """The checkpoints of one run: `step-000100` and so on, and `best`, a link to the best of them."""
 
-    def __init__(self, folder: Path, *, keep: int) -> None:
+    def __init__(self, folder: Path, *, keep: int, say: Callable[[str], None]) -> None:
+        """Look after the checkpoints in `folder`, which need not exist yet.
+
+        Args:
+            folder: Where they lie, or will.
+            keep: How many of the last ones stay; the best stays besides.
+            say: Told, in a sentence, of each checkpoint that is passed over and why.
+        """
         self.folder = folder
+        self.best = folder / "best"
         self._keep = keep
+        self._say = say
 
     def latest(self) -> Path | None:
-        """The checkpoint of the highest step, or None."""
-        return max(self._all(), default=None)
+        """The last whole checkpoint, or None when none was ever finished.
 
-    def save(self, learner: Learner, tokenizer: Any, progress: Progress) -> Path:
-        """Write a checkpoint and remove those that are no longer kept."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        final = self.folder / f"step-{progress.step:06d}"
-        unfinished = self.folder / f".{final.name}"
-        for leftover in (unfinished, final):
-            if leftover.exists():
-                shutil.rmtree(leftover)
-        # Weights, optimizer, learning-rate schedule and generators.
-        learner.accelerator.save_state(str(unfinished))
-        learner.accelerator.unwrap_model(learner.model).config.save_pretrained(unfinished)
-        tokenizer.save_pretrained(unfinished)
-        (unfinished / "progress.json").write_text(json.dumps(asdict(progress)))
-        unfinished.rename(final)
-        for old in sorted(self._all())[: -self._keep]:
-            shutil.rmtree(old)
-        return final
+        Raises:
+            UsageError: when there are some and all are damaged. Beginning anew would throw away metrics and whatever
+                of them can still be saved, so that is left to a person.
+        """
+        damage: list[str] = []
+        for path in sorted(self.folder.glob("*step-*"), key=_age, reverse=True):
+            if not _NAME.fullmatch(path.name):
+                continue
+            if path.name.startswith("."):
+                self._say(f"Passing over {path.name[1:]}: it was never finished.")
+            elif problem := find_damage(path):
+                damage.append(f"{path.name} ({problem})")
+                self._say(f"Passing over {damage[-1]}: it is damaged.")
+            else:
+                return path
+        if damage:
+            raise UsageError(
+                f"All checkpoints in {self.folder} are damaged: {'; '.join(damage)}. Nothing was changed. Put a whole "
+                f"one back from a copy, or remove {self.folder} to train from the start."
+            )
+        return None
+
+    def resume(self, learner: Learner) -> Progress | None:
+        """Bring the learner to where the last whole checkpoint left it; None when there is none.
+
+        Raises:
+            UsageError: as `latest` does.
+        """
+        found = [self.latest() if learner.accelerator.is_main_process else None]
+        path: Path | None = broadcast_object_list(found)[0]
+        if path is None:
+            return None
+        progress = self.load(path, learner)
+        if learner.accelerator.is_main_process:
+            self._tidy(progress)
+        return progress
 
     @staticmethod
     def load(path: Path, learner: Learner) -> Progress:
-        """Bring the learner to where it was."""
+        """Bring the learner to where it was at this checkpoint."""
+        hook = learner.accelerator.register_load_state_pre_hook(partial(_read_weights, learner))
         learner.accelerator.load_state(str(path))
-        return Progress(**json.loads((path / "progress.json").read_text()))
+        hook.remove()
+        return Progress.from_json(json.loads((path / PROGRESS).read_text(encoding="utf-8")))
+
+    def save(self, learner: Learner, tokenizer: Any, progress: Progress) -> Path:
+        """Write a checkpoint, point `best` at the best one and remove those that are no longer kept.
+
+        Every process calls this.
+
+        Raises:
+            OSError: when it can't be written, for one because the disk is full. The checkpoints before it are whole.
+        """
+        final = self.folder / f"step-{progress.step:06d}"
+        unfinished = final.with_name(f".{final.name}")
+        accelerator = learner.accelerator
+        if accelerator.is_main_process:
+            self._make_room(unfinished)
+        accelerator.wait_for_everyone()
+        try:
+            _write(unfinished, learner, tokenizer, progress)
+        # What torch and safetensors raise when a file can't be written is no OSError.
+        except (OSError, RuntimeError, SafetensorError) as error:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise OSError(self._cant_save(final, error)) from error
+        accelerator.wait_for_everyone()
+        if accelerator.is_main_process:
+            seal(unfinished)
+            # There is one already only when it was passed over as damaged.
+            shutil.rmtree(final, ignore_errors=True)
+            unfinished.rename(final)
+            _sync(self.folder)
+            self._tidy(progress)
+        accelerator.wait_for_everyone()
+        return final
+
+    def _make_room(self, unfinished: Path) -> None:
+        for leftover in self.folder.glob(".step-*"):
+            shutil.rmtree(leftover)
+        unfinished.mkdir(parents=True)
+
+    def _cant_save(self, path: Path, error: Exception) -> str:
+        free = shutil.disk_usage(self.folder).free / 2**30
+        whole = [found.name for found in self._all()]
+        return (
+            f"The checkpoint {path} can't be written: {error}. There are {free:.2f} GiB free. "
+            + (f"Those before it are whole ({', '.join(whole)}); " if whole else "There is none before it; ")
+            + "make room and go on with --resume."
+        )
+
+    def _tidy(self, progress: Progress) -> None:
+        """Point `best` where it belongs and remove what is no longer kept. A killed process may have done neither."""
+        best = self.folder / f"step-{progress.best.step:06d}" if progress.best else None
+        if best and best.exists():
+            link = self.folder / ".best"
+            link.unlink(missing_ok=True)
+            link.symlink_to(best.name)
+            link.replace(self.best)
+        # Those of later steps were passed over as damaged; they don't count and are written again.
+        past = [path for path in self._all() if _age(path)[0] <= progress.step]
+        for old in past[: -self._keep]:
+            if old != best:
+                shutil.rmtree(old)
 
     def _all(self) -> list[Path]:
-        return [path for path in self.folder.glob("step-*") if _NAME.fullmatch(path.name)]
+        return sorted((path for path in self.folder.glob("step-*") if _NAME.fullmatch(path.name)), key=_age)
+
+
+def seal(folder: Path) -> None:
+    """Note size and SHA-256 of every file in the manifest. All of it is on the disk when this returns."""
+    files = {path.relative_to(folder).as_posix(): _fingerprint(path) for path in _files(folder)}
+    for path in folder.rglob("*"):
+        _sync(path)
+    manifest = folder / MANIFEST
+    manifest.write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
+    _sync(manifest)
+    _sync(folder)
+
+
+def find_damage(folder: Path) -> str | None:
+    """What is wrong with a checkpoint, or None when every file is as it was sealed. Reads all of it."""
+    try:
+        files: dict[str, dict[str, Any]] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        for name, sealed in files.items():
+            path = folder / name
+            if not path.is_file():
+                return f"{name} is missing"
+            if path.stat().st_size != sealed["size"]:
+                return f"{name} has {path.stat().st_size} bytes instead of {sealed['size']}"
+            if _fingerprint(path) != sealed:
+                return f"{name} has other content than was written"
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        return f"it can't be read: {error}"
+    return None
+
+
+def _write(folder: Path, learner: Learner, tokenizer: Any, progress: Progress) -> None:
+    """Weights, optimizer, schedule, scaler and generators, tokenizer and progress."""
+    accelerator = learner.accelerator
+    hook = accelerator.register_save_state_pre_hook(partial(_write_weights, learner))
+    accelerator.save_state(str(folder))
+    hook.remove()
+    if accelerator.is_main_process:
+        tokenizer.save_pretrained(folder)
+        (folder / PROGRESS).write_text(json.dumps(progress.to_json(), indent=1) + "\n", encoding="utf-8")
+
+
+def _write_weights(learner: Learner, models: list[Any], weights: list[Any], folder: str) -> None:
+    """Hugging Face's layout in place of what accelerate would write: the policy or its adapter, and a critic's file."""
+    weights.clear()
+    accelerator = learner.accelerator
+    state: dict[str, Tensor] = accelerator.get_state_dict(learner.model)
+    if accelerator.is_main_process:
+        policy: Any = accelerator.unwrap_model(learner.model).policy
+        policy.save_pretrained(folder, state_dict=_part(state, "policy."))
+        if critic := _part(state, "critic."):
+            save_file({name: tensor.contiguous() for name, tensor in critic.items()}, Path(folder, CRITIC))
+
+
+def _read_weights(learner: Learner, models: list[Any], folder: str) -> None:
+    """`models` is empty where accelerate has read its own sharded copies already."""
+    if not models:
+        return
+    models.clear()
+    actor: Any = learner.accelerator.unwrap_model(learner.model)
+    if actor.has_adapter:
+        set_peft_model_state_dict(actor.policy, load_file(Path(folder, SAFETENSORS_WEIGHTS_NAME)))
+    else:
+        stored = type(actor.policy).from_pretrained(folder, dtype=actor.policy.dtype)
+        actor.policy.load_state_dict(stored.state_dict())
+    if actor.critic is not None:
+        actor.critic.load_state_dict(load_file(Path(folder, CRITIC)))
+
+
+def _part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"size": path.stat().st_size, "sha256": digest}
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _age(path: Path) -> tuple[int, bool]:
+    """Sorts by step; an unfinished checkpoint comes after a finished one of its step."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else -1, path.name.startswith(".")
