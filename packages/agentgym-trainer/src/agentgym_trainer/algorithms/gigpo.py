@@ -1,0 +1,44 @@
+"""GiGPO (arXiv 2505.10978): relative to the other episodes of the task, and to the other turns from the same state."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from agentgym_trainer.algorithms.group_relative import Scale, relative
+from agentgym_trainer.algorithms.returns import Assigned, turn_rewards
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from agentgym_trainer.algorithms.experience import Experience, Total
+
+
+@dataclass(frozen=True)
+class StepGroups:
+    """Advantage of the episode's return plus `step_weight` times that of the discounted return from the turn on.
+
+    A step group is all turns of a group of episodes that began in the same state, also those of one episode that came
+    back to it. A turn whose state nobody else met has no step advantage.
+    """
+
+    needs_critic: ClassVar[bool] = False
+
+    step_weight: float = 1.0
+    """Omega: 0 is GRPO."""
+    gamma: float = 0.95
+    """Discount from turn to turn in the step returns; the episode's return isn't discounted."""
+    scale: Scale = "std"
+    """F_norm at both levels: the standard deviation (n - 1 in the denominator), or 1."""
+
+    def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
+        """Advantages; 0 where neither group teaches anything."""
+        turns = turn_rewards(experience, penalty_N)
+        episode_E = relative(turns.returns, experience.group_E, scale=self.scale)
+        e_X, k_X = turns.said_EK.nonzero(as_tuple=True)
+        states, state_X = experience.state_EK[e_X, k_X].unique(return_inverse=True)
+        step_X = relative(
+            turns.to_go(self.gamma)[e_X, k_X], experience.group_E[e_X] * len(states) + state_X, scale=self.scale
+        )
+        advantage_EK = turns.reward_EK.index_put((e_X, k_X), episode_E[e_X] + self.step_weight * step_X)
+        return Assigned(advantage_EK[experience.episode_N, experience.turn_N].float())

@@ -1,0 +1,61 @@
+"""What becomes of groups that teach little: some episode failed, one is left, or all returns are the same.
+
+The training loop asks before it makes a batch; estimators see what trains.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+Kind = Literal["good", "broken", "lonely", "flat"]
+Treatment = Literal["keep", "drop", "resample"]
+
+ROUNDING = 1e-6
+"""Differences up to this are rounding. Scores are within [0, 1] by contract, and rewards are kept as float32, whose
+error of 6e-8 adds up over the turns; where returns are larger than 1, it is a share of the largest."""
+
+
+@dataclass(frozen=True)
+class Groups:
+    """What the loop does with a group, all of it: train on it, leave it out, or play another task's in its place."""
+
+    broken: Treatment = "keep"
+    """Some episode failed. Failed ones never train; keep trains on the rest."""
+    lonely: Treatment = "drop"
+    """Fewer than two episodes are left: there is nobody to compare with."""
+    flat: Treatment = "drop"
+    """All returns are the same: nothing to tell apart. Kept, only KL and entropy act, and what isn't relative to a
+    group."""
+    rounds: int = 3
+    """Rollouts that a step may add to resample; what is still bad then is left out."""
+
+    def __post_init__(self) -> None:
+        if self.rounds < 1:
+            raise ValueError(f"groups.rounds must be at least 1, not {self.rounds}; to resample nothing, drop.")
+
+    def judge(self, returns: Sequence[float], *, failed: int = 0) -> tuple[Kind, Treatment]:
+        """Which kind of group this is, and what is done with it.
+
+        Args:
+            returns: Of the episodes that did not fail.
+            failed: How many did. A broken group that is kept is judged by what is left of it.
+        """
+        if failed and self.broken != "keep":
+            return "broken", self.broken
+        match kind(returns):
+            case "lonely":
+                return "lonely", self.lonely
+            case "flat":
+                return "flat", self.flat
+            case _:
+                return ("broken" if failed else "good"), "keep"
+
+
+def kind(returns: Sequence[float]) -> Literal["good", "lonely", "flat"]:
+    """Whether the returns of a group's episodes can be compared, and whether they differ by more than rounding."""
+    if len(returns) < 2:
+        return "lonely"
+    spread = max(returns) - min(returns)
+    return "good" if spread > ROUNDING * max(1.0, *map(abs, returns)) else "flat"
