@@ -1,0 +1,144 @@
+"""An algorithm: who gets credit, and a loss of orthogonal choices. Tensors in, tensors out.
+
+It knows neither models nor optimizers nor processes; sums over processes are handed in (`Total`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal
+
+from agentgym_trainer.algorithms.aggregation import Aggregation
+from agentgym_trainer.algorithms.correction import Correction
+from agentgym_trainer.algorithms.critic import Critic
+from agentgym_trainer.algorithms.experience import Credit
+from agentgym_trainer.algorithms.gae import GAE
+from agentgym_trainer.algorithms.gigpo import StepGroups
+from agentgym_trainer.algorithms.group_relative import GroupRelative
+from agentgym_trainer.algorithms.groups import Groups
+from agentgym_trainer.algorithms.kl import KL, divergence
+from agentgym_trainer.algorithms.levels import Level
+from agentgym_trainer.algorithms.reinforce_pp import TokenReturns
+from agentgym_trainer.algorithms.surrogate import Clip, ratios
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from agentgym_trainer.algorithms.experience import Experience, Part, Scores, Total
+
+Advantages = GroupRelative | TokenReturns | GAE | StepGroups
+"""Ways to assign credit."""
+
+
+@dataclass(frozen=True)
+class Algorithm:
+    """Policy-gradient learning from episodes. The defaults are GRPO's without a reference model."""
+
+    advantages: Advantages = field(default_factory=GroupRelative)
+    """How rewards become advantages of said tokens."""
+    ratio: Level = "token"
+    """Whose probability the importance ratio compares: each token's, or the geometric mean over its turn or episode."""
+    clip: Clip = field(default_factory=Clip)
+    """How ratios are kept near 1."""
+    aggregation: Aggregation = field(default_factory=Aggregation)
+    """What the loss is a mean of."""
+    kl: KL = field(default_factory=KL)
+    """Penalty on leaving a reference model."""
+    entropy: float = 0.0
+    """Weight of the entropy bonus."""
+    correction: Correction = field(default_factory=Correction)
+    """Importance weights between the engine that sampled and the learner."""
+    critic: Critic = field(default_factory=Critic)
+    """The critic's loss, where the advantages need one."""
+    groups: Groups = field(default_factory=Groups)
+    """What the loop does with groups that teach little."""
+
+    @property
+    def needs_reference(self) -> bool:
+        """Whether the experience must have `reference_N`."""
+        return self.kl.where != "off"
+
+    @property
+    def needs_critic(self) -> bool:
+        """Whether the experience must have `value_N`, and scores `value_M`."""
+        return self.advantages.needs_critic
+
+    @property
+    def needs_old(self) -> bool:
+        """Whether the experience must have `old_N`: without it the correction would find nothing to correct."""
+        return self.correction.level != "off"
+
+    @property
+    def unit(self) -> Literal["segment", "episode"]:
+        """What a part must hold whole: ratios and weights of a sequence need all its said tokens."""
+        return "episode" if "sequence" in (self.ratio, self.correction.level) else "segment"
+
+    def credit(self, experience: Experience, total: Total) -> Credit:
+        """Advantages of the said tokens and targets for the critic, with their statistics over all processes.
+
+        Raises:
+            ValueError: The experience lacks what the algorithm needs.
+        """
+        penalty_N = self.kl.penalty(experience)
+        assigned = self.advantages.assign(experience, penalty_N, total)
+        return_E = experience.rewards_EK.sum(1)
+        metrics = _statistics("return", return_E, total) | _statistics("advantage", assigned.advantage_N, total)
+        if penalty_N is not None:
+            metrics["penalty"] = _moments(penalty_N, total)[0]
+        if experience.value_N is not None and assigned.target_N is not None and assigned.valued_N is not None:
+            target_X, value_X = assigned.target_N[assigned.valued_N], experience.value_N[assigned.valued_N]
+            variance, left = _moments(target_X, total)[1], _moments(target_X - value_X, total)[1]
+            metrics["explained_variance"] = 1 - left / variance if variance else 0.0
+        return Credit(assigned.advantage_N, metrics, assigned.target_N, assigned.valued_N)
+
+    def weights(self, experience: Experience, chosen_N: Tensor, total: Total) -> Tensor:
+        """Share in the loss of each said token that was chosen for an optimizer step, N, float32; 0 elsewhere."""
+        return self.aggregation.weights(experience, chosen_N, total)
+
+    def critic_weights(self, credit: Credit, chosen_N: Tensor, total: Total) -> Tensor | None:
+        """Share of each chosen said token in the critic's mean squared error, N, float32; None without a critic."""
+        if credit.valued_N is None:
+            return None
+        counted_N = (credit.valued_N & chosen_N).double()
+        return (counted_N / total(counted_N.sum()).clamp(min=1)).float()
+
+    def loss(self, scores: Scores, part: Part) -> tuple[Tensor, dict[str, Tensor]]:
+        """The part of the loss that these tokens carry, and metrics that add up over parts and processes.
+
+        Metrics are means over said tokens, those of the critic over the tokens it is trained at: `ratio` and `clipped`
+        (share) of the policy's ratio, `kl_sampled` between the engine's policy and this one, `kl_reference` (with a KL
+        term), `entropy` in nats, and what `Correction` and `Critic` have to say.
+        """
+        ratio_M = ratios(scores.logp_M, part, self.ratio)
+        gain_M, clipped_M = self.clip.gain(ratio_M, scores.logp_M, part.advantage_M)
+        trust_M, metrics = self.correction.weigh(part)
+        objective_M = gain_M if trust_M is None else trust_M * gain_M
+        figures = {
+            "ratio": ratio_M,
+            "clipped": clipped_M,
+            "kl_sampled": divergence(part.sampled_M, scores.logp_M, "k3"),
+            "entropy": scores.entropy_M,
+        }
+        if (apart_M := self.kl.apart(scores.logp_M, part)) is not None:
+            figures["kl_reference"] = apart_M
+            if self.kl.where == "loss":
+                objective_M = objective_M - self.kl.weight * apart_M
+        if self.entropy:
+            objective_M = objective_M + self.entropy * scores.entropy_M
+        loss = -(part.weight_M * objective_M).sum()
+        metrics |= {name: part.share * figure_M.sum().detach() for name, figure_M in figures.items()}
+        error, of_critic = self.critic.loss(scores, part)
+        return loss if error is None else loss + error, metrics | of_critic
+
+
+def _statistics(name: str, values_X: Tensor, total: Total) -> dict[str, float]:
+    mean, variance = _moments(values_X, total)
+    return {name: mean, f"{name}_std": variance**0.5}
+
+
+def _moments(values_X: Tensor, total: Total) -> tuple[float, float]:
+    """Mean and variance over all processes, 0 of nothing; two sums, for a difference of squares would lose digits."""
+    values_X = values_X.double()
+    count, summed = total(values_X.new_tensor([len(values_X), values_X.sum().item()])).tolist()
+    mean = summed / max(count, 1)
+    return mean, total((values_X - mean).square().sum()).item() / max(count, 1)

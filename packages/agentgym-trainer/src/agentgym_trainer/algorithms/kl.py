@@ -1,0 +1,63 @@
+"""Keeping the policy near a reference: where the penalty acts and how the divergence is estimated.
+
+KL(policy || reference) is an expectation over the policy's own samples; each said token gives one estimate of it
+(Schulman, "Approximating KL divergence", 2020).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal
+
+from agentgym_trainer.algorithms.levels import ratio
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from agentgym_trainer.algorithms.experience import Experience, Part
+
+Estimator = Literal["k1", "k2", "k3"]
+
+
+@dataclass(frozen=True)
+class KL:
+    """Penalty on the divergence from the reference model."""
+
+    where: Literal["off", "loss", "reward"] = "off"
+    """Nowhere (no reference model is needed), as a term of the loss, or taken from each said token's reward."""
+    estimator: Estimator = "k3"
+    """k1: log p/q, unbiased; k2: its square, halved; k3: q/p - 1 - log q/p, unbiased and never negative. In the loss k1
+    pulls nowhere on average, k2's gradient is that of the divergence, k3's only near the reference."""
+    weight: float = 1e-3
+    """What the divergence is multiplied with."""
+
+    def penalty(self, experience: Experience) -> Tensor | None:
+        """What is taken from the reward of each said token, N; None unless the penalty is in the reward."""
+        if self.where != "reward":
+            return None
+        return self.weight * divergence(experience.before_N, _known(experience.reference_N), self.estimator)
+
+    def apart(self, logp_M: Tensor, part: Part) -> Tensor | None:
+        """Estimated divergence at each said token, M; None without a KL term."""
+        if self.where == "off":
+            return None
+        return divergence(logp_M, _known(part.reference_M), self.estimator)
+
+
+def divergence(logp: Tensor, reference: Tensor, estimator: Estimator) -> Tensor:
+    """Estimates of KL(policy || reference) from tokens that the policy said, any shape."""
+    apart = logp - reference
+    if estimator == "k1":
+        return apart
+    if estimator == "k2":
+        return apart.square() / 2
+    return ratio(-apart) - 1 + apart
+
+
+def _known(reference: Tensor | None) -> Tensor:
+    if reference is None:
+        raise ValueError(
+            "The algorithm has a KL term, but nobody has asked the reference model for its log-probabilities. "
+            "Give the learner a reference model, or set the algorithm's kl.where to 'off'."
+        )
+    return reference
