@@ -1,38 +1,69 @@
-"""The training loop: collect, trajectories, batch, credit, update, and again with a slightly better player.
+"""The training loop: collect, trajectories, batch, assess, credit, update, and again with a slightly better player.
 
-The one room where rollouts and the learner meet. Everything drawn at step t comes from (seed, t), so a run that was
-killed goes on from its last checkpoint exactly as if it had not been.
+The one room where rollouts and the learner meet. Everything drawn at step t comes from (seed, t) and from what lies in
+the checkpoint, so a run that was killed goes on from its last checkpoint exactly as if it had not been.
 """
 
 from __future__ import annotations
 
+import itertools
 import time
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from statistics import fmean
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-import gymnasium
 import numpy as np
-from agentgym_envs import Episode, Job, Task, play_many, text_env
-from agentgym_eval.report import Report, report
+from agentgym_envs import Episode, Task
+from agentgym_eval.report import report
 from agentgym_eval.worlds import spread
 
+from agentgym_trainer.algorithms.groups import Groups, Kind, Treatment
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import Checkpoints, Progress
 from agentgym_trainer.config import Config
 from agentgym_trainer.engines import Sampling
 from agentgym_trainer.engines.transformers import TransformersEngine
+from agentgym_trainer.horizon import Seen, Stage, improving
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.rollout import EnginePolicy
 from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.sampler import apportion, draw
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.trajectory import trajectory
+from agentgym_trainer.worlds import OpenWorld
 
 Manner = Literal["sampled", "greedy"]
 MANNERS: tuple[Manner, ...] = ("sampled", "greedy")
 _ROLLOUT, _UPDATE, _EVALUATION = range(3)
+_LEARNING = ("rollout", "assess", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """The episodes of one task in one step."""
+
+    episodes: tuple[Episode, ...]
+    usable: tuple[Episode, ...]
+    """Those that may train: neither failed nor, where the configuration says so, cut at the token budget."""
+    kind: Kind
+    treatment: Treatment
+
+    @property
+    def task(self) -> str:
+        """Id of the task."""
+        return self.episodes[0].task_id
+
+    @classmethod
+    def judged(cls, episodes: Sequence[Episode], rules: Groups, *, train_cut: bool) -> Group:
+        """The group that these episodes are, by these rules."""
+        usable = tuple(e for e in episodes if not e.failed and (train_cut or e.stop != "length"))
+        returns = [sum(turn.reward for turn in episode.turns) for episode in usable]
+        kind, treatment = rules.judge(returns, failed=sum(e.failed for e in episodes))
+        return cls(tuple(episodes), usable, kind, treatment)
 
 
 class Loop:
@@ -42,21 +73,20 @@ class Loop:
         self,
         config: Config,
         folder: RunFolder,
-        envs: Sequence[gymnasium.Env[str, str]],
+        worlds: Sequence[OpenWorld],
         learner: Learner,
         chat: Chat,
         tracker: Tracker,
     ) -> None:
         self.config = config
         self.folder = folder
-        self.envs = envs
+        self.worlds = worlds
         self.learner = learner
         self.chat = chat
         self.tracker = tracker
-        self.checkpoints = Checkpoints(folder.checkpoints, keep=config.keep)
-        model = learner.accelerator.unwrap_model(learner.model)
-        self.engine = TransformersEngine(model, end_id=chat.end_id, pad_id=chat.pad_id)
-        self.tasks = text_env(envs[0]).tasks
+        self.checkpoints = Checkpoints(folder.checkpoints, keep=config.keep, say=tracker.say)
+        self.engine = TransformersEngine(learner.policy, end_id=chat.end_id, pad_id=chat.pad_id)
+        self._seconds = defaultdict[str, float](float)
 
     def run(self, stopping: Callable[[], bool]) -> Progress:
         """Train from the last checkpoint, if there is one, to the last step.
@@ -64,118 +94,179 @@ class Loop:
         Args:
             stopping: Asked after every step; when it says so, the run is saved and ends early.
         """
-        config, latest = self.config, self.checkpoints.latest()
-        progress = self.checkpoints.load(latest, self.learner) if latest else Progress()
+        config = self.config
+        progress = self.checkpoints.resume(self.learner) or Progress(stage=config.horizon.begin())
         self.engine.version = progress.step
         self.folder.rewind(progress.step)
         if not progress.step:
-            self.evaluate(progress)
+            self.evaluate(0)
         stopped = stopping()
         while progress.step < config.steps and not stopped:
             progress = self.step(progress)
-            last = progress.step == config.steps
-            every = config.evaluation.every
-            if last or (every and progress.step % every == 0):
-                self.evaluate(progress)
             # Asked once, so that a run never ends early without having been saved.
             stopped = stopping()
-            if last or progress.step % config.save_every == 0 or stopped:
-                self.checkpoints.save(self.learner, self.chat.tokenizer, progress)
+            is_best = progress.best is not None and progress.best.step == progress.step
+            if stopped or is_best or self._is_due(progress.step, config.save_every):
+                with self._timed("checkpoint"):
+                    self.checkpoints.save(self.learner, self.chat.tokenizer, progress)
         return progress
 
     def step(self, progress: Progress) -> Progress:
-        """One update from new episodes."""
-        began = time.perf_counter()
-        horizon = self.config.horizon.at(progress.step)
-        episodes = self.collect(progress.step, horizon)
-        played = time.perf_counter()
-        metrics = self.update(progress.step, episodes)
-        done = time.perf_counter()
-        progress = Progress(progress.step + 1, progress.env_steps + sum(len(e.turns) for e in episodes))
+        """One update from new episodes, an evaluation if it is due, and where the run stands then."""
+        config, begun = self.config, progress.stage
+        groups = self.collect(progress)
+        metrics = self.update(progress.step, [group for group in groups if group.treatment == "keep"])
+        success = {group.task: mean for group in groups if (mean := _success(group.episodes)) is not None}
+        progress = replace(
+            progress,
+            step=progress.step + 1,
+            env_steps=progress.env_steps + sum(len(e.turns) for group in groups for e in group.episodes),
+            sampler=config.sampler.after(progress.sampler or {}, success),
+        )
         self.engine.version = progress.step
-        line = {
-            "step": progress.step,
-            "env_steps": progress.env_steps,
-            "horizon": horizon,
-            **_summary(episodes),
-            **metrics,
-            "seconds": {"rollout": played - began, "update": done - played},
-        }
-        self.folder.log(line)
-        self.tracker.step(line)
+        held_out = self.evaluate(progress.step) if self._is_due(progress.step, config.evaluation.every) else {}
+        tested = _success(held_out["sampled"]) if held_out else None
+        seen = Seen(tested, _cut_while_improving(groups))
+        progress = replace(progress, stage=config.horizon.after(begun, progress.step, seen)).evaluated(tested)
+        self._log(progress, begun, groups, metrics, held_out)
         return progress
 
-    def collect(self, step: int, horizon: int) -> list[Episode]:
-        """Episodes on this step's training tasks, `samples` of each, in the order of the tasks."""
-        rng = np.random.default_rng([self.config.seed, step, _ROLLOUT])
-        tasks = self.tasks.train
-        chosen = rng.choice(len(tasks), self.config.tasks, replace=len(tasks) < self.config.tasks)
-        jobs = _jobs([tasks[int(i)] for i in chosen], self.config.samples, seed=int(rng.integers(2**62)))
-        return self._play(jobs, horizon, self.config.generation.temperature)
+    def collect(self, progress: Progress) -> list[Group]:
+        """The groups of this step: those drawn first, and those played in the place of groups to be resampled."""
+        config, groups = self.config, list[Group]()
+        wanted = [0] * len(self.worlds)
+        with self._timed("rollout"):
+            for attempt in range(config.algorithm.groups.rounds + 1):
+                rng = np.random.default_rng([config.seed, progress.step, _ROLLOUT, attempt])
+                if not attempt:
+                    wanted = apportion(config.tasks, [world.weight for world in self.worlds], rng)
+                for i, world in enumerate(self.worlds):
+                    fresh = self._play_groups(world, wanted[i], progress, groups, rng)
+                    wanted[i] = sum(group.treatment == "resample" for group in fresh)
+                    groups += fresh
+        return groups
 
-    def update(self, step: int, episodes: Sequence[Episode]) -> dict[str, Any]:
-        """Credit and one update of the weights. Failed episodes stay out."""
-        config = self.config
-        kept = [e for e in episodes if not e.failed and (config.train_cut or e.stop != "length")]
-        if not kept:
-            return {"trained": 0}
-        trajectories = [trajectory(episode) for episode in kept]
-        batch = make_batch(trajectories, pad_id=self.chat.pad_id, layout=config.layout)
-        credit = config.algorithm.credit(batch.rewards_EK, batch.played_EK, batch.group_E)
-        learned = self.learner.update(
-            batch,
-            config.algorithm,
-            advantage_EK=credit.advantage_EK,
-            trains_E=credit.trains_E,
-            epochs=config.epochs,
-            minibatches=config.minibatches,
-            seed=_seed(config.seed, step, _UPDATE),
+    def _play_groups(
+        self, world: OpenWorld, count: int, progress: Progress, before: Sequence[Group], rng: np.random.Generator
+    ) -> list[Group]:
+        """`count` training tasks of a world, none of which was played `before` in this step."""
+        config, tasks = self.config, world.tasks.train
+        without = {group.task for group in before}
+        chosen = draw(config.sampler, tasks.ids, count, state=progress.sampler or {}, rng=rng, without=without)
+        played = self._play(
+            world,
+            [tasks[i] for i in chosen],
+            samples=config.samples,
+            seed=int(rng.integers(2**62)),
+            horizon=progress.stage.turns,
+            temperature=config.generation.temperature,
         )
-        return {
-            "trained": int(credit.trains_E.sum()),
-            "groups": {"all": int(batch.group_E.max()) + 1, "lonely": credit.lonely, "flat": credit.flat},
-            "segments": sum(len(t.segments) for t in trajectories),
-            "tokens": {"seen": batch.seen_tokens, "said": batch.said_tokens, "padding": batch.padding_share},
-            **learned,
-        }
+        rules = config.algorithm.groups
+        return [Group.judged(episodes, rules, train_cut=config.train_cut) for episodes in played]
 
-    def evaluate(self, progress: Progress) -> dict[Manner, Report]:
+    def update(self, step: int, groups: Sequence[Group]) -> dict[str, Any]:
+        """Credit and one update of the weights."""
+        config, algorithm = self.config, self.config.algorithm
+        with self._timed("assess"):
+            batch = make_batch([trajectory(episode) for group in groups for episode in group.usable])
+            experience = self.learner.assess(batch, algorithm)
+            credit = algorithm.credit(experience, self.learner.total)
+        with self._timed("update"):
+            learned = self.learner.update(
+                batch,
+                experience,
+                credit,
+                algorithm,
+                epochs=config.epochs,
+                minibatches=config.minibatches,
+                seed=_seed(config.seed, step, _UPDATE),
+            )
+        counts = {"trained": len(batch.experience.group_E), "segments": len(batch.episodes)}
+        tokens = {"seen": len(batch.ids_S), "said": len(batch.at_N)}
+        tokens |= {name: learned.pop(name) for name in ("padding", "fill") if name in learned}
+        return {**counts, "tokens": tokens, **credit.metrics, **learned}
+
+    def evaluate(self, step: int) -> dict[Manner, list[Episode]]:
         """Play held-out tasks at the training temperature and greedily; what was played before is read back."""
-        return {manner: self._evaluate(progress.step, manner) for manner in MANNERS}
+        played: dict[Manner, list[Episode]] = {}
+        with self._timed("evaluation"):
+            for manner in MANNERS:
+                played[manner] = self._held_out(step, manner)
+                ks = self.config.evaluation.ks if manner == "sampled" else (1,)
+                self.tracker.evaluation(step, manner, report(played[manner], ks=ks, seed=self.config.seed))
+        return played
 
-    def _evaluate(self, step: int, manner: Manner) -> Report:
+    def _held_out(self, step: int, manner: Manner) -> list[Episode]:
         config = self.config
-        ks, samples = (config.evaluation.ks, config.evaluation.samples) if manner == "sampled" else ((1,), 1)
         episodes = self.folder.read_evaluation(step, manner)
         if episodes is None:
-            tasks = spread(self.tasks.test, min(config.evaluation.tasks or len(self.tasks.test), len(self.tasks.test)))
-            temperature = config.generation.temperature if manner == "sampled" else 0.0
-            jobs = _jobs(tasks, samples, seed=_seed(config.seed, step, _EVALUATION))
-            episodes = self._play(jobs, config.horizon.longest, temperature)
+            episodes = []
+            for world in self.worlds:
+                tasks = world.tasks.test
+                groups = self._play(
+                    world,
+                    spread(tasks, min(config.evaluation.tasks or len(tasks), len(tasks))),
+                    samples=config.evaluation.samples if manner == "sampled" else 1,
+                    seed=_seed(config.seed, step, _EVALUATION),
+                    horizon=config.horizon.longest,
+                    temperature=config.generation.temperature if manner == "sampled" else 0.0,
+                )
+                episodes += itertools.chain.from_iterable(groups)
             self.folder.save_evaluation(step, manner, episodes)
-        result = report(episodes, ks=ks, seed=config.seed)
-        self.tracker.evaluation(step, manner, result)
-        return result
+        return episodes
 
-    def _play(self, jobs: Sequence[Job], horizon: int, temperature: float) -> list[Episode]:
-        """Play `jobs` and return their episodes in the same order, whichever ended first."""
+    def _play(
+        self, world: OpenWorld, tasks: Sequence[Task], *, samples: int, seed: int, horizon: int, temperature: float
+    ) -> list[list[Episode]]:
+        """The episodes of each task, in the order of the tasks and samples, whichever ended first."""
         generation = self.config.generation
         sampling = Sampling(temperature, generation.max_tokens, generation.max_context)
         policy = EnginePolicy(self.engine, self.chat, sampling, name=self.config.model)
-        episodes = list(play_many(self.envs, policy, jobs, horizon=horizon))
+        played: dict[str, list[Episode]] = {task.id: [] for task in tasks}
+        for episode in world.play(policy, tasks, samples=samples, seed=seed, horizon=horizon):
+            played[episode.task_id].append(episode)
         policy.release()
-        place = {(job.task_id, job.sample): i for i, job in enumerate(jobs)}
-        return sorted(episodes, key=lambda episode: place[episode.task_id, episode.sample])
+        return [sorted(episodes, key=lambda episode: episode.sample) for episodes in played.values()]
 
+    def _is_due(self, step: int, every: int) -> bool:
+        """Whether what is done every so many steps (never, when 0) and after the last one is done after this one."""
+        return step == self.config.steps or (every > 0 and step % every == 0)
 
-def _jobs(tasks: Sequence[Task], samples: int, *, seed: int) -> list[Job]:
-    """`samples` episodes of each task. A task that was drawn twice gets other samples, not the same ones again."""
-    drawn = Counter[str]()
-    jobs: list[Job] = []
-    for task in tasks:
-        jobs += [Job(task.id, drawn[task.id] + sample, seed) for sample in range(samples)]
-        drawn[task.id] += samples
-    return jobs
+    @contextmanager
+    def _timed(self, phase: str) -> Generator[None]:
+        began = time.perf_counter()
+        yield
+        self._seconds[phase] += time.perf_counter() - began
+
+    def _log(
+        self,
+        progress: Progress,
+        stage: Stage,
+        groups: Sequence[Group],
+        metrics: dict[str, Any],
+        held_out: dict[Manner, list[Episode]],
+    ) -> None:
+        """Write this step's line. What the checkpoint took is that of the step before: this one's is still to come."""
+        seconds, self._seconds = self._seconds, defaultdict[str, float](float)
+        line = {
+            "step": progress.step,
+            "env_steps": progress.env_steps,
+            "horizon": stage.turns,
+            "stage": stage.number,
+            **_summary([episode for group in groups for episode in group.episodes]),
+            "worlds": {world.name: _of_world(world.name, groups, held_out) for world in self.worlds},
+            "groups": {
+                "all": len(groups),
+                **dict.fromkeys(get_args(Kind), 0),
+                **Counter(group.kind for group in groups),
+            },
+            **metrics,
+            "held_out": {manner: _success(episodes) for manner, episodes in held_out.items()},
+            "seconds": dict(seconds),
+            "tokens_per_s": metrics["tokens"]["seen"] / sum(seconds[name] for name in _LEARNING),
+        }
+        self.folder.log(line)
+        self.tracker.step(line)
 
 
 def _seed(*parts: int) -> int:
@@ -197,3 +288,26 @@ def _summary(episodes: Sequence[Episode]) -> dict[str, Any]:
         "failed": len(episodes) - len(scored),
         "stops": dict(Counter(episode.stop for episode in episodes)),
     }
+
+
+def _of_world(name: str, groups: Sequence[Group], held_out: dict[Manner, list[Episode]]) -> dict[str, Any]:
+    """What one world of the run contributes to a step's line."""
+    played = [e for group in groups for e in group.episodes if e.env == name]
+    tested = {manner: _success([e for e in episodes if e.env == name]) for manner, episodes in held_out.items()}
+    return {"episodes": len(played), **_summary(played), "held_out": tested}
+
+
+def _success(episodes: Sequence[Episode]) -> float | None:
+    """Mean over tasks, as reports have it; None when every episode failed."""
+    by_task: dict[str, list[bool]] = {}
+    for episode in episodes:
+        if not episode.failed:
+            by_task.setdefault(episode.task_id, []).append(bool(episode.success))
+    return fmean(map(fmean, by_task.values())) if by_task else None
+
+
+def _cut_while_improving(groups: Sequence[Group]) -> float:
+    """Share of the episodes that the horizon ended while they were still earning."""
+    scored = [episode for group in groups for episode in group.episodes if not episode.failed]
+    cut = [e for e in scored if e.stop == "truncated" and improving([turn.reward for turn in e.turns])]
+    return len(cut) / max(1, len(scored))

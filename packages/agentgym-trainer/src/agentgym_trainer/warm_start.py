@@ -13,7 +13,7 @@ import numpy as np
 from agentgym_envs import Conversation, Episode, Message, Sample
 
 from agentgym_trainer.algorithms import Imitation
-from agentgym_trainer.batch import Layout, make_batch
+from agentgym_trainer.batch import make_batch
 from agentgym_trainer.chat import Chat, Context
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.trajectory import trajectory
@@ -42,7 +42,6 @@ def imitate(
     *,
     epochs: int,
     batch: int,
-    layout: Layout,
     seed: int,
 ) -> Iterator[dict[str, float]]:
     """Train on what was said in `episodes`, and yield the metrics of each optimizer step.
@@ -53,7 +52,6 @@ def imitate(
         episodes: The demonstrations; failed ones are left out.
         epochs: Passes over them.
         batch: Episodes in an optimizer step.
-        layout: Of the batches.
         seed: Orders the episodes.
     """
     trajectories = [trajectory(encode(chat, episode)) for episode in episodes if not episode.failed]
@@ -62,4 +60,6 @@ def imitate(
         order = rng.permutation(len(trajectories))
         for start in range(0, len(order), batch):
             chosen = [trajectories[i] for i in order[start : start + batch]]
-            yield learner.update(make_batch(chosen, pad_id=chat.pad_id, layout=layout), Imitation())
+            packed, algorithm = make_batch(chosen), Imitation()
+            experience = learner.assess(packed, algorithm)
+            yield learner.update(packed, experience, algorithm.credit(experience, learner.total), algorithm)

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import numpy as np
+import pytest
+from agentgym_trainer.sampler import Middling, Sampler, State, Uniform, apportion, draw
+from hypothesis import given
+from hypothesis import strategies as st
+
+IDS = [f"task/{i}" for i in range(10)]
+
+
+def _draw(sampler: Sampler, count: int, seed: int = 0, state: State | None = None, without: set[str] | None = None):
+    rng = np.random.default_rng(seed)
+    return draw(sampler, IDS, count, state=state or {}, rng=rng, without=without or set())
+
+
+@pytest.mark.parametrize("sampler", [Uniform(), Middling()])
+def test_no_task_is_drawn_twice_while_there_are_others(sampler: Sampler) -> None:
+    for count in (0, 1, 9, 10):
+        assert len(set(_draw(sampler, count))) == count
+    assert len(_draw(sampler, 25)) == 25
+    assert set(_draw(sampler, 25)) <= set(range(10))
+
+
+@pytest.mark.parametrize("sampler", [Uniform(), Middling()])
+def test_what_is_ruled_out_is_not_drawn_and_nothing_takes_its_place(sampler: Sampler) -> None:
+    assert sorted(_draw(sampler, 7, without=set(IDS[:4]))) == [4, 5, 6, 7, 8, 9]
+    assert _draw(sampler, 3, without=set(IDS)) == []
+
+
+def test_the_same_chance_draws_the_same_tasks() -> None:
+    assert _draw(Uniform(), 5, seed=1) == _draw(Uniform(), 5, seed=1) != _draw(Uniform(), 5, seed=2)
+
+
+def test_uniform_draws_each_about_as_often() -> None:
+    counts = Counter(task for seed in range(2000) for task in _draw(Uniform(), 2, seed))
+    assert min(counts.values()) > 330
+    assert max(counts.values()) < 470
+
+
+def test_uniform_remembers_nothing() -> None:
+    assert Uniform().after({}, {"task/0": 1.0}) == {}
+
+
+def test_middling_prefers_what_succeeds_sometimes() -> None:
+    state = {"task/0": 0.0, "task/1": 1.0, **dict.fromkeys(IDS[3:], 0.02), "task/2": 0.5}
+    counts = Counter(task for seed in range(2000) for task in _draw(Middling(floor=0.1), 1, seed, state))
+    # Weights: 1 for the middling one, the floor for nine others.
+    assert counts[2] / 2000 == pytest.approx(1 / 1.9, abs=0.05)
+    assert counts[0] / 2000 == pytest.approx(0.1 / 1.9, abs=0.03)
+    assert counts[1] / 2000 == pytest.approx(0.1 / 1.9, abs=0.03)
+
+
+def test_middling_takes_what_it_has_not_seen_for_middling() -> None:
+    sampler = Middling(floor=0.1, memory=0.5)
+    assert sampler.weights(IDS[:2], {}) == [1.0, 1.0]
+    state = sampler.after({}, {"task/0": 0.0})
+    assert state == {"task/0": 0.25}
+    assert sampler.weights(IDS[:2], state) == [pytest.approx(0.75), 1.0]
+    for _ in range(20):
+        state = sampler.after(state, {"task/0": 0.0})
+    assert sampler.weights(IDS[:2], state) == [0.1, 1.0]
+
+
+@given(st.lists(st.dictionaries(st.sampled_from(IDS), st.floats(0, 1)), max_size=8), st.integers(0, 8))
+def test_what_middling_knows_survives_json_at_any_step(history: list[dict[str, float]], stop: int) -> None:
+    sampler, kept, reloaded = Middling(), State(), State()
+    for step, success in enumerate(history):
+        if step == stop:
+            reloaded = json.loads(json.dumps(reloaded))
+        kept, reloaded = sampler.after(kept, success), sampler.after(reloaded, success)
+    assert kept == reloaded
+    assert all(0 <= p <= 1 for p in kept.values())
+    assert _draw(sampler, 4, state=kept) == _draw(sampler, 4, state=reloaded)
+
+
+@pytest.mark.parametrize(("floor", "memory"), [(0.0, 0.5), (1.1, 0.5), (0.1, -0.1), (0.1, 1.0)])
+def test_knobs_out_of_range_are_refused(floor: float, memory: float) -> None:
+    with pytest.raises(ValueError, match=r"needs a floor above 0 up to 1 and a memory from 0 to below 1, not"):
+        Middling(floor, memory)
+
+
+@given(st.integers(0, 300), st.lists(st.floats(0.01, 100), min_size=1, max_size=6), st.integers(0, 9))
+def test_shares_are_whole_and_never_off_by_one(count: int, weights: list[float], seed: int) -> None:
+    shares = apportion(count, weights, np.random.default_rng(seed))
+    assert sum(shares) == count
+    for share, weight in zip(shares, weights, strict=True):
+        assert abs(share - count * weight / sum(weights)) < 1 + 1e-9
+
+
+def test_small_shares_get_their_turn_in_the_long_run() -> None:
+    rng = np.random.default_rng(0)
+    given = np.sum([apportion(4, (1, 20, 3), rng) for _ in range(3000)], axis=0)
+    assert given / given.sum() == pytest.approx(np.array([1, 20, 3]) / 24, abs=0.01)
