@@ -1,14 +1,16 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from agentgym_trainer.algorithms import GRPO
-from agentgym_trainer.config import Config, Evaluation, from_json, to_json
-from agentgym_trainer.horizon import FixedHorizon, StepHorizon
+from agentgym_trainer.algorithms import KL, PRESETS, Clip, GroupRelative
+from agentgym_trainer.config import Config, CriticModel, Evaluation, Lora, Optimizer, World, from_json, to_json
+from agentgym_trainer.horizon import AdaptiveHorizon, FixedHorizon, StepHorizon
 from agentgym_trainer.recipes import RECIPES, tiny
+from agentgym_trainer.sampler import Middling
 from agentgym_trainer.scratch import Scratch
 
 
@@ -21,10 +23,27 @@ def test_every_recipe_comes_back_from_json(name: str, small: bool) -> None:
     assert repr(again) == repr(config)
 
 
-def test_which_of_several_types_is_kept() -> None:
-    for horizon in (FixedHorizon(7), StepHorizon((2, 3), every=4)):
-        assert from_json(Config, to_json(Config(horizon=horizon))).horizon == horizon
-    assert to_json(Config())["horizon"]["type"] == "FixedHorizon"
+@pytest.mark.parametrize(
+    "config",
+    [
+        *(Config(horizon=horizon) for horizon in (FixedHorizon(7), StepHorizon((2, 3), every=4))),
+        Config(horizon=AdaptiveHorizon((2, 3), at_least=4), evaluation=Evaluation(every=5)),
+        *(Config(algorithm=algorithm) for algorithm in PRESETS.values()),
+        Config(sampler=Middling(memory=0.25)),
+        Config(others=(World("agentgym/BabyAI-v0", weight=2.0), World("agentgym/SciWorld-v0"))),
+        Config(lora=Lora(rank=8, targets=("q_proj",)), critic=CriticModel("separate", lr=1e-4)),
+    ],
+)
+def test_every_choice_comes_back_from_json(config: Config) -> None:
+    again = from_json(Config, json.loads(json.dumps(to_json(config))))
+    assert again == config
+    assert repr(again) == repr(config)
+
+
+def test_which_of_several_types_is_noted() -> None:
+    record = to_json(Config())
+    assert record["horizon"]["type"] == "FixedHorizon"
+    assert record["algorithm"]["advantages"]["type"] == "GroupRelative"
 
 
 def test_settings_that_are_not_given_have_their_defaults() -> None:
@@ -36,7 +55,8 @@ def test_settings_that_are_not_given_have_their_defaults() -> None:
     [
         ({"step": 3}, "There is no setting 'step'. Did you mean 'steps'?"),
         ({"optimizer": {"learning_rate": 1}}, "There is no setting 'optimizer.learning_rate'. There are: .*lr"),
-        ({"algorithm": {"clip_hihg": 1}}, "There is no setting 'algorithm.clip_hihg'. Did you mean 'clip_high'?"),
+        ({"algorithm": {"clip": {"hihg": 1}}}, "There is no setting 'algorithm.clip.hihg'. Did you mean 'high'?"),
+        ({"others": [{}, {"envv": "X"}]}, "There is no setting 'others.1.envv'. Did you mean 'env'?"),
         (
             {"horizon": {"type": "StepHorizon", "stage": [1]}},
             "There is no setting 'horizon.stage'. Did you mean 'stages'?",
@@ -46,11 +66,44 @@ def test_settings_that_are_not_given_have_their_defaults() -> None:
             "horizon can't be of type 'StepHorizons'. Did you mean 'StepHorizon'?",
         ),
         ({"horizon": {"turns": 3}}, "horizon can't be of type None"),
+        (
+            {"algorithm": {"advantages": {"type": "GEA"}}},
+            "algorithm.advantages can't be of type 'GEA'. Did you mean 'GAE'?",
+        ),
+        ({"world": {"wrapper": "raect"}}, "world.wrapper can't be 'raect'. Did you mean 'react'?"),
     ],
 )
 def test_what_does_not_exist_is_refused_with_a_suggestion(record: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         from_json(Config, record)
+
+
+@pytest.mark.parametrize(
+    ("record", "message"),
+    [
+        ({"steps": "3"}, "steps must be of type int, not '3'"),
+        ({"steps": 3.0}, "steps must be of type int, not 3.0"),
+        ({"steps": True}, "steps must be of type int, not True"),
+        ({"train_cut": 1}, "train_cut must be of type bool, not 1"),
+        ({"model": None}, "model must be of type str, not None"),
+        ({"optimizer": {"lr": "1e-3"}}, "optimizer.lr must be of type float, not '1e-3'"),
+        ({"optimizer": {"lr": True}}, "optimizer.lr must be of type float, not True"),
+        ({"optimizer": {"betas": [0.9]}}, r"optimizer.betas must be a list of 2, not \[0.9\]"),
+        ({"optimizer": 1e-3}, "optimizer must be a record of settings, not 0.001"),
+        ({"evaluation": {"ks": 4}}, "evaluation.ks must be a list, not 4"),
+        ({"evaluation": {"ks": [1, "4"]}}, "evaluation.ks.1 must be of type int, not '4'"),
+        ({"horizon": [4, 8]}, r"horizon must be a record of settings, not \[4, 8\]"),
+        ({"others": [3]}, "others.0 must be a record of settings, not 3"),
+        ({"precision": ["bf16"]}, "precision can't be"),
+    ],
+)
+def test_values_of_a_wrong_type_are_refused(record: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        from_json(Config, record)
+
+
+def test_a_whole_number_is_a_float_too() -> None:
+    assert repr(from_json(Config, {"optimizer": {"lr": 1}}).optimizer.lr) == "1.0"
 
 
 @pytest.mark.parametrize(
@@ -75,11 +128,46 @@ def test_the_size_of_a_scratch_model_has_to_fit() -> None:
         Scratch(hidden=96, heads=5)
 
 
+def test_an_adaptive_horizon_needs_evaluations_to_wait_for() -> None:
+    with pytest.raises(ValueError, match=r"set evaluation.every, or horizon.patience 0"):
+        Config(horizon=AdaptiveHorizon())
+    Config(horizon=AdaptiveHorizon(patience=0))
+
+
+def test_there_are_as_many_episodes_as_minibatches() -> None:
+    with pytest.raises(ValueError, match="6 episodes can't be dealt into 7 minibatches"):
+        Config(tasks=3, samples=2, minibatches=7)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: World(weight=0.0), "weight of a world is above 0"),
+        (lambda: CriticModel(lr=0.0), "critic.lr must be above 0"),
+        (lambda: Lora(rank=-1), "lora needs a rank from 0"),
+        (lambda: Lora(dropout=1.0), "dropout from 0 to below 1"),
+        (lambda: Optimizer(warmup=-1), "warmup from 0"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(wrong: Callable[[], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        wrong()
+
+
 def test_the_miniature_keeps_what_the_recipe_is_about() -> None:
     for recipe in RECIPES.values():
         small = tiny(recipe.config)
         assert (small.model, small.steps, small.device) == ("scratch", 2, "cpu")
-        for name in ("world", "horizon", "epochs", "minibatches"):
+        for name in ("worlds", "sampler", "horizon", "critic", "lora", "epochs"):
             assert getattr(small, name) == getattr(recipe.config, name)
-        assert isinstance(small.algorithm, GRPO)
-        assert small.algorithm.kl == recipe.config.algorithm.kl
+        assert replace(small.algorithm, groups=recipe.config.algorithm.groups) == recipe.config.algorithm
+
+
+def test_the_recipes_for_real_models_train_as_agentgym_rl_does() -> None:
+    assert len(RECIPES) >= 8
+    for name, recipe in RECIPES.items():
+        config = recipe.config
+        if name != "quickstart":
+            assert (config.algorithm.kl, config.algorithm.clip) == (KL("loss", "k3", 1e-3), Clip("ppo", 0.2, 0.2))
+            assert config.algorithm.advantages == GroupRelative("mean", "std")
+            assert (config.optimizer.lr, config.generation.temperature, config.epochs) == (1e-6, 1.0, 2)

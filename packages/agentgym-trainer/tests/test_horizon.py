@@ -14,8 +14,8 @@ from agentgym_trainer.horizon import (
     Seen,
     Stage,
     StepHorizon,
+    by_kind,
     improving,
-    of_kind,
 )
 from hypothesis import given
 from hypothesis import strategies as st
@@ -164,11 +164,10 @@ def test_improving_is_earning_in_the_second_half() -> None:
 
 def test_another_kind_keeps_the_stages_and_the_same_kind_everything() -> None:
     step = StepHorizon((4, 8, 12), every=25)
-    assert of_kind("step", step) is step
-    assert of_kind("adaptive", step) == AdaptiveHorizon((4, 8, 12))
-    assert of_kind("fixed", step) == FixedHorizon(12)
-    assert of_kind("step", FixedHorizon(9)) == StepHorizon((9,))
-    assert {type(of_kind(kind, step)) for kind in KINDS} == {FixedHorizon, StepHorizon, AdaptiveHorizon}
+    assert by_kind(step) == {"fixed": FixedHorizon(12), "step": step, "adaptive": AdaptiveHorizon((4, 8, 12))}
+    assert by_kind(step)["step"] is step
+    assert by_kind(FixedHorizon(9))["step"] == StepHorizon((9,))
+    assert tuple(by_kind(step)) == KINDS
 
 
 @pytest.mark.parametrize("schedule", [StepHorizon, AdaptiveHorizon])

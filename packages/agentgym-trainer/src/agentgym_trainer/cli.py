@@ -2,31 +2,39 @@
 
 from __future__ import annotations
 
-import difflib
 import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from agentgym_eval.errors import UsageError
 from rich.console import Console
 from rich.markup import escape
 
-from agentgym_trainer.config import Config
+from agentgym_trainer.algorithms import PRESETS
+from agentgym_trainer.config import Config, nearest
+from agentgym_trainer.horizon import KINDS, by_kind
 from agentgym_trainer.recipes import DEFAULT, RECIPES, tiny
+from agentgym_trainer.sampler import Middling, Sampler, Uniform
 
 if TYPE_CHECKING:
     from agentgym_trainer.run_folder import RunFolder
 
 _INTERRUPTED = 130
+_FLAGS = "The flags of {}; which of an algorithm, horizon or sampler there are hangs on which of them it is:"
+_SAMPLERS: dict[str, Sampler] = {"uniform": Uniform(), "middling": Middling()}
+
+
+def _one_of(names: Iterable[str], about: str) -> Any:
+    return tyro.conf.arg(metavar="NAME", help=f"{about}: {', '.join(names)}.")
 
 
 @dataclass(frozen=True)
@@ -34,9 +42,12 @@ class Command:
     """What `train` is asked for."""
 
     config: Annotated[Config, tyro.conf.arg(name="")]
-    out: Path | None = None
+    algorithm: Annotated[str | None, _one_of(PRESETS, "Another algorithm than the recipe's")] = None
+    horizon: Annotated[str | None, _one_of(KINDS, "Another kind of schedule, with the recipe's stages")] = None
+    sampler: Annotated[str | None, _one_of(_SAMPLERS, "Another way to draw training tasks")] = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Folder of the run; runs/RECIPE-DATE-TIME when not given."""
-    resume: Path | None = None
+    resume: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Go on with the run in this folder; takes no other settings."""
     tiny: bool = False
     """The recipe in miniature, with a tiny model from scratch on a CPU: to see that everything works."""
@@ -94,22 +105,41 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command]:
     if flags and not flags[0].startswith("-"):
         recipe = flags.pop(0)
     if recipe not in RECIPES:
-        near = difflib.get_close_matches(recipe, RECIPES, n=1, cutoff=0.4)
-        hint = f" Did you mean {near[0]}?" if near else ""
-        raise UsageError(f"There is no recipe {recipe!r}.{hint} There are: {', '.join(RECIPES)}.")
+        raise UsageError(f"There is no recipe {recipe!r}. {nearest(recipe, RECIPES)}")
     listing = "\n".join(f"  {name}: {known.about}" for name, known in RECIPES.items())
     try:
         command = tyro.cli(
             Command,
             prog=f"train {recipe}",
-            description=f"train [RECIPE] [--flags]\n\nRecipes:\n{listing}\n\nThe flags of {recipe}:",
+            description=f"train [RECIPE] [--flags]\n\nRecipes:\n{listing}\n\n{_FLAGS.format(recipe)}",
             args=flags,
-            default=Command(RECIPES[recipe].config),
+            default=Command(_chosen(RECIPES[recipe].config, flags)),
             config=(tyro.conf.AvoidSubcommands,),
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
     return recipe, command
+
+
+def _chosen(config: Config, flags: Sequence[str]) -> Config:
+    """The configuration with the algorithm, horizon and sampler that are named; which flags there are hangs on them.
+
+    Raises:
+        UsageError: when one of them doesn't exist.
+    """
+    named: dict[str, Mapping[str, Any]] = {
+        "algorithm": PRESETS,
+        "horizon": by_kind(config.horizon),
+        "sampler": _SAMPLERS,
+    }
+    for flag, following in zip(flags, [*flags[1:], ""], strict=True):
+        setting, equals, value = flag.removeprefix("--").partition("=")
+        if flag.startswith("--") and setting in named:
+            name = value if equals else following
+            if name not in named[setting]:
+                raise UsageError(f"There is no {setting} {name!r}. {nearest(name, named[setting])}")
+            config = replace(config, **{setting: named[setting][name]})
+    return config
 
 
 def _open(recipe: str, command: Command, arguments: Sequence[str]) -> tuple[RunFolder, Config, str]:

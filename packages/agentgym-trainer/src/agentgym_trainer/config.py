@@ -163,7 +163,7 @@ class Config:
     """Worlds beside the first; every batch holds tasks of all, in proportion to their weights."""
     sampler: Sampler = field(default_factory=Uniform)
     """Which training tasks a step plays."""
-    algorithm: Algorithm = field(default_factory=GRPO)
+    algorithm: Algorithm = GRPO
     horizon: Horizon = field(default_factory=FixedHorizon)
     generation: Generation = field(default_factory=Generation)
     optimizer: Optimizer = field(default_factory=Optimizer)

@@ -170,15 +170,12 @@ Horizon = FixedHorizon | StepHorizon | AdaptiveHorizon
 KINDS = ("fixed", "step", "adaptive")
 
 
-def of_kind(kind: str, horizon: Horizon) -> Horizon:
-    """A schedule of this kind (one of `KINDS`) with the stages of `horizon`, which is returned if it is of the kind."""
+def by_kind(horizon: Horizon) -> dict[str, Horizon]:
+    """One schedule of each of the `KINDS`: of its own kind `horizon` itself, of the others one with its stages."""
     stages = (horizon.turns,) if isinstance(horizon, FixedHorizon) else horizon.stages
-    made: dict[str, Horizon] = {
-        "fixed": FixedHorizon(stages[-1]),
-        "step": StepHorizon(stages),
-        "adaptive": AdaptiveHorizon(stages),
-    }
-    return horizon if type(made[kind]) is type(horizon) else made[kind]
+    made = (FixedHorizon(stages[-1]), StepHorizon(stages), AdaptiveHorizon(stages))
+    same = (horizon if type(schedule) is type(horizon) else schedule for schedule in made)
+    return dict(zip(KINDS, same, strict=True))
 
 
 def _check_stages(stages: tuple[int, ...]) -> None:

@@ -1,16 +1,17 @@
 """Recipes: whole configurations by name, as typed Python values.
 
 Those for real models have the settings that AgentGym-RL was trained with (arXiv 2509.08755 and its scripts), steps
-being its epochs over its training tasks.
+being its epochs over its training tasks, and GRPO as there: clip 0.2, KL in the loss by k3 with weight 1e-3.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from agentgym_trainer.algorithms import GRPO
+from agentgym_trainer.algorithms import GRPO, KL
 from agentgym_trainer.config import Config, Evaluation, Generation, Optimizer, WarmStart, World
-from agentgym_trainer.horizon import FixedHorizon, Horizon, StepHorizon
+from agentgym_trainer.horizon import FixedHorizon, StepHorizon
+from agentgym_trainer.sampler import Middling
 from agentgym_trainer.scratch import Scratch
 
 
@@ -22,32 +23,50 @@ class Recipe:
     config: Config
 
 
-def _paper(env: str, horizon: Horizon, *, samples: int, response_tokens: int, steps: int) -> Config:
-    return Config(
-        model="Qwen/Qwen2.5-7B-Instruct",
-        world=World(env, wrapper="react"),
-        algorithm=GRPO(clip_low=0.2, clip_high=0.2, kl=1e-3),
-        horizon=horizon,
-        generation=Generation(temperature=1.0, max_tokens=512, max_context=512 + response_tokens),
-        optimizer=Optimizer(lr=1e-6),
-        evaluation=Evaluation(every=50),
-        steps=steps,
-        tasks=32,
-        samples=samples,
-        epochs=2,
-        minibatches=4,
-        precision="bf16",
-        slots=64,
-    )
-
-
-def _textcraft(horizon: Horizon) -> Config:
-    return _paper("agentgym/TextCraft-v0", horizon, samples=8, response_tokens=10_240, steps=350)
-
-
-def _babyai(horizon: Horizon) -> Config:
-    return _paper("agentgym/BabyAI-v0", horizon, samples=4, response_tokens=8_192, steps=506)
-
+_PAPER = Config(
+    algorithm=GRPO,
+    generation=Generation(temperature=1.0, max_tokens=512, max_context=512 + 8_192),
+    optimizer=Optimizer(lr=1e-6),
+    evaluation=Evaluation(every=50),
+    tasks=32,
+    samples=4,
+    epochs=2,
+    minibatches=4,
+    precision="bf16",
+    slots=64,
+)
+_TEXTCRAFT = replace(
+    _PAPER,
+    world=World("agentgym/TextCraft-v0"),
+    generation=replace(_PAPER.generation, max_context=512 + 10_240),
+    steps=350,
+    samples=8,
+)
+_BABYAI = replace(_PAPER, world=World("agentgym/BabyAI-v0"), steps=506)
+_SCIWORLD = replace(
+    _PAPER,
+    world=World("agentgym/SciWorld-v0"),
+    generation=replace(_PAPER.generation, max_tokens=200, max_context=1_024 + 8_192),
+    steps=1_325,
+    tasks=16,
+    samples=8,
+    minibatches=2,
+)
+_SEARCHQA = replace(
+    _PAPER,
+    world=World("agentgym/SearchQA-v0", wrapper="tags"),
+    generation=replace(_PAPER.generation, max_context=1_024 + 8_192),
+    steps=350,
+)
+_WEBARENA = replace(
+    _PAPER,
+    world=World("agentgym/WebArena-v0"),
+    generation=replace(_PAPER.generation, max_context=750 + 14_098),
+    steps=290,
+    minibatches=8,
+    slots=16,
+)
+_MIXTURE = replace(_TEXTCRAFT, others=(World("agentgym/BabyAI-v0"),), sampler=Middling(), steps=500)
 
 _QUICKSTART = Config(
     model="scratch",
@@ -59,7 +78,7 @@ _QUICKSTART = Config(
         instructions=False,
     ),
     # Without the penalty some seeds unlearn how to end a reply.
-    algorithm=GRPO(kl=0.05),
+    algorithm=replace(GRPO, kl=KL("loss", "k3", 0.05)),
     horizon=StepHorizon(stages=(4, 8, 12), every=25),
     generation=Generation(max_tokens=16, max_context=1024),
     optimizer=Optimizer(lr=7e-4, micro_tokens=4096),
@@ -74,13 +93,30 @@ _QUICKSTART = Config(
     device="cpu",
 )
 
+
+def _fixed(config: Config, turns: int) -> Recipe:
+    return Recipe(f"GRPO at a fixed horizon of {turns} turns", replace(config, horizon=FixedHorizon(turns)))
+
+
+def _scaling(config: Config, *stages: int, every: int = 100) -> Recipe:
+    turns = ", ".join(map(str, stages))
+    return Recipe(f"ScalingInter-RL: {turns} turns", replace(config, horizon=StepHorizon(stages, every)))
+
+
 DEFAULT = "quickstart"
 RECIPES = {
     DEFAULT: Recipe("a model from scratch learns to find, fetch and open things, on a CPU in minutes", _QUICKSTART),
-    "textcraft-grpo": Recipe("GRPO at a fixed horizon of 30 turns", _textcraft(FixedHorizon(30))),
-    "textcraft-scaling": Recipe("ScalingInter-RL: 10, 20, 30 turns", _textcraft(StepHorizon((10, 20, 30), 100))),
-    "babyai-grpo": Recipe("GRPO at a fixed horizon of 20 turns", _babyai(FixedHorizon(20))),
-    "babyai-scaling": Recipe("ScalingInter-RL: 6, 13, 20 turns", _babyai(StepHorizon((6, 13, 20), 100))),
+    "textcraft-grpo": _fixed(_TEXTCRAFT, 30),
+    "textcraft-scaling": _scaling(_TEXTCRAFT, 10, 20, 30),
+    "babyai-grpo": _fixed(_BABYAI, 20),
+    "babyai-scaling": _scaling(_BABYAI, 6, 13, 20),
+    "sciworld-scaling": _scaling(_SCIWORLD, 10, 20, 30),
+    "searchqa-scaling": _scaling(_SEARCHQA, 5, 8, 10),
+    "webarena-scaling": _scaling(_WEBARENA, 8, 12, 15, every=80),
+    "mixture": Recipe(
+        "TextCraft and BabyAI in one run, with a taste for tasks of middling success",
+        replace(_MIXTURE, horizon=StepHorizon((10, 20, 30), 100)),
+    ),
 }
 
 
@@ -92,12 +128,13 @@ def tiny(config: Config) -> Config:
         scratch=Scratch(vocab=320, hidden=32, layers=2, heads=2, context=4096),
         generation=replace(config.generation, max_tokens=8, max_context=4096),
         warm_start=replace(config.warm_start, episodes=min(8, config.warm_start.episodes), epochs=1),
-        evaluation=replace(config.evaluation, tasks=2, every=0),
+        evaluation=replace(config.evaluation, tasks=2, every=min(2, config.evaluation.every)),
         # So small a model succeeds nowhere: without this no group would differ and no update be taken.
-        algorithm=replace(config.algorithm, flat_groups="keep"),
+        algorithm=replace(config.algorithm, groups=replace(config.algorithm.groups, flat="keep")),
         steps=2,
         tasks=2,
         samples=2,
+        minibatches=min(4, config.minibatches),
         save_every=1,
         device="cpu",
         precision="no",
