@@ -8,15 +8,18 @@ import signal
 import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from pkgutil import resolve_name
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 from accelerate import Accelerator
 from agentgym_envs import Episode, Reply, Sample, Turn
+from agentgym_trainer.actor import Actor, ValueHead, separate_critic
+from agentgym_trainer.algorithms import Algorithm, Imitation
+from agentgym_trainer.batch import make_batch
 from agentgym_trainer.cli import main
 from agentgym_trainer.config import Optimizer
 from agentgym_trainer.learner import Learner
@@ -33,11 +36,30 @@ TEXTS = [
 VOCAB = 320
 
 
-def learner(model: Any, **settings: Any) -> Learner:
-    """A learner of `model` with these optimizer settings."""
-    knobs = {"lr": 1e-2, "micro_tokens": 64}
-    made_with = {name: settings.pop(name) for name in ("temperature", "reference") if name in settings}
-    return Learner(model, Accelerator(cpu=True), Optimizer(**{**knobs, **settings}), **made_with)
+def learner(
+    model: Any,
+    *,
+    critic: Literal["head", "separate"] | None = None,
+    accelerator: Accelerator | None = None,
+    **knobs: Any,
+) -> Learner:
+    """A learner of `model`; what isn't a setting of the optimizer goes to the learner or the actor."""
+    settings = {"lr": 1e-2, "micro_tokens": 64} | {
+        n: v for n, v in knobs.items() if n in {f.name for f in fields(Optimizer)}
+    }
+    rest = {name: value for name, value in knobs.items() if name not in settings}
+    heads = {"head": lambda: ValueHead(model.config.hidden_size), "separate": lambda: separate_critic(model)}
+    actor = Actor(model, temperature=rest.pop("temperature", 1.0), critic=heads[critic]() if critic else None)
+    return Learner(actor, accelerator or Accelerator(cpu=True), Optimizer(**settings), **rest)
+
+
+def teach(
+    student: Learner, made: Sequence[Trajectory], algorithm: Algorithm | Imitation, **how: Any
+) -> dict[str, float]:
+    """Metrics of one update on these trajectories."""
+    batch = make_batch(made)
+    experience = student.assess(batch, algorithm)
+    return student.update(batch, experience, algorithm.credit(experience, student.total), algorithm, **how)
 
 
 def segment(pattern: Sequence[tuple[int, int]], rng: np.random.Generator, *, first_turn: int = 0) -> Segment:
@@ -106,7 +128,8 @@ def coin_flags(out: Path, *more: str) -> list[str]:
     """The command line of a run of a second: a tiny model from scratch learns to guess coins."""
     settings = {
         "model": "scratch", "scratch.vocab": "280", "scratch.hidden": "32", "scratch.layers": "1",
-        "scratch.heads": "2", "world.env": ENV, "world.wrapper": "bare", "algorithm.kl": "0.01", "horizon.turns": "3",
+        "scratch.heads": "2", "world.env": ENV, "world.wrapper": "bare",
+        "algorithm.kl.weight": "0.01", "horizon.turns": "3",
         "generation.max-tokens": "6", "generation.max-context": "200", "optimizer.lr": "1e-3",
         "warm-start.episodes": "96", "warm-start.noise": "0.8", "warm-start.epochs": "3", "warm-start.batch": "8",
         "warm-start.lr": "1e-2", "evaluation.tasks": "4", "evaluation.samples": "2", "evaluation.every": "3",

@@ -1,66 +1,117 @@
 """Takes updates: a batch and an algorithm in, better weights and metrics out. Knows nothing of worlds or rollouts.
 
-Every token's weight is divided by the sum over the whole mini-batch and all processes before the first backward pass,
-so layout, order, micro-batches and number of processes can't change the gradient.
+Every token's weight is counted over the whole mini-batch and all processes before the first backward pass, so order,
+micro-batches and number of processes can't change the gradient.
 """
 
 from __future__ import annotations
 
-import copy
 from collections import defaultdict
 from collections.abc import Iterator
-from functools import partial
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import DistributedType
+from accelerate.utils.fsdp_utils import fsdp2_prepare_model
 from torch import Tensor
+from torch.distributed.tensor import DTensor
+from torch.optim.lr_scheduler import LambdaLR
+from transformers import (
+    get_constant_schedule_with_warmup,
+    get_cosine_schedule_with_warmup,
+    get_linear_schedule_with_warmup,
+)
 
+from agentgym_trainer.actor import Actor
 from agentgym_trainer.algorithms import Algorithm, Imitation
+from agentgym_trainer.algorithms.experience import Credit, Experience, Part, Scores
 from agentgym_trainer.batch import Batch
 from agentgym_trainer.config import Optimizer
+from agentgym_trainer.packing import Pack, Unit, deal, idle_pack, make_packs
 
 
 class Learner:
-    """A model under training, with its optimizer."""
+    """An actor under training, with its optimizer."""
 
     def __init__(
         self,
-        model: Any,
+        actor: Actor,
         accelerator: Accelerator,
         settings: Optimizer,
         *,
-        temperature: float = 1.0,
+        total_steps: int = 1,
+        critic_lr: float | None = None,
         reference: bool = False,
     ) -> None:
-        """Prepare `model` for training.
+        """Prepare `actor` for training.
 
         Args:
-            model: A Hugging Face causal language model.
-            accelerator: Places model and optimizer, and reduces over processes.
+            actor: The policy, and the critic if there is one.
+            accelerator: Places actor and optimizer, and reduces over processes.
             settings: Learning rate and the like.
-            temperature: The one that replies are sampled with; log-probabilities are taken at it.
-            reference: Keep a frozen copy of the model as it is now, for a KL penalty.
+            total_steps: Optimizer steps of the whole run, for a learning rate that falls.
+            critic_lr: Learning rate of what only the critic has; None is the policy's.
+            reference: Keep what a KL penalty is measured against: a frozen copy of the policy as it is now, or, where
+                an adapter trains, the policy without it, which takes no memory.
         """
         self.accelerator = accelerator
         self.settings = settings
-        self.temperature = temperature
+        if accelerator.distributed_type == DistributedType.DEEPSPEED and actor.critic is not None:
+            raise ValueError(
+                "DeepSpeed clips all gradients by one norm, and a critic's would scale the policy's down; "
+                "use DDP or FSDP2, or an algorithm without a critic."
+            )
+        self.reference = self._placed(actor.frozen()) if reference and not actor.has_adapter else None
         optimizer = torch.optim.AdamW(
-            model.parameters(), lr=settings.lr, betas=settings.betas, weight_decay=settings.weight_decay
+            _parameter_groups(actor, settings.lr, critic_lr), betas=settings.betas, weight_decay=settings.weight_decay
         )
-        schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, partial(_share_of_lr, settings))
-        self.reference = copy.deepcopy(model).requires_grad_(False).to(accelerator.device) if reference else None
-        self.model, self.optimizer, _ = accelerator.prepare(model, optimizer, schedule)
         # accelerate's own wrapper, which checkpoints keep, would step once for every process.
-        self.scheduler = schedule
+        self.scheduler = _schedule(optimizer, settings, total_steps)
+        self.actor, self.optimizer, _ = accelerator.prepare(actor, optimizer, self.scheduler)
+
+    @property
+    def policy(self) -> Any:
+        """The Hugging Face model under training, or the peft model of one."""
+        return self._bare.policy
+
+    @property
+    def _bare(self) -> Actor:
+        """The actor without what distributes it."""
+        return self.accelerator.unwrap_model(self.actor)
+
+    def total(self, value: Tensor) -> Tensor:
+        """The sum over all processes."""
+        summed: Any = self.accelerator.reduce(value, "sum")
+        return summed
+
+    @torch.no_grad()
+    def assess(self, batch: Batch, algorithm: Algorithm | Imitation) -> Experience:
+        """The experience on the learner's device, with what the algorithm needs to know from before the update.
+
+        Raises:
+            ValueError: when the algorithm needs a reference or a critic and there is none.
+        """
+        batch = batch.to(self.accelerator.device)
+        figures: dict[str, Tensor | None] = {}
+        if algorithm.needs_critic and self._bare.critic is None:
+            raise ValueError("The algorithm needs a critic, but the learner was made with an actor that has none.")
+        if algorithm.needs_old or algorithm.needs_critic:
+            logp_N, value_N = self._read(self.actor, batch)
+            figures["old_N"] = logp_N if algorithm.needs_old else None
+            figures["value_N"] = value_N if algorithm.needs_critic else None
+        if algorithm.needs_reference:
+            figures["reference_N"] = self._read_reference(batch)
+        return batch.experience.thought(**figures)
 
     def update(
         self,
         batch: Batch,
+        experience: Experience,
+        credit: Credit,
         algorithm: Algorithm | Imitation,
         *,
-        advantage_EK: Tensor | None = None,
-        trains_E: Tensor | None = None,
         epochs: int = 1,
         minibatches: int = 1,
         seed: int = 0,
@@ -68,135 +119,205 @@ class Learner:
         """Train on a batch.
 
         Args:
-            batch: The whole batch of this process.
+            batch: The whole batch of this process. There may be nothing in it: other processes may have something.
+            experience: From `assess`.
+            credit: From the algorithm.
             algorithm: Gives weights and loss.
-            advantage_EK: Advantage of each turn; 0 everywhere when None.
-            trains_E: Which episodes take part; all when None.
             epochs: Passes over the batch.
-            minibatches: Optimizer steps in each pass.
-            seed: Deals episodes out to mini-batches.
+            minibatches: Optimizer steps in each pass; as many as there are episodes, if those are fewer.
+            seed: Deals episodes out to mini-batches. Who holds which episodes doesn't matter, only their order.
 
         Returns:
-            The algorithm's metrics and `grad_norm`, means over the optimizer steps; empty when nothing takes part.
+            Means over the optimizer steps of the algorithm's metrics and of `loss`, `grad_norm` (before clipping),
+            `fill` (share of `micro_tokens` that packs use) and `padding` (share of positions computed for nothing);
+            `lr` of the last step. Empty when nobody said anything.
         """
         batch = batch.to(self.accelerator.device)
-        advantage_BT = batch.per_token(
-            torch.zeros_like(batch.rewards_EK) if advantage_EK is None else advantage_EK.to(batch.rewards_EK.device)
-        )
-        trains_E = torch.ones_like(batch.group_E, dtype=torch.bool) if trains_E is None else trains_E
-        said_BT = batch.said_BT & trains_E.to(batch.group_E.device)[batch.episode_BT]
-        episodes = batch.episode_BT[said_BT].unique()
-        most = self._largest(len(episodes))
-        if not most:
-            return {}
-        reference_BT = self._reference_logprobs(batch, said_BT) if algorithm.kl else None
+        spoke, episode_N = experience.episode_N.unique(return_inverse=True)
+        spoken = self._counts(len(spoke))
+        before, parts = sum(spoken[: self.accelerator.process_index]), min(minibatches, sum(spoken))
         order = torch.Generator().manual_seed(seed)
-        # No mini-batch may be empty everywhere.
-        parts = min(minibatches, most)
-        totals: defaultdict[str, float] = defaultdict(float)
-        for _ in range(epochs):
-            shuffled = episodes[torch.randperm(len(episodes), generator=order).to(episodes.device)]
-            for part in shuffled.tensor_split(parts):
-                chosen_BT = said_BT & torch.isin(batch.episode_BT, part)
-                metrics = self._optimizer_step(batch, algorithm, chosen_BT, advantage_BT, reference_BT)
-                for name, value in metrics.items():
-                    totals[name] += value / (epochs * parts)
-        return dict(totals)
-
-    def logprobs(self, model: Any, batch: Batch, said_BT: Tensor) -> tuple[Tensor, Tensor]:
-        """Log-probability of each said token given what stands before it, and the entropy there: BT, else 0."""
-        logits = model(
-            input_ids=batch.ids_BT,
-            position_ids=batch.position_BT,
-            attention_mask=batch.attention_mask(),
-            use_cache=False,
-        ).logits
-        # The first token of a row has nothing before it and is never said.
-        wanted_BT = said_BT[:, 1:]
-        logp_NV = torch.log_softmax(logits[:, :-1][wanted_BT].float() / self.temperature, -1)
-        logp_N = logp_NV.gather(1, batch.ids_BT[:, 1:][wanted_BT][:, None])[:, 0]
-        with torch.no_grad():
-            entropy_N = -(logp_NV.exp() * logp_NV).sum(-1)
-        logp_BT = logp_N.new_zeros(said_BT.shape)
-        entropy_BT = logp_N.new_zeros(said_BT.shape)
-        where = (torch.nn.functional.pad(wanted_BT, (1, 0))).nonzero(as_tuple=True)
-        return logp_BT.index_put(where, logp_N), entropy_BT.index_put(where, entropy_N)
+        steps: list[dict[str, float]] = []
+        for _ in range(epochs if parts else 0):
+            part_N = deal(sum(spoken), parts, order)[before:][episode_N.cpu()].to(episode_N.device)
+            steps += [
+                self._optimizer_step(batch, experience, credit, algorithm, part_N == part) for part in range(parts)
+            ]
+        names = dict.fromkeys(name for step in steps for name in step)
+        means = {name: [step[name] for step in steps if name in step] for name in names}
+        rate = {"lr": steps[-1]["lr"]} if steps else {}
+        return {name: sum(values) / len(values) for name, values in means.items()} | rate
 
     def _optimizer_step(
         self,
         batch: Batch,
+        experience: Experience,
+        credit: Credit,
         algorithm: Algorithm | Imitation,
-        said_BT: Tensor,
-        advantage_BT: Tensor,
-        reference_BT: Tensor | None,
+        chosen_N: Tensor,
     ) -> dict[str, float]:
-        """Train on the tokens in `said_BT`, which may be none: other processes may have some."""
-        self.model.train()
-        weight_BT = algorithm.weights(said_BT, batch.episode_BT)
-        weight_BT = weight_BT / self._sum(weight_BT.sum())
-        totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=weight_BT.device))
-        for rows, counts in self._rounds(batch, said_BT):
-            these = batch.rows(rows)
-            width = these.ids_BT.shape[1]
-            weight = weight_BT[rows, :width] * counts
-            logp_BT, entropy_BT = self.logprobs(self.model, these, said_BT[rows, :width])
-            reference = None if reference_BT is None else reference_BT[rows, :width]
-            loss, metrics = algorithm.loss(logp_BT, these.logp_BT, reference, advantage_BT[rows, :width], weight)
-            # accelerate averages gradients over processes; the weights already hold the whole sum.
-            self.accelerator.backward(loss * self.accelerator.num_processes)
-            for name, value in {"loss": loss.detach(), "entropy": (weight * entropy_BT).sum(), **metrics}.items():
+        """Train on the chosen tokens, which may be none here: other processes have some."""
+        self.actor.train()
+        share = 1 / float(self.total(chosen_N.sum()))
+        weight_N = algorithm.weights(experience, chosen_N, self.total)
+        critic_weight_N = algorithm.critic_weights(credit, chosen_N, self.total)
+        totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=chosen_N.device))
+        for pack, last in self._rounds(batch, chosen_N, algorithm.unit):
+            part = _part(experience, credit, pack, share, weight_N, critic_weight_N)
+            with self._accumulating(last):
+                scores = _score(self.actor, pack)
+                loss, metrics = algorithm.loss(scores, part)
+                # accelerate averages gradients over processes; the weights already hold the whole sum.
+                self.accelerator.backward((loss + _nothing(scores)) * self.accelerator.num_processes)
+            for name, value in {"loss": loss.detach(), **metrics, **self._use(pack)}.items():
                 totals[name] += value
-        norm: Any = self.accelerator.clip_grad_norm_(self.model.parameters(), self.settings.clip_norm)
+        return self._means(totals) | self._step()
+
+    def _step(self) -> dict[str, float]:
+        """Apply the gradients that have been summed up."""
+        rate = self.optimizer.param_groups[0]["lr"]
+        norms = self._clip()
         self.optimizer.step()
-        self.scheduler.step()
+        skipped = self.optimizer.step_was_skipped
+        if not skipped:
+            self.scheduler.step()
         self.optimizer.zero_grad()
-        return {**{name: self._sum(value).item() for name, value in totals.items()}, "grad_norm": float(norm)}
+        if self.accelerator.scaler is None:
+            return {"lr": rate, **norms}
+        # With fp16, a step whose gradients overflow is left out, and the scale of the loss comes down.
+        return {"lr": rate, "skipped": float(skipped), **({} if skipped else norms)}
+
+    def _clip(self) -> dict[str, float]:
+        """Scale gradients down to `clip_norm`: those of the critic's own weights apart, so that they, which may be much
+        larger, don't scale the policy's down with them.
+        """
+        if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
+            # Its engine has clipped already, to the norm in its own configuration.
+            return {"grad_norm": float(self.accelerator.clip_grad_norm_([], self.settings.clip_norm) or 0.0)}
+        # accelerate's own clipping would undo fp16's scale once for each call.
+        self.accelerator.unscale_gradients()
+        clip_norm = self.settings.clip_norm
+        norms = [torch.nn.utils.clip_grad_norm_(group["params"], clip_norm) for group in self.optimizer.param_groups]
+        whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+        return dict(zip(("grad_norm", "critic_grad_norm"), map(float, whole), strict=False))
 
     @torch.no_grad()
-    def _reference_logprobs(self, batch: Batch, said_BT: Tensor) -> Tensor:
-        if self.reference is None:
+    def _read(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Log-probability of each said token, and what the critic expected there (0 without one)."""
+        model.eval()
+        said_N = torch.ones_like(batch.at_N, dtype=torch.bool)
+        logp_N, value_N = torch.zeros(2, len(said_N), device=said_N.device)
+        for pack, _ in self._rounds(batch, said_N, "segment"):
+            with self.accelerator.autocast():
+                scores = _score(model, pack)
+            logp_N[pack.index_M] = scores.logp_M.float()
+            if scores.value_M is not None:
+                value_N[pack.index_M] = scores.value_M.float()
+        return logp_N, value_N
+
+    def _read_reference(self, batch: Batch) -> Tensor:
+        if self.reference is not None:
+            return self._read(self.reference, batch)[0]
+        if not self._bare.has_adapter:
             raise ValueError("The algorithm has a KL penalty, but the learner was made without a reference model.")
-        self.reference.eval()
-        logp_BT = torch.zeros(said_BT.shape, device=said_BT.device)
-        for rows in self._micro_batches(batch, said_BT):
-            these = batch.rows(rows)
-            width = these.ids_BT.shape[1]
-            logp_BT[rows, :width] = self.logprobs(self.reference, these, said_BT[rows, :width])[0]
-        return logp_BT
+        with self._bare.without_adapter():
+            return self._read(self.actor, batch)[0]
 
-    def _rounds(self, batch: Batch, said_BT: Tensor) -> Iterator[tuple[Tensor, bool]]:
-        """Micro-batches and whether they count, as many on every process: gradients are summed in step, so a process
-        that is through goes on with one row for nothing.
+    def _rounds(self, batch: Batch, chosen_N: Tensor, unit: Unit) -> Iterator[tuple[Pack, bool]]:
+        """Micro-batches and whether it is the last, as many on every process: they work in step, so a process that is
+        through goes on with nothing.
         """
-        own = list(self._micro_batches(batch, said_BT))
-        for n in range(self._largest(len(own))):
-            yield (own[n], True) if n < len(own) else (torch.zeros(1, dtype=torch.long, device=said_BT.device), False)
+        packs = make_packs(batch, chosen_N, capacity=self.settings.micro_tokens, unit=unit)
+        rounds = max(self._counts(len(packs)))
+        for n in range(rounds):
+            yield packs[n] if n < len(packs) else idle_pack(chosen_N.device), n == rounds - 1
 
-    def _micro_batches(self, batch: Batch, said_BT: Tensor) -> Iterator[Tensor]:
-        """The rows with said tokens, those of like length together, at most `micro_tokens` positions at a time."""
-        length_B = (batch.segment_BT >= 0).sum(1)
-        longest_first = length_B.argsort(descending=True, stable=True)
-        chosen: list[int] = []
-        for row in longest_first[said_BT.any(1)[longest_first]].tolist():
-            longest = int(length_B[chosen[0]]) if chosen else 0
-            if chosen and longest * (len(chosen) + 1) > self.settings.micro_tokens:
-                yield torch.tensor(chosen, device=said_BT.device)
-                chosen = []
-            chosen.append(row)
-        if chosen:
-            yield torch.tensor(chosen, device=said_BT.device)
+    def _accumulating(self, last: bool) -> AbstractContextManager[None]:
+        """DDP exchanges gradients with the last micro-batch only; FSDP with each, since it keeps no more than its share
+        of them. DeepSpeed takes its step when told that gradients are exchanged.
+        """
+        self.accelerator.sync_gradients = last
+        sharded = self.accelerator.distributed_type == DistributedType.FSDP
+        return nullcontext() if last or sharded else self.accelerator.no_sync(self.actor)
 
-    def _largest(self, count: int) -> int:
-        """Over all processes."""
+    def _use(self, pack: Pack) -> dict[str, Tensor]:
+        """What a pack is filled with. An idle one is padding."""
+        positions, tokens = len(pack.ids_T), sum(pack.lengths) if len(pack.index_M) else 0
+        counts = {"positions": positions, "tokens": tokens, "packs": min(1, tokens)}
+        filled = min(1.0, tokens / self.settings.micro_tokens)
+        return {name: torch.tensor(count, dtype=torch.float64) for name, count in {**counts, "filled": filled}.items()}
+
+    def _means(self, totals: dict[str, Tensor]) -> dict[str, float]:
+        """Metrics from what was summed up over micro-batches."""
+        summed = self.total(torch.stack([value.double() for value in totals.values()])).tolist()
+        metrics = dict(zip(totals, summed, strict=True))
+        positions, tokens, packs, filled = (metrics.pop(name) for name in ("positions", "tokens", "packs", "filled"))
+        return {**metrics, "fill": filled / packs, "padding": 1 - tokens / positions}
+
+    def _counts(self, count: int) -> list[int]:
+        """What every process counts."""
         counts: Any = self.accelerator.gather(torch.tensor([count], device=self.accelerator.device))
-        return int(counts.max())
+        return counts.tolist()
 
-    def _sum(self, value: Tensor) -> Tensor:
-        """Over all processes."""
-        total: Any = self.accelerator.reduce(value, "sum")
-        return total
+    def _placed(self, reference: Actor) -> Any:
+        """A frozen model where it is used; under FSDP2 each process keeps a share of it."""
+        if self.accelerator.is_fsdp2:
+            return fsdp2_prepare_model(self.accelerator, reference)
+        return reference.to(self.accelerator.device)
 
 
-def _share_of_lr(settings: Optimizer, step: int) -> float:
-    rising = min(1.0, (step + 1) / max(1, settings.warmup))
-    return rising * max(0.0, 1 - step / settings.decay) if settings.decay else rising
+def _parameter_groups(actor: Actor, lr: float, critic_lr: float | None) -> list[dict[str, Any]]:
+    """What the policy has, and what only the critic has."""
+    groups = [{"params": [p for p in actor.policy.parameters() if p.requires_grad], "lr": lr}]
+    if actor.critic is not None:
+        groups.append({"params": list(actor.critic.parameters()), "lr": lr if critic_lr is None else critic_lr})
+    return groups
+
+
+def _schedule(optimizer: torch.optim.Optimizer, settings: Optimizer, total_steps: int) -> LambdaLR:
+    """A schedule of transformers, without its first and last step: there the learning rate of a warm-up, or of one that
+    falls, is 0, and an update would be for nothing.
+    """
+    for group in optimizer.param_groups:
+        group["initial_lr"] = group["lr"]
+    if settings.schedule == "constant":
+        return get_constant_schedule_with_warmup(optimizer, settings.warmup, last_epoch=0)
+    falling = {"linear": get_linear_schedule_with_warmup, "cosine": get_cosine_schedule_with_warmup}[settings.schedule]
+    return falling(optimizer, settings.warmup, total_steps + 1, last_epoch=0)
+
+
+def _score(model: Any, pack: Pack) -> Scores:
+    return model(pack.ids_T, pack.position_T, pack.lengths, pack.before_M, pack.target_M)
+
+
+def _nothing(scores: Scores) -> Tensor | float:
+    """0, hanging on the critic: DDP wants a gradient for every weight, also where the algorithm has no critic."""
+    return 0.0 if scores.value_M is None else scores.value_M[:0].sum()
+
+
+def _part(
+    experience: Experience,
+    credit: Credit,
+    pack: Pack,
+    share: float,
+    weight_N: Tensor,
+    critic_weight_N: Tensor | None,
+) -> Part:
+    """The said tokens of a pack."""
+
+    def those(figure_N: Tensor | None) -> Any:
+        return None if figure_N is None else figure_N[pack.index_M]
+
+    return Part(
+        episode_M=those(experience.episode_N),
+        turn_M=those(experience.turn_N),
+        sampled_M=those(experience.sampled_N),
+        old_M=those(experience.before_N),
+        advantage_M=those(credit.advantage_N),
+        weight_M=those(weight_N),
+        share=share,
+        reference_M=those(experience.reference_N),
+        value_M=those(experience.value_N),
+        target_M=those(credit.target_N),
+        critic_weight_M=those(critic_weight_N),
+    )

@@ -1,4 +1,7 @@
-"""Micro-batches without padding: first-fit decreasing fills each with whole segments up to a number of tokens."""
+"""Batches in pieces: mini-batches dealt by episode, and micro-batches without padding.
+
+First-fit decreasing fills each micro-batch with whole segments up to a number of tokens.
+"""
 
 from __future__ import annotations
 
@@ -50,6 +53,22 @@ def make_packs(batch: Batch, chosen_N: Tensor, *, capacity: int, unit: Unit = "s
     lengths, members = batch.lengths, list(units.values())
     bins = first_fit_decreasing([sum(lengths[g] for g in gs) for gs in members], capacity)
     return [_pack(batch, sorted(g for i in chosen for g in members[i]), chosen_N) for chosen in bins]
+
+
+def deal(episodes: int, parts: int, order: torch.Generator) -> Tensor:
+    """Which of `parts` mini-batches each episode is dealt to, int64.
+
+    Every run of `parts` neighbours gives one to each. So mini-batches come out equally large, whichever of their
+    episodes a process holds, and each gets its share of every group.
+    """
+    runs = [torch.randperm(parts, generator=order) for _ in range(0, episodes, parts)]
+    return torch.cat(runs)[:episodes]
+
+
+def idle_pack(device: torch.device) -> Pack:
+    """One token and nothing said: what a process reads when it is through and others are not."""
+    token, nothing = torch.zeros(1, dtype=torch.long, device=device), torch.empty(0, dtype=torch.long, device=device)
+    return Pack(token, token, (1,), before_M=nothing, target_M=nothing, index_M=nothing)
 
 
 def first_fit_decreasing(sizes: Sequence[int], capacity: int) -> list[list[int]]:
