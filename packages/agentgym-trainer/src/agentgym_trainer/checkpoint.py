@@ -139,9 +139,8 @@ class Checkpoints:
     @staticmethod
     def load(path: Path, learner: Learner) -> Progress:
         """Bring the learner to where it was at this checkpoint."""
-        hook = learner.accelerator.register_load_state_pre_hook(partial(_read_weights, learner))
-        learner.accelerator.load_state(str(path))
-        hook.remove()
+        with learner.accelerator.register_load_state_pre_hook(partial(_read_weights, learner)):
+            learner.accelerator.load_state(str(path))
         return Progress.from_json(json.loads((path / PROGRESS).read_text(encoding="utf-8")))
 
     def save(self, learner: Learner, tokenizer: Any, progress: Progress) -> Path:
@@ -160,13 +159,14 @@ class Checkpoints:
         accelerator.wait_for_everyone()
         try:
             _write(unfinished, learner, tokenizer, progress)
+            accelerator.wait_for_everyone()
+            if accelerator.is_main_process:
+                seal(unfinished)
         # What torch and safetensors raise when a file can't be written is no OSError.
         except (OSError, RuntimeError, SafetensorError) as error:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise OSError(self._cant_save(final, error)) from error
-        accelerator.wait_for_everyone()
         if accelerator.is_main_process:
-            seal(unfinished)
             # There is one already only when it was passed over as damaged.
             shutil.rmtree(final, ignore_errors=True)
             unfinished.rename(final)
@@ -240,9 +240,8 @@ def find_damage(folder: Path) -> str | None:
 def _write(folder: Path, learner: Learner, tokenizer: Any, progress: Progress) -> None:
     """Weights, optimizer, schedule, scaler and generators, tokenizer and progress."""
     accelerator = learner.accelerator
-    hook = accelerator.register_save_state_pre_hook(partial(_write_weights, learner))
-    accelerator.save_state(str(folder))
-    hook.remove()
+    with accelerator.register_save_state_pre_hook(partial(_write_weights, learner)):
+        accelerator.save_state(str(folder))
     if accelerator.is_main_process:
         tokenizer.save_pretrained(folder)
         (folder / PROGRESS).write_text(json.dumps(progress.to_json(), indent=1) + "\n", encoding="utf-8")
@@ -252,7 +251,7 @@ def _write_weights(learner: Learner, models: list[Any], weights: list[Any], fold
     """Hugging Face's layout in place of what accelerate would write: the policy or its adapter, and a critic's file."""
     weights.clear()
     accelerator = learner.accelerator
-    state: dict[str, Tensor] = accelerator.get_state_dict(learner.model)
+    state: Any = accelerator.get_state_dict(learner.model)
     if accelerator.is_main_process:
         policy: Any = accelerator.unwrap_model(learner.model).policy
         policy.save_pretrained(folder, state_dict=_part(state, "policy."))
