@@ -1,0 +1,118 @@
+"""Episodes written down by hand or drawn by hypothesis, and the same as an algorithm sees them; and two processes that
+sum over each other."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, TypeVar
+
+import torch
+from agentgym_trainer.algorithms.experience import Experience
+from hypothesis import strategies as st
+from torch import Tensor
+
+if TYPE_CHECKING:
+    from agentgym_trainer.algorithms.experience import Total
+
+T = TypeVar("T")
+
+
+@dataclass
+class Token:
+    """One that was said."""
+
+    value: float = 0.0
+    """What a critic expected before it."""
+    penalty: float = 0.0
+
+
+@dataclass
+class Step:
+    """One turn."""
+
+    reward: float = 0.0
+    tokens: list[Token] = field(default_factory=lambda: [Token()])
+    state: int = 0
+
+
+@dataclass
+class Play:
+    """One episode."""
+
+    group: int
+    steps: list[Step]
+
+    @property
+    def said(self) -> list[Token]:
+        return [token for step in self.steps for token in step.tokens]
+
+
+def experience_of(plays: Sequence[Play]) -> Experience:
+    """What an algorithm sees of them."""
+    E, K = len(plays), max((len(play.steps) for play in plays), default=0)
+    said = [(e, k, t) for e, play in enumerate(plays) for k, step in enumerate(play.steps) for t in step.tokens]
+    rewards_EK, played_EK = torch.zeros(E, K), torch.zeros(E, K, dtype=torch.bool)
+    state_EK = torch.full((E, K), -1)
+    for e, play in enumerate(plays):
+        for k, step in enumerate(play.steps):
+            rewards_EK[e, k], played_EK[e, k], state_EK[e, k] = step.reward, True, step.state
+    return Experience(
+        episode_N=torch.tensor([e for e, _, _ in said], dtype=torch.long),
+        turn_N=torch.tensor([k for _, k, _ in said], dtype=torch.long),
+        sampled_N=torch.zeros(len(said)),
+        rewards_EK=rewards_EK,
+        played_EK=played_EK,
+        state_EK=state_EK,
+        group_E=torch.tensor([play.group for play in plays], dtype=torch.long),
+        value_N=torch.tensor([token.value for _, _, token in said], dtype=torch.float32),
+    )
+
+
+def penalty_of(plays: Sequence[Play]) -> Tensor:
+    """Penalty of each said token."""
+    return torch.tensor([token.penalty for play in plays for token in play.said], dtype=torch.float32)
+
+
+eighths = st.integers(-16, 16).map(lambda n: n / 8)
+"""Exact in float32."""
+
+
+def plays(
+    *, min_size: int = 0, max_size: int = 7, tokens: int = 3, least: int = 0, groups: int = 3
+) -> st.SearchStrategy[list[Play]]:
+    """Some episodes of up to 4 turns of `least` to `tokens` tokens, a few groups, a few states."""
+    token = st.builds(Token, value=eighths, penalty=eighths)
+    step = st.builds(
+        Step,
+        reward=eighths,
+        tokens=st.lists(token, min_size=least, max_size=tokens),
+        state=st.integers(0, 2),
+    )
+    play = st.builds(Play, group=st.integers(0, groups - 1), steps=st.lists(step, min_size=1, max_size=4))
+    return st.lists(play, min_size=min_size, max_size=max_size)
+
+
+def alone(value: Tensor) -> Tensor:
+    """The sum over the one process there is."""
+    return value
+
+
+def two_at_once(work: Callable[[int, Total], T]) -> list[T]:
+    """What `work` gives as process 0 and as process 1, which wait for each other at every sum."""
+    barrier, shared = threading.Barrier(2, timeout=60), [torch.zeros(())] * 2
+
+    def process(rank: int) -> T:
+        def total(value: Tensor) -> Tensor:
+            shared[rank] = value
+            barrier.wait()
+            whole = shared[0] + shared[1]
+            barrier.wait()
+            return whole
+
+        return work(rank, total)
+
+    with ThreadPoolExecutor(2) as pool:
+        return list(pool.map(process, range(2)))

@@ -1,0 +1,221 @@
+"""REINFORCE++ and GAE against slow twins that go from token to token, in one process and in two."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Literal
+
+import pytest
+import torch
+from agentgym_trainer.algorithms.experience import Experience
+from agentgym_trainer.algorithms.gae import GAE
+from agentgym_trainer.algorithms.reinforce_pp import TokenReturns
+from agentgym_trainer.algorithms.returns import Assigned, token_rewards
+from experiences import Play, Step, Token, alone, experience_of, penalty_of, plays, two_at_once
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+some = settings(max_examples=20)
+gammas = st.sampled_from([0.5, 0.95, 1.0])
+returns = st.builds(TokenReturns, gamma=gammas, baseline=st.booleans())
+critics = st.builds(
+    GAE,
+    level=st.sampled_from(["token", "turn"]),
+    gamma=gammas,
+    lam=st.sampled_from([0.0, 0.5, 1.0]),
+    whiten=st.booleans(),
+)
+
+
+def slow_normalised(values: Sequence[float]) -> list[float]:
+    spread = statistics.pstdev(values) if values else 0.0
+    return [(value - statistics.fmean(values)) / spread if spread > 1e-9 else 0.0 for value in values]
+
+
+def slow_rewards(play: Play, paid: Sequence[float]) -> list[float]:
+    """What each said token earns when the turns were paid so much."""
+    rewards = [-token.penalty for token in play.said]
+    counts = [len(step.tokens) for step in play.steps]
+    for k, reward in enumerate(paid):
+        if rewards:
+            rewards[max(sum(counts[: k + 1]) - 1, 0)] += reward
+    return rewards
+
+
+def slow_token_returns(episodes: list[Play], knobs: TokenReturns) -> list[float]:
+    found: list[float] = []
+    for play in episodes:
+        paid = [step.reward for step in play.steps]
+        if knobs.baseline:
+            peers = [sum(step.reward for step in other.steps) for other in episodes if other.group == play.group]
+            paid = [0.0] * (len(paid) - 1) + [sum(paid) - statistics.fmean(peers)]
+        rewards = slow_rewards(play, paid)
+        found += [sum(knobs.gamma ** (j - i) * rewards[j] for j in range(i, len(rewards))) for i in range(len(rewards))]
+    return slow_normalised(found)
+
+
+def slow_gae(episodes: list[Play], knobs: GAE) -> tuple[list[float], list[float], list[bool]]:
+    """Backwards through each episode, by the recursion A = delta + gamma * lambda * A of the next."""
+    advantages: list[float] = []
+    targets: list[float] = []
+    first: list[bool] = []
+    sizes: list[int] = []
+    for play in episodes:
+        rewards = iter(slow_rewards(play, [step.reward for step in play.steps]))
+        if knobs.level == "turn":
+            actions = [(s.tokens[0].value, [next(rewards) for _ in s.tokens]) for s in play.steps if s.tokens]
+        else:
+            actions = [(token.value, [next(rewards)]) for token in play.said]
+        ahead = value_ahead = 0.0
+        of_play: list[float] = []
+        for value, paid in reversed(actions):
+            ahead = sum(paid) + knobs.gamma * value_ahead - value + knobs.gamma * knobs.lam * ahead
+            value_ahead = value
+            of_play.insert(0, ahead)
+        advantages += of_play
+        targets += [advantage + value for advantage, (value, _) in zip(of_play, actions, strict=True)]
+        sizes += [len(paid) for _, paid in actions]
+    if knobs.whiten:
+        advantages = slow_normalised(advantages)
+    for size in sizes:
+        first += [True] + [False] * (size - 1)
+    spread = [x for x, size in enumerate(sizes) for _ in range(size)]
+    return [advantages[x] for x in spread], [targets[x] for x in spread], first
+
+
+def assign(estimator: TokenReturns | GAE, episodes: list[Play]) -> Assigned:
+    assigned = estimator.assign(experience_of(episodes), penalty_of(episodes), alone)
+    assert assigned.advantage_N.dtype == torch.float32
+    return assigned
+
+
+@some
+@given(plays(groups=2), returns)
+def test_token_returns_are_the_slow_twins(episodes: list[Play], estimator: TokenReturns) -> None:
+    found = assign(estimator, episodes)
+    assert found.advantage_N.tolist() == pytest.approx(slow_token_returns(episodes, estimator), abs=1e-5)
+    assert found.target_N is None
+
+
+@some
+@given(plays(groups=2), critics)
+def test_gae_is_the_slow_twins(episodes: list[Play], estimator: GAE) -> None:
+    found = assign(estimator, episodes)
+    assert found.target_N is not None
+    assert found.valued_N is not None
+    advantages, targets, first = slow_gae(episodes, estimator)
+    assert found.advantage_N.tolist() == pytest.approx(advantages, abs=1e-5)
+    assert found.target_N.tolist() == pytest.approx(targets, abs=1e-5)
+    assert found.valued_N.tolist() == first
+
+
+@some
+@given(plays(groups=4, min_size=1), st.one_of(returns, critics), st.integers(0, 4))
+def test_two_processes_assign_what_one_does(episodes: list[Play], estimator: TokenReturns | GAE, cut: int) -> None:
+    """Groups are never parted; one process may have none."""
+    episodes.sort(key=lambda play: play.group)
+    whole = assign(estimator, episodes)
+    halves = [play for play in episodes if play.group < cut], [play for play in episodes if play.group >= cut]
+    found = two_at_once(
+        lambda rank, total: estimator.assign(experience_of(halves[rank]), penalty_of(halves[rank]), total)
+    )
+    together = torch.cat([assigned.advantage_N for assigned in found])
+    torch.testing.assert_close(together, whole.advantage_N, atol=1e-5, rtol=0)
+    if whole.target_N is not None:
+        targets = torch.cat([a.target_N for a in found if a.target_N is not None])
+        torch.testing.assert_close(targets, whole.target_N, atol=1e-6, rtol=0)
+
+
+@some
+@given(plays(groups=2), st.one_of(returns, critics), st.integers(0, 6))
+def test_the_order_of_episodes_changes_nothing(episodes: list[Play], estimator: TokenReturns | GAE, cut: int) -> None:
+    before = assign(estimator, episodes).advantage_N
+    said = sum(len(play.said) for play in episodes[:cut])
+    after = assign(estimator, episodes[cut:] + episodes[:cut]).advantage_N
+    torch.testing.assert_close(after, torch.cat([before[said:], before[:said]]), atol=1e-5, rtol=0)
+
+
+@some
+@given(plays(groups=2), gammas, st.sampled_from([-3.0, 100.0]))
+def test_the_same_bonus_for_a_whole_group_changes_nothing_above_its_baseline(
+    episodes: list[Play], gamma: float, bonus: float
+) -> None:
+    estimator = TokenReturns(gamma=gamma, baseline=True)
+    before = assign(estimator, episodes).advantage_N
+    for play in episodes:
+        play.steps[0].reward += bonus * (play.group + 1)
+    torch.testing.assert_close(assign(estimator, episodes).advantage_N, before, atol=1e-5, rtol=0)
+
+
+@some
+@given(plays(min_size=1), gammas, st.sampled_from([0.0, 0.5, 1.0]))
+def test_values_within_a_turn_change_nothing_for_turns(episodes: list[Play], gamma: float, lam: float) -> None:
+    estimator = GAE(level="turn", gamma=gamma, lam=lam)
+    before = assign(estimator, episodes)
+    for play in episodes:
+        for step in play.steps:
+            for token in step.tokens[1:]:
+                token.value += 1e6
+    after = assign(estimator, episodes)
+    assert torch.equal(before.advantage_N, after.advantage_N)
+    assert before.target_N is not None
+    assert after.target_N is not None
+    assert torch.equal(before.target_N, after.target_N)
+
+
+@some
+@given(plays(min_size=1), st.sampled_from(["token", "turn"]))
+def test_with_lambda_1_and_no_discount_the_target_is_the_return(
+    episodes: list[Play], level: Literal["token", "turn"]
+) -> None:
+    experience = experience_of(episodes)
+    assigned = GAE(level=level, whiten=False).assign(experience, None, alone)
+    assert assigned.target_N is not None
+    reward_N = token_rewards(experience)
+    for e in experience.episode_N.unique().tolist():
+        own = experience.episode_N == e
+        assert assigned.target_N[own][0].item() == pytest.approx(reward_N[own].sum().item())
+
+
+def test_two_turns_by_hand() -> None:
+    """Two tokens, an observation of any length, one token; paid 1 at the end."""
+    play = Play(0, [Step(0.0, [Token(0.1), Token(0.2)]), Step(1.0, [Token(0.5)])])
+    by_token = GAE(gamma=1.0, lam=0.5, whiten=False).assign(experience_of([play]), None, alone)
+    # Errors: 0.2 - 0.1, 0.5 - 0.2, 1 - 0.5.
+    assert by_token.advantage_N.tolist() == pytest.approx([0.1 + 0.5 * 0.55, 0.3 + 0.5 * 0.5, 0.5])
+    by_turn = GAE(level="turn", gamma=0.5, lam=1.0, whiten=False).assign(experience_of([play]), None, alone)
+    assert by_turn.advantage_N.tolist() == pytest.approx([0.5 - 0.1, 0.5 - 0.1, 1 - 0.5])
+    assert by_turn.valued_N is not None
+    assert by_turn.valued_N.tolist() == [True, False, True]
+
+
+def test_kl_and_reward_reach_reinforce_pp_as_in_the_paper() -> None:
+    """Advantage of a token: the reward minus the penalties from it on."""
+    play = Play(0, [Step(1.0, [Token(penalty=0.25), Token(penalty=0.5)])])
+    other = Play(0, [Step(0.0, [Token(), Token()])])
+    raw = [0.25, 0.5, 0.0, 0.0]
+    found = assign(TokenReturns(), [play, other]).advantage_N
+    assert found.tolist() == pytest.approx([(x - 0.1875) / statistics.pstdev(raw) for x in raw])
+
+
+def test_a_batch_in_which_all_is_the_same_teaches_nothing() -> None:
+    episodes = [Play(0, [Step(1.0, [Token(0.3)] * size)]) for size in (1, 2, 3)]
+    for estimator in (TokenReturns(), TokenReturns(baseline=True)):
+        assert not assign(estimator, episodes).advantage_N.any()
+
+
+def test_gae_without_a_critic_says_what_to_do() -> None:
+    experience = experience_of([Play(0, [Step()])])
+    without = Experience(**{name: getattr(experience, name) for name in Experience.__slots__ if name != "value_N"})
+    with pytest.raises(ValueError, match="choose a critic"):
+        GAE().assign(without, None, alone)
+
+
+def test_episodes_that_overlap_in_nothing_but_their_turn_numbers_stay_apart() -> None:
+    """The last turn of one and the first of the next have the same number."""
+    episodes = [Play(0, [Step(1.0, [Token(0.0)])]), Play(0, [Step(0.0, [Token(0.0)])])]
+    assert [len(list(same)) for _, same in groupby(experience_of(episodes).turn_N.tolist())] == [2]
+    assigned = GAE(level="turn", whiten=False).assign(experience_of(episodes), None, alone)
+    assert assigned.advantage_N.tolist() == [1.0, 0.0]
