@@ -15,7 +15,7 @@ from agentgym_trainer.algorithms.experience import Credit
 from agentgym_trainer.algorithms.gae import GAE
 from agentgym_trainer.algorithms.gigpo import StepGroups
 from agentgym_trainer.algorithms.group_relative import GroupRelative
-from agentgym_trainer.algorithms.groups import Groups
+from agentgym_trainer.algorithms.groups import ROUNDING, Groups
 from agentgym_trainer.algorithms.kl import KL, divergence
 from agentgym_trainer.algorithms.levels import Level
 from agentgym_trainer.algorithms.reinforce_pp import TokenReturns
@@ -88,7 +88,7 @@ class Algorithm:
         if experience.value_N is not None and assigned.target_N is not None and assigned.valued_N is not None:
             target_X, value_X = assigned.target_N[assigned.valued_N], experience.value_N[assigned.valued_N]
             variance, left = _moments(target_X, total)[1], _moments(target_X - value_X, total)[1]
-            metrics["explained_variance"] = 1 - left / variance if variance else 0.0
+            metrics["explained_variance"] = 1 - left / variance if variance > ROUNDING**2 else 0.0
         return Credit(assigned.advantage_N, metrics, assigned.target_N, assigned.valued_N)
 
     def weights(self, experience: Experience, chosen_N: Tensor, total: Total) -> Tensor:

@@ -94,9 +94,9 @@ class Part:
     advantage_M: Tensor
     weight_M: Tensor
     """Share of the token in the loss; over all micro-batches and processes they are what the aggregation says."""
-    share: float
-    """1 / the number of said tokens in all micro-batches of the optimizer step on all processes: what makes a sum over
-    tokens a part of their mean, whatever the aggregation."""
+    share: Tensor
+    """1 / the number of said tokens in all micro-batches of the optimizer step on all processes, a scalar: what makes a
+    sum over tokens a part of their mean, whatever the aggregation."""
     reference_M: Tensor | None = None
     value_M: Tensor | None = None
     """The critic's before the update."""

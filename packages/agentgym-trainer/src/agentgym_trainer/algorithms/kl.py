@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
-from agentgym_trainer.algorithms.levels import ratio
+from agentgym_trainer.algorithms.levels import LARGEST
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -51,7 +51,9 @@ def divergence(logp: Tensor, reference: Tensor, estimator: Estimator) -> Tensor:
         return apart
     if estimator == "k2":
         return apart.square() / 2
-    return ratio(-apart) - 1 + apart
+    # Further below the reference e^x would overflow; above it the penalty may well grow on.
+    apart = apart.clamp(min=-LARGEST)
+    return (-apart).expm1() + apart
 
 
 def _known(reference: Tensor | None) -> Tensor:
