@@ -103,15 +103,8 @@ class StepHorizon:
 
 @dataclass(frozen=True)
 class AdaptiveHorizon:
-    """The next stage when this one has nothing more to give; the last one lasts. Ours, not from the paper.
-
-    A stage that has lasted `at_least` steps ends after an update when either
-
-    - *plateau*: `patience` evaluations in a row haven't brought held-out success more than `gain` above the best of
-      the stage before them (the first evaluation of a stage is the first best), or
-    - *cut*: of the episodes of the stage, a share of `cut` or more ran into the horizon while they were still earning
-      reward in the second half of their turns. The share is a running mean that forgets over `at_least` steps. Worlds
-      that pay at the end alone have no such episodes; there the plateau decides.
+    """The next stage when held-out success stops rising, or when too many episodes are cut short; the last one lasts.
+    Ours, not from the paper.
     """
 
     stages: tuple[int, ...] = (10, 20, 30)
@@ -119,11 +112,14 @@ class AdaptiveHorizon:
     at_least: int = 50
     """Steps that every stage lasts."""
     patience: int = 2
-    """Evaluations without a gain after which success counts as a plateau; 0 leaves the plateau out."""
+    """A stage ends when so many evaluations in a row have brought no gain; 0 leaves this rule out."""
     gain: float = 0.01
-    """Rise of held-out success that counts, from 0 to 1."""
+    """A gain is held-out success more than this above the best of the stage before; the first evaluation of a stage is
+    its first best."""
     cut: float = 0.25
-    """Share of episodes cut short while improving that ends a stage; 0 leaves the rule out."""
+    """A stage ends when so large a share of its episodes ran into the horizon while they still earned reward in the
+    second half of their turns; 0 leaves this rule out. The share is a running mean that forgets over `at_least` steps.
+    Worlds that pay at the end alone have no such episodes."""
 
     def __post_init__(self) -> None:
         _check_stages(self.stages)

@@ -252,7 +252,7 @@ class Loop:
             "step": progress.step,
             "env_steps": progress.env_steps,
             "horizon": stage.turns,
-            "stage": stage.number,
+            "stage": {"number": stage.number, "since": stage.since, "why": stage.why},
             **_summary([episode for group in groups for episode in group.episodes]),
             "worlds": {world.name: _of_world(world.name, groups, held_out) for world in self.worlds},
             "groups": {
