@@ -30,7 +30,7 @@ PROGRESS = Progress(
 
 
 class Student:
-    """A learner of its own making: like the real one it has an accelerator and a model, and learns from chance."""
+    """A learner of its own making: like the real one it has an accelerator and an actor, and learns from chance."""
 
     def __init__(self, actor: Actor) -> None:
         critic = list(actor.critic.parameters()) if actor.critic else []
@@ -39,12 +39,12 @@ class Student:
         optimizer = torch.optim.AdamW([group for group in groups if group["params"]])
         schedule = get_scheduler("cosine", optimizer, num_warmup_steps=2, num_training_steps=20)
         self.accelerator = Accelerator(cpu=True)
-        self.model, self.optimizer, self.schedule = self.accelerator.prepare(actor, optimizer, schedule)
+        self.actor, self.optimizer, self.schedule = self.accelerator.prepare(actor, optimizer, schedule)
 
     def update(self) -> float:
         """One step on random tokens, out of the process's own generator."""
         ids, position, before = torch.randint(3, 320, (12,)), torch.arange(12), torch.arange(11)
-        scores = self.model(ids, position, (12,), before, ids[1:])
+        scores = self.actor(ids, position, (12,), before, ids[1:])
         loss = -scores.logp_M.mean() + (0 if scores.value_M is None else (scores.value_M - 1).square().mean())
         self.accelerator.backward(loss)
         self.optimizer.step()
@@ -112,7 +112,7 @@ def test_a_resumed_learner_goes_on_to_the_bit(
     other = student(kind)
     assert checkpoints.resume(other) == PROGRESS
     assert [other.update() for _ in range(3)] == went_on
-    states = one.model.state_dict(), other.model.state_dict()
+    states = one.actor.state_dict(), other.actor.state_dict()
     assert all(torch.equal(states[0][name], states[1][name]) for name in states[0])
     assert [group["lr"] for group in one.optimizer.param_groups] == [g["lr"] for g in other.optimizer.param_groups]
 
@@ -125,7 +125,7 @@ def test_hugging_face_loads_a_checkpoint_as_it_is(
     path = checkpoints.save(one, chat.tokenizer, PROGRESS)
     loaded, info = AutoModelForCausalLM.from_pretrained(path, output_loading_info=True)
     assert not any(info.values())
-    for name, weight in one.model.policy.state_dict().items():
+    for name, weight in one.actor.policy.state_dict().items():
         assert torch.equal(weight, loaded.state_dict()[name])
     assert "packed" not in (path / "config.json").read_text()
     text = chat.tokenizer.apply_chat_template([{"role": "user", "content": "Flip 1"}], tokenize=False)
@@ -137,14 +137,14 @@ def test_hugging_face_loads_an_adapter_on_the_model_it_was_made_for(
 ) -> None:
     new_model(3).save_pretrained(tmp_path / "start")
     one = student("lora")
-    one.model.policy.peft_config["default"].base_model_name_or_path = str(tmp_path / "start")
+    one.actor.policy.peft_config["default"].base_model_name_or_path = str(tmp_path / "start")
     one.update()
     path = checkpoints.save(one, chat.tokenizer, PROGRESS)
     assert not list(path.glob("model*"))
     loaded = AutoModelForCausalLM.from_pretrained(path)
     ids = torch.arange(3, 9)[None]
     with torch.no_grad():
-        torch.testing.assert_close(loaded(ids).logits, one.model.policy.eval()(ids).logits)
+        torch.testing.assert_close(loaded(ids).logits, one.actor.policy.eval()(ids).logits)
 
 
 @settings(max_examples=30)

@@ -251,9 +251,9 @@ def _write_weights(learner: Learner, models: list[Any], weights: list[Any], fold
     """Hugging Face's layout in place of what accelerate would write: the policy or its adapter, and a critic's file."""
     weights.clear()
     accelerator = learner.accelerator
-    state: Any = accelerator.get_state_dict(learner.model)
+    state: Any = accelerator.get_state_dict(learner.actor)
     if accelerator.is_main_process:
-        policy: Any = accelerator.unwrap_model(learner.model).policy
+        policy: Any = accelerator.unwrap_model(learner.actor).policy
         policy.save_pretrained(folder, state_dict=_part(state, "policy."))
         if critic := _part(state, "critic."):
             save_file({name: tensor.contiguous() for name, tensor in critic.items()}, Path(folder, CRITIC))
@@ -264,7 +264,7 @@ def _read_weights(learner: Learner, models: list[Any], folder: str) -> None:
     if not models:
         return
     models.clear()
-    actor: Any = learner.accelerator.unwrap_model(learner.model)
+    actor: Any = learner.accelerator.unwrap_model(learner.actor)
     if actor.has_adapter:
         set_peft_model_state_dict(actor.policy, load_file(Path(folder, SAFETENSORS_WEIGHTS_NAME)))
     else:

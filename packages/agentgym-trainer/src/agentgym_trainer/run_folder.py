@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -89,9 +90,12 @@ class RunFolder:
                     yield json.loads(line)
 
     def rewind(self, step: int) -> None:
-        """Take back the lines behind `step`, which a resumed run writes again."""
+        """Take back lines and evaluations behind `step`: a resumed run makes them again, with weights of its own."""
         kept = [line for line in self.read_metrics() if line["step"] <= step]
         _write(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+        for path in self.evaluations.glob("step-*.jsonl"):
+            if _step(path) > step:
+                path.unlink()
 
     def save_evaluation(self, step: int, manner: str, episodes: Sequence[Episode]) -> None:
         """Keep the episodes of an evaluation."""
@@ -105,14 +109,21 @@ class RunFolder:
 
     def evaluated_steps(self, manner: str) -> list[int]:
         """The steps at which there was an evaluation, ascending."""
-        return sorted(int(path.name.split("-")[1]) for path in self.evaluations.glob(f"step-*-{manner}.jsonl"))
+        return sorted(_step(path) for path in self.evaluations.glob(f"step-*-{manner}.jsonl"))
 
     def _evaluation(self, step: int, manner: str) -> Path:
         return self.evaluations / f"step-{step:06d}-{manner}.jsonl"
 
 
+def _step(evaluation: Path) -> int:
+    return int(evaluation.name.split("-")[1])
+
+
 def _write(path: Path, text: str) -> None:
-    """All of it or nothing."""
+    """All of it or nothing, also when the power fails."""
     unfinished = path.with_name(f".{path.name}")
-    unfinished.write_text(text, encoding="utf-8")
+    with unfinished.open("w", encoding="utf-8") as file:
+        file.write(text)
+        file.flush()
+        os.fsync(file.fileno())
     unfinished.replace(path)
