@@ -11,6 +11,7 @@ import gymnasium
 from agentgym_envs import EnvFault, Feedback, Task, Tasks, TaskSet, TextEnv
 
 ENV = "coin_world:coin/Coin-v0"
+OTHER = "coin_world:coin/OneSided-v0"
 FLIPS = 3
 
 
@@ -19,6 +20,13 @@ def _tasks(split: Any, count: int) -> Tasks:
         return Task(task_id, "coin/Coin-v0", split, "coins", 1, {"sides": int(task_id.rpartition("/")[2]) % 8})
 
     return Tasks([f"coin/{split}/{i}" for i in range(count)], build)
+
+
+def _one_sided(split: Any, count: int) -> Tasks:
+    def build(task_id: str) -> Task:
+        return Task(task_id, "coin/OneSided-v0", split, "coins", 1, {"sides": 0})
+
+    return Tasks([f"one-sided/{split}/{i}" for i in range(count)], build)
 
 
 class Coin(TextEnv):
@@ -68,4 +76,13 @@ class Coin(TextEnv):
         return ["heads", "tails"]
 
 
+class OneSided(Coin):
+    """A second world: heads, always."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._tasks = TaskSet(train=_one_sided("train", 10), test=_one_sided("test", 3))
+
+
+gymnasium.register("coin/OneSided-v0", "coin_world:OneSided", max_episode_steps=20, disable_env_checker=True)
 gymnasium.register("coin/Coin-v0", "coin_world:Coin", max_episode_steps=20, disable_env_checker=True)

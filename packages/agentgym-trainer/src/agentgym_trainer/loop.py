@@ -121,7 +121,7 @@ class Loop:
             progress,
             step=progress.step + 1,
             env_steps=progress.env_steps + sum(len(e.turns) for group in groups for e in group.episodes),
-            sampler=config.sampler.after(progress.sampler or {}, success),
+            sampler=config.sampler.after(progress.sampler, success),
         )
         self.engine.version = progress.step
         held_out = self.evaluate(progress.step) if self._is_due(progress.step, config.evaluation.every) else {}
@@ -152,7 +152,7 @@ class Loop:
         """`count` training tasks of a world, none of which was played `before` in this step."""
         config, tasks = self.config, world.tasks.train
         without = {group.task for group in before}
-        chosen = draw(config.sampler, tasks.ids, count, state=progress.sampler or {}, rng=rng, without=without)
+        chosen = draw(config.sampler, tasks.ids, count, state=progress.sampler, rng=rng, without=without)
         played = self._play(
             world,
             [tasks[i] for i in chosen],

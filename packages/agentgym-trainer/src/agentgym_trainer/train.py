@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,13 +14,13 @@ from agentgym_envs import Episode, Policy
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import Oracle, Scripted
 
-from agentgym_trainer.actor import Actor
+from agentgym_trainer.actor import Actor, ValueHead, separate_critic
 from agentgym_trainer.attention import choose_attention
 from agentgym_trainer.checkpoint import Progress
 from agentgym_trainer.config import Config
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.loop import Loop
-from agentgym_trainer.models import build_actor, load_model, save_model, scratch_model
+from agentgym_trainer.models import load_model, scratch_model
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import Uniform, apportion, draw
 from agentgym_trainer.tracking import Tracker
@@ -60,13 +61,24 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
         loop = Loop(config, folder, worlds, learner, chat, tracker)
         progress = loop.run(stopping)
         if progress.step == config.steps:
-            learner.save_policy(folder.model)
+            learner.policy.save_pretrained(folder.model)
             chat.tokenizer.save_pretrained(folder.model)
     return progress
 
 
 def _is_made_here(config: Config) -> bool:
     return config.model == "scratch" or config.warm_start.episodes > 0
+
+
+def _actor(config: Config, model: Any, attention: str) -> Actor:
+    """What trains: the model or an adapter of it, with a critic if the algorithm needs one."""
+    critic = None
+    if config.algorithm.needs_critic:
+        # Before the model has an adapter: the critic's copy trains all its weights.
+        critic = separate_critic(model) if config.critic.where == "separate" else ValueHead(model.config.hidden_size)
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
+    return Actor(model, temperature=config.generation.temperature, critic=critic, attention=attention)
 
 
 def _make_start(
@@ -102,7 +114,7 @@ def _make_start(
             raise KeyboardInterrupt
     unfinished = folder.path / ".start"
     shutil.rmtree(unfinished, ignore_errors=True)
-    learner.save_policy(unfinished)
+    learner.policy.save_pretrained(unfinished)
     chat.tokenizer.save_pretrained(unfinished)
     unfinished.rename(folder.start)
     accelerator.free_memory()

@@ -1,0 +1,101 @@
+"""Several worlds in one run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from agentgym_envs import read_episodes
+from agentgym_eval.errors import UsageError
+from agentgym_eval.policies import Oracle
+from agentgym_trainer.config import Config, Evaluation, Generation, WarmStart, World
+from agentgym_trainer.horizon import FixedHorizon
+from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.scratch import Scratch
+from agentgym_trainer.tracking import Tracker
+from agentgym_trainer.train import train
+from agentgym_trainer.worlds import open_worlds
+from coin_world import ENV, OTHER
+from rich.console import Console
+
+COIN, ONE_SIDED = "coin/Coin-v0", "coin/OneSided-v0"
+
+
+def _config(*weights: float, slots: int = 100) -> Config:
+    first, *others = (World(env, wrapper="bare", weight=w) for env, w in zip((ENV, OTHER), weights, strict=False))
+    return Config(world=first, others=tuple(others), horizon=FixedHorizon(3), tasks=8, samples=2, slots=slots)
+
+
+def test_each_world_is_opened_as_often_as_its_share_needs() -> None:
+    with open_worlds(_config(3, 1)) as worlds:
+        assert [world.name for world in worlds] == [COIN, ONE_SIDED]
+        assert [len(world.envs) for world in worlds] == [(6 + 1) * 2, (2 + 1) * 2]
+    with open_worlds(_config(3, 1, slots=5)) as worlds:
+        assert [len(world.envs) for world in worlds] == [5, 5]
+    with open_worlds(_config(1)) as worlds:
+        assert [len(world.envs) for world in worlds] == [16]
+
+
+def test_a_world_plays_other_samples_of_a_task_that_it_is_given_twice() -> None:
+    with open_worlds(_config(1)) as (world,):
+        tasks = [world.tasks.train[i] for i in (3, 5, 3)]
+        episodes = list(world.play(Oracle(), tasks, samples=2, seed=0, horizon=3))
+    played = sorted((e.task_id, e.sample) for e in episodes)
+    assert played == [("coin/train/3", sample) for sample in range(4)] + [("coin/train/5", 0), ("coin/train/5", 1)]
+
+
+def test_a_world_that_is_named_twice_is_refused() -> None:
+    config = replace(_config(1), others=(World(ENV, ("train=3",), wrapper="bare"),))
+    with pytest.raises(UsageError, match=r"names each world once; coin/Coin-v0 is in it twice\. Join their options"):
+        open_worlds(config).__enter__()
+
+
+@pytest.mark.parametrize(
+    ("world", "message"),
+    [
+        (World("agentgym/Nowhere-v0"), "Nowhere"),
+        (World(ENV, ("sides=3",)), "sides"),
+        (World(ENV, ("train=0",)), f"{ENV} has no train tasks under these options"),
+    ],
+)
+def test_a_world_that_cannot_be_had_is_refused_in_a_sentence(world: World, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        open_worlds(replace(_config(1), world=world)).__enter__()
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    config = replace(
+        _config(3, 1),
+        model="scratch",
+        scratch=Scratch(vocab=280, hidden=32, layers=1, heads=2, context=512),
+        generation=Generation(max_tokens=6, max_context=512),
+        warm_start=WarmStart(episodes=32, noise=0.5, batch=8, lr=1e-2),
+        evaluation=Evaluation(tasks=4, samples=2, ks=(1,), every=1),
+        steps=2,
+        device="cpu",
+    )
+    folder = RunFolder.create(tmp_path_factory.mktemp("mixture") / "run", config, "test")
+    assert train(config, folder, Tracker(Console(quiet=True), steps=2), lambda: False).step == 2
+    return folder
+
+
+def test_every_step_plays_every_world_in_proportion_to_its_weight(run: RunFolder) -> None:
+    for line in run.read_metrics():
+        of = line["worlds"]
+        assert of.keys() == {COIN, ONE_SIDED}
+        assert [of[name]["episodes"] for name in (COIN, ONE_SIDED)] == [12, 4]
+        assert sum(of[name]["episodes"] * of[name]["success"] for name in of) == pytest.approx(16 * line["success"])
+        assert Counter(of[COIN]["stops"]) + Counter(of[ONE_SIDED]["stops"]) == Counter(line["stops"])
+
+
+def test_held_out_tasks_of_all_worlds_are_played(run: RunFolder, tmp_path: Path) -> None:
+    for path in run.evaluations.iterdir():
+        assert {e.env for e in read_episodes(path)} == {COIN, ONE_SIDED}
+    *_, last = run.read_metrics()
+    tasks = {COIN: 4, ONE_SIDED: 3}
+    for manner, success in last["held_out"].items():
+        by_world = sum(tasks[name] * last["worlds"][name]["held_out"][manner] for name in tasks)
+        assert by_world / 7 == pytest.approx(success)
