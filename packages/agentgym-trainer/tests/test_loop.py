@@ -24,7 +24,7 @@ from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import Middling
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.worlds import open_worlds
-from coin_world import ENV
+from coin_world import ENV, OTHER
 from miniature import episode, learner
 from rich.console import Console
 
@@ -180,6 +180,17 @@ def test_a_task_that_is_drawn_twice_is_one_group_of_other_samples(build: Build) 
     loop = build(coins(world=world))
     (group,) = loop.collect(_begin(loop))
     assert [e.sample for e in group.episodes] == list(range(12))
+
+
+def test_in_a_mixture_each_world_gets_its_share_and_stands_in_for_itself(build: Build) -> None:
+    other = World(OTHER, wrapper="bare", instructions=False)
+    loop = build(coins(others=(other,), tasks=24, samples=1, algorithm=_rules(lonely="keep")), _guess())
+    # 12 of each, though the second has ten tasks: some of them are played twice.
+    groups = loop.collect(_begin(loop))
+    assert Counter(e.env for group in groups for e in group.episodes) == {COIN: 12, "coin/OneSided-v0": 12}
+    resampling = _rules(flat="resample", rounds=1)
+    loop = build(coins(others=(other,), tasks=4, samples=2, algorithm=resampling), lambda: "heads", name="flat")
+    assert Counter(group.world for group in loop.collect(_begin(loop))) == {COIN: 4, "coin/OneSided-v0": 4}
 
 
 # What is drawn.

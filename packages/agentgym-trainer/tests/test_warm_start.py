@@ -5,7 +5,6 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-import torch
 from agentgym_envs import Episode, Job, play_many
 from agentgym_envs.wrappers import Bare, ReAct
 from agentgym_eval.policies import Oracle
@@ -44,40 +43,30 @@ def test_encoding_gives_what_the_engine_would_have_been_fed(
 def test_only_what_was_said_is_imitated(
     new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]
 ) -> None:
-    student = learner(new_model(), lr=1e-3, micro_tokens=10_000)
-    labels: list[tuple[int, int]] = []
-    logprobs = student.logprobs
+    student = learner(new_model(), lr=1e-3, micro_tokens=100)
+    pulled: list[tuple[int, int]] = []
+    weights: list[float] = []
 
-    def watched(model: Any, batch: Any, said_BT: torch.Tensor) -> Any:
-        logp_BT, entropy_BT = logprobs(model, batch, said_BT)
-        kept = logp_BT.clone()
-        kept.register_hook(lambda gradient: labels.extend(_trained(gradient, batch)))
-        return kept, entropy_BT
+    def watch(module: Any, inputs: tuple[Any, ...], scores: Any) -> None:
+        _, position_T, _, before_M, target_M = inputs
+        pulled.extend(zip((position_T[before_M] + 1).tolist(), target_M.tolist(), strict=True))
+        scores.logp_M.register_hook(lambda gradient: weights.extend(gradient.tolist()))
 
-    student.logprobs = watched  # type: ignore[method-assign]
-    list(imitate(student, chat, demonstrations[:3], epochs=1, batch=8, layout="pad", seed=0))
+    student.actor.register_forward_hook(watch)
+    list(imitate(student, chat, demonstrations[:3], epochs=1, batch=8, seed=0))
     expected: list[tuple[int, int]] = []
     for episode in demonstrations[:3]:
         (segment,) = trajectory(encode(chat, episode)).segments
         expected += [(t, i) for t, (i, said) in enumerate(zip(segment.ids, segment.said, strict=True)) if said]
-    assert sorted(labels) == sorted(expected)
+    assert sorted(pulled) == sorted(expected)
+    assert weights == [pytest.approx(-1 / len(expected))] * len(expected)
     replies = sum(len(episode.turns) for episode in demonstrations[:3])
-    assert sum(i == chat.end_id for _, i in labels) == replies
+    assert sum(i == chat.end_id for _, i in pulled) == replies
 
 
-def _trained(gradient: torch.Tensor, batch: Any) -> list[tuple[int, int]]:
-    """Position and id of every token whose log-probability the loss pulls at, all with the same weight."""
-    pulled = gradient != 0
-    assert torch.allclose(gradient[pulled], gradient[pulled][0])
-    return [(t, int(batch.ids_BT[b, t])) for b, t in pulled.nonzero().tolist()]
-
-
-@pytest.mark.parametrize("layout", ["pad", "pack"])
-def test_imitation_lowers_the_loss(
-    new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode], layout: Any
-) -> None:
+def test_imitation_lowers_the_loss(new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]) -> None:
     student = learner(new_model(), lr=1e-2, micro_tokens=10_000)
-    losses = [m["nll"] for m in imitate(student, chat, demonstrations, epochs=8, batch=4, layout=layout, seed=0)]
+    losses = [metrics["nll"] for metrics in imitate(student, chat, demonstrations, epochs=8, batch=4, seed=0)]
     assert len(losses) == 8 * 2
     assert losses[-1] < 0.3 * losses[0]
 
@@ -89,15 +78,14 @@ def test_failed_demonstrations_are_left_out_and_the_seed_orders_the_others(
 
     def losses(episodes: list[Episode], seed: int) -> list[float]:
         student = learner(new_model(), micro_tokens=10_000)
-        steps = imitate(student, chat, episodes, epochs=1, batch=3, layout="pad", seed=seed)
-        return [metrics["loss"] for metrics in steps]
+        return [metrics["loss"] for metrics in imitate(student, chat, episodes, epochs=1, batch=3, seed=seed)]
 
     assert losses([*demonstrations[1:], broken], 0) == losses(demonstrations[1:], 0) != losses(demonstrations[1:], 1)
 
 
 def test_every_token_of_a_demonstration_is_in_the_batch(chat: Chat, demonstrations: list[Episode]) -> None:
-    batch = make_batch([trajectory(encode(chat, e)) for e in demonstrations], pad_id=chat.pad_id)
-    texts = [chat.tokenizer.decode(ids[n >= 0].tolist()) for ids, n in zip(batch.ids_BT, batch.segment_BT, strict=True)]
+    batch = make_batch([trajectory(encode(chat, e)) for e in demonstrations])
+    texts = [chat.tokenizer.decode(ids.tolist()) for ids in batch.ids_S.split(batch.lengths)]
     for text, episode in zip(texts, demonstrations, strict=True):
         expected = f"<|im_start|>system\n{episode.instructions}<|im_end|>\n"
         for turn in episode.turns:

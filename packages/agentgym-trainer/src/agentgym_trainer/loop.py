@@ -53,6 +53,11 @@ class Group:
     treatment: Treatment
 
     @property
+    def world(self) -> str:
+        """Name of the world."""
+        return self.episodes[0].env
+
+    @property
     def task(self) -> str:
         """Id of the task."""
         return self.episodes[0].task_id
@@ -134,12 +139,10 @@ class Loop:
     def collect(self, progress: Progress) -> list[Group]:
         """The groups of this step: those drawn first, and those played in the place of groups to be resampled."""
         config, groups = self.config, list[Group]()
-        wanted = [0] * len(self.worlds)
+        rng = np.random.default_rng([config.seed, progress.step, _ROLLOUT])
+        wanted = apportion(config.tasks, [world.weight for world in self.worlds], rng)
         with self._timed("rollout"):
-            for attempt in range(config.algorithm.groups.rounds + 1):
-                rng = np.random.default_rng([config.seed, progress.step, _ROLLOUT, attempt])
-                if not attempt:
-                    wanted = apportion(config.tasks, [world.weight for world in self.worlds], rng)
+            for _ in range(config.algorithm.groups.rounds + 1):
                 for i, world in enumerate(self.worlds):
                     fresh = self._play_groups(world, wanted[i], progress, groups, rng)
                     wanted[i] = sum(group.treatment == "resample" for group in fresh)
@@ -151,7 +154,7 @@ class Loop:
     ) -> list[Group]:
         """`count` training tasks of a world, none of which was played `before` in this step."""
         config, tasks = self.config, world.tasks.train
-        without = {group.task for group in before}
+        without = {group.task for group in before if group.world == world.name}
         chosen = draw(config.sampler, tasks.ids, count, state=progress.sampler, rng=rng, without=without)
         played = self._play(
             world,
@@ -248,6 +251,7 @@ class Loop:
     ) -> None:
         """Write this step's line. What the checkpoint took is that of the step before: this one's is still to come."""
         seconds, self._seconds = self._seconds, defaultdict[str, float](float)
+        kinds = Counter(group.kind for group in groups)
         line = {
             "step": progress.step,
             "env_steps": progress.env_steps,
@@ -255,11 +259,7 @@ class Loop:
             "stage": {"number": stage.number, "since": stage.since, "why": stage.why},
             **_summary([episode for group in groups for episode in group.episodes]),
             "worlds": {world.name: _of_world(world.name, groups, held_out) for world in self.worlds},
-            "groups": {
-                "all": len(groups),
-                **dict.fromkeys(get_args(Kind), 0),
-                **Counter(group.kind for group in groups),
-            },
+            "groups": {"all": len(groups)} | {kind: kinds[kind] for kind in get_args(Kind)},
             **metrics,
             "held_out": {manner: _success(episodes) for manner, episodes in held_out.items()},
             "seconds": dict(seconds),
@@ -292,7 +292,7 @@ def _summary(episodes: Sequence[Episode]) -> dict[str, Any]:
 
 def _of_world(name: str, groups: Sequence[Group], held_out: dict[Manner, list[Episode]]) -> dict[str, Any]:
     """What one world of the run contributes to a step's line."""
-    played = [e for group in groups for e in group.episodes if e.env == name]
+    played = [episode for group in groups if group.world == name for episode in group.episodes]
     tested = {manner: _success([e for e in episodes if e.env == name]) for manner, episodes in held_out.items()}
     return {"episodes": len(played), **_summary(played), "held_out": tested}
 
