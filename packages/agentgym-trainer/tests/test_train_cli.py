@@ -7,9 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agentgym_trainer.config import World
+from agentgym_trainer.algorithms import GAE, PPO, PRESETS, Clip
+from agentgym_trainer.cli import _parse
+from agentgym_trainer.config import Config, World
+from agentgym_trainer.horizon import KINDS, AdaptiveHorizon, FixedHorizon
 from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.sampler import Middling, Uniform
 from miniature import train_cli
 
 HEAVY = ("torch", "transformers", "accelerate", "matplotlib", "gymnasium", "minigrid")
@@ -40,12 +44,64 @@ def test_help_lists_the_recipes_and_imports_nothing_heavy() -> None:
         assert f"{name}:" in done.stdout
         assert recipe.about.split(",")[0] in " ".join(done.stdout.replace("│", " ").split())
     assert "--optimizer.lr" in done.stdout
+    for name in [*PRESETS, *KINDS, "uniform", "middling"]:
+        assert f" {name}," in done.stdout or f" {name}." in done.stdout
+
+
+def _config(*arguments: str) -> Config:
+    return _parse(arguments)[1].config
+
+
+def test_an_algorithm_that_is_named_is_the_preset_with_what_flags_change() -> None:
+    for name, preset in PRESETS.items():
+        assert _config("--algorithm", name).algorithm == preset
+    changed = _config(
+        "babyai-grpo", "--algorithm.advantages.lam", "0.9", "--algorithm=ppo", "--algorithm.clip.dual", "3"
+    )
+    assert changed.algorithm == replace(PPO, advantages=GAE(lam=0.9), clip=Clip(dual=3.0))
+    assert changed == replace(RECIPES["babyai-grpo"].config, algorithm=changed.algorithm)
+
+
+def test_a_horizon_that_is_named_takes_over_the_stages_of_the_recipe() -> None:
+    adaptive = _config("babyai-scaling", "--horizon", "adaptive", "--horizon.at-least", "7").horizon
+    assert adaptive == AdaptiveHorizon((6, 13, 20), at_least=7)
+    assert _config("--horizon", "adaptive", "--horizon.stages", "2", "3").horizon == AdaptiveHorizon((2, 3))
+    assert _config("babyai-scaling", "--horizon", "fixed").horizon == FixedHorizon(20)
+    assert _config("--horizon", "step").horizon == RECIPES["quickstart"].config.horizon
+
+
+def test_a_sampler_that_is_named_has_its_flags() -> None:
+    assert _config("--sampler", "middling", "--sampler.floor", "0.2").sampler == Middling(floor=0.2)
+    assert _config("mixture", "--sampler=uniform").sampler == Uniform()
+
+
+def test_every_world_of_a_mixture_has_its_flags() -> None:
+    config = _config("mixture", "--others.0.weight", "3", "--world.options", "depth=(1,2)")
+    assert [(world.weight, world.options) for world in config.worlds] == [(1.0, ("depth=(1,2)",)), (3.0, ())]
+
+
+@pytest.mark.parametrize(
+    ("flags", "sentence"),
+    [
+        (["--algorithm", "grop"], "There is no algorithm 'grop'. Did you mean 'grpo'? There are: cispo, dapo"),
+        (["--algorithm=GRPO2"], "There is no algorithm 'GRPO2'. There are: cispo, dapo"),
+        (
+            ["--horizon", "adaptve"],
+            "There is no horizon 'adaptve'. Did you mean 'adaptive'? There are: adaptive, fixed",
+        ),
+        (["--sampler"], "There is no sampler ''. There are: middling, uniform."),
+    ],
+)
+def test_names_that_do_not_exist_are_refused_with_those_that_do(
+    flags: list[str], sentence: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert _refused(["quickstart", *flags], capfd).startswith(sentence)
 
 
 def test_an_unknown_recipe_is_refused_with_a_suggestion(capfd: pytest.CaptureFixture[str]) -> None:
     sentence = _refused(["textcraft-grop"], capfd)
     assert sentence.startswith(
-        "There is no recipe 'textcraft-grop'. Did you mean textcraft-grpo? There are: quickstart"
+        "There is no recipe 'textcraft-grop'. Did you mean 'textcraft-grpo'? There are: babyai-grpo"
     )
 
 
@@ -63,6 +119,8 @@ def test_an_unknown_flag_is_refused_with_a_suggestion(capfd: pytest.CaptureFixtu
         (["--evaluation.ks", "1", "9"], "pass@9 needs"),
         (["--horizon.stages", "5", "3"], "Stages are turns, at least 1 and never falling"),
         (["--scratch.vocab", "12"], "at least 259 entries, not 12"),
+        (["--minibatches", "1000"], "128 episodes can't be dealt into 1000 minibatches"),
+        (["--horizon", "adaptive", "--evaluation.every", "0"], "An adaptive horizon waits for held-out success"),
     ],
 )
 def test_values_out_of_range_are_refused(flags: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -85,6 +143,9 @@ def test_resuming_with_a_setting_that_does_not_exist_is_refused(
     record["config"]["optimizer"]["momentun"] = 0.9
     folder.settings.write_text(json.dumps(record))
     assert "There is no setting 'optimizer.momentun'" in _refused(["--resume", str(folder.path)], capfd)
+    record["config"]["optimizer"] = {"lr": "fast"}
+    folder.settings.write_text(json.dumps(record))
+    assert "optimizer.lr must be of type float, not 'fast'" in _refused(["--resume", str(folder.path)], capfd)
     folder.settings.write_text("{")
     assert f"{folder.settings} can't be used" in _refused(["--resume", str(folder.path)], capfd)
 
@@ -130,14 +191,29 @@ def test_what_does_not_exist_is_refused_in_a_sentence(
     assert message in err.splitlines()[-1]
 
 
-@pytest.mark.parametrize("name", RECIPES)
-def test_every_recipe_takes_two_steps_in_miniature(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "flags"),
+    [
+        ("quickstart", []),
+        *(
+            pytest.param(name, flags, marks=pytest.mark.long)
+            for name, flags in [
+                ("quickstart", ["--algorithm", "ppo", "--horizon", "adaptive", "--sampler", "middling"]),
+                # The one left out needs a browser.
+                *((name, []) for name in RECIPES if name not in ("quickstart", "webarena-scaling")),
+            ]
+        ),
+    ],
+)
+def test_recipes_take_two_steps_in_miniature(name: str, flags: list[str], tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    assert train_cli([name, "--tiny", "--out", str(folder.path)]) == 0
+    assert train_cli([name, *flags, "--tiny", "--out", str(folder.path)]) == 0
     lines = list(folder.read_metrics())
     assert [line["step"] for line in lines] == [1, 2]
     assert all("grad_norm" in line for line in lines)
-    assert lines[0]["horizon"] == RECIPES[name].config.horizon.at(0)
+    config = RECIPES[name].config
+    assert lines[0]["horizon"] == config.horizon.begin().turns
+    assert len(lines[0]["worlds"]) == len(config.worlds)
     for path in (folder.curve, folder.summary, folder.model / "model.safetensors"):
         assert path.exists()
     assert folder.evaluated_steps("sampled") == folder.evaluated_steps("greedy") == [0, 2]

@@ -8,11 +8,27 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 
 from agentgym_eval.report import Report
-from rich.console import Console
+from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 _Item = TypeVar("_Item")
 _PLAIN_EVERY_S = 10.0
+_WHY = {
+    "steps": "the next stage of the schedule",
+    "plateau": "held-out success has stopped rising",
+    "cut": "many episodes were cut short while they still earned",
+}
+
+
+class _Bars(Progress):
+    """Bars with the last step's figures on a line of their own, which no bar has to make room for."""
+
+    note = ""
+
+    def get_renderables(self) -> Iterable[RenderableType]:
+        yield from super().get_renderables()
+        if self.note:
+            yield self.note
 
 
 class Tracker:
@@ -22,12 +38,11 @@ class Tracker:
         self._console = console
         self._steps = steps
         self._spoke = 0.0
-        self._progress = Progress(
+        self._progress = _Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
             MofNCompleteColumn(),
             TimeElapsedColumn(),
-            TextColumn("{task.fields[note]}"),
             console=console,
             disable=not console.is_terminal,
         )
@@ -41,10 +56,13 @@ class Tracker:
 
     def say(self, sentence: str) -> None:
         """One line that stays."""
-        self._console.print(sentence, highlight=False)
+        self._console.print(sentence, highlight=False, soft_wrap=True)
 
     def phase(self, name: str, items: Iterable[_Item], total: int) -> Iterator[_Item]:
-        """Pass `items` on and show how many of `total` have passed."""
+        """Pass `items` on and show how many of `total` have passed; of none there is nothing to show."""
+        if not total:
+            yield from items
+            return
         bar = self._bar(name, total)
         began = time.perf_counter()
         for item in items:
@@ -55,21 +73,16 @@ class Tracker:
 
     def step(self, metrics: dict[str, Any]) -> None:
         """A training step has been taken; `metrics` is its line."""
-        spent = sum(metrics["seconds"].values())
-        tokens = metrics.get("tokens", {}).get("seen", 0)
-        share = {name: "–" if metrics[name] is None else f"{metrics[name]:.2f}" for name in ("success", "score")}
-        turns = "–" if metrics["turns"] is None else f"{metrics['turns']:.1f}"
-        failed = f" · [red]{metrics['failed']} failed[/]" if metrics["failed"] else ""
-        note = (
-            f"success {share['success']} · score {share['score']} · turns {turns} of {metrics['horizon']} · "
-            f"{tokens / spent:,.0f} tokens/s{failed}"
-        )
-        bar = self._bar("Learning by acting", self._steps)
-        self._progress.update(bar, completed=metrics["step"], note=note)
-        due = time.monotonic() - self._spoke > _PLAIN_EVERY_S or metrics["step"] == self._steps
+        stage, step = metrics["stage"], metrics["step"]
+        if stage["number"] and stage["since"] == step - 1:
+            self.say(f"From step {step} on episodes have up to {metrics['horizon']} turns: {_WHY[stage['why']]}.")
+        note = " · ".join(_figures(metrics))
+        self._progress.note = note
+        self._progress.update(self._bar("Learning by acting", self._steps), completed=step)
+        due = time.monotonic() - self._spoke > _PLAIN_EVERY_S or step == self._steps
         if not self._console.is_terminal and due:
             self._spoke = time.monotonic()
-            self.say(f"step {metrics['step']}/{self._steps}: {note}")
+            self.say(f"step {step}/{self._steps}: {note}")
 
     def evaluation(self, step: int, manner: str, result: Report) -> None:
         """Held-out tasks have been played."""
@@ -81,5 +94,25 @@ class Tracker:
 
     def _bar(self, name: str, total: int) -> Any:
         if name not in self._bars:
-            self._bars[name] = self._progress.add_task(name, total=total, note="")
+            self._bars[name] = self._progress.add_task(name, total=total)
         return self._bars[name]
+
+
+def _figures(metrics: dict[str, Any]) -> Iterator[str]:
+    """What of a step's line is worth a glance."""
+
+    def said(name: str, layout: str) -> str:
+        return "–" if metrics.get(name) is None else format(metrics[name], layout)
+
+    yield f"success {said('success', '.2f')}"
+    if len(metrics["worlds"]) > 1:
+        for name, world in metrics["worlds"].items():
+            yield f"{name.rpartition('/')[2]} " + ("–" if world["success"] is None else f"{world['success']:.2f}")
+    yield f"score {said('score', '.2f')}"
+    yield f"turns {said('turns', '.1f')} of {metrics['horizon']}"
+    yield f"KL {said('kl_reference' if 'kl_reference' in metrics else 'kl_sampled', '.4f')}"
+    yield f"entropy {said('entropy', '.2f')}"
+    yield f"grad norm {said('grad_norm', '.2f')}"
+    yield f"{said('tokens_per_s', ',.0f')} tokens/s"
+    if metrics["failed"]:
+        yield f"[red]{metrics['failed']} failed[/]"
