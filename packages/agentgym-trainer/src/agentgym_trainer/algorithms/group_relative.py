@@ -34,7 +34,8 @@ class GroupRelative:
     without their epsilon: groups that are flat up to rounding get 0), or not at all."""
     returns: Literal["episode", "turn"] = "episode"
     """Every token of an episode gets the advantage of the episode's return; or the tokens of each turn that of the
-    return from there on, compared with the members of the group that said something in the turn of that number."""
+    return from there on, compared with the members of the group that said something in the turn of that number. Turns
+    may differ where episodes don't: then keep flat groups."""
     gamma: float = 1.0
     """Discount from turn to turn."""
 

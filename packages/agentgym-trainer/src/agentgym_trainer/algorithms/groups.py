@@ -26,8 +26,8 @@ class Groups:
     lonely: Treatment = "drop"
     """Fewer than two episodes are left: there is nobody to compare with."""
     flat: Treatment = "drop"
-    """All returns are the same: nothing to tell apart. Kept, only KL and entropy act, and what isn't relative to a
-    group."""
+    """All episodes' returns are the same: nothing to tell apart, unless turns are compared (GiGPO) or nothing is within
+    groups (PPO, REINFORCE++)."""
     rounds: int = 3
     """Rollouts that a step may add to resample; what is still bad then is left out."""
 

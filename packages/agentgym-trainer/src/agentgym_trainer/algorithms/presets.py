@@ -134,9 +134,11 @@ for overlong replies.
 GiGPO = Algorithm(
     advantages=StepGroups(step_weight=1.0, gamma=0.95),
     kl=KL(where="loss", estimator="k3", weight=0.01),
+    groups=Groups(flat="keep"),
 )
 """Group-in-group policy optimisation (Feng et al. 2025, arXiv 2505.10978, eqs. 3 to 8): the episode's advantage plus
-that of the turn among turns of the group that began in the same state. KL weight and discount are the paper's.
+that of the turn among turns of the group that began in the same state. KL weight and discount are the paper's; groups
+in which all episodes have the same return are kept, for some may have been sooner there.
 
 Deviations: ratios and means are of tokens and not of whole actions (eq. 8; `ratio "turn"` comes closer); no penalty for
 invalid actions.
