@@ -250,6 +250,7 @@ def test_a_step_has_a_line_with_all_that_happened(build: Build) -> None:
         assert sum(line["stops"].values()) == 12
         assert sum(count for kind, count in line["groups"].items() if kind != "all") == line["groups"]["all"] == 4
         assert line["trained"] == 3 * line["groups"]["good"] > 0
+        assert line["tokens"]["seen"] >= line["tokens"]["trained"] > 0
         assert line["tokens"]["seen"] > line["tokens"]["said"] > 0
         assert line["tokens"]["padding"] < 0.5
         assert 0 < line["tokens"]["fill"] <= 1

@@ -184,10 +184,14 @@ class Loop:
                 minibatches=config.minibatches,
                 seed=_seed(config.seed, step, _UPDATE),
             )
-        counts = {"trained": len(batch.experience.group_E), "segments": len(batch.episodes)}
-        tokens = {"seen": len(batch.ids_S), "said": len(batch.at_N)}
-        tokens |= {name: learned.pop(name) for name in ("padding", "fill") if name in learned}
-        return {**counts, "tokens": tokens, **credit.metrics, **learned}
+        packed = {name: learned.pop(name) for name in ("padding", "fill") if name in learned}
+        return {
+            "trained": len(experience.group_E),
+            "segments": len(batch.episodes),
+            "tokens": {"trained": len(batch.ids_S), **packed},
+            **credit.metrics,
+            **learned,
+        }
 
     def evaluate(self, step: int) -> dict[Manner, list[Episode]]:
         """Play held-out tasks at the training temperature and greedily; what was played before is read back."""
@@ -252,18 +256,21 @@ class Loop:
         """Write this step's line. What the checkpoint took is that of the step before: this one's is still to come."""
         seconds, self._seconds = self._seconds, defaultdict[str, float](float)
         kinds = Counter(group.kind for group in groups)
+        summary = _summary([episode for group in groups for episode in group.episodes])
+        tokens = summary["tokens"] | metrics.pop("tokens")
         line = {
             "step": progress.step,
             "env_steps": progress.env_steps,
             "horizon": stage.turns,
             "stage": {"number": stage.number, "since": stage.since, "why": stage.why},
-            **_summary([episode for group in groups for episode in group.episodes]),
+            **summary,
             "worlds": {world.name: _of_world(world.name, groups, held_out) for world in self.worlds},
             "groups": {"all": len(groups)} | {kind: kinds[kind] for kind in get_args(Kind)},
+            "tokens": tokens,
             **metrics,
             "held_out": {manner: _success(episodes) for manner, episodes in held_out.items()},
             "seconds": dict(seconds),
-            "tokens_per_s": metrics["tokens"]["seen"] / sum(seconds[name] for name in _LEARNING),
+            "tokens_per_s": tokens["seen"] / sum(seconds[name] for name in _LEARNING),
         }
         self.folder.log(line)
         self.tracker.step(line)
@@ -274,8 +281,10 @@ def _seed(*parts: int) -> int:
 
 
 def _summary(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Means over the episodes that did not fail; None where all did."""
+    """Means over the episodes that did not fail, None where all did; and the tokens of all, whether they train or not."""
     scored = [episode for episode in episodes if not episode.failed]
+    samples = [turn.reply.sample for episode in episodes for turn in episode.turns if turn.reply.sample]
+    said = sum(len(sample.ids) for sample in samples)
 
     def mean(figure: Callable[[Episode], float]) -> float | None:
         return fmean(map(figure, scored)) if scored else None
@@ -287,6 +296,7 @@ def _summary(episodes: Sequence[Episode]) -> dict[str, Any]:
         "valid": mean(lambda episode: fmean(turn.valid for turn in episode.turns)),
         "failed": len(episodes) - len(scored),
         "stops": dict(Counter(episode.stop for episode in episodes)),
+        "tokens": {"seen": said + sum(len(sample.prompt) for sample in samples), "said": said},
     }
 
 
