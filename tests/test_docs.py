@@ -7,9 +7,9 @@ import shlex
 import subprocess
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import gymnasium
 import pytest
@@ -17,7 +17,7 @@ from agentgym_envs import WORLDS, TextEnv, make, text_env
 from agentgym_envs import cli as envs_cli
 from agentgym_eval import cli as eval_cli
 from agentgym_trainer import cli as train_cli
-from agentgym_trainer.algorithms import GRPO
+from agentgym_trainer.algorithms import Advantages
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = sorted((ROOT / "packages").iterdir())
@@ -148,7 +148,8 @@ FLAGS_OF_UV = {"--frozen", "--locked", "--upgrade"}
 def flags(capsys: pytest.CaptureFixture[str]) -> set[str]:
     for show in (
         lambda: train_cli._parse(["textcraft-grpo", "--help"]),
-        lambda: train_cli._parse(["textcraft-scaling", "--help"]),
+        lambda: train_cli._parse(["textcraft-scaling", "--algorithm", "ppo", "--help"]),
+        lambda: train_cli._parse(["mixture", "--algorithm", "gigpo", "--horizon", "adaptive", "--help"]),
         lambda: eval_cli.evaluate(["--help"]),
         lambda: eval_cli.collect(["--help"]),
         lambda: envs_cli.serve(["--help"]),
@@ -156,7 +157,7 @@ def flags(capsys: pytest.CaptureFixture[str]) -> set[str]:
     ):
         with pytest.raises(SystemExit):
             show()
-    return set(re.findall(r"--[a-z][a-z.-]*", capsys.readouterr().out))
+    return set(re.findall(r"--[a-z][a-z0-9.-]*", capsys.readouterr().out))
 
 
 def test_every_flag_in_the_text_exists(flags: set[str]) -> None:
@@ -212,7 +213,10 @@ def test_contributing_names_every_hook_of_a_world_and_an_algorithm() -> None:
     hooks = {name for name, value in vars(TextEnv).items() if getattr(value, "__isabstractmethod__", False)}
     assert len(hooks) == 6
     hooks |= {"_available_actions", "_raw"}
-    parts = {name for name in vars(GRPO) if callable(getattr(GRPO, name)) and not name.startswith("_")}
+    kinds = get_args(Advantages)
+    public = [{name for name in vars(kind) if not name.startswith("_")} for kind in kinds]
+    parts = set.intersection(*public) - {f.name for kind in kinds for f in fields(kind)}
+    assert parts >= {"assign"}
     assert {name for name in hooks | parts if f"`{name}`" not in text} == set()
     assert "## Add a world" in text
     assert 'CONTRIBUTING.md, "Add a world"' in (TextEnv.__doc__ or "")

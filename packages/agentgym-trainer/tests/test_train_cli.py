@@ -52,6 +52,11 @@ def _config(*arguments: str) -> Config:
     return _parse(arguments)[1].config
 
 
+def test_without_arguments_it_is_the_quickstart() -> None:
+    assert _parse([])[0] == "quickstart"
+    assert _config() == RECIPES["quickstart"].config
+
+
 def test_an_algorithm_that_is_named_is_the_preset_with_what_flags_change() -> None:
     for name, preset in PRESETS.items():
         assert _config("--algorithm", name).algorithm == preset

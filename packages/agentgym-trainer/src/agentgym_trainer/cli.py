@@ -10,6 +10,7 @@ from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
@@ -60,9 +61,9 @@ def main() -> None:
         sys.exit(_run(sys.argv[1:], console))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
-    except UsageError as error:
+    except (UsageError, OSError) as error:  # the latter when a disk is full, for one
         console.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(2)
+        sys.exit(2 if isinstance(error, UsageError) else 1)
 
 
 def _run(arguments: Sequence[str], console: Console) -> int:
@@ -132,7 +133,7 @@ def _chosen(config: Config, flags: Sequence[str]) -> Config:
         "horizon": by_kind(config.horizon),
         "sampler": _SAMPLERS,
     }
-    for flag, following in zip(flags, [*flags[1:], ""], strict=True):
+    for flag, following in pairwise([*flags, ""]):
         setting, equals, value = flag.removeprefix("--").partition("=")
         if flag.startswith("--") and setting in named:
             name = value if equals else following

@@ -128,6 +128,7 @@ def draw_curve(folder: RunFolder, by_world: dict[str, _Figures]) -> Path:
         axes.set(xlabel="environment steps", ylabel="success", ylim=(0, 1.02), title=world)
         axes.legend(loc="lower right")
         axes.grid(alpha=0.2)
+        axes.label_outer()
     figure.savefig(folder.curve, dpi=130)
     plt.close(figure)
     return folder.curve
