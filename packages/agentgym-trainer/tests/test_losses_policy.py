@@ -127,7 +127,7 @@ def off_the_kink(tokens: Sequence[Said], a: Algorithm) -> bool:
     return True
 
 
-@settings(max_examples=60)
+@settings(max_examples=40)
 @given(saids(), algorithms)
 def test_loss_and_gradients_are_the_textbooks(tokens: list[Said], algorithm: Algorithm) -> None:
     assume(off_the_kink(tokens, algorithm))
@@ -163,7 +163,7 @@ def test_metrics_are_means_over_said_tokens_however_the_loss_adds_up(tokens: lis
     assert set(metrics) == {*expected, "clipped", *of_critic}
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(saids(), algorithms, st.data())
 def test_splitting_and_order_change_nothing(tokens: list[Said], algorithm: Algorithm, data: st.DataObject) -> None:
     """Parts hold whole episodes, or whole turns where the algorithm is content with segments."""
@@ -190,7 +190,7 @@ def test_two_processes_with_some_episodes_each_carry_the_loss_together(
         assert own + others == pytest.approx(expected, rel=1e-6, abs=1e-6)
 
 
-@settings(max_examples=30)
+@settings(max_examples=10)
 @given(algorithms)
 def test_nothing_said_is_a_loss_of_zero_that_can_be_differentiated(algorithm: Algorithm) -> None:
     found = loss_of([], algorithm, parts=[[]])

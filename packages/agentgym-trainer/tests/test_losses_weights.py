@@ -32,7 +32,7 @@ def slow_weights(tokens: list[Said], chosen: list[bool], knobs: Aggregation) -> 
     return [each(token) if counts else 0.0 for token, counts in zip(tokens, chosen, strict=True)]
 
 
-@settings(max_examples=50)
+@settings(max_examples=30)
 @given(saids(min_size=0), aggregations, st.data())
 def test_weights_are_the_slow_twins(tokens: list[Said], knobs: Aggregation, data: st.DataObject) -> None:
     chosen = [data.draw(st.booleans()) for _ in tokens]
@@ -43,7 +43,7 @@ def test_weights_are_the_slow_twins(tokens: list[Said], knobs: Aggregation, data
         assert weight_N.sum().item() == pytest.approx(1)
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(saids(min_size=0), aggregations)
 def test_two_processes_weigh_like_one(tokens: list[Said], knobs: Aggregation) -> None:
     shares = [[t for t in tokens if t.episode != 1], [t for t in tokens if t.episode == 1]]
@@ -57,7 +57,7 @@ def test_two_processes_weigh_like_one(tokens: list[Said], knobs: Aggregation) ->
     assert second == pytest.approx([w for w, t in zip(whole, tokens, strict=True) if t.episode == 1])
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(saids(min_size=0), st.data())
 def test_the_critic_counts_where_it_is_trained_and_chosen(tokens: list[Said], data: st.DataObject) -> None:
     chosen_N = torch.tensor([data.draw(st.booleans()) for _ in tokens], dtype=torch.bool)
@@ -69,7 +69,7 @@ def test_the_critic_counts_where_it_is_trained_and_chosen(tokens: list[Said], da
     assert PPO.critic_weights(replace(credit, valued_N=None), chosen_N, alone) is None
 
 
-@settings(max_examples=20)
+@settings(max_examples=10)
 @given(saids(min_size=0))
 def test_imitation_credits_and_weighs_every_token_alike(tokens: list[Said]) -> None:
     experience = seen_of(tokens)

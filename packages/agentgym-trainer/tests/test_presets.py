@@ -319,9 +319,9 @@ def those_that_train(algorithm: Algorithm, experience: Experience) -> Tensor:
 def test_every_preset_learns_a_small_world(name: str) -> None:
     algorithm, random = LEARNERS[name], torch.Generator().manual_seed(3)
     logits_SA, value_S = torch.zeros(3, 4, requires_grad=True), torch.zeros(3, requires_grad=True)
-    optimizer = torch.optim.Adam([logits_SA, value_S], lr=0.1)
+    optimizer = torch.optim.Adam([logits_SA, value_S], lr=0.15)
     scores: list[float] = []
-    for _ in range(50):
+    for _ in range(32):
         state_N, action_N, experience = rollout(logits_SA, random)
         scores.append(experience.rewards_EK.sum().item() / 64)
         kept_E = those_that_train(algorithm, experience)
