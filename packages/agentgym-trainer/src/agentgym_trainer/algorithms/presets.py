@@ -76,7 +76,7 @@ RLOO = Algorithm(
     kl=KL(where="reward", estimator="k1"),
 )
 """REINFORCE with a leave-one-out baseline (Ahmadian et al. 2024, arXiv 2402.14740, eq. 8; Kool et al. 2019), KL in the
-reward (eq. 3).
+reward.
 
 Deviations: PPO's clipped ratio stands where the paper, with one update on each batch, has the log-probability: at the
 first update both have the same gradient; the mean over tokens stands where it sums over an episode's.
@@ -136,12 +136,11 @@ GiGPO = Algorithm(
     kl=KL(where="loss", estimator="k3", weight=0.01),
     groups=Groups(flat="keep"),
 )
-"""Group-in-group policy optimisation (Feng et al. 2025, arXiv 2505.10978, eqs. 3 to 8): the episode's advantage plus
-that of the turn among turns of the group that began in the same state. KL weight and discount are the paper's; groups
-in which all episodes have the same return are kept, for some may have been sooner there.
+"""Group-in-group policy optimisation (Feng et al. 2025, arXiv 2505.10978, section 4): A = A_episode + omega A_step, the
+second among turns of the group that began in the same state. Omega, discount and the weight of KL are the authors'.
 
-Deviations: ratios and means are of tokens and not of whole actions (eq. 8; `ratio "turn"` comes closer); no penalty for
-invalid actions.
+Deviations: ratios and means are of tokens and not of whole actions (`ratio "turn"` comes closer); invalid actions cost
+no reward.
 """
 
 PRESETS: dict[str, Algorithm] = {
