@@ -137,7 +137,7 @@ def separate_critic(model: Any) -> SeparateCritic:
 
 @torch.no_grad()
 def _check_head(model: Any) -> None:
-    """See that logits are what the head makes of the last hidden states, and nothing more."""
+    """See that logits are what the head's weight makes of the last hidden states, and nothing more."""
     was_training = model.training
     model.eval()
     ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
@@ -147,6 +147,6 @@ def _check_head(model: Any) -> None:
     model.train(was_training)
     if not same:
         raise ValueError(
-            f"{model.config.model_type} does more to its logits than its head's weight does (a bias, a scale, a "
-            "soft cap or an adapter on the head); choose a model such as Qwen2.5 or Llama 3, and no adapter there."
+            f"{model.config.model_type} does more to its logits than its head's weight does, such as a scale, a bias "
+            "or a soft cap, which the chunked head leaves out; choose a model such as Qwen2.5 or Llama 3."
         )

@@ -1,7 +1,10 @@
-"""Where models come from: a name or path that Hugging Face knows, or built on the spot."""
+"""Where models come from, and where they go: by a name or path that Hugging Face knows, or built on the spot; with an
+adapter, or merged with it again.
+"""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -11,6 +14,7 @@ from agentgym_envs import Episode
 from agentgym_eval.errors import UsageError
 
 from agentgym_trainer.chat import Chat
+from agentgym_trainer.config import Lora
 from agentgym_trainer.scratch import Scratch, build_model, train_tokenizer
 
 
@@ -43,6 +47,37 @@ def scratch_model(scratch: Scratch, episodes: Sequence[Episode], *, seed: int) -
     chat = Chat(train_tokenizer(texts, scratch.vocab))
     model = build_model(scratch, vocab=len(chat.tokenizer), end_id=chat.end_id, pad_id=chat.pad_id, seed=seed)
     return model, chat
+
+
+def with_lora(model: Any, lora: Lora, *, seed: int) -> Any:
+    """The model with adapters, which alone train; to begin with they change nothing.
+
+    Raises:
+        UsageError: when one of `lora.targets` is no linear layer of the model, or is its head.
+    """
+    from peft import LoraConfig, TaskType, get_peft_model
+
+    head = model.get_output_embeddings()
+    linear = {n.split(".")[-1] for n, m in model.named_modules() if isinstance(m, torch.nn.Linear) and m is not head}
+    if unknown := set(lora.targets) - linear:
+        raise UsageError(
+            f"lora.targets names {', '.join(sorted(unknown))}, but the linear layers of {model.config.model_type} that "
+            f"can have an adapter are {', '.join(sorted(linear))}."
+        )
+    settings: Any = {"r": lora.rank, "lora_alpha": lora.alpha, "lora_dropout": lora.dropout}
+    targets = list(lora.targets) or "all-linear"
+    with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        return get_peft_model(model, LoraConfig(**settings, target_modules=targets, task_type=TaskType.CAUSAL_LM))
+
+
+def save_policy(policy: Any, folder: Path) -> None:
+    """A whole model in Hugging Face's layout, which `from_pretrained` and vLLM load as it is: adapters are merged."""
+    from peft import PeftModel
+
+    # Merging and taking it back would leave rounding errors in a policy that may train on.
+    whole: Any = copy.deepcopy(policy).merge_and_unload() if isinstance(policy, PeftModel) else policy
+    whole.save_pretrained(folder)
 
 
 def _texts(episode: Episode) -> list[str]:
