@@ -51,9 +51,7 @@ def some() -> list[Played]:
         logp = [o + d for o, d in zip(old, numbers(sum(tokens), 0, 0.3), strict=True)]
         value = [b + d for b, d in zip(before, numbers(sum(tokens), 0, 0.3), strict=True)]
         reference = numbers(sum(tokens), -2, 0.5)
-        made.append(
-            Played(e // 4, reward, tokens, 1 + e % 2, leaves(logp), old, reference, leaves(value), before)
-        )  # fmt: skip
+        made.append(Played(e // 4, reward, tokens, 1 + e % 2, leaves(logp), old, reference, leaves(value), before))
     return made
 
 
@@ -270,6 +268,10 @@ def test_every_preset_has_a_formula_here_and_asks_for_what_it_needs() -> None:
     assert {name for name, preset in PRESETS.items() if not preset.needs_reference} == no_kl
     assert {name for name, preset in PRESETS.items() if preset.unit == "episode"} == {"gspo"}
     assert {name for name, p in PRESETS.items() if p.groups.flat == "resample"} == {"dapo", "cispo"}
+    everyone = {name for name, preset in PRESETS.items() if preset.groups.lonely == "keep"}
+    assert everyone == {"ppo", "reinforce++"}
+    kept = {name for name, preset in PRESETS.items() if preset.groups.flat == "keep"}
+    assert kept == {*everyone, "reinforce++-baseline", "gigpo"}
     assert not any(preset.needs_old for preset in PRESETS.values())
 
 
@@ -294,19 +296,17 @@ def rollout(logits_SA: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor,
     first_E = act(torch.zeros(E, dtype=torch.long))
     second_E = act(state_E := 1 + (first_E != 0).long())
     state_EK, action_EK = torch.stack([torch.zeros_like(state_E), state_E], 1), torch.stack([first_E, second_E], 1)
-    rewards_EK = torch.stack([torch.zeros(E), ((first_E == 0) & (second_E == 1)).float()], 1)
-    rewards_EK[:, 0] = 0.25 * (first_E == 0)
-    rewards_EK[:, 1] *= 0.75
-    group_E = torch.arange(E) // 8
-    return state_EK.flatten(), action_EK.flatten(), Experience(
+    rewards_EK = torch.stack([0.25 * (first_E == 0), 0.75 * ((first_E == 0) & (second_E == 1))], 1)
+    experience = Experience(
         episode_N=torch.arange(E).repeat_interleave(2),
         turn_N=torch.arange(2).repeat(E),
         sampled_N=logp_SA[state_EK, action_EK].flatten(),
         rewards_EK=rewards_EK,
         played_EK=torch.ones(E, 2, dtype=torch.bool),
         state_EK=state_EK,
-        group_E=group_E,
-    )  # fmt: skip
+        group_E=torch.arange(E) // 8,
+    )
+    return state_EK.flatten(), action_EK.flatten(), experience
 
 
 def those_that_train(algorithm: Algorithm, experience: Experience) -> Tensor:

@@ -138,6 +138,7 @@ GiGPO = Algorithm(
 )
 """Group-in-group policy optimisation (Feng et al. 2025, arXiv 2505.10978, section 4): A = A_episode + omega A_step, the
 second among turns of the group that began in the same state. Omega, discount and the weight of KL are the authors'.
+Groups of equal returns are kept: discounted, those of their turns may still differ.
 
 Deviations: ratios and means are of tokens and not of whole actions (`ratio "turn"` comes closer); invalid actions cost
 no reward.
