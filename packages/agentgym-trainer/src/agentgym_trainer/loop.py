@@ -281,7 +281,7 @@ def _seed(*parts: int) -> int:
 
 
 def _summary(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Means over the episodes that did not fail, None where all did; and the tokens of all, whether they train or not."""
+    """Means over the episodes that did not fail, None where all did; and tokens of all, whether they train or not."""
     scored = [episode for episode in episodes if not episode.failed]
     samples = [turn.reply.sample for episode in episodes for turn in episode.turns if turn.reply.sample]
     said = sum(len(sample.ids) for sample in samples)

@@ -20,7 +20,7 @@ from agentgym_trainer.checkpoint import Progress
 from agentgym_trainer.config import Config
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.loop import Loop
-from agentgym_trainer.models import load_model, scratch_model
+from agentgym_trainer.models import load_model, save_policy, scratch_model, with_lora
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import Uniform, apportion, draw
 from agentgym_trainer.tracking import Tracker
@@ -61,7 +61,7 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
         loop = Loop(config, folder, worlds, learner, chat, tracker)
         progress = loop.run(stopping)
         if progress.step == config.steps:
-            learner.policy.save_pretrained(folder.model)
+            save_policy(learner.policy, folder.model)
             chat.tokenizer.save_pretrained(folder.model)
     return progress
 
@@ -76,6 +76,8 @@ def _actor(config: Config, model: Any, attention: str) -> Actor:
     if config.algorithm.needs_critic:
         # Before the model has an adapter: the critic's copy trains all its weights.
         critic = separate_critic(model) if config.critic.where == "separate" else ValueHead(model.config.hidden_size)
+    if config.lora.rank:
+        model = with_lora(model, config.lora, seed=config.seed)
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable()
     return Actor(model, temperature=config.generation.temperature, critic=critic, attention=attention)
@@ -114,7 +116,7 @@ def _make_start(
             raise KeyboardInterrupt
     unfinished = folder.path / ".start"
     shutil.rmtree(unfinished, ignore_errors=True)
-    learner.policy.save_pretrained(unfinished)
+    save_policy(learner.policy, unfinished)
     chat.tokenizer.save_pretrained(unfinished)
     unfinished.rename(folder.start)
     accelerator.free_memory()
