@@ -205,7 +205,7 @@ def test_what_does_not_exist_is_refused_in_a_sentence(
             for name, flags in [
                 ("quickstart", ["--algorithm", "ppo", "--horizon", "adaptive", "--sampler", "middling"]),
                 # Those left out differ from these in their numbers, or wait for a JVM's gold paths or a browser.
-                *((name, []) for name in ("textcraft-scaling", "babyai-scaling", "searchqa-scaling", "mixture")),
+                *((name, []) for name in ("textcraft-scaling", "searchqa-scaling", "mixture")),
             ]
         ),
     ],
