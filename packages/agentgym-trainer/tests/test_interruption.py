@@ -1,0 +1,257 @@
+"""Runs that were killed, or whose checkpoints were damaged, and went on: nothing of it shows in what they leave."""
+
+from __future__ import annotations
+
+import json
+import multiprocessing
+import resource
+import shutil
+import signal
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from agentgym_envs import read_episodes
+from agentgym_trainer.checkpoint import Checkpoints, find_damage
+from agentgym_trainer.run_folder import RunFolder
+from miniature import Moment, coin_flags, train_cli, train_process
+from safetensors.torch import load_file
+
+COMMON = (
+    *("--horizon", "adaptive", "--horizon.stages", "1", "2", "3", "--horizon.at-least", "2", "--horizon.patience", "1"),
+    *("--sampler", "middling", "--evaluation.every", "2"),
+)
+KINDS: dict[str, tuple[str, ...]] = {
+    "grpo": COMMON,
+    "ppo": (*COMMON, "--algorithm", "ppo", "--critic.lr", "1e-2", "--optimizer.schedule", "cosine"),
+    "separate": (*COMMON, "--algorithm", "ppo", "--critic.where", "separate", "--critic.lr", "1e-2"),
+    "lora": (*COMMON, "--lora.rank", "2", "--lora.dropout", "0.1"),
+}
+LOG = ("agentgym_trainer.run_folder:RunFolder", "log")
+
+
+def _flags(out: Path, kind: str) -> list[str]:
+    flags = coin_flags(out)
+    place = flags.index("--horizon.turns")
+    return [*flags[:place], *flags[place + 2 :], *KINDS[kind]]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], RunFolder]:
+    """Runs that nothing interrupted, by kind."""
+
+    @cache
+    def run(kind: str) -> RunFolder:
+        folder = RunFolder(tmp_path_factory.mktemp(kind) / "run")
+        assert train_cli(_flags(folder.path, kind)) == 0
+        return folder
+
+    return run
+
+
+def _metrics(folder: RunFolder) -> list[dict[str, Any]]:
+    timings = ("seconds", "tokens_per_s")
+    return [{name: value for name, value in line.items() if name not in timings} for line in folder.read_metrics()]
+
+
+def _episodes(folder: RunFolder) -> dict[str, list[dict[str, Any]]]:
+    """Every evaluation's episodes, without their timings."""
+    return {
+        path.name: [json.loads(e.to_json()) | {"seconds": None} for e in read_episodes(path)]
+        for path in sorted(folder.evaluations.iterdir())
+    }
+
+
+def _content(path: Path) -> Any:
+    """What a file says, so that two can be compared to the bit."""
+    if path.suffix == ".bin":
+        return torch.load(path)
+    if path.suffix == ".safetensors":
+        return load_file(path)
+    # Generators are compared by what they draw; manifests and adapters name what differs from run to run.
+    return (
+        None
+        if path.suffix in (".pkl", ".md") or path.name in ("manifest.json", "adapter_config.json")
+        else path.read_bytes()
+    )
+
+
+def _same(one: Any, other: Any) -> bool:
+    if isinstance(one, dict):
+        return one.keys() == other.keys() and all(_same(one[key], other[key]) for key in one)
+    if isinstance(one, list):
+        return len(one) == len(other) and all(map(_same, one, other))
+    return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
+
+
+def _assert_same(run: RunFolder, whole: RunFolder) -> None:
+    """The same to the bit, but for the times."""
+    assert _metrics(run) == _metrics(whole)
+    assert _episodes(run) == _episodes(whole)
+    files = [path.relative_to(whole.path) for path in whole.path.rglob("*") if path.is_file()]
+    below = [file for file in files if file.parts[0] in ("checkpoints", "model", "start")]
+    assert {file.parts[1] for file in below if file.parts[0] == "checkpoints"} >= {"step-000004", "step-000006"}
+    for file in below:
+        assert _same(_content(run.path / file), _content(whole.path / file)), file
+    assert sorted(path.name for path in run.checkpoints.iterdir()) == sorted(
+        path.name for path in whole.checkpoints.iterdir()
+    )
+    assert run.checkpoints.joinpath("best").readlink() == whole.checkpoints.joinpath("best").readlink()
+
+
+def _train_until(moment: Moment, folder: Path, kind: str) -> tuple[RunFolder, int | None, str]:
+    """A run in a process of its own: its folder, the exit code, and what it said."""
+    context = multiprocessing.get_context("forkserver")
+    # The server imports what is heavy once; every process is forked from it and none has seen another's state.
+    context.set_forkserver_preload(["agentgym_trainer.train", "agentgym_trainer.results", "transformers.models.qwen3"])
+    run, log = RunFolder(folder / "run"), folder / "log"
+    process = context.Process(target=train_process, args=(_flags(run.path, kind), log, moment))
+    process.start()
+    process.join()
+    return run, process.exitcode, log.read_text()
+
+
+def _latest(run: RunFolder) -> str | None:
+    """The name of the last whole checkpoint."""
+    found = Checkpoints(run.checkpoints, keep=2, say=print).latest()
+    return found.name if found else None
+
+
+# Kills.
+
+MOMENTS = {
+    "imitating": (Moment("agentgym_trainer.learner:Learner", "update", 20), None),
+    "evaluating": (Moment("agentgym_trainer.run_folder:RunFolder", "save_evaluation", 1), None),
+    "before the first checkpoint": (Moment(*LOG, 1), None),
+    # 36 of imitation, 4 in each step.
+    "in a step": (Moment("agentgym_trainer.learner:Learner", "_step", 36 + 3 * 4 + 2), "step-000002"),
+    "before a checkpoint": (Moment(*LOG, 4), "step-000002"),
+    # Optimizer, schedule and generators are three files; what was begun of this checkpoint lies beside the one before.
+    "between a checkpoint's files": (Moment("torch", "save", 4), "step-000002"),
+    "before its progress is written": (Moment("accelerate:Accelerator", "save_state", 2), "step-000002"),
+    "between seal and name": (Moment("agentgym_trainer.checkpoint", "seal", 2), "step-000002"),
+    # The first that is named is the start.
+    "between name and pruning": (Moment("pathlib:Path", "rename", 4), "step-000006"),
+}  # fmt: skip
+EVERYDAY = [("ppo", "between a checkpoint's files"), ("ppo", "in a step")]
+LONG = [(kind, name) for kind in ("grpo", "ppo") for name in MOMENTS if (kind, name) not in EVERYDAY]
+LONG += [(kind, name) for kind in ("separate", "lora") for name in ("before the first checkpoint", "in a step")]
+
+
+@pytest.mark.parametrize(("kind", "name"), [*EVERYDAY, *(pytest.param(*both, marks=pytest.mark.long) for both in LONG)])
+def test_killed_and_resumed_is_as_if_nothing_had_happened(
+    kind: str, name: str, tmp_path: Path, whole: Callable[[str], RunFolder]
+) -> None:
+    moment, latest = MOMENTS[name]
+    run, code, said = _train_until(moment, tmp_path, kind)
+    assert code == -signal.SIGKILL, said
+    assert run.start.exists() == (name != "imitating")
+    assert _latest(run) == latest
+    # What a killed process may leave half-written besides.
+    with run.metrics.open("a") as lines:
+        lines.write('{"step": 99, "succ')
+    (run.path / ".start").mkdir(exist_ok=True)
+    assert train_cli(["--resume", str(run.path)]) == 0
+    _assert_same(run, whole(kind))
+
+
+def test_there_was_something_to_remember(whole: Callable[[str], RunFolder]) -> None:
+    run = whole("ppo")
+    stages = [line["stage"]["number"] for line in run.read_metrics()]
+    assert stages[0] == 0
+    assert stages[-1] > 0
+    progress = json.loads((run.checkpoints / "step-000006" / "progress.json").read_text())
+    assert len(set(progress["sampler"].values())) > 1
+    assert progress["best"]["step"] in (2, 4, 6)
+
+
+@pytest.mark.long
+def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, whole: Callable[[str], RunFolder]) -> None:
+    run, code, said = _train_until(Moment(*LOG, 3, signal.SIGINT), tmp_path, "ppo")
+    assert code == 130, said
+    assert "Stopping after this step; Ctrl-C again stops at once." in said
+    assert f"Saved after step 3; go on with: uv run train --resume {run.path}\n" in said
+    assert "Traceback" not in said
+    assert _latest(run) == "step-000003"
+    assert train_cli([f"--resume={run.path}"]) == 0
+    _assert_same(run, whole("ppo"))
+
+
+def test_ctrl_c_while_imitating_says_how_to_go_on(tmp_path: Path) -> None:
+    moment = Moment("agentgym_trainer.learner:Learner", "update", 20, signal.SIGINT)
+    run, code, said = _train_until(moment, tmp_path, "ppo")
+    assert code == 130, said
+    assert f"Interrupted; go on with: uv run train --resume {run.path}\n" in said
+    assert "Traceback" not in said
+    assert not run.start.exists()
+
+
+# Damage.
+
+
+@pytest.fixture
+def copied(tmp_path: Path, whole: Callable[[str], RunFolder]) -> RunFolder:
+    """A finished run that may be harmed."""
+    shutil.copytree(whole("ppo").path, tmp_path / "run", symlinks=True)
+    shutil.rmtree(tmp_path / "run" / "model")
+    return RunFolder(tmp_path / "run")
+
+
+def _flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_damaged_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(
+    copied: RunFolder, whole: Callable[[str], RunFolder], capfd: pytest.CaptureFixture[str]
+) -> None:
+    _flip(copied.checkpoints / "step-000006" / "optimizer.bin")
+    assert train_cli(["--resume", str(copied.path)]) == 0
+    said = " ".join(capfd.readouterr().err.split())
+    assert "Passing over step-000006 (optimizer.bin has other content than was written): it is damaged." in said
+    _assert_same(copied, whole("ppo"))
+
+
+def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_left_as_it_is(
+    copied: RunFolder, capfd: pytest.CaptureFixture[str]
+) -> None:
+    for path in copied.checkpoints.glob("step-*"):
+        (path / "manifest.json").unlink()
+    before = {path: path.read_bytes() for path in copied.path.rglob("*") if path.is_file()}
+    assert train_cli(["--resume", str(copied.path)]) == 2
+    said = " ".join(capfd.readouterr().err.split())
+    assert f"All checkpoints in {copied.checkpoints} are damaged: step-000006 (manifest.json is missing); " in said
+    assert "Traceback" not in said
+    assert {path: path.read_bytes() for path in copied.path.rglob("*") if path.is_file()} == before
+
+
+@contextmanager
+def _files_up_to(size: int) -> Generator[None]:
+    """A disk on which no file can grow beyond `size` bytes: a write that fails for real, as on a full one."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_ends_the_run_with_a_sentence_and_room_lets_it_go_on(
+    copied: RunFolder, whole: Callable[[str], RunFolder], capfd: pytest.CaptureFixture[str]
+) -> None:
+    last, before = (copied.checkpoints / f"step-00000{step}" for step in (6, 4))
+    size = (last / "optimizer.bin").stat().st_size
+    shutil.rmtree(last)
+    with _files_up_to(size - 1):
+        assert train_cli(["--resume", str(copied.path)]) == 1
+    said = " ".join(capfd.readouterr().err.split())
+    assert f"error: The checkpoint {last} can't be written: " in said
+    assert "Traceback" not in said
+    assert find_damage(before) is None
+    assert train_cli(["--resume", str(copied.path)]) == 0
+    _assert_same(copied, whole("ppo"))
