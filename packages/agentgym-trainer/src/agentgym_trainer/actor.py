@@ -140,10 +140,12 @@ def _check_head(model: Any) -> None:
     """See that logits are what the head's weight makes of the last hidden states, and nothing more."""
     was_training = model.training
     model.eval()
-    ids = torch.zeros(1, 2, dtype=torch.long, device=model.device)
-    hidden = model.base_model(input_ids=ids, use_cache=False).last_hidden_state
+    # Not token ids: the embedding of a padding token is 0, and so is all that comes of it.
+    width = model.get_input_embeddings().weight.shape[1]
+    embedded = torch.linspace(-1, 1, 2 * width, dtype=model.dtype, device=model.device).view(1, 2, width)
+    hidden = model.base_model(inputs_embeds=embedded, use_cache=False).last_hidden_state
     plain = torch.nn.functional.linear(hidden, model.get_output_embeddings().weight)
-    same = torch.equal(model(input_ids=ids, use_cache=False).logits, plain)
+    same = torch.equal(model(inputs_embeds=embedded, use_cache=False).logits, plain)
     model.train(was_training)
     if not same:
         raise ValueError(

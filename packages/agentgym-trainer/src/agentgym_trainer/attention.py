@@ -11,7 +11,7 @@ import importlib.util
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from itertools import accumulate
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -25,6 +25,16 @@ SDPA, VARLEN, FLASH = "packed_sdpa", "packed_varlen", "packed_flash_attn"
 _ALIKE = 0.75
 """Segments this much as long as the longest of their group are computed with it: less, and squares of padding cost
 more than another call does."""
+
+
+class _Group(NamedTuple):
+    """Segments of similar length, laid out in rows as long as the longest."""
+
+    rows: int
+    place: Tensor
+    """Where in the pack the tokens of the rows stand, flat; behind a segment's end its last token is repeated."""
+    real: Tensor
+    """Which of them aren't repeated, bool."""
 
 
 class Segments:
@@ -41,30 +51,28 @@ class Segments:
         return torch.tensor([0, *accumulate(self.lengths)], dtype=torch.int32, device=self._device)
 
     @cached_property
-    def groups(self) -> list[tuple[int, Tensor, Tensor]]:
-        """Segments of similar length, laid out in rows as long as the longest: the number of rows, the place in the
-        pack of each of their tokens, and whether it is one. Behind a segment's end its last token is repeated.
-        """
+    def groups(self) -> list[_Group]:
+        """All segments, those of similar length together."""
         starts = [0, *accumulate(self.lengths)]
         groups: list[list[int]] = []
         for segment in sorted(range(len(self.lengths)), key=lambda s: -self.lengths[s]):
             if not groups or self.lengths[segment] < _ALIKE * self.lengths[groups[-1][0]]:
                 groups.append([])
             groups[-1].append(segment)
-        return [self._rows([(starts[s], self.lengths[s]) for s in group]) for group in groups]
+        return [self._group([(starts[s], self.lengths[s]) for s in group]) for group in groups]
 
     @cached_property
     def returning(self) -> Tensor:
         """Where in the groups' rows, end to end, each token of the pack stands, int64."""
-        place, real = (torch.cat([group[part] for group in self.groups]) for part in (1, 2))
-        where = real.nonzero()[:, 0]
+        place = torch.cat([group.place for group in self.groups])
+        where = torch.cat([group.real for group in self.groups]).nonzero()[:, 0]
         return torch.empty_like(where).index_copy_(0, place[where], where)
 
-    def _rows(self, segments: Sequence[tuple[int, int]]) -> tuple[int, Tensor, Tensor]:
+    def _group(self, segments: Sequence[tuple[int, int]]) -> _Group:
         start, length = torch.tensor(segments, device=self._device).T[..., None]
         column = torch.arange(segments[0][1], device=self._device)
         place = start + torch.minimum(column, length - 1)
-        return len(segments), place.flatten(), (column < length).flatten()
+        return _Group(len(segments), place.flatten(), (column < length).flatten())
 
 
 def packed_inputs(ids_T: Tensor, position_T: Tensor, segments: Segments) -> dict[str, Any]:
@@ -114,8 +122,9 @@ def _grouped_sdpa(query: Tensor, key: Tensor, value: Tensor, segments: Segments,
     """SDPA group by group. Under a causal mask what is repeated behind a segment's end is seen by nothing real."""
     shared = query.shape[1] != key.shape[1]
     outputs: list[Tensor] = []
-    for rows, place, _ in segments.groups:
-        q, k, v = (x.index_select(0, place).unflatten(0, (rows, -1)).transpose(1, 2) for x in (query, key, value))
+    for group in segments.groups:
+        rows = (x.index_select(0, group.place).unflatten(0, (group.rows, -1)) for x in (query, key, value))
+        q, k, v = (x.transpose(1, 2) for x in rows)
         seen = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=shared)
         outputs.append(seen.transpose(1, 2).flatten(0, 1))
     return torch.cat(outputs).index_select(0, segments.returning)

@@ -66,20 +66,24 @@ class _TokenScores(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad_logp_M: Tensor | None, grad_entropy_M: Tensor | None) -> tuple[Any, ...]:
+    def backward(ctx: Any, *grad_outputs: Any) -> tuple[Any, ...]:  # pyright: ignore[reportIncompatibleMethodOverride]
         hidden_MD, weight_VD, target_M, entropy_M = ctx.saved_tensors
+        grad_logp_M, grad_entropy_M = grad_outputs
+        if grad_logp_M is None:
+            grad_logp_M = torch.zeros_like(entropy_M)
         head = weight_VD.to(ctx.dtype)
         grad_hidden_MD = torch.empty_like(hidden_MD)
         grad_weight_VD = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
         for start in range(0, len(hidden_MD), ctx.chunk):
             part = slice(start, start + ctx.chunk)
-            h, y = hidden_MD[part], target_M[part]
-            logp_CV = _log_softmax(h, head, ctx.temperature)
-            grad_CV = _grad_logits(logp_CV, y, entropy_M[part], _of(grad_logp_M, part), _of(grad_entropy_M, part))
+            h = hidden_MD[part].to(ctx.dtype)
+            grad_CV = _log_softmax(h, head, ctx.temperature)
+            grad_entropy_C = None if grad_entropy_M is None else grad_entropy_M[part]
+            grad_CV = _grad_logits(grad_CV, target_M[part], entropy_M[part], grad_logp_M[part], grad_entropy_C)
             grad_CV = grad_CV.div_(ctx.temperature).to(ctx.dtype)
             grad_hidden_MD[part] = grad_CV @ head
             if grad_weight_VD is not None:
-                grad_weight_VD += grad_CV.T @ h.to(ctx.dtype)
+                grad_weight_VD += grad_CV.T @ h
         return grad_hidden_MD, grad_weight_VD, None, None, None, None
 
 
@@ -90,23 +94,13 @@ def _log_softmax(hidden_CD: Tensor, head_VD: Tensor, temperature: float) -> Tens
 
 
 def _grad_logits(
-    logp_CV: Tensor, target_C: Tensor, entropy_C: Tensor, grad_logp_C: Tensor | None, grad_entropy_C: Tensor | None
+    logp_CV: Tensor, target_C: Tensor, entropy_C: Tensor, grad_logp_C: Tensor, grad_entropy_C: Tensor | None
 ) -> Tensor:
     """Gradient of the loss with respect to the logits; `logp_CV` is used up."""
-    p_CV = logp_CV.exp()
+    grad_CV = logp_CV.exp()
     if grad_entropy_C is None:
-        grad_CV = p_CV
-        assert grad_logp_C is not None
         grad_CV.mul_(-grad_logp_C[:, None])
     else:
-        factor = logp_CV.add_(entropy_C[:, None]).mul_(grad_entropy_C[:, None])
-        if grad_logp_C is not None:
-            factor.add_(grad_logp_C[:, None])
-        grad_CV = factor.mul_(p_CV).neg_()
-    if grad_logp_C is not None:
-        grad_CV.scatter_add_(1, target_C[:, None], grad_logp_C[:, None])
-    return grad_CV
-
-
-def _of(grad_M: Tensor | None, part: slice) -> Tensor | None:
-    return None if grad_M is None else grad_M[part]
+        spread = logp_CV.add_(entropy_C[:, None]).mul_(grad_entropy_C[:, None])
+        grad_CV.mul_(spread.add_(grad_logp_C[:, None]).neg_())
+    return grad_CV.scatter_add_(1, target_C[:, None], grad_logp_C[:, None])

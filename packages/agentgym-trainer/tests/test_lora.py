@@ -1,0 +1,127 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from agentgym_eval.errors import UsageError
+from agentgym_trainer.actor import Actor
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.config import Lora
+from agentgym_trainer.engines import Request, Sampling
+from agentgym_trainer.engines.transformers import TransformersEngine
+from agentgym_trainer.models import save_policy, with_lora
+from miniature import VOCAB
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+IDS = torch.randint(3, VOCAB, (20,), generator=torch.Generator().manual_seed(0))
+PACK = (IDS, torch.cat([torch.arange(12), torch.arange(8)]), (12, 8), torch.tensor([3, 4, 15]), IDS[[4, 5, 16]])
+
+
+@pytest.fixture
+def base(new_model: Callable[..., Any], tmp_path: Path) -> Any:
+    """A model that was loaded from a folder, which an adapter refers to."""
+    new_model().save_pretrained(tmp_path / "base")
+    return AutoModelForCausalLM.from_pretrained(tmp_path / "base").eval()
+
+
+def _trained(actor: Actor) -> Actor:
+    """A few steps away from where it began."""
+    optimizer = torch.optim.SGD([p for p in actor.parameters() if p.requires_grad], lr=1.0)
+    for _ in range(3):
+        actor(*PACK).logp_M.sum().neg().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return actor
+
+
+@torch.no_grad()
+def _logp(actor: Actor) -> Tensor:
+    return actor(*PACK).logp_M
+
+
+def test_only_the_adapter_trains_and_without_it_the_policy_is_the_reference(base: Any) -> None:
+    weights = {name: tensor.clone() for name, tensor in base.state_dict().items()}
+    before = _logp(Actor(base))
+    actor = Actor(with_lora(base, Lora(rank=4), seed=0))
+    assert actor.has_adapter
+    assert torch.equal(_logp(actor), before)
+    _trained(actor)
+    after = _logp(actor)
+    assert (after - before).abs().max() > 0.1
+    with actor.without_adapter():
+        assert torch.equal(_logp(actor), before)
+    assert torch.equal(_logp(actor), after)
+    found = {name.replace(".base_layer", ""): tensor for name, tensor in actor.causal_lm.state_dict().items()}
+    assert all(torch.equal(found[name], tensor) for name, tensor in weights.items())
+    assert all("lora" in name for name, parameter in actor.named_parameters() if parameter.requires_grad)
+
+
+def test_the_adapter_begins_the_same_for_the_same_seed_whatever_was_drawn_before(new_model: Callable[..., Any]) -> None:
+    state = torch.get_rng_state()
+    one, again, other = (
+        with_lora(new_model(), Lora(rank=2, targets=("q_proj",)), seed=seed).state_dict() for seed in (0, 0, 1)
+    )
+    name = next(name for name in one if "lora_A" in name)
+    assert torch.equal(one[name], again[name])
+    assert not torch.equal(one[name], other[name])
+    assert not any("lora" in name and "q_proj" not in name for name in one)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_adapters_train_under_gradient_checkpointing(new_model: Callable[..., Any]) -> None:
+    gradients: list[list[Tensor]] = []
+    for checkpointing in (False, True):
+        model = new_model()
+        if checkpointing:
+            model.gradient_checkpointing_enable()
+        actor = Actor(with_lora(model, Lora(rank=2), seed=0)).train()
+        trained = [parameter for parameter in actor.parameters() if parameter.requires_grad]
+        gradients.append(list(torch.autograd.grad(actor(*PACK).logp_M.sum(), trained)))
+    assert any(gradient.any() for gradient in gradients[0])
+    for one, other in zip(*gradients, strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_what_is_saved_loads_merged_or_as_an_adapter(base: Any, tmp_path: Path) -> None:
+    actor = _trained(Actor(with_lora(base, Lora(rank=4), seed=0))).eval()
+    save_policy(actor.policy, tmp_path / "merged")
+    actor.policy.save_pretrained(tmp_path / "adapter")
+    with torch.no_grad():
+        expected = actor.policy(IDS[None]).logits
+        for name in ("merged", "adapter"):
+            loaded = AutoModelForCausalLM.from_pretrained(tmp_path / name).eval()
+            torch.testing.assert_close(loaded(IDS[None]).logits, expected, atol=1e-4, rtol=1e-4)
+    assert (tmp_path / "merged" / "model.safetensors").exists()
+    assert not list((tmp_path / "merged").glob("adapter*"))
+    with actor.without_adapter():
+        assert not torch.allclose(actor.policy(IDS[None]).logits, expected, atol=1e-2)
+
+
+def test_a_policy_without_adapter_is_saved_as_it_is(base: Any, tmp_path: Path) -> None:
+    save_policy(Actor(base).policy, tmp_path / "whole")
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "whole")
+    assert loaded.config._attn_implementation == "sdpa"
+    assert all(torch.equal(loaded.state_dict()[name], tensor) for name, tensor in base.state_dict().items())
+
+
+def test_the_engine_plays_with_the_adapter(base: Any, chat: Chat) -> None:
+    actor = _trained(Actor(with_lora(base, Lora(rank=4), seed=0)))
+    engine = TransformersEngine(actor.policy, end_id=chat.end_id, pad_id=chat.pad_id)
+    request = Request(0, tuple(IDS[:6].tolist()), True, np.random.default_rng(0))
+    completion = engine.generate([request], Sampling(max_tokens=8))[0]
+    ids = torch.tensor([*request.ids, *completion.ids])
+    at = torch.arange(6, len(ids))
+    with torch.no_grad():
+        learned = actor.eval()(ids, torch.arange(len(ids)), (len(ids),), at - 1, ids[at]).logp_M
+    torch.testing.assert_close(torch.tensor(completion.logprobs), learned, atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize("target", ["lm_head", "qproj"])
+def test_targets_that_can_have_no_adapter_are_refused(new_model: Callable[..., Any], target: str) -> None:
+    with pytest.raises(UsageError, match=f"lora.targets names {target}, but the linear layers of qwen3 .* q_proj"):
+        with_lora(new_model(), Lora(rank=2, targets=("q_proj", target)), seed=0)
