@@ -164,9 +164,11 @@ def test_improving_is_earning_in_the_second_half() -> None:
 
 def test_another_kind_keeps_the_stages_and_the_same_kind_everything() -> None:
     step = StepHorizon((4, 8, 12), every=25)
-    assert by_kind(step) == {"fixed": FixedHorizon(12), "step": step, "adaptive": AdaptiveHorizon((4, 8, 12))}
+    assert by_kind(step) == {"fixed": FixedHorizon(12), "step": step, "adaptive": AdaptiveHorizon((4, 8, 12), 12)}
     assert by_kind(step)["step"] is step
     assert by_kind(FixedHorizon(9))["step"] == StepHorizon((9,))
+    assert by_kind(FixedHorizon(9))["adaptive"] == AdaptiveHorizon((9,))
+    assert by_kind(StepHorizon((9,), every=1))["adaptive"] == AdaptiveHorizon((9,), at_least=1)
     assert tuple(by_kind(step)) == KINDS
 
 

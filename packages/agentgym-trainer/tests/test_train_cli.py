@@ -70,7 +70,9 @@ def test_an_algorithm_that_is_named_is_the_preset_with_what_flags_change() -> No
 def test_a_horizon_that_is_named_takes_over_the_stages_of_the_recipe() -> None:
     adaptive = _config("babyai-scaling", "--horizon", "adaptive", "--horizon.at-least", "7").horizon
     assert adaptive == AdaptiveHorizon((6, 13, 20), at_least=7)
-    assert _config("--horizon", "adaptive", "--horizon.stages", "2", "3").horizon == AdaptiveHorizon((2, 3))
+    assert _config("--horizon", "adaptive", "--horizon.stages", "2", "3").horizon == AdaptiveHorizon(
+        (2, 3), at_least=12
+    )
     assert _config("babyai-scaling", "--horizon", "fixed").horizon == FixedHorizon(20)
     assert _config("--horizon", "step").horizon == RECIPES["quickstart"].config.horizon
 

@@ -167,9 +167,13 @@ KINDS = ("fixed", "step", "adaptive")
 
 
 def by_kind(horizon: Horizon) -> dict[str, Horizon]:
-    """One schedule of each of the `KINDS`: of its own kind `horizon` itself, of the others one with its stages."""
+    """One schedule of each of the `KINDS`: of its own kind `horizon` itself, of the others one with its stages.
+
+    What adapts may then go on in half the time that steps took, but not sooner.
+    """
     stages = (horizon.turns,) if isinstance(horizon, FixedHorizon) else horizon.stages
-    made = (FixedHorizon(stages[-1]), StepHorizon(stages), AdaptiveHorizon(stages))
+    at_least = max(1, horizon.every // 2) if isinstance(horizon, StepHorizon) else AdaptiveHorizon.at_least
+    made = (FixedHorizon(stages[-1]), StepHorizon(stages), AdaptiveHorizon(stages, at_least))
     same = (horizon if type(schedule) is type(horizon) else schedule for schedule in made)
     return dict(zip(KINDS, same, strict=True))
 
