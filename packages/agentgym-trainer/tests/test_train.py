@@ -1,0 +1,83 @@
+"""Whole runs from a configuration, with what can be trained besides the plain model."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from agentgym_envs import Job, play_many
+from agentgym_envs.wrappers import Bare
+from agentgym_trainer.algorithms import GRPO, PPO, GiGPO, Groups
+from agentgym_trainer.config import Config, CriticModel, Evaluation, Generation, Lora, WarmStart, World
+from agentgym_trainer.horizon import FixedHorizon
+from agentgym_trainer.policies import hf
+from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.scratch import Scratch
+from agentgym_trainer.tracking import Tracker
+from agentgym_trainer.train import train
+from coin_world import ENV, Coin
+from rich.console import Console
+from safetensors.torch import load_file
+
+KEEP_FLAT = Groups(flat="keep")
+KINDS: dict[str, dict[str, Any]] = {
+    "ppo, a head": {"algorithm": PPO},
+    "ppo, a separate critic": {"algorithm": PPO, "critic": CriticModel(where="separate")},
+    "gigpo": {"algorithm": replace(GiGPO, groups=KEEP_FLAT)},
+    "an adapter": {"lora": Lora(rank=2)},
+    "an adapter and ppo": {"lora": Lora(rank=2), "algorithm": PPO, "gradient_checkpointing": True},
+    "gradient checkpointing": {"gradient_checkpointing": True},
+}
+
+
+def _run(folder: Path, **settings: Any) -> RunFolder:
+    known: dict[str, Any] = {
+        "world": World(ENV, wrapper="bare", instructions=False),
+        "algorithm": replace(GRPO, groups=KEEP_FLAT),
+        "horizon": FixedHorizon(3),
+        "generation": Generation(max_tokens=6, max_context=256),
+        "evaluation": Evaluation(tasks=2, samples=1, ks=(1,)),
+        "steps": 2,
+        "tasks": 4,
+        "samples": 4,
+        "epochs": 2,
+        "device": "cpu",
+    }
+    config = Config(**(known | settings))
+    run = RunFolder.create(folder, config, "test")
+    assert train(config, run, Tracker(Console(quiet=True), steps=config.steps), lambda: False).step == config.steps
+    return run
+
+
+@pytest.fixture(scope="module")
+def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model that has imitated the expert."""
+    scratch = Scratch(vocab=280, hidden=32, layers=1, heads=2, context=256)
+    warm = WarmStart(episodes=96, noise=0.8, epochs=3, batch=8, lr=1e-2)
+    return _run(
+        tmp_path_factory.mktemp("start") / "run", model="scratch", scratch=scratch, warm_start=warm, steps=1
+    ).start
+
+
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=() if kind == "an adapter and ppo" else pytest.mark.long) for kind in KINDS]
+)
+def test_whatever_trains_moves_and_is_left_as_a_whole_model(tmp_path: Path, start: Path, kind: str) -> None:
+    run = _run(tmp_path / "run", model=str(start), **KINDS[kind])
+    lines = list(run.read_metrics())
+    assert all(line["grad_norm"] > 0 and line["trained"] == 16 for line in lines)
+    if "ppo" in kind:
+        assert all(line["critic_grad_norm"] > 0 and line["value_loss"] > 0 for line in lines)
+    before, after = (load_file(folder / "model.safetensors") for folder in (start, run.model))
+    assert before.keys() == after.keys()
+    moved = {name for name, weight in after.items() if not torch.equal(weight, before[name])}
+    assert any("q_proj" in name for name in moved)
+    # Adapters leave embeddings and norms as they were; else everything moves.
+    assert ("model.embed_tokens.weight" in moved) == ("adapter" not in kind)
+    for folder in (run.model, run.checkpoints / "step-000002"):
+        policy = hf(str(folder), temperature=0.0, seed=0, max_tokens=6)
+        (episode,) = play_many([Bare(Coin())], policy, [Job("coin/test/1", seed=0)], horizon=3)
+        assert not episode.failed
