@@ -17,7 +17,9 @@ from agentgym_envs import WORLDS, TextEnv, make, text_env
 from agentgym_envs import cli as envs_cli
 from agentgym_eval import cli as eval_cli
 from agentgym_trainer import cli as train_cli
-from agentgym_trainer.algorithms import Advantages
+from agentgym_trainer.algorithms import PRESETS, Advantages
+from agentgym_trainer.horizon import AdaptiveHorizon, by_kind
+from agentgym_trainer.recipes import RECIPES
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = sorted((ROOT / "packages").iterdir())
@@ -206,6 +208,19 @@ def test_the_counts_of_tasks_are_those_of_the_sets() -> None:
         (row,) = re.findall(rf"^\| `{world.id}` \|.*$", text, re.MULTILINE)
         assert f"| {len(tasks.train):,} | {len(tasks.test):,} |" in row
         assert f"| {world.max_episode_steps} |" in row
+
+
+def test_every_recipe_and_every_algorithm_has_its_row() -> None:
+    text = (ROOT / "docs/training.md").read_text(encoding="utf-8")
+    rows = {name: row for row, name in re.findall(r"^(\| `([\w+-]+)` \|.*)$", text, re.MULTILINE)}
+    assert rows.keys() >= PRESETS.keys() | RECIPES.keys()
+    for name, recipe in RECIPES.items():
+        config = recipe.config
+        adaptive = by_kind(config.horizon)["adaptive"]
+        assert isinstance(adaptive, AdaptiveHorizon)
+        turns = ", ".join(map(str, adaptive.stages))
+        assert f"| {turns}" in rows[name]
+        assert f"| {config.tasks} x {config.samples} | {config.steps} |" in rows[name]
 
 
 def test_contributing_names_every_hook_of_a_world_and_an_algorithm() -> None:
