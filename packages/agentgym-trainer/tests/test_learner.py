@@ -1,67 +1,75 @@
 from __future__ import annotations
 
-import itertools
-import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-import two_processes
 from accelerate import Accelerator
-from agentgym_trainer.algorithms import GRPO, Imitation
+from accelerate.state import AcceleratorState
+from agentgym_trainer.algorithms import (
+    DAPO,
+    GRPO,
+    GSPO,
+    KL,
+    PPO,
+    RLOO,
+    Aggregation,
+    Algorithm,
+    Correction,
+    GiGPO,
+    Imitation,
+    ReinforcePP,
+)
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.trajectory import Trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from miniature import learner, some_trajectories
+from miniature import learner, some_trajectories, teach
+from torch import Tensor
 
-SCRIPT = two_processes.__file__
-ALGORITHMS = [GRPO(), GRPO(aggregation="sequence", kl=0.1, flat_groups="keep"), Imitation()]
+PLAIN = replace(DAPO, aggregation=Aggregation("token"))
+EVERYDAY = {"sequence mean and KL", "whole episodes", "critic's head"}
+SORTS: dict[str, tuple[Algorithm | Imitation, Any]] = {
+    "token mean": (PLAIN, None),
+    "sequence mean and KL": (replace(GRPO, aggregation=Aggregation("sequence"), kl=KL("loss", "k3", 0.1)), None),
+    "whole episodes": (replace(GSPO, correction=Correction("sequence"), entropy=0.01), None),
+    "global normalisation": (ReinforcePP, None),
+    "step groups": (GiGPO, None),
+    "critic's head": (PPO, "head"),
+    "separate critic": (PPO, "separate"),
+    "imitation": (Imitation(), None),
+}
+"""Algorithms that lean on different things, and their critic."""
 
 
-def _update(
-    model: Any,
-    made: list[Trajectory],
-    algorithm: GRPO | Imitation,
-    *,
-    layout: Any = "pad",
-    how: dict[str, Any] | None = None,
-    **optimizer: Any,
-) -> tuple[dict[str, float], torch.Tensor]:
-    """Metrics of one update, and all weights after it."""
-    batch = make_batch(made, pad_id=0, layout=layout)
-    student = learner(model, reference=bool(algorithm.kl), **optimizer)
-    credit = algorithm.credit(batch.rewards_EK, batch.played_EK, batch.group_E) if isinstance(algorithm, GRPO) else None
-    metrics = student.update(
-        batch,
-        algorithm,
-        advantage_EK=credit.advantage_EK if credit else None,
-        trains_E=credit.trains_E if credit else None,
-        **how or {},
+def _weights(student: Learner) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in student.actor.parameters()])
+
+
+def _gradients(student: Learner) -> list[Tensor]:
+    """Filled at each optimizer step with the gradients, after clipping."""
+    seen: list[Tensor] = []
+    student.optimizer.optimizer.register_step_pre_hook(
+        lambda optimizer, *_: seen.extend(p.grad.clone() for g in optimizer.param_groups for p in g["params"])
     )
-    return metrics, _weights(student)
+    return seen
 
 
-def _weights(student: Learner) -> torch.Tensor:
-    return torch.cat([parameter.detach().flatten() for parameter in student.model.parameters()])
-
-
-@pytest.mark.parametrize("algorithm", ALGORITHMS, ids=["token", "sequence", "imitation"])
-def test_layout_order_and_micro_batches_change_neither_loss_nor_weights(
-    new_model: Callable[..., Any], algorithm: GRPO | Imitation
-) -> None:
+@pytest.mark.parametrize("sort", [s if s in EVERYDAY else pytest.param(s, marks=pytest.mark.long) for s in SORTS])
+def test_order_and_micro_batches_change_neither_metrics_nor_weights(new_model: Callable[..., Any], sort: str) -> None:
+    algorithm, critic = SORTS[sort]
+    results: list[tuple[dict[str, float], Tensor]] = []
     made = some_trajectories(11, 8)
-    # Adam divides by the gradient's own size, which would magnify rounding: a large epsilon is not on offer, so the
-    # gradient is compared by a step along it.
-    results = [
-        _update(new_model(), order, algorithm, layout=layout, micro_tokens=micro, lr=1e-3, warmup=100)
-        for order, layout, micro in itertools.product((made, made[::-1]), ("pad", "pack"), (1, 64, 10_000))
-    ]
+    for order, micro in ((made, 10_000), (made, 64), (made[::-1], 1)):
+        student = learner(
+            new_model(), critic=critic, reference=algorithm.needs_reference, micro_tokens=micro, lr=1e-3, warmup=100
+        )
+        metrics = teach(student, order, algorithm)
+        del metrics["fill"]
+        results.append((metrics, _weights(student)))
     metrics, weights = results[0]
     assert metrics["grad_norm"] > 0
     for other, moved in results[1:]:
@@ -69,47 +77,52 @@ def test_layout_order_and_micro_batches_change_neither_loss_nor_weights(
         torch.testing.assert_close(moved, weights, atol=1e-5, rtol=0)
 
 
-@settings(max_examples=8)
-@given(seed=st.integers(0, 1000), micro=st.integers(1, 200))
-def test_gradients_do_not_depend_on_layout_or_micro_batches(
-    new_model: Callable[..., Any], seed: int, micro: int
+@pytest.mark.long
+@settings(max_examples=24)
+@given(seed=st.integers(0, 1000), micro=st.integers(1, 200), sort=st.sampled_from(sorted(SORTS)))
+def test_gradients_do_not_depend_on_micro_batches(
+    new_model: Callable[..., Any], seed: int, micro: int, sort: str
 ) -> None:
-    def gradients(layout: Any, micro_tokens: int) -> list[torch.Tensor]:
-        student = learner(new_model(), micro_tokens=micro_tokens)
-        seen: list[torch.Tensor] = []
-        student.optimizer.optimizer.register_step_pre_hook(
-            lambda optimizer, *_: seen.extend(p.grad.clone() for g in optimizer.param_groups for p in g["params"])
+    algorithm, critic = SORTS[sort]
+    both: list[list[Tensor]] = []
+    for tokens in (10_000, micro):
+        student = learner(
+            new_model(), critic=critic, reference=algorithm.needs_reference, micro_tokens=tokens, clip_norm=1e6
         )
-        batch = make_batch(some_trajectories(seed, 5), pad_id=0, layout=layout)
-        credit = GRPO().credit(batch.rewards_EK, batch.played_EK, batch.group_E)
-        student.update(batch, GRPO(), advantage_EK=credit.advantage_EK, trains_E=credit.trains_E)
-        return seen
-
-    for one, other in zip(gradients("pad", 10_000), gradients("pack", micro), strict=True):
+        both.append(_gradients(student))
+        teach(student, some_trajectories(seed, 5), algorithm)
+    for one, other in zip(*both, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def _textbook_losses(model: Any, trajectory: Trajectory, advantage: float) -> list[Tensor]:
+    """The clipped surrogate of each said token."""
+    losses: list[Tensor] = []
+    for segment in trajectory.segments:
+        logp = torch.log_softmax(model(torch.tensor([segment.ids])).logits[0], -1)
+        for t, said in enumerate(segment.said):
+            if said:
+                ratio = torch.exp(logp[t - 1, segment.ids[t]] - segment.logprobs[t])
+                losses.append(-torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage))
+    return losses
 
 
 def test_an_update_is_torchs_own_adamw_on_the_textbook_loss(new_model: Callable[..., Any]) -> None:
     made = some_trajectories(2, 4, groups=1)
-    algorithm = GRPO()
-    _, weights = _update(new_model(), made, algorithm, clip_norm=0.5, lr=1e-3)
+    student = learner(new_model(), clip_norm=0.5, lr=1e-3)
+    teach(student, made, PLAIN)
     model = new_model().train()
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.0)
     returns = torch.tensor([sum(t.rewards) for t in made], dtype=torch.float64)
-    advantages = (returns - returns.mean()) / (returns.std() + 1e-6)
-    losses: list[torch.Tensor] = []
-    for trajectory, advantage in zip(made, advantages.tolist(), strict=True):
-        for segment in trajectory.segments:
-            logp = torch.log_softmax(model(torch.tensor([segment.ids])).logits[0], -1)
-            for t, said in enumerate(segment.said):
-                if said:
-                    ratio = torch.exp(logp[t - 1, segment.ids[t]] - segment.logprobs[t])
-                    losses.append(-torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.2) * advantage))
+    advantages = ((returns - returns.mean()) / (returns.std() + 1e-6)).tolist()
+    losses = [
+        loss for t, advantage in zip(made, advantages, strict=True) for loss in _textbook_losses(model, t, advantage)
+    ]
     torch.stack(losses).mean().backward()
     torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
     optimizer.step()
     expected = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
-    torch.testing.assert_close(weights, expected, atol=1e-5, rtol=0)
+    torch.testing.assert_close(_weights(student), expected, atol=1e-5, rtol=0)
 
 
 def _steps(student: Learner) -> list[None]:
@@ -120,132 +133,217 @@ def _steps(student: Learner) -> list[None]:
 
 @pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (2, 1), (1, 3), (3, 2)])
 def test_every_epoch_takes_every_minibatch(new_model: Callable[..., Any], epochs: int, minibatches: int) -> None:
-    student = learner(new_model(), lr=1e-3)
+    student, once = learner(new_model(), lr=1e-3), learner(new_model(), lr=1e-3)
     steps = _steps(student)
-    student.update(
-        make_batch(some_trajectories(4), pad_id=0), Imitation(), epochs=epochs, minibatches=minibatches
-    )  # fmt: skip
+    teach(student, some_trajectories(4), Imitation(), epochs=epochs, minibatches=minibatches)
+    teach(once, some_trajectories(4), Imitation())
     assert len(steps) == epochs * minibatches
-    _, once = _update(new_model(), some_trajectories(4), Imitation(), lr=1e-3)
-    assert torch.equal(_weights(student), once) == (epochs * minibatches == 1)
+    assert torch.equal(_weights(student), _weights(once)) == (epochs * minibatches == 1)
 
 
-def test_the_layout_does_not_change_which_episodes_share_a_minibatch(new_model: Callable[..., Any]) -> None:
-    both: list[torch.Tensor] = []
-    for layout in ("pad", "pack"):
-        student = learner(new_model(), lr=1e-3)
-        batch = make_batch(some_trajectories(4, 7), pad_id=0, layout=layout, row_tokens=64)
-        student.update(batch, Imitation(), epochs=2, minibatches=3)
-        both.append(_weights(student))
-    torch.testing.assert_close(both[0], both[1], atol=1e-5, rtol=0)
-
-
-def test_each_row_is_in_one_minibatch_of_an_epoch(new_model: Callable[..., Any]) -> None:
-    student = learner(new_model())
-    seen: list[int] = []
-    logprobs = student.logprobs
-    student.logprobs = lambda model, batch, said: (
-        seen.extend(batch.ids_BT[:, 0].tolist()) or logprobs(model, batch, said)
-    )  # type: ignore[method-assign]
+@pytest.mark.parametrize("micro", [1, 10_000])
+def test_each_said_token_is_in_one_minibatch_of_an_epoch(new_model: Callable[..., Any], micro: int) -> None:
+    student = learner(new_model(), micro_tokens=micro)
+    targets: list[int] = []
+    student.actor.register_forward_hook(lambda _, inputs, __: targets.extend(inputs[4].tolist()))
     made = some_trajectories(4, 7)
-    student.update(make_batch(made, pad_id=0), Imitation(), epochs=2, minibatches=3)
-    assert sorted(seen) == sorted([segment.ids[0] for t in made for segment in t.segments] * 2)
+    teach(student, made, Imitation(), epochs=2, minibatches=3)
+    said = [token for t in made for s in t.segments for token, said in zip(s.ids, s.said, strict=True) if said]
+    assert sorted(targets) == sorted(said * 2)
 
 
 def test_more_minibatches_than_episodes_are_as_many_steps_as_there_are_episodes(new_model: Callable[..., Any]) -> None:
     student = learner(new_model())
     steps = _steps(student)
-    metrics = student.update(make_batch(some_trajectories(4, 2), pad_id=0), Imitation(), epochs=2, minibatches=16)
-    assert len(steps) == 4
-    assert metrics["nll"] > 3
-    assert _weights(student).isfinite().all()
+    assert teach(student, some_trajectories(0, 3), Imitation(), minibatches=8)
+    assert len(steps) == 3
 
 
-def test_nothing_trains_when_all_groups_are_flat(new_model: Callable[..., Any]) -> None:
-    made = [replace(t, rewards=(1.0,)) for t in some_trajectories(0, 4) if len(t.segments) == 1]
-    made = [replace(t, segments=tuple(replace(s, turns=(0,) * len(s.ids)) for s in t.segments)) for t in made]
-    metrics, weights = _update(new_model(), made, GRPO(kl=0.1), how={"epochs": 2})
-    assert metrics == {}
-    assert torch.equal(weights, torch.cat([p.detach().flatten() for p in new_model().parameters()]))
+def test_a_batch_in_which_nobody_said_anything_changes_nothing(new_model: Callable[..., Any]) -> None:
+    mute = [
+        replace(t, segments=tuple(replace(s, said=(False,) * len(s.ids)) for s in t.segments))
+        for t in some_trajectories(0, 3)
+    ]
+    for made in ([], mute):
+        student = learner(new_model(), reference=True)
+        before = _weights(student).clone()
+        assert teach(student, made, GRPO) == {}
+        assert torch.equal(_weights(student), before)
 
 
-def test_kept_flat_groups_are_held_to_the_reference(new_model: Callable[..., Any]) -> None:
+def test_what_teaches_nothing_is_still_held_to_the_reference(new_model: Callable[..., Any]) -> None:
     made = [replace(t, rewards=(0.0,) * len(t.rewards)) for t in some_trajectories(0, 4)]
-    algorithm = GRPO(kl=0.5, flat_groups="keep")
-    metrics, _ = _update(new_model(), made, algorithm)
-    assert metrics["kl_reference"] == pytest.approx(0.0, abs=1e-6)
-    batch = make_batch(made, pad_id=0)
+    algorithm = replace(GRPO, kl=KL("loss", "k3", 0.5))
     student = learner(new_model(), reference=True, lr=1e-3)
+    assert teach(student, made, algorithm)["kl_reference"] == pytest.approx(0.0, abs=1e-6)
     with torch.no_grad():
-        for parameter in student.model.parameters():
+        for parameter in student.actor.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
-    away = [student.update(batch, algorithm)["kl_reference"] for _ in range(12)]
+    away = [teach(student, made, algorithm)["kl_reference"] for _ in range(12)]
     assert away[0] > 0.01
     assert away[-1] < 0.7 * away[0]
 
 
-def test_a_penalty_without_a_reference_is_refused(new_model: Callable[..., Any]) -> None:
-    student = learner(new_model())
+def test_what_an_algorithm_needs_and_the_learner_lacks_is_named(new_model: Callable[..., Any]) -> None:
+    batch, student = make_batch(some_trajectories(0)), learner(new_model())
     with pytest.raises(ValueError, match="has a KL penalty, but the learner was made without a reference model"):
-        student.update(make_batch(some_trajectories(0), pad_id=0), GRPO(kl=0.1))
-
-
-def test_the_gradient_is_scaled_down_to_clip_norm(new_model: Callable[..., Any]) -> None:
-    norms: list[float] = []
-    student = learner(new_model(), clip_norm=0.25)
-    student.optimizer.optimizer.register_step_pre_hook(
-        lambda optimizer, *_: norms.append(
-            float(torch.stack([p.grad.norm() for g in optimizer.param_groups for p in g["params"]]).norm())
-        )
-    )
-    metrics = student.update(make_batch(some_trajectories(0), pad_id=0), Imitation())
-    assert metrics["grad_norm"] > 0.25
-    assert norms == [pytest.approx(0.25, rel=1e-3)]
-
-
-def test_the_learning_rate_rises_over_warmup_and_stays(new_model: Callable[..., Any]) -> None:
-    student = learner(new_model(), lr=0.01, warmup=4)
-    rates: list[float] = []
-    student.optimizer.optimizer.register_step_pre_hook(
-        lambda optimizer, *_: rates.append(optimizer.param_groups[0]["lr"])
-    )
-    batch = make_batch(some_trajectories(0, 2), pad_id=0)
-    for _ in range(6):
-        student.update(batch, Imitation())
-    assert rates == pytest.approx([0.0025, 0.005, 0.0075, 0.01, 0.01, 0.01])
+        student.assess(batch, replace(GRPO, kl=KL("loss", "k3", 0.1)))
+    with pytest.raises(ValueError, match="needs a critic, but the learner was made with an actor that has none"):
+        student.assess(batch, PPO)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
-def test_log_probabilities_and_entropy_are_those_at_the_sampling_temperature(model: Any, temperature: float) -> None:
+def test_assessing_reads_learner_reference_and_critic_before_the_update(
+    new_model: Callable[..., Any], temperature: float
+) -> None:
+    algorithm = replace(PPO, correction=Correction("token"), kl=KL("reward", "k1", 0.1))
+    student = learner(new_model(), critic="head", reference=True, temperature=temperature)
+    with torch.no_grad():
+        student.policy.lm_head.weight.mul_(1.5)
+        student.actor.critic.linear.bias.fill_(0.25)
     made = some_trajectories(8)
-    batch = make_batch(made, pad_id=0, layout="pack")
-    logp_BT, entropy_BT = learner(model, temperature=temperature).logprobs(model, batch, batch.said_BT)
-    found = sorted(zip(logp_BT[batch.said_BT].tolist(), entropy_BT[batch.said_BT].tolist(), strict=True))
-    expected: list[tuple[float, float]] = []
-    for segment in (s for t in made for s in t.segments):
-        with torch.no_grad():
-            logp = torch.log_softmax(model(torch.tensor([segment.ids])).logits[0] / temperature, -1)
-        for t, said in enumerate(segment.said):
-            if said:
-                at = logp[t - 1]
-                expected.append((float(at[segment.ids[t]]), float(-(at.exp() * at).sum())))
-    for one, other in zip(found, sorted(expected), strict=True):
-        assert one == pytest.approx(other, abs=1e-4)
-    assert not logp_BT[~batch.said_BT].any()
-    assert not entropy_BT[~batch.said_BT].any()
+    experience = student.assess(make_batch(made), algorithm)
+    figures = {"old_N": student.policy.eval(), "reference_N": new_model().eval()}
+    for name, model in figures.items():
+        expected: list[float] = []
+        for segment in (s for t in made for s in t.segments):
+            with torch.no_grad():
+                logp = torch.log_softmax(model(torch.tensor([segment.ids])).logits[0] / temperature, -1)
+            expected += [float(logp[t - 1, segment.ids[t]]) for t, said in enumerate(segment.said) if said]
+        assert getattr(experience, name).tolist() == pytest.approx(expected, abs=1e-4)
+    assert experience.value_N is not None
+    assert torch.equal(experience.value_N, torch.full_like(experience.value_N, 0.25))
+    assert experience.before_N is experience.old_N
 
 
-def test_two_processes_give_the_update_of_one(tmp_path: Path) -> None:
-    out = tmp_path / "updates.pt"
-    done = subprocess.run(
-        [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", SCRIPT, out],
-        check=False, capture_output=True, text=True, timeout=240,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    together = torch.load(out)
-    assert together.pop("processes") == 2
-    assert together.keys() == two_processes.SHARE.keys()
-    for case, (metrics, weights) in together.items():
-        alone, expected = two_processes.train(case, 0, Accelerator(cpu=True))
-        assert metrics == pytest.approx(alone, abs=1e-5, rel=1e-4)
-        torch.testing.assert_close(weights, expected, atol=1e-5, rtol=0)
+@pytest.mark.parametrize("algorithm", [PLAIN, RLOO, Imitation()], ids=["nothing", "reference", "imitation"])
+def test_nothing_is_read_that_nobody_asked_for(new_model: Callable[..., Any], algorithm: Algorithm | Imitation) -> None:
+    student = learner(new_model(), reference=True)
+    student.actor.register_forward_pre_hook(lambda *_: pytest.fail("the actor was asked"))
+    experience = student.assess(make_batch(some_trajectories(0)), algorithm)
+    assert (experience.reference_N is not None) == algorithm.needs_reference
+    assert experience.old_N is experience.value_N is None
+
+
+@pytest.mark.parametrize("critic", [None, "head", "separate"])
+def test_gradients_of_policy_and_critic_are_clipped_apart(new_model: Callable[..., Any], critic: Any) -> None:
+    made = some_trajectories(0)
+    # Returns in the thousands: what the critic has to learn is far larger than what the policy has.
+    rich = [replace(t, rewards=tuple(1000 * reward for reward in t.rewards)) for t in made]
+    student = learner(new_model(), critic=critic, clip_norm=0.25)
+    norms: list[list[float]] = []
+    student.optimizer.optimizer.register_step_pre_hook(
+        lambda optimizer, *_: norms.append(
+            [float(torch.stack([p.grad.norm() for p in group["params"]]).norm()) for group in optimizer.param_groups]
+        )
+    )
+    metrics = teach(student, rich, PPO if critic else PLAIN)
+    assert metrics["grad_norm"] > 0.25
+    assert norms == [[pytest.approx(0.25, rel=1e-3)] * (2 if critic else 1)]
+    assert ("critic_grad_norm" in metrics) == bool(critic)
+    if critic == "separate":
+        assert metrics["critic_grad_norm"] > 100 * metrics["grad_norm"]
+
+
+def test_the_critic_has_a_learning_rate_of_its_own(new_model: Callable[..., Any]) -> None:
+    moved: dict[float, tuple[Tensor, Tensor]] = {}
+    for critic_lr in (1e-6, 1e-2):
+        student = learner(new_model(), critic="separate", lr=1e-3, critic_lr=critic_lr)
+        begin = {name: value.clone() for name, value in student.actor.state_dict().items()}
+        teach(student, some_trajectories(0), PPO)
+        far = {name: (value - begin[name]).abs().max() for name, value in student.actor.state_dict().items()}
+        moved[critic_lr] = (
+            torch.stack([value for name, value in far.items() if name.startswith("policy")]).max(),
+            torch.stack([value for name, value in far.items() if name.startswith("critic")]).max(),
+        )
+    # Adam's first step is as long as the learning rate.
+    assert moved[1e-6][0] == moved[1e-2][0] == pytest.approx(1e-3, rel=1e-2)
+    assert moved[1e-6][1] == pytest.approx(1e-6, rel=0.1)
+    assert moved[1e-2][1] == pytest.approx(1e-2, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shares"),
+    [
+        ("constant", [0.25, 0.5, 0.75, 1, 1, 1, 1, 1]),
+        ("linear", [0.25, 0.5, 0.75, 1, 0.8, 0.6, 0.4, 0.2]),
+        ("cosine", [0.25, 0.5, 0.75, 1, 0.9045085, 0.6545085, 0.3454915, 0.0954915]),
+    ],
+)
+def test_the_learning_rate_rises_and_falls_and_no_step_is_for_nothing(
+    new_model: Callable[..., Any], schedule: Any, shares: list[float]
+) -> None:
+    student = learner(new_model(), lr=0.01, warmup=4, schedule=schedule, total_steps=8)
+    rates = [teach(student, some_trajectories(0, 2), Imitation())["lr"] for _ in range(8)]
+    assert rates == pytest.approx([0.01 * share for share in shares])
+
+
+@pytest.fixture
+def accelerator_of() -> Generator[Callable[[str], Accelerator]]:
+    """Accelerators of other precisions. The first of a process decides for all, unless it is forgotten."""
+
+    def fresh(precision: str) -> Accelerator:
+        AcceleratorState._reset_state(reset_partial_state=True)
+        return Accelerator(cpu=True, mixed_precision=precision)
+
+    yield fresh
+    AcceleratorState._reset_state(reset_partial_state=True)
+
+
+def test_bfloat16_stays_near_float32(new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]) -> None:
+    metrics: dict[str, dict[str, float]] = {}
+    gradient: dict[str, Tensor] = {}
+    for precision in ("no", "bf16"):
+        student = learner(new_model(init=1.0), critic="head", accelerator=accelerator_of(precision), reference=True)
+        grads = _gradients(student)
+        metrics[precision] = teach(student, some_trajectories(0), replace(PPO, kl=KL("loss", "k3", 0.1)))
+        gradient[precision] = torch.cat([grad.flatten() for grad in grads])
+        assert {p.dtype for p in student.actor.parameters()} == {grad.dtype for grad in grads} == {torch.float32}
+    assert metrics["bf16"] == pytest.approx(metrics["no"], rel=0.05, abs=0.02)
+    assert metrics["bf16"]["loss"] != metrics["no"]["loss"]
+    assert torch.cosine_similarity(gradient["bf16"], gradient["no"], dim=0) > 0.99
+
+
+def test_float16_that_would_be_ignored_is_refused(
+    new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]
+) -> None:
+    with pytest.raises(ValueError, match="ignores fp16 on this device; choose the precision bf16 or no"):
+        learner(new_model(), accelerator=accelerator_of("fp16"))
+
+
+def _with_scaler(accelerator: Accelerator, scale: float) -> Accelerator:
+    """What accelerate does for fp16 on a GPU, on a CPU."""
+    accelerator.native_amp = True
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    return accelerator
+
+
+def test_float16s_scale_is_out_of_the_gradients_before_they_are_clipped(
+    new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]
+) -> None:
+    gradient: dict[str, Tensor] = {}
+    for precision in ("no", "fp16"):
+        accelerator = accelerator_of(precision)
+        if precision == "fp16":
+            _with_scaler(accelerator, 1024.0)
+        student = learner(new_model(init=1.0), critic="separate", accelerator=accelerator, clip_norm=0.25)
+        grads = _gradients(student)
+        metrics = teach(student, some_trajectories(0), PPO)
+        gradient[precision] = torch.cat([grad.flatten() for grad in grads])
+    assert metrics["skipped"] == 0
+    torch.testing.assert_close(gradient["fp16"], gradient["no"], atol=2e-3, rtol=0)
+    assert torch.cosine_similarity(gradient["fp16"], gradient["no"], dim=0) > 0.99
+
+
+def test_a_step_whose_float16_gradients_overflow_is_left_out(
+    new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]
+) -> None:
+    accelerator = _with_scaler(accelerator_of("fp16"), 2.0**120)
+    student = learner(new_model(init=1.0), critic="separate", accelerator=accelerator, warmup=10)
+    before = _weights(student).clone()
+    metrics = teach(student, some_trajectories(0), PPO)
+    assert metrics["skipped"] == 1
+    assert "grad_norm" not in metrics
+    assert torch.equal(_weights(student), before)
+    assert student.accelerator.scaler.get_scale() == 2.0**119
+    assert teach(student, some_trajectories(0), PPO)["lr"] == metrics["lr"]

@@ -1,4 +1,4 @@
-"""One update with warm-up by all processes together; started by torchrun, or as a function for one process.
+"""Updates by all processes together; started by `accelerate launch`, or as a function for one process.
 
 `even`: both have as much to do; `uneven`: the first has most of it; `idle`: the second has nothing that trains.
 """
@@ -6,50 +6,73 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
+from typing import Any
 
 import torch
-from accelerate import Accelerator
-from agentgym_trainer.algorithms import GRPO
-from agentgym_trainer.batch import make_batch
-from agentgym_trainer.config import Optimizer
-from agentgym_trainer.learner import Learner
+from accelerate import Accelerator, PartialState
+from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
+from agentgym_trainer.algorithms import GRPO as GRPO_PRESET
+from agentgym_trainer.algorithms import GSPO, KL, PPO, Algorithm, Imitation, ReinforcePP
 from agentgym_trainer.scratch import Scratch, build_model
-from miniature import some_trajectories
+from miniature import learner, some_trajectories, teach
+from torch.distributed.tensor import DTensor
 
-SHARE = {"even": 4, "uneven": 7, "idle": 4}
+SHARE = {"even": 4, "uneven": 6, "idle": 8}
+"""Episodes of the first process; the second has the others of eight."""
+GRPO = replace(GRPO_PRESET, kl=KL("loss", "k3", 0.1), entropy=0.01)
+CASES: dict[str, tuple[str, Algorithm | Imitation, Any]] = {
+    "grpo": ("uneven", GRPO, None),
+    "reinforce++": ("even", ReinforcePP, None),
+    "ppo with a head": ("uneven", PPO, "head"),
+    "ppo with a separate critic": ("idle", PPO, "separate"),
+    "gspo": ("idle", GSPO, None),
+    "imitation": ("even", Imitation(), "head"),
+}
+"""Who has how much, the algorithm, and the critic."""
 
 
-def train(case: str, rank: int, accelerator: Accelerator) -> tuple[dict[str, float], torch.Tensor]:
-    """Metrics and weights after two updates on this process's share."""
-    made = some_trajectories(21, 8)
-    whole = make_batch(made, pad_id=0)
-    algorithm = GRPO(aggregation="sequence", kl=0.1)
-    credit = algorithm.credit(whole.rewards_EK, whole.played_EK, whole.group_E)
-    trains_E = credit.trains_E.clone()
-    if case == "idle":
-        trains_E[SHARE[case] :] = False
-    alone = accelerator.num_processes == 1
-    own = slice(None) if alone else (slice(0, SHARE[case]), slice(SHARE[case], None))[rank]
-    size = Scratch(vocab=320, hidden=32, layers=2, heads=2)
-    model = build_model(size, vocab=320, end_id=2, pad_id=0, seed=5)
-    learner = Learner(model, accelerator, Optimizer(lr=1e-2, micro_tokens=32, warmup=8), reference=True)
-    for _ in range(2):
-        metrics = learner.update(
-            make_batch(made[own], pad_id=0),
-            algorithm,
-            advantage_EK=credit.advantage_EK[own],
-            trains_E=trains_E[own],
-        )
-    return metrics, torch.cat([parameter.detach().flatten() for parameter in learner.model.parameters()])
+def train(case: str, accelerator: Accelerator) -> tuple[dict[str, float], dict[str, torch.Tensor]]:
+    """Metrics and weights after an update of four optimizer steps on this process's share."""
+    how, algorithm, critic = CASES[case]
+    # A group is never shared out among processes.
+    made = sorted(some_trajectories(21, 8, groups=4), key=lambda trajectory: trajectory.group)
+    rank, alone = accelerator.process_index, accelerator.num_processes == 1
+    own = slice(None) if alone else (slice(0, SHARE[how]), slice(SHARE[how], None))[rank]
+    model = build_model(Scratch(vocab=320, hidden=32, layers=2, heads=2), vocab=320, end_id=2, pad_id=0, seed=5)
+    student = learner(
+        model, critic=critic, accelerator=accelerator, lr=1e-3, micro_tokens=32, warmup=8,
+        reference=algorithm.needs_reference, critic_lr=1e-3,
+    )  # fmt: skip
+    metrics = teach(student, made[own], algorithm, epochs=2, minibatches=2)
+    assert accelerator.is_fsdp2 == all(isinstance(parameter, DTensor) for parameter in student.actor.parameters())
+    return metrics, accelerator.get_state_dict(student.actor)
+
+
+def shard(accelerator: Accelerator) -> None:
+    """Make accelerate use FSDP2 from here on. On GPUs it would do so at its start; on CPUs it ignores the wish."""
+    accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(
+        fsdp_version=2, auto_wrap_policy="transformer_based_wrap", transformer_cls_names_to_wrap=["Qwen3DecoderLayer"]
+    )
+    # Every look at the accelerator's state brings the process's state back into it.
+    for state in (accelerator.state, PartialState()):
+        state.distributed_type = DistributedType.FSDP
+    assert accelerator.is_fsdp2
 
 
 def main() -> None:
-    """Under torchrun."""
+    """Under accelerate's launcher: a file for the results, and the names of cases; "sharded" before those it is for."""
     torch.set_num_threads(1)
     accelerator = Accelerator(cpu=True)
-    updates = {case: train(case, accelerator.process_index, accelerator) for case in SHARE}
+    out, *names = sys.argv[1:]
+    updates: dict[str, Any] = {}
+    for name in names:
+        if name == "sharded":
+            shard(accelerator)
+        else:
+            updates[f"{name}, sharded" if accelerator.is_fsdp2 else name] = train(name, accelerator)
     if accelerator.is_main_process:
-        torch.save({"processes": accelerator.num_processes, **updates}, sys.argv[1])
+        torch.save({"processes": accelerator.num_processes, **updates}, out)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 

@@ -58,7 +58,10 @@ class Learner:
         """
         self.accelerator = accelerator
         self.settings = settings
-        if accelerator.distributed_type == DistributedType.DEEPSPEED and actor.critic is not None:
+        zero = accelerator.distributed_type == DistributedType.DEEPSPEED
+        if accelerator.mixed_precision == "fp16" and accelerator.scaler is None and not zero:
+            raise ValueError("accelerate ignores fp16 on this device; choose the precision bf16 or no.")
+        if zero and actor.critic is not None:
             raise ValueError(
                 "DeepSpeed clips all gradients by one norm, and a critic's would scale the policy's down; "
                 "use DDP or FSDP2, or an algorithm without a critic."
@@ -158,7 +161,7 @@ class Learner:
     ) -> dict[str, float]:
         """Train on the chosen tokens, which may be none here: other processes have some."""
         self.actor.train()
-        share = 1 / float(self.total(chosen_N.sum()))
+        share = 1 / self.total(chosen_N.sum())
         weight_N = algorithm.weights(experience, chosen_N, self.total)
         critic_weight_N = algorithm.critic_weights(credit, chosen_N, self.total)
         totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=chosen_N.device))
@@ -299,7 +302,7 @@ def _part(
     experience: Experience,
     credit: Credit,
     pack: Pack,
-    share: float,
+    share: Tensor,
     weight_N: Tensor,
     critic_weight_N: Tensor | None,
 ) -> Part:

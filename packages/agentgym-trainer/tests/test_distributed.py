@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+
+import pytest
+import torch
+import two_processes
+from accelerate import Accelerator
+from accelerate.commands.config.config_args import load_config_from_file
+from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+
+CONFIGS = Path(str(files("agentgym_trainer"))) / "accelerate_configs"
+
+
+def _launch(out: Path, names: list[str]) -> dict[str, tuple[dict[str, float], dict[str, torch.Tensor]]]:
+    """What the first of two processes that train these cases has to show."""
+    config = ("--config_file", str(CONFIGS / "cpu-ddp.yaml"), "--main_process_port", "0")
+    done = subprocess.run(
+        [sys.executable, "-m", "accelerate.commands.launch", *config, two_processes.__file__, str(out), *names],
+        check=False, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    updates = torch.load(out)
+    assert updates.pop("processes") == 2
+    return updates
+
+
+def _as_one_process(updates: dict[str, tuple[dict[str, float], dict[str, torch.Tensor]]], cases: list[str]) -> None:
+    """One process with all episodes must come to the same."""
+    for case in cases:
+        metrics, weights = two_processes.train(case, Accelerator(cpu=True))
+        # How full micro-batches are is what differs.
+        ratios = {name for name in metrics if name not in ("fill", "padding")}
+        for name in (case, f"{case}, sharded"):
+            if name in updates:
+                together, moved = updates.pop(name)
+                assert {n: together[n] for n in ratios} == pytest.approx({n: metrics[n] for n in ratios}, abs=1e-5)
+                assert moved.keys() == weights.keys()
+                for parameter, tensor in weights.items():
+                    torch.testing.assert_close(moved[parameter], tensor, atol=1e-5, rtol=0)
+    assert not updates
+
+
+@pytest.mark.long
+def test_two_processes_give_the_update_of_one_with_whole_and_with_sharded_models(tmp_path: Path) -> None:
+    cases = list(two_processes.CASES)
+    updates = _launch(tmp_path / "updates.pt", [*cases, "sharded", *cases])
+    assert len(updates) == 2 * len(cases)
+    for case in cases:
+        metrics, weights = two_processes.train(case, Accelerator(cpu=True))
+        for name in (case, f"{case}, sharded"):
+            together, moved = updates[name]
+            # How full micro-batches are is what differs.
+            for figures in (metrics, together):
+                figures.pop("fill", None), figures.pop("padding", None)
+            assert together == pytest.approx(metrics, abs=1e-5)
+            assert moved.keys() == weights.keys()
+            for parameter, tensor in weights.items():
+                torch.testing.assert_close(moved[parameter], tensor, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("name", ["cpu-ddp", "ddp", "fsdp2", "deepspeed-zero2", "deepspeed-zero3"])
+def test_accelerate_takes_the_configurations_that_are_shipped(name: str) -> None:
+    path = CONFIGS / f"{name}.yaml"
+    assert load_config_from_file(str(path)).num_processes > 1
+    given = launch_command_parser().parse_args(["--config_file", str(path), "train"])
+    arguments, _, _ = _validate_launch_command(given)
+    assert (arguments.multi_gpu, arguments.use_fsdp, arguments.use_deepspeed) == (
+        name in ("cpu-ddp", "ddp"),
+        name == "fsdp2",
+        name.startswith("deepspeed"),
+    )
+
+
+def test_every_configuration_is_tested() -> None:
+    assert len(list(CONFIGS.iterdir())) == 5
