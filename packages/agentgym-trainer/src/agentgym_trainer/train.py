@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
+from accelerate.utils import set_seed
 from agentgym_envs import Episode, Policy
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import Oracle, Scripted
@@ -58,6 +59,8 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
             critic_lr=config.critic.lr,
             reference=config.algorithm.needs_reference,
         )
+        # Dropout draws from torch's own generator and takes no other; checkpoints keep its state.
+        set_seed(config.seed, device_specific=True)
         loop = Loop(config, folder, worlds, learner, chat, tracker)
         progress = loop.run(stopping)
         if progress.step == config.steps:
