@@ -16,6 +16,7 @@ from agentgym_trainer.algorithms import GRPO as GRPO_PRESET
 from agentgym_trainer.algorithms import GSPO, KL, PPO, Algorithm, Imitation, ReinforcePP
 from agentgym_trainer.scratch import Scratch, build_model
 from miniature import learner, some_trajectories, teach
+from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
 SHARE = {"even": 4, "uneven": 6, "idle": 8}
@@ -46,13 +47,14 @@ def train(case: str, accelerator: Accelerator) -> tuple[dict[str, float], dict[s
     )  # fmt: skip
     metrics = teach(student, made[own], algorithm, epochs=2, minibatches=2)
     assert accelerator.is_fsdp2 == all(isinstance(parameter, DTensor) for parameter in student.actor.parameters())
+    assert accelerator.is_fsdp2 == all(isinstance(layer, FSDPModule) for layer in student.policy.model.layers)
     return metrics, accelerator.get_state_dict(student.actor)
 
 
 def shard(accelerator: Accelerator) -> None:
     """Make accelerate use FSDP2 from here on. On GPUs it would do so at its start; on CPUs it ignores the wish."""
     accelerator.state.fsdp_plugin = FullyShardedDataParallelPlugin(
-        fsdp_version=2, auto_wrap_policy="transformer_based_wrap", transformer_cls_names_to_wrap=["Qwen3DecoderLayer"]
+        fsdp_version=2, auto_wrap_policy="transformer_based_wrap"
     )
     # Every look at the accelerator's state brings the process's state back into it.
     for state in (accelerator.state, PartialState()):

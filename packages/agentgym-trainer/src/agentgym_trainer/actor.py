@@ -32,7 +32,8 @@ class ValueHead(nn.Module):
 
     def forward(self, hidden_MD: Tensor) -> Tensor:
         """Values, float32 [M]."""
-        return self.linear(hidden_MD)[:, 0].float()
+        # A sum over one number: FSDP2 warns of views that a module gives away.
+        return self.linear(hidden_MD).float().sum(1)
 
 
 class SeparateCritic(nn.Module):
@@ -78,6 +79,8 @@ class Actor(nn.Module):
         self.critic = critic
         self.temperature = temperature
         self._chunk = chunk
+        # What accelerate shards piece by piece: where a model says it, it must be said of the whole.
+        self._no_split_modules = self.causal_lm._no_split_modules
         use_attention(self.causal_lm, attention)
         if isinstance(critic, SeparateCritic):
             use_attention(critic.trunk, attention)
