@@ -1,0 +1,67 @@
+"""Credit: what is logged of returns and advantages, over one process or two."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+import torch
+from agentgym_trainer.algorithms import GAE, KL, PPO, RLOO, Algorithm
+from experiences import Play, alone, experience_of, plays, two_at_once
+from hypothesis import given, settings
+
+if TYPE_CHECKING:
+    from agentgym_trainer.algorithms.experience import Total
+
+ALGORITHM = Algorithm(advantages=GAE(whiten=False), kl=KL("reward", "k2", 0.5))
+
+
+def metrics_of(episodes: list[Play], total: Total = alone) -> dict[str, float]:
+    experience = experience_of(episodes)
+    return ALGORITHM.credit(experience.thought(reference_N=experience.sampled_N + 1), total).metrics
+
+
+@settings(max_examples=25)
+@given(plays(min_size=1, least=1))
+def test_statistics_are_those_of_episodes_and_said_tokens(episodes: list[Play]) -> None:
+    experience = experience_of(episodes).thought(reference_N=torch.ones(sum(len(play.said) for play in episodes)))
+    credit = ALGORITHM.credit(experience, alone)
+    returns, advantages = experience.rewards_EK.sum(1).tolist(), credit.advantage_N.tolist()
+    assert credit.target_N is not None
+    targets = credit.target_N.tolist()
+    spread = statistics.pvariance(targets)
+    left = [target - token.value for target, token in zip(targets, (t for p in episodes for t in p.said), strict=True)]
+    assert credit.metrics == pytest.approx(
+        {
+            "return": statistics.fmean(returns),
+            "return_std": statistics.pstdev(returns),
+            "advantage": statistics.fmean(advantages),
+            "advantage_std": statistics.pstdev(advantages),
+            "penalty": 0.25,
+            "explained_variance": 1 - statistics.pvariance(left) / spread if spread > 1e-12 else 0.0,
+        },
+        rel=1e-4,
+        abs=1e-5,
+    )
+
+
+@settings(max_examples=15)
+@given(plays(min_size=1, least=1))
+def test_statistics_are_the_same_on_two_processes(episodes: list[Play]) -> None:
+    shares = [[play for play in episodes if play.group == 0], [play for play in episodes if play.group > 0]]
+    first, second = two_at_once(lambda rank, total: metrics_of(shares[rank], total))
+    assert first == second == pytest.approx(metrics_of(episodes), rel=1e-6, abs=1e-9)
+
+
+def test_nothing_played_has_statistics_of_zero() -> None:
+    assert set(metrics_of([]).values()) == {0.0}
+
+
+def test_credit_without_reference_or_critic_says_what_is_missing() -> None:
+    experience = experience_of([Play(0, [])])
+    with pytest.raises(ValueError, match=r"kl.where to 'off'"):
+        RLOO.credit(experience, alone)
+    with pytest.raises(ValueError, match=r"critic"):
+        PPO.credit(replace(experience, value_N=None), alone)
