@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from agentgym_trainer.run_folder import RunFolder
 
 _INTERRUPTED = 130
-_FLAGS = "The flags of {}; which of an algorithm, horizon or sampler there are hangs on which of them it is:"
+_FLAGS = "The flags of {} (for those of another algorithm, horizon or sampler, name it before --help):"
 _SAMPLERS: dict[str, Sampler] = {"uniform": Uniform(), "middling": Middling()}
 
 
@@ -43,6 +43,7 @@ class Command:
     """What `train` is asked for."""
 
     config: Annotated[Config, tyro.conf.arg(name="")]
+    # What the next three name is in the configuration already: it decides which flags there are (`_chosen`).
     algorithm: Annotated[str | None, _one_of(PRESETS, "Another algorithm than the recipe's")] = None
     horizon: Annotated[str | None, _one_of(KINDS, "Another kind of schedule, with the recipe's stages")] = None
     sampler: Annotated[str | None, _one_of(_SAMPLERS, "Another way to draw training tasks")] = None
