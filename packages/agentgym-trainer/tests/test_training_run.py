@@ -120,7 +120,7 @@ def test_the_table_shows_before_after_and_failed(tmp_path: Path, capfd: pytest.C
     assert f"--policy hf:{tmp_path / 'run' / 'model'} --split test" in out
 
 
-@pytest.mark.parametrize("cut", [True, False])
+@pytest.mark.parametrize("cut", [True, pytest.param(False, marks=pytest.mark.long)])
 def test_failed_episodes_never_train_and_cut_ones_as_configured(tmp_path: Path, cut: bool) -> None:
     run = RunFolder(tmp_path / "run")
     flags = coin_flags(run.path, "--world.options", "broken=(0,1,2,3)", "--steps", "3", "--evaluation.every", "0")
@@ -147,17 +147,6 @@ def test_a_world_that_is_broken_throughout_trains_nothing_and_is_reported(
     (failed,) = [line for line in capfd.readouterr().out.splitlines() if "failed episodes" in line]
     assert [int(cell) for cell in failed.split("│")[2:4]] == [12, 12]
     assert run.curve.exists()
-
-
-def test_a_task_that_is_drawn_twice_is_played_with_other_samples(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "run")
-    flags = coin_flags(run.path, "--world.options", "train=1", "--steps", "1", "--evaluation.every", "0")
-    assert train_cli(flags) == 0
-    (line,) = run.read_metrics()
-    assert line["groups"]["all"] == 1
-    assert sum(line["stops"].values()) == 16
-    # Four times the same four episodes would add up to a multiple of four.
-    assert line["env_steps"] % 4 or round(line["score"] * 48) % 4
 
 
 # The trained model as a policy.
