@@ -1,0 +1,284 @@
+"""What `scaling_inter.py` and `algorithms.py` share: many short training runs, and what they came to.
+
+A run is a configuration and a number of environment steps (turns played in training): it ends with the first update
+that reaches it, so runs are matched in what they experienced and not in their updates. All runs of a seed begin with
+the same warm-started model. Runs are driven through `agentgym_trainer.train`, several processes at a time; a run that
+has ended isn't run again, and one that was killed goes on from its last checkpoint.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import multiprocessing
+import time
+from collections.abc import Callable, Sequence
+from concurrent.futures import ProcessPoolExecutor, as_completed
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from agentgym_envs import Episode, read_episodes
+from agentgym_trainer.config import Config, Evaluation, WarmStart
+from agentgym_trainer.horizon import FixedHorizon
+from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.tracking import Tracker
+from numpy.typing import NDArray
+from rich.console import Console
+from rich.table import Table
+
+Figures = NDArray[np.float64]
+PLAYED = "played.jsonl"
+"""In a run's folder: episodes on all test tasks, played when it had ended. Where it is, there is nothing more to do."""
+_DRAWS = 2000
+_UPDATES = 10**6
+"""More than any budget of environment steps lasts."""
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One training run."""
+
+    method: str
+    seed: int
+    config: Config
+    env_steps: int
+    """It ends with the update that reaches so many turns played in training."""
+    path: Path
+    samples: int = 2
+    """Episodes of every test task, played when it has ended."""
+    tasks: int = 0
+    """So many test tasks only; 0 is all of them."""
+
+
+class Budget(Tracker):
+    """Shows a run in its log, and knows when its environment steps are spent."""
+
+    def __init__(self, console: Console, folder: RunFolder, env_steps: int) -> None:
+        super().__init__(console, steps=_UPDATES)
+        self._budget = env_steps
+        self._spent = max((line["env_steps"] for line in folder.read_metrics()), default=0)
+
+    def step(self, metrics: dict[str, Any]) -> None:
+        """Count the turns played so far."""
+        self._spent = metrics["env_steps"]
+        super().step(metrics)
+
+    def is_spent(self) -> bool:
+        """Whether the run should end."""
+        return self._spent >= self._budget
+
+
+# Running.
+
+
+def start_of(asked: Run, path: Path) -> Path:
+    """The model that a run begins with, made and tested in a run folder of its own if that hasn't been done."""
+    folder, config = RunFolder(path), asked.config
+    if not folder.start.exists():
+        least = Evaluation(tasks=1, samples=1, ks=(1,))
+        made = replace(config, steps=1, tasks=1, samples=2, minibatches=1, evaluation=least, horizon=_fixed(config))
+        _train(made, path, _UPDATES)
+    _play_test_tasks(folder.start, asked, path / PLAYED)
+    return folder.start
+
+
+def run(asked: Run, start: Path) -> str:
+    """Train to the budget and play the test tasks, unless that has been done. Returns what is worth saying."""
+    began = time.monotonic()
+    if not (asked.path / PLAYED).exists():
+        config = replace(asked.config, model=str(start), warm_start=WarmStart(episodes=0), steps=_UPDATES)
+        _train(config, asked.path, asked.env_steps)
+        from agentgym_trainer.checkpoint import Checkpoints
+
+        latest = Checkpoints(RunFolder(asked.path).checkpoints, keep=config.keep, say=print).latest()
+        _play_test_tasks(latest, asked, asked.path / PLAYED)
+    return f"{asked.method}, seed {asked.seed}: {time.monotonic() - began:.0f} s"
+
+
+def _fixed(config: Config) -> FixedHorizon:
+    return FixedHorizon(config.horizon.longest)
+
+
+def _train(config: Config, path: Path, env_steps: int) -> None:
+    from agentgym_trainer.train import train
+    from transformers.utils import logging as transformers_logging
+
+    transformers_logging.disable_progress_bar()
+    logging.getLogger("accelerate").setLevel(logging.ERROR)
+    if (path / "run.json").exists():
+        folder, before, _ = RunFolder.open(path)
+        if before != config:
+            raise SystemExit(f"{path} holds a run with other settings; choose another --out, or remove it.")
+    else:
+        folder = RunFolder.create(path, config, "benchmark")
+    with (path / "log.txt").open("a") as log:
+        tracker = Budget(Console(file=log, width=160), folder, env_steps)
+        train(config, folder, tracker, tracker.is_spent)
+
+
+def _play_test_tasks(model: Path | None, asked: Run, out: Path) -> None:
+    """Let a model play the test tasks at the training temperature, unless that has been done."""
+    if out.exists():
+        return
+    from agentgym_eval.worlds import spread
+    from agentgym_trainer.policies import hf
+    from agentgym_trainer.worlds import open_worlds
+
+    config = asked.config
+    generation, horizon, seed = config.generation, config.horizon.longest, config.seed
+    policy = hf(str(model), temperature=generation.temperature, seed=seed, max_tokens=generation.max_tokens)
+    with open_worlds(config) as worlds:
+        lines = [
+            episode.to_json()
+            for world in worlds
+            for episode in world.play(
+                policy,
+                spread(world.tasks.test, asked.tasks or len(world.tasks.test)),
+                samples=asked.samples,
+                seed=seed,
+                horizon=horizon,
+            )
+        ]
+    unfinished = out.with_suffix(".unfinished")
+    unfinished.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
+    unfinished.rename(out)
+
+
+def run_all(runs: Sequence[Run], starts: Path, processes: int, console: Console) -> None:
+    """Make the warm starts, one per seed, then run everything."""
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, mp_context=context) as pool:
+        first = {asked.seed: asked for asked in reversed(runs)}
+        making = {seed: pool.submit(start_of, asked, starts / f"seed-{seed}") for seed, asked in first.items()}
+        made = {seed: future.result() for seed, future in making.items()}
+        console.print(f"Warm starts of {len(made)} seeds: {starts}", highlight=False, soft_wrap=True)
+        for done, future in enumerate(as_completed([pool.submit(run, r, made[r.seed]) for r in runs]), 1):
+            console.print(f"{done}/{len(runs)} {future.result()}", highlight=False, soft_wrap=True)
+
+
+def by_method(runs: Sequence[Run], starts: Path) -> list[Outcome]:
+    """What the runs came to, method by method.
+
+    Raises:
+        SystemExit: when some haven't ended.
+    """
+    missing = [asked.path for asked in runs if not (asked.path / PLAYED).exists()]
+    if missing:
+        raise SystemExit(f"{len(missing)} of {len(runs)} runs haven't ended, such as {missing[0]}; run them first.")
+    found: dict[str, list[Run]] = {}
+    for asked in runs:
+        found.setdefault(asked.method, []).append(asked)
+    return [outcome(of_one, starts) for of_one in found.values()]
+
+
+def arguments(about: str, out: str) -> argparse.Namespace:
+    """The command line of such a benchmark."""
+    parser = argparse.ArgumentParser(description=about.splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path(out), help="folder of the runs")
+    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--processes", type=int, default=1, help="runs at a time")
+    parser.add_argument("--quick", action="store_true", help="miniature runs: shows that it works")
+    parser.add_argument("--report", type=Path, help="write the page, the picture and JSON to this folder; runs nothing")
+    return parser.parse_args()
+
+
+def markdown(rows: Sequence[dict[str, str]]) -> str:
+    """A table."""
+    lines = [list(rows[0]), ["---"] * len(rows[0]), *(list(row.values()) for row in rows)]
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+
+
+def show(title: str, rows: Sequence[dict[str, str]], console: Console) -> None:
+    """The same table for a terminal."""
+    table = Table(title=title, title_justify="left")
+    for name in rows[0]:
+        table.add_column(name)
+    for row in rows:
+        table.add_row(*row.values())
+    console.print(table)
+
+
+def miniature(config: Config) -> Config:
+    """So small that it shows no more than that everything works."""
+    return replace(
+        config,
+        tasks=2,
+        samples=4,
+        minibatches=2,
+        generation=replace(config.generation, max_tokens=8),
+        warm_start=replace(config.warm_start, episodes=64, epochs=1),
+        evaluation=replace(config.evaluation, tasks=6),
+    )
+
+
+# What runs came to.
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What there is to say of one method, over its seeds."""
+
+    method: str
+    seeds: tuple[int, ...]
+    before: Figures
+    """Success of the warm start, seeds x tasks."""
+    after: Figures
+    """Success at the end, seeds x tasks: the mean over a task's episodes."""
+    turns: float
+    """Of the episodes at the end."""
+    curves: tuple[tuple[Figures, Figures], ...]
+    """Of each seed: environment steps of its evaluations, and success of the evaluated tasks, evaluations x tasks."""
+    updates: float
+    failed: int
+    lines: tuple[list[dict[str, Any]], ...]
+    """The metrics of each seed."""
+
+
+def outcome(runs: Sequence[Run], starts: Path) -> Outcome:
+    """Read what the runs of one method and their warm starts left."""
+    begun = [list(read_episodes(starts / f"seed-{asked.seed}" / PLAYED)) for asked in runs]
+    ended = [list(read_episodes(asked.path / PLAYED)) for asked in runs]
+    lines = tuple(list(RunFolder(asked.path).read_metrics()) for asked in runs)
+    return Outcome(
+        runs[0].method,
+        tuple(asked.seed for asked in runs),
+        np.array([_by_task(episodes) for episodes in begun]),
+        np.array([_by_task(episodes) for episodes in ended]),
+        float(np.mean([len(episode.turns) for episodes in ended for episode in episodes])),
+        tuple(_curve(RunFolder(asked.path)) for asked in runs),
+        float(np.mean([len(metrics) for metrics in lines])),
+        sum(episode.failed for episodes in ended for episode in episodes),
+        lines,
+    )
+
+
+def _curve(folder: RunFolder) -> tuple[Figures, Figures]:
+    at_step = {0: 0, **{line["step"]: line["env_steps"] for line in folder.read_metrics()}}
+    steps = folder.evaluated_steps("sampled")
+    success = [_by_task(folder.read_evaluation(step, "sampled") or []) for step in steps]
+    return np.array([at_step[step] for step in steps], dtype=np.float64), np.array(success)
+
+
+def _by_task(episodes: Sequence[Episode]) -> list[float]:
+    """Mean success of each task, in the order of their ids; failed episodes don't count."""
+    found: dict[str, list[bool]] = {}
+    for episode in episodes:
+        if not episode.failed:
+            found.setdefault(episode.task_id, []).append(bool(episode.success))
+    return [float(np.mean(found[task])) for task in sorted(found)]
+
+
+def interval(success_ST: Figures, statistic: Callable[[Figures], Any] = np.mean) -> tuple[Any, Any, Any]:
+    """The statistic of seeds x tasks x anything, and its 95% interval: a bootstrap that draws seeds, and in each seed
+    tasks, with replacement.
+    """
+    rng = np.random.default_rng(0)
+    seeds, tasks = success_ST.shape[:2]
+    drawn = []
+    for _ in range(_DRAWS):
+        s = rng.integers(seeds, size=(seeds, 1))
+        drawn.append(statistic(success_ST[s, rng.integers(tasks, size=(seeds, tasks))]))
+    low, high = np.quantile(drawn, [0.025, 0.975], axis=0)
+    return statistic(success_ST), low, high
