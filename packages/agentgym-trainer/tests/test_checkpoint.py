@@ -322,7 +322,7 @@ def test_a_full_disk_ends_in_a_sentence_and_harms_nothing(
     biggest = max(path.stat().st_size for path in whole.iterdir())
     with _files_up_to(int(biggest * share)), pytest.raises(OSError, match="can't be written") as error:
         checkpoints.save(one, chat.tokenizer, replace(PROGRESS, step=5))
-    for part in ("step-000005 can't be written: ", "GiB free", "Those before it are whole (step-000004)", "--resume"):
+    for part in ("step-000005 can't be written: ", "GiB free", "The others are untouched (step-000004)", "--resume"):
         assert part in str(error.value)
     assert _names(checkpoints) == ["step-000004"]
     assert checkpoints.latest() == whole

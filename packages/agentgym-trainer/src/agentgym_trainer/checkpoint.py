@@ -149,7 +149,7 @@ class Checkpoints:
         Every process calls this.
 
         Raises:
-            OSError: when it can't be written, for one because the disk is full. The checkpoints before it are whole.
+            OSError: when it can't be written, for one because the disk is full. The others are untouched.
         """
         final = self.folder / f"step-{progress.step:06d}"
         unfinished = final.with_name(f".{final.name}")
@@ -182,11 +182,10 @@ class Checkpoints:
 
     def _cant_save(self, path: Path, error: Exception) -> str:
         free = shutil.disk_usage(self.folder).free / 2**30
-        whole = [found.name for found in self._all()]
+        others = ", ".join(found.name for found in self._all())
         return (
             f"The checkpoint {path} can't be written: {error}. There are {free:.2f} GiB free. "
-            + (f"Those before it are whole ({', '.join(whole)}); " if whole else "There is none before it; ")
-            + "make room and go on with --resume."
+            f"The others are untouched ({others or 'there is none'}); make room and go on with --resume."
         )
 
     def _tidy(self, progress: Progress) -> None:
