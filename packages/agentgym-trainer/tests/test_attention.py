@@ -197,9 +197,11 @@ def test_attention_is_chosen_by_device_precision_and_what_is_installed(monkeypat
     cuda = torch.device("cuda")
     assert choose_attention(CPU, "bf16") == SDPA
     assert choose_attention(cuda, "no") == SDPA
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: name == "flash_attn")
-    assert choose_attention(cuda, "bf16") == FLASH
-    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    for capability, expected in (((9, 0), VARLEN), ((7, 5), SDPA)):
+    for capability, installed, expected in (
+        ((9, 0), "flash_attn", FLASH),
+        ((9, 0), "another", VARLEN),
+        ((7, 5), "flash_attn", SDPA),
+    ):
         monkeypatch.setattr("torch.cuda.get_device_capability", lambda device, known=capability: known)
-        assert choose_attention(cuda, "fp16") == expected
+        monkeypatch.setattr("importlib.util.find_spec", lambda name, known=installed: name == known or None)
+        assert choose_attention(cuda, "bf16") == expected

@@ -91,13 +91,12 @@ def packed_inputs(ids_T: Tensor, position_T: Tensor, segments: Segments) -> dict
 def choose_attention(device: torch.device, precision: str = "no") -> str:
     """The fastest implementation there is for a device and accelerate's mixed precision; a name in `KERNELS`.
 
-    The fused kernels compute in half precision only: flash-attn's where the package is installed, else torch's own.
+    The fused kernels compute in half precision only, from Ampere on: flash-attn's where the package is installed, else
+    torch's own.
     """
-    if device.type != "cuda" or precision == "no":
+    if device.type != "cuda" or precision == "no" or torch.cuda.get_device_capability(device) < (8, 0):
         return SDPA
-    if importlib.util.find_spec("flash_attn"):
-        return FLASH
-    return VARLEN if torch.cuda.get_device_capability(device) >= (8, 0) else SDPA
+    return FLASH if importlib.util.find_spec("flash_attn") else VARLEN
 
 
 def use_attention(model: Any, name: str) -> None:
