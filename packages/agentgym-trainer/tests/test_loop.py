@@ -314,7 +314,9 @@ def test_a_run_is_stopped_after_a_step_and_goes_on_where_it_was(build: Build) ->
     assert lines(loop.folder) == lines(whole.folder)
 
 
-@pytest.mark.parametrize("name", [name for name in PRESETS if name != "ppo"])
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n == "gigpo" else pytest.mark.long) for n in PRESETS if n != "ppo"]
+)
 def test_every_preset_takes_a_step(build: Build, name: str) -> None:
     loop = build(coins(algorithm=PRESETS[name], minibatches=2, epochs=2), _guess())
     loop.step(_begin(loop))

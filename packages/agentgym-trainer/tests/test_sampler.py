@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from agentgym_trainer.sampler import Middling, Sampler, State, Uniform, apportion, draw
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 IDS = [f"task/{i}" for i in range(10)]
@@ -65,6 +65,7 @@ def test_middling_takes_what_it_has_not_seen_for_middling() -> None:
     assert sampler.weights(IDS[:2], state) == [0.1, 1.0]
 
 
+@settings(max_examples=30)
 @given(st.lists(st.dictionaries(st.sampled_from(IDS), st.floats(0, 1)), max_size=8), st.integers(0, 8))
 def test_what_middling_knows_survives_json_at_any_step(history: list[dict[str, float]], stop: int) -> None:
     sampler, kept, reloaded = Middling(), State(), State()
@@ -83,6 +84,7 @@ def test_knobs_out_of_range_are_refused(floor: float, memory: float) -> None:
         Middling(floor, memory)
 
 
+@settings(max_examples=30)
 @given(st.integers(0, 300), st.lists(st.floats(0.01, 100), min_size=1, max_size=6), st.integers(0, 9))
 def test_shares_are_whole_and_never_off_by_one(count: int, weights: list[float], seed: int) -> None:
     shares = apportion(count, weights, np.random.default_rng(seed))
