@@ -58,14 +58,11 @@ class Learner:
         """
         self.accelerator = accelerator
         self.settings = settings
-        zero = accelerator.distributed_type == DistributedType.DEEPSPEED
-        if accelerator.mixed_precision == "fp16" and accelerator.scaler is None and not zero:
-            raise ValueError("accelerate ignores fp16 on this device; choose the precision bf16 or no.")
-        if zero and actor.critic is not None:
-            raise ValueError(
-                "DeepSpeed clips all gradients by one norm, and a critic's would scale the policy's down; "
-                "use DDP or FSDP2, or an algorithm without a critic."
-            )
+        _check(accelerator, actor)
+        if (deepspeed := accelerator.deepspeed_plugin) is not None:
+            # Its engine clips by itself, and wants a number for what it needn't know.
+            known = {"gradient_clipping": settings.clip_norm, "train_micro_batch_size_per_gpu": 1}
+            deepspeed.deepspeed_config.update(known)
         self.reference = self._placed(actor.frozen()) if reference and not actor.has_adapter else None
         optimizer = torch.optim.AdamW(
             _parameter_groups(actor, settings.lr, critic_lr), betas=settings.betas, weight_decay=settings.weight_decay
@@ -267,6 +264,18 @@ class Learner:
         if self.accelerator.is_fsdp2:
             return fsdp2_prepare_model(self.accelerator, reference)
         return reference.to(self.accelerator.device)
+
+
+def _check(accelerator: Accelerator, actor: Actor) -> None:
+    """Refuse what would be done otherwise than asked for."""
+    deepspeed = accelerator.distributed_type == DistributedType.DEEPSPEED
+    if accelerator.mixed_precision == "fp16" and accelerator.scaler is None and not deepspeed:
+        raise ValueError("accelerate ignores fp16 on this device; choose the precision bf16 or no.")
+    if deepspeed and actor.critic is not None:
+        raise ValueError(
+            "DeepSpeed clips all gradients by one norm, and a critic's would scale the policy's down; "
+            "use DDP or FSDP2, or an algorithm without a critic."
+        )
 
 
 def _parameter_groups(actor: Actor, lr: float, critic_lr: float | None) -> list[dict[str, Any]]:
