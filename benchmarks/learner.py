@@ -6,7 +6,8 @@ The same model of 20M parameters with a vocabulary of 32k and random weights, th
 the same log-probabilities from sampling and the same advantages, GRPO's loss without a KL term, AdamW, float32, one
 thread. TRL's side is its own trainer with its own training loop: only where it would generate and score it is handed
 the episodes, padded by its own function as it pads (prompts to the left, completions to the right, a `tool_mask` on
-observations). A second is spent on either side's whole update: laying out, forward, backward, clipping, optimizer.
+observations). On a CPU TRL's head scores every position, said or not; on a GPU it would leave out padding, not
+observations. Either side's whole update is timed: laying out, forward, backward, clipping, optimizer.
 
 First each way of setting either side up runs alone in a process of its own: there memory is measured. Then TRL's
 fastest and our fastest take turns in one process, and the ratios of neighbouring updates are what counts.
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import itertools
 import json
 import logging
 import multiprocessing
@@ -56,7 +56,7 @@ GRPO = Algorithm(aggregation=Aggregation(kind="sequence"))
 class Size:
     """How much is trained on."""
 
-    episodes: int = 32
+    episodes: int = 16
     shortest: int = 200
     longest: int = 1500
     vocab: int = 32_768
@@ -197,8 +197,10 @@ def ours(way: Way, model: Any, episodes: Episodes) -> tuple[Update, float]:
     return update, 0.0
 
 
-def trls(way: Way, model: Any, episodes: Episodes, between: Callable[[], None], steps: int) -> tuple[Any, float]:
-    """TRL's trainer, about to take `steps` updates with `between` before each of them."""
+def trls(
+    way: Way, model: Any, episodes: Episodes, steps: int, before: Callable[[], None], after: Callable[[], None]
+) -> tuple[Any, float]:
+    """TRL's trainer, about to take `steps` updates, with a call before and after each of them."""
     from datasets import Dataset
     from transformers import PrinterCallback, TrainerCallback
     from trl import GRPOConfig, GRPOTrainer
@@ -211,9 +213,12 @@ def trls(way: Way, model: Any, episodes: Episodes, between: Callable[[], None], 
         def _generate_and_score_completions(self, inputs: Any) -> dict[str, torch.Tensor]:
             return trl_inputs(episodes)
 
-    class Between(TrainerCallback):
+    class Around(TrainerCallback):
         def on_step_begin(self, *unused: Any, **more: Any) -> None:
-            between()
+            before()
+
+        def on_step_end(self, *unused: Any, **more: Any) -> None:
+            after()
 
     many = len(episodes.trajectories)
     arguments = GRPOConfig(
@@ -240,7 +245,7 @@ def trls(way: Way, model: Any, episodes: Episodes, between: Callable[[], None], 
         reward_funcs=lambda completions, **more: [0.0] * len(completions),
         train_dataset=Dataset.from_dict({"prompt": ["?"] * many}),
         processing_class=train_tokenizer(["?"] * 8, 300),
-        callbacks=[Between()],
+        callbacks=[Around()],
     )
     trainer.remove_callback(PrinterCallback)
     positions = inputs["prompt_ids"].numel() + inputs["completion_ids"].numel()
@@ -293,19 +298,23 @@ def alone(way: Way, size: Size) -> Figures:
             norms.append(update()["grad_norm"])
         marks.append(time.perf_counter())
         update()
+        marks.append(time.perf_counter())
     else:
         # Before the first update the largest tensor begins to be looked for, before the second it ends.
         stack = contextlib.ExitStack()
-        steps = iter((lambda: stack.enter_context(largest), stack.close))
+        first = iter((lambda: stack.enter_context(largest), stack.close))
 
-        def between() -> None:
-            next(steps)()
+        def mark() -> None:
             marks.append(time.perf_counter())
 
-        trainer, padding = trls(way, model, episodes, between, 2)
+        def begin() -> None:
+            next(first)()
+            mark()
+
+        trainer, padding = trls(way, model, episodes, 2, begin, mark)
         trainer.train()
         norms = [line["grad_norm"] for line in trainer.state.log_history if "grad_norm" in line]
-    seconds = time.perf_counter() - marks[-1]
+    seconds = marks[-1] - marks[-2]
     weights = sum(parameter.numel() * parameter.element_size() for parameter in model.parameters())
     peak = _memory("VmHWM") - before
     rate = episodes.tokens / seconds
@@ -345,17 +354,19 @@ def side_by_side(theirs: Way, own: Way, size: Size, repeats: int) -> list[tuple[
     quiet()
     episodes = make_episodes(size, build_model(size))
     update, _ = ours(own, build_model(size), episodes)
-    marks: list[tuple[float, float]] = []
+    marks: list[float] = []
 
-    def between() -> None:
-        """TRL's last update has ended; ours follows, then TRL's next."""
-        ended = time.perf_counter()
+    def mark() -> None:
+        marks.append(time.perf_counter())
+
+    def follow() -> None:
+        mark()
         update()
-        marks.append((ended, time.perf_counter()))
+        mark()
 
-    trainer, _ = trls(theirs, build_model(size), episodes, between, repeats + 2)
+    trainer, _ = trls(theirs, build_model(size), episodes, repeats + 1, mark, follow)
     trainer.train()
-    pairs = [(ended - began, done - ended) for (_, began), (ended, done) in itertools.pairwise(marks)]
+    pairs = [(ended - began, done - ended) for began, ended, done in zip(*[iter(marks)] * 3, strict=True)]
     return pairs[1:]
 
 
