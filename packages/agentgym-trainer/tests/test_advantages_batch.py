@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 from agentgym_trainer.algorithms.experience import Experience
 from agentgym_trainer.algorithms.gae import GAE
+from agentgym_trainer.algorithms.gigpo import StepGroups
+from agentgym_trainer.algorithms.group_relative import GroupRelative
 from agentgym_trainer.algorithms.reinforce_pp import TokenReturns
 from agentgym_trainer.algorithms.returns import Assigned, token_rewards
 from experiences import Play, Step, Token, alone, experience_of, penalty_of, plays, two_at_once
@@ -204,6 +207,15 @@ def test_a_batch_in_which_all_is_the_same_teaches_nothing() -> None:
     episodes = [Play(0, [Step(1.0, [Token(0.3)] * size)]) for size in (1, 2, 3)]
     for estimator in (TokenReturns(), TokenReturns(baseline=True)):
         assert not assign(estimator, episodes).advantage_N.any()
+
+
+@pytest.mark.parametrize("gamma", [-0.1, 1.5, math.nan])
+@pytest.mark.parametrize("estimator", [GAE, GroupRelative, StepGroups, TokenReturns])
+def test_discounts_are_from_0_to_1(estimator: Callable[..., Any], gamma: float) -> None:
+    with pytest.raises(ValueError, match=r"advantages.gamma is .*; it is a number from 0 to 1"):
+        estimator(gamma=gamma)
+    with pytest.raises(ValueError, match=r"advantages.lam is"):
+        GAE(lam=gamma)
 
 
 def test_gae_without_a_critic_says_what_to_do() -> None:

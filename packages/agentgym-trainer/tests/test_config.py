@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
-from agentgym_trainer.algorithms import KL, PRESETS, Clip, GroupRelative
+from agentgym_trainer.algorithms import KL, PRESETS, Algorithm, Clip, GroupRelative
 from agentgym_trainer.config import Config, CriticModel, Evaluation, Lora, Optimizer, World, from_json, to_json
 from agentgym_trainer.horizon import AdaptiveHorizon, FixedHorizon, StepHorizon
 from agentgym_trainer.recipes import RECIPES, tiny
@@ -147,6 +148,12 @@ def test_there_are_as_many_episodes_as_minibatches() -> None:
         (lambda: Lora(rank=-1), "lora needs a rank from 0"),
         (lambda: Lora(dropout=1.0), "dropout from 0 to below 1"),
         (lambda: Optimizer(warmup=-1), "warmup from 0"),
+        (lambda: World(weight=math.inf), "above 0 and finite, not inf"),
+        (lambda: Optimizer(betas=(2.0, 0.9)), r"betas are from 0 to below 1, not \(2.0, 0.9\)"),
+        (lambda: Config(optimizer=Optimizer(lr=math.nan)), "optimizer.lr must be a number, not nan"),
+        (lambda: Config(optimizer=Optimizer(betas=(0.9, 0.9), clip_norm=math.nan)), "optimizer.clip_norm must be a"),
+        (lambda: Config(algorithm=Algorithm(clip=Clip(low=math.nan))), "algorithm.clip.low must be a number"),
+        (lambda: Config(others=(World(), World(weight=math.nan))), "weight of a world"),
     ],
 )
 def test_numbers_out_of_range_are_refused(wrong: Callable[[], Any], message: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.algorithms import GAE, GSPO, KL, PPO, Algorithm, Clip, Correction, Imitation, Part, Scores
+from agentgym_trainer.algorithms import GAE, GSPO, KL, PPO, Algorithm, Clip, Correction, Critic, Imitation, Part, Scores
 from experiences import two_at_once
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -329,3 +329,7 @@ def test_knobs_that_mean_nothing_are_refused() -> None:
         Clip(high=0.28, dual=1.2)
     with pytest.raises(ValueError, match=r"weights are positive"):
         Correction("token", "mask", 0.0)
+    with pytest.raises(ValueError, match=r"weight of KL is -1"):
+        KL("loss", weight=-1)
+    with pytest.raises(ValueError, match=r"its clip -0.2; both must be 0 or more"):
+        Critic(clip=-0.2)

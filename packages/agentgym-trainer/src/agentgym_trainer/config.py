@@ -6,8 +6,9 @@ Importing this imports no torch, so `train --help` answers at once.
 from __future__ import annotations
 
 import difflib
+import math
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
@@ -33,8 +34,8 @@ class World:
     """Share of a batch's tasks, in proportion to the weights of the other worlds."""
 
     def __post_init__(self) -> None:
-        if self.weight <= 0:
-            raise ValueError(f"The weight of a world is above 0, not {self.weight}.")
+        if not 0 < self.weight < math.inf:
+            raise ValueError(f"The weight of a world is above 0 and finite, not {self.weight}.")
 
 
 @dataclass(frozen=True)
@@ -73,6 +74,8 @@ class Optimizer:
     def __post_init__(self) -> None:
         if min(self.lr, self.clip_norm) <= 0 or min(self.weight_decay, self.warmup) < 0:
             raise ValueError("optimizer needs lr and clip_norm above 0, and weight_decay and warmup from 0.")
+        if not all(0 <= beta < 1 for beta in self.betas):
+            raise ValueError(f"optimizer.betas are from 0 to below 1, not {self.betas}.")
         if self.micro_tokens < 1:
             raise ValueError(f"optimizer.micro_tokens must be at least 1, not {self.micro_tokens}.")
 
@@ -199,6 +202,9 @@ class Config:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        for name, value in _numbers(self):
+            if math.isnan(value):
+                raise ValueError(f"{name} must be a number, not nan.")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, not {self.seed}.")
         counts = ("steps", "tasks", "samples", "slots", "epochs", "minibatches", "save_every", "keep", "threads")
@@ -218,6 +224,18 @@ class Config:
     def worlds(self) -> tuple[World, ...]:
         """All worlds of the run."""
         return (self.world, *self.others)
+
+
+def _numbers(config: Any, where: str = "") -> Iterator[tuple[str, float]]:
+    """All floats of a configuration with their names."""
+    if isinstance(config, float):
+        yield where, config
+    elif isinstance(config, tuple):
+        for i, value in enumerate(config):
+            yield from _numbers(value, f"{where}.{i}")
+    elif is_dataclass(config):
+        for f in fields(config):
+            yield from _numbers(getattr(config, f.name), f"{where}.{f.name}".removeprefix("."))
 
 
 def to_json(config: Any) -> Any:

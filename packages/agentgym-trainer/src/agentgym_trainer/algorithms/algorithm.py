@@ -45,7 +45,7 @@ class Algorithm:
     kl: KL = field(default_factory=KL)
     """Penalty on leaving a reference model."""
     entropy: float = 0.0
-    """Weight of the entropy bonus."""
+    """Weight of the entropy bonus, which is a mean as the loss is."""
     correction: Correction = field(default_factory=Correction)
     """Importance weights between the engine that sampled and the learner."""
     critic: Critic = field(default_factory=Critic)

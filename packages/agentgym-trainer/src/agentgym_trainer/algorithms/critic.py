@@ -21,6 +21,15 @@ class Critic:
     """No gain from moving a value further than this from what it was before the update, in units of the return; 0 is
     off (OpenAI Baselines' PPO2; the paper has none)."""
 
+    def __post_init__(self) -> None:
+        """Refuse to train the critic away from its targets.
+
+        Raises:
+            ValueError: A negative weight or width.
+        """
+        if min(self.weight, self.clip) < 0:
+            raise ValueError(f"The critic's weight is {self.weight} and its clip {self.clip}; both must be 0 or more.")
+
     def loss(self, scores: Scores, part: Part) -> tuple[Tensor | None, dict[str, Tensor]]:
         """The weighted part of the loss that these tokens carry, None without a critic, and metrics that add up.
 

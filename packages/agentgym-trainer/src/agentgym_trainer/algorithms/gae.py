@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from agentgym_trainer.algorithms.returns import Assigned, discounted, normalised, token_rewards
+from agentgym_trainer.algorithms.returns import Assigned, check_discounts, discounted, normalised, token_rewards
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -32,6 +32,9 @@ class GAE:
     """Weight of later errors: 1 is the return minus the value, 0 the error of one action."""
     whiten: bool = True
     """Advantages minus their mean over their standard deviation, over the actions of all processes."""
+
+    def __post_init__(self) -> None:
+        check_discounts(gamma=self.gamma, lam=self.lam)
 
     def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
         """Advantages, targets of the critic (advantage + value, before whitening) and where they hold.

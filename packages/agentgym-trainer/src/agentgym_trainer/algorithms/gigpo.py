@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from agentgym_trainer.algorithms.group_relative import Scale, relative
-from agentgym_trainer.algorithms.returns import Assigned, turn_rewards
+from agentgym_trainer.algorithms.returns import Assigned, check_discounts, turn_rewards
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +30,9 @@ class StepGroups:
     """Discount from turn to turn in the step returns; the episode's return isn't discounted."""
     scale: Scale = "std"
     """F_norm at both levels: the standard deviation (n - 1 in the denominator), or 1."""
+
+    def __post_init__(self) -> None:
+        check_discounts(gamma=self.gamma)
 
     def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
         """Advantages; 0 where neither group teaches anything."""

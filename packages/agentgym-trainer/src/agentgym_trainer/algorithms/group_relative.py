@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from agentgym_trainer.algorithms.groups import ROUNDING
-from agentgym_trainer.algorithms.returns import Assigned, turn_rewards
+from agentgym_trainer.algorithms.returns import Assigned, check_discounts, turn_rewards
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -38,6 +38,9 @@ class GroupRelative:
     may differ where episodes don't: then keep flat groups."""
     gamma: float = 1.0
     """Discount from turn to turn."""
+
+    def __post_init__(self) -> None:
+        check_discounts(gamma=self.gamma)
 
     def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
         """Advantages; 0 where a group teaches nothing."""

@@ -31,6 +31,15 @@ class KL:
     weight: float = 1e-3
     """What the divergence is multiplied with."""
 
+    def __post_init__(self) -> None:
+        """Refuse to reward divergence.
+
+        Raises:
+            ValueError: The weight is negative.
+        """
+        if self.weight < 0:
+            raise ValueError(f"The weight of KL is {self.weight}; it must be 0 or more.")
+
     def penalty(self, experience: Experience) -> Tensor | None:
         """What is taken from the reward of each said token, N; None unless the penalty is in the reward."""
         if self.where != "reward":

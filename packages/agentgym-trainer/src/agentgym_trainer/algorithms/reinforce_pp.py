@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
 from agentgym_trainer.algorithms.group_relative import relative
-from agentgym_trainer.algorithms.returns import Assigned, discounted, normalised, token_rewards, turn_rewards
+from agentgym_trainer.algorithms.returns import (
+    Assigned,
+    check_discounts,
+    discounted,
+    normalised,
+    token_rewards,
+    turn_rewards,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -29,6 +36,9 @@ class TokenReturns:
     baseline: bool = False
     """REINFORCE++ with baseline: first the mean of the group is subtracted from the episode's return, which then counts
     as paid at the last said token, as the paper's only reward is. Turns are not told apart."""
+
+    def __post_init__(self) -> None:
+        check_discounts(gamma=self.gamma)
 
     def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
         """Advantages. The batch's mean moves all groups alike, those that teach nothing too."""

@@ -107,6 +107,17 @@ def normalised(value_X: Tensor, total: Total) -> Tensor:
     return (centred_X / std).where(std > ROUNDING * mean.abs().clamp(min=1), 0.0)
 
 
+def check_discounts(**knobs: float) -> None:
+    """Refuse discounts with which sums over time would grow without end.
+
+    Raises:
+        ValueError: One isn't from 0 to 1.
+    """
+    for name, value in knobs.items():
+        if not 0 <= value <= 1:
+            raise ValueError(f"advantages.{name} is {value}; it is a number from 0 to 1, and 1 discounts nothing.")
+
+
 def _tokens(experience: Experience) -> Tensor:
     """Number of tokens that each turn said, EK, int64."""
     none_EK = experience.turn_N.new_zeros(experience.played_EK.shape)
