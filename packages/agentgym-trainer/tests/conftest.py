@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,8 @@ sys.path.insert(0, str(Path(__file__).parent))  # so that tests, and worlds by n
 import matplotlib as mpl
 import pytest
 import torch
+from accelerate import Accelerator
+from accelerate.state import AcceleratorState
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.scratch import Scratch, build_model, train_tokenizer
 from hypothesis import settings
@@ -58,3 +60,15 @@ def new_model(chat: Chat) -> Callable[..., Any]:
 def model(new_model: Callable[..., Any]) -> Any:
     """A tiny random model that nobody trains."""
     return new_model().eval()
+
+
+@pytest.fixture
+def accelerator_of() -> Generator[Callable[[str], Accelerator]]:
+    """Accelerators of other precisions. The first of a process decides for all, unless it is forgotten."""
+
+    def fresh(precision: str) -> Accelerator:
+        AcceleratorState._reset_state(reset_partial_state=True)
+        return Accelerator(cpu=True, mixed_precision=precision)
+
+    yield fresh
+    AcceleratorState._reset_state(reset_partial_state=True)

@@ -1,13 +1,12 @@
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from accelerate import Accelerator
-from accelerate.state import AcceleratorState
 from agentgym_trainer.algorithms import (
     DAPO,
     GRPO,
@@ -276,18 +275,6 @@ def test_the_learning_rate_rises_and_falls_and_no_step_is_for_nothing(
     student = learner(new_model(), lr=0.01, warmup=4, schedule=schedule, total_steps=8)
     rates = [teach(student, some_trajectories(0, 2), Imitation())["lr"] for _ in range(8)]
     assert rates == pytest.approx([0.01 * share for share in shares])
-
-
-@pytest.fixture
-def accelerator_of() -> Generator[Callable[[str], Accelerator]]:
-    """Accelerators of other precisions. The first of a process decides for all, unless it is forgotten."""
-
-    def fresh(precision: str) -> Accelerator:
-        AcceleratorState._reset_state(reset_partial_state=True)
-        return Accelerator(cpu=True, mixed_precision=precision)
-
-    yield fresh
-    AcceleratorState._reset_state(reset_partial_state=True)
 
 
 def test_bfloat16_stays_near_float32(new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]) -> None:

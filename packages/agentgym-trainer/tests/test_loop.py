@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from accelerate import Accelerator
 from agentgym_envs import Episode
 from agentgym_trainer.algorithms import GRPO, PRESETS, Groups
 from agentgym_trainer.chat import Chat
@@ -56,9 +57,9 @@ def build(tmp_path: Path, new_model: Callable[..., Any], chat: Chat) -> Generato
     """Makes a loop; what it opens is closed after the test."""
     with ExitStack() as stack:
 
-        def make(config: Config, script: Callable[[], str] | None = None, *, name: str = "run") -> Loop:
+        def make(config: Config, script: Callable[[], str] | None = None, *, name: str = "run", **more: Any) -> Loop:
             worlds = stack.enter_context(open_worlds(config))
-            student = learner(new_model(init=1.0), micro_tokens=400, reference=config.algorithm.needs_reference)
+            student = learner(new_model(init=1.0), micro_tokens=400, reference=config.algorithm.needs_reference, **more)
             tracker = Tracker(Console(quiet=True), steps=config.steps)
             folder = RunFolder.create(tmp_path / name, config, "test")
             loop = Loop(config, folder, worlds, student, chat, tracker)
@@ -85,6 +86,17 @@ def _rules(**groups: Any) -> Any:
 
 def _kinds(groups: list[Group]) -> dict[str, int]:
     return dict(Counter(group.kind for group in groups))
+
+
+def test_replies_are_sampled_in_the_precision_that_is_trained_in(
+    build: Build, accelerator_of: Callable[[str], Accelerator]
+) -> None:
+    loop = build(coins(precision="bf16"), accelerator=accelerator_of("bf16"))
+    half: list[bool] = []
+    loop.learner.policy.register_forward_pre_hook(lambda *_: half.append(torch.is_autocast_enabled("cpu")))
+    loop.collect(_begin(loop))
+    assert half
+    assert all(half)
 
 
 # Groups.

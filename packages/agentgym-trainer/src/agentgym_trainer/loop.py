@@ -230,8 +230,10 @@ class Loop:
         sampling = Sampling(temperature, generation.max_tokens, generation.max_context)
         policy = EnginePolicy(self.engine, self.chat, sampling, name=self.config.model)
         played: dict[str, list[Episode]] = {task.id: [] for task in tasks}
-        for episode in world.play(policy, tasks, samples=samples, seed=seed, horizon=horizon):
-            played[episode.task_id].append(episode)
+        # What is sampled in the precision that is trained in needs no correction.
+        with self.learner.accelerator.autocast():
+            for episode in world.play(policy, tasks, samples=samples, seed=seed, horizon=horizon):
+                played[episode.task_id].append(episode)
         policy.release()
         return [sorted(episodes, key=lambda episode: episode.sample) for episodes in played.values()]
 
