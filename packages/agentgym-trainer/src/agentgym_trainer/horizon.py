@@ -114,8 +114,8 @@ class AdaptiveHorizon:
     patience: int = 2
     """A stage ends when so many evaluations in a row have brought no gain; 0 leaves this rule out."""
     gain: float = 0.01
-    """A gain is held-out success more than this above the best of the stage before; the first evaluation of a stage is
-    its first best."""
+    """A gain is held-out success more than this above the best of the stage so far. The first evaluation of a stage is
+    its first best, so it takes one more than `patience` to see a plateau."""
     cut: float = 0.25
     """A stage ends when so large a share of its episodes ran into the horizon while they still earned reward in the
     second half of their turns; 0 leaves this rule out. The share is a running mean that forgets over `at_least` steps.

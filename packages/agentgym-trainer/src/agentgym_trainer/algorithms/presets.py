@@ -1,6 +1,6 @@
 """Algorithms under the names they were published with: values of `Algorithm`, each with its paper and what differs.
 
-What differs everywhere, so that it needn't be said nine times:
+What differs everywhere, so that it needn't be said ten times:
 
 - Means over tokens or episodes run over the whole batch of an optimizer step on all processes, where some papers write
   one per group.
