@@ -170,6 +170,11 @@ def test_the_miniature_keeps_what_the_recipe_is_about() -> None:
         assert replace(small.algorithm, groups=recipe.config.algorithm.groups) == recipe.config.algorithm
 
 
+def test_a_critic_learns_at_least_as_fast_as_the_policy_in_every_recipe() -> None:
+    for name, recipe in RECIPES.items():
+        assert recipe.config.critic.lr >= recipe.config.optimizer.lr, name
+
+
 def test_the_recipes_for_real_models_train_as_agentgym_rl_does() -> None:
     assert len(RECIPES) >= 8
     for name, recipe in RECIPES.items():

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from agentgym_trainer.algorithms import GRPO, KL
-from agentgym_trainer.config import Config, Evaluation, Generation, Optimizer, WarmStart, World
+from agentgym_trainer.config import Config, CriticModel, Evaluation, Generation, Optimizer, WarmStart, World
 from agentgym_trainer.horizon import FixedHorizon, StepHorizon
 from agentgym_trainer.sampler import Middling
 from agentgym_trainer.scratch import Scratch
@@ -82,6 +82,7 @@ _QUICKSTART = Config(
     horizon=StepHorizon(stages=(4, 8, 12), every=25),
     generation=Generation(max_tokens=16, max_context=1024),
     optimizer=Optimizer(lr=7e-4, micro_tokens=4096),
+    critic=CriticModel(lr=2e-3),
     warm_start=WarmStart(episodes=1000, noise=0.7, epochs=2, batch=16, lr=5e-3),
     evaluation=Evaluation(tasks=96, every=25),
     steps=75,
