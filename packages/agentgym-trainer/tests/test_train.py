@@ -10,9 +10,11 @@ import pytest
 import torch
 from agentgym_envs import Job, play_many
 from agentgym_envs.wrappers import Bare
+from agentgym_trainer.actor import Actor, SeparateCritic
 from agentgym_trainer.algorithms import GRPO, PPO, GiGPO, Groups
 from agentgym_trainer.config import Config, CriticModel, Evaluation, Generation, Lora, WarmStart, World
 from agentgym_trainer.horizon import FixedHorizon
+from agentgym_trainer.learner import Learner
 from agentgym_trainer.policies import hf
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.scratch import Scratch
@@ -21,6 +23,7 @@ from agentgym_trainer.train import train
 from coin_world import ENV, Coin
 from rich.console import Console
 from safetensors.torch import load_file
+from transformers import AutoModelForCausalLM
 
 KEEP_FLAT = Groups(flat="keep")
 KINDS: dict[str, dict[str, Any]] = {
@@ -81,3 +84,50 @@ def test_whatever_trains_moves_and_is_left_as_a_whole_model(tmp_path: Path, star
         policy = hf(str(folder), temperature=0.0, seed=0, max_tokens=6)
         (episode,) = play_many([Bare(Coin())], policy, [Job("coin/test/1", seed=0)], horizon=3)
         assert not episode.failed
+
+
+@pytest.mark.long
+def test_an_adapter_is_found_from_anywhere_and_a_new_run_begins_with_it_merged(
+    tmp_path: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(start.parent)
+    first = _run(tmp_path / "first", model=start.name, steps=1, **KINDS["an adapter"])
+    monkeypatch.chdir(tmp_path)
+    adapter = first.checkpoints / "step-000001"
+    second = _run(tmp_path / "second", model="first/checkpoints/step-000001", steps=1, **KINDS["an adapter"])
+    third = _run(tmp_path / "third", model=str(adapter), steps=1)
+    merged = load_file(first.model / "model.safetensors")
+    for run in (second, third):
+        begun = load_file(run.start / "model.safetensors")
+        assert begun.keys() == merged.keys()
+        for name, weight in begun.items():
+            torch.testing.assert_close(weight, merged[name])
+    # The second adapter is one of the merged model, not of the one that the first adapter was made for.
+    ids = torch.arange(3, 9)[None]
+    adapted, whole = (
+        AutoModelForCausalLM.from_pretrained(folder) for folder in (second.checkpoints / "step-000001", second.model)
+    )
+    with torch.no_grad():
+        torch.testing.assert_close(adapted(ids).logits, whole(ids).logits)
+    assert (
+        load_file(third.model / "model.safetensors")["model.embed_tokens.weight"]
+        .ne(merged["model.embed_tokens.weight"])
+        .any()
+    )
+
+
+def test_gradient_checkpointing_is_for_a_separate_critic_too(
+    tmp_path: Path, start: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made: list[Actor] = []
+
+    def learner(actor: Actor, *more: Any, **settings: Any) -> Learner:
+        made.append(actor)
+        return Learner(actor, *more, **settings)
+
+    monkeypatch.setattr("agentgym_trainer.train.Learner", learner)
+    _run(tmp_path / "run", model=str(start), steps=1, gradient_checkpointing=True, **KINDS["ppo, a separate critic"])
+    (actor,) = made
+    assert isinstance(actor.critic, SeparateCritic)
+    assert actor.causal_lm.is_gradient_checkpointing
+    assert actor.critic.trunk.is_gradient_checkpointing

@@ -19,18 +19,23 @@ from agentgym_trainer.scratch import Scratch, build_model, train_tokenizer
 
 
 def load_model(name: str, *, dtype: torch.dtype, device: torch.device) -> tuple[Any, Chat]:
-    """A causal language model and its chat, by name or path.
+    """A causal language model and its chat, by name or path. Of an adapter: its model, merged with it.
 
     Raises:
         UsageError: when it can't be loaded; the message says what was tried.
     """
+    from peft import AutoPeftModelForCausalLM
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
+    # An adapter notes where its model lies, and may be loaded from another directory than the one we are in.
+    place = str(Path(name).resolve()) if Path(name).is_dir() else name
+    how: Any = {"dtype": dtype, "attn_implementation": "sdpa", "device_map": {"": device}}
     try:
-        tokenizer = AutoTokenizer.from_pretrained(name)
-        model = AutoModelForCausalLM.from_pretrained(
-            name, dtype=dtype, attn_implementation="sdpa", device_map={"": device}
-        )
+        tokenizer = AutoTokenizer.from_pretrained(place)
+        model: Any = AutoModelForCausalLM.from_pretrained(place, **how)
+        if model._hf_peft_config_loaded:
+            # As it is it would be frozen, and could neither train nor get another adapter.
+            model = AutoPeftModelForCausalLM.from_pretrained(place, **how).merge_and_unload().requires_grad_(True)
         return model, Chat(tokenizer)
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
@@ -39,6 +44,13 @@ def load_model(name: str, *, dtype: torch.dtype, device: torch.device) -> tuple[
             f"The model {name} can't be loaded. {here}, and as a name it needs a network: {reason} "
             'Give the path of a Hugging Face causal language model, or "scratch" to build one.'
         ) from error
+
+
+def is_adapter(name: str) -> bool:
+    """Whether this is the folder of an adapter."""
+    from peft.utils import CONFIG_NAME
+
+    return Path(name, CONFIG_NAME).is_file()
 
 
 def scratch_model(scratch: Scratch, episodes: Sequence[Episode], *, seed: int) -> tuple[Any, Chat]:

@@ -21,7 +21,7 @@ from agentgym_trainer.checkpoint import Progress
 from agentgym_trainer.config import Config
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.loop import Loop
-from agentgym_trainer.models import load_model, save_policy, scratch_model, with_lora
+from agentgym_trainer.models import is_adapter, load_model, save_policy, scratch_model, with_lora
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import Uniform, apportion, draw
 from agentgym_trainer.tracking import Tracker
@@ -70,19 +70,20 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
 
 
 def _is_made_here(config: Config) -> bool:
-    return config.model == "scratch" or config.warm_start.episodes > 0
+    # An adapter's model, merged, lies nowhere yet; a new adapter would note the one without it as its own.
+    return config.model == "scratch" or config.warm_start.episodes > 0 or is_adapter(config.model)
 
 
 def _actor(config: Config, model: Any, attention: str) -> Actor:
     """What trains: the model or an adapter of it, with a critic if the algorithm needs one."""
     critic = None
+    if config.gradient_checkpointing:
+        model.gradient_checkpointing_enable()
     if config.algorithm.needs_critic:
         # Before the model has an adapter: the critic's copy trains all its weights.
         critic = separate_critic(model) if config.critic.where == "separate" else ValueHead(model.config.hidden_size)
     if config.lora.rank:
         model = with_lora(model, config.lora, seed=config.seed)
-    if config.gradient_checkpointing:
-        model.gradient_checkpointing_enable()
     return Actor(model, temperature=config.generation.temperature, critic=critic, attention=attention)
 
 
@@ -95,7 +96,7 @@ def _make_start(
     tracker: Tracker,
     stopping: Callable[[], bool],
 ) -> None:
-    """Build the model that reinforcement learning begins with: from scratch, by imitation, or both."""
+    """Make the model that reinforcement learning begins with: from scratch, by imitation, by merging an adapter."""
     warm, expert = config.warm_start, Oracle(config.warm_start.noise)
     watched = _play_some(expert, config, worlds, warm.episodes)
     demonstrations = list(tracker.phase("Watching the expert", watched, warm.episodes))
