@@ -166,8 +166,8 @@ held-out tasks, {samples} sampled episodes of each.
 {table}
 
 Means over {seeds} seeds with 95% intervals by a bootstrap that draws seeds and, within each, tasks; gains are paired by
-seed and task. With {seeds} seeds such intervals are, if anything, too narrow, and neighbours in the table can't be
-told apart. {verdict} Failed episodes: {failed}. "clipped" is the mean share of tokens whose ratio was clipped.
+seed and task. With {seeds} seeds such intervals are, if anything, too narrow, and no ranking of neighbours. {verdict}
+Failed episodes: {failed}. "clipped" is the mean share of tokens whose ratio was clipped.
 
 ![Gains](algorithms.png)
 """
