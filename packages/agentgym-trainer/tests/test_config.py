@@ -135,6 +135,12 @@ def test_an_adaptive_horizon_needs_evaluations_to_wait_for() -> None:
     Config(horizon=AdaptiveHorizon(patience=0))
 
 
+def test_one_sample_of_a_task_is_refused_where_samples_are_compared() -> None:
+    with pytest.raises(ValueError, match="With samples 1 every group is lonely"):
+        Config(samples=1, algorithm=PRESETS["grpo"])
+    assert Config(samples=1, algorithm=PRESETS["ppo"]).samples == 1
+
+
 def test_there_are_as_many_episodes_as_minibatches() -> None:
     with pytest.raises(ValueError, match="6 episodes can't be dealt into 7 minibatches"):
         Config(tasks=3, samples=2, minibatches=7)

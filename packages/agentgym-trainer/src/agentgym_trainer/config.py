@@ -65,7 +65,8 @@ class Optimizer:
     clip_norm: float = 1.0
     """Gradients are scaled down to this norm."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rate goes on after the warm-up: stays, or falls to 0 at the last step."""
+    """How the learning rate goes on after the warm-up: stays, or falls to 0 at the last step. Steps in which nothing
+    trains, because all groups are left out, don't count: it then ends above 0."""
     warmup: int = 0
     """Optimizer steps over which the learning rate rises."""
     micro_tokens: int = 16_384
@@ -214,6 +215,11 @@ class Config:
         if self.minibatches > self.tasks * self.samples:
             raise ValueError(
                 f"{self.tasks * self.samples} episodes can't be dealt into {self.minibatches} minibatches."
+            )
+        if self.samples == 1 and self.algorithm.groups.lonely != "keep":
+            raise ValueError(
+                "With samples 1 every group is lonely and nothing would train: set samples to 2 or more, or choose an "
+                "algorithm that compares no episodes of a task, such as ppo or reinforce++."
             )
         if isinstance(self.horizon, AdaptiveHorizon) and self.horizon.patience and not self.evaluation.every:
             raise ValueError(
