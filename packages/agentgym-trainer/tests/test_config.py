@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 from agentgym_trainer.algorithms import KL, PRESETS, Algorithm, Clip, GroupRelative
-from agentgym_trainer.config import Config, CriticModel, Evaluation, Lora, Optimizer, World, from_json, to_json
+from agentgym_trainer.config import Config, CriticModel, Evaluation, Lora, Optimizer, World
+from agentgym_trainer.config_json import from_json, to_json
 from agentgym_trainer.horizon import AdaptiveHorizon, FixedHorizon, StepHorizon
 from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.sampler import Middling

@@ -19,8 +19,9 @@ from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import Progress
 from agentgym_trainer.config import Config, Evaluation, Generation, World
 from agentgym_trainer.engines.scripted import ScriptedEngine
+from agentgym_trainer.figures import Group
 from agentgym_trainer.horizon import AdaptiveHorizon, FixedHorizon, Stage
-from agentgym_trainer.loop import Group, Loop
+from agentgym_trainer.loop import Loop
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import Middling
 from agentgym_trainer.tracking import Tracker

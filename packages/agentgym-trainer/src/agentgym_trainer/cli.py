@@ -21,7 +21,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from agentgym_trainer.algorithms import PRESETS
-from agentgym_trainer.config import Config, nearest
+from agentgym_trainer.config import Config
+from agentgym_trainer.config_json import nearest
 from agentgym_trainer.horizon import KINDS, by_kind
 from agentgym_trainer.recipes import DEFAULT, RECIPES, tiny
 from agentgym_trainer.sampler import Middling, Sampler, Uniform

@@ -11,8 +11,7 @@ import time
 from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
-from statistics import fmean
+from dataclasses import replace
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -20,14 +19,15 @@ from agentgym_envs import Episode, Task
 from agentgym_eval.report import report
 from agentgym_eval.worlds import spread
 
-from agentgym_trainer.algorithms.groups import Groups, Kind, Treatment
+from agentgym_trainer.algorithms.groups import Kind
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import Checkpoints, Progress
 from agentgym_trainer.config import Config
 from agentgym_trainer.engines import Sampling
 from agentgym_trainer.engines.transformers import TransformersEngine
-from agentgym_trainer.horizon import Seen, Stage, improving
+from agentgym_trainer.figures import Group, cut_while_improving, episode_figures, success_rate, world_figures
+from agentgym_trainer.horizon import Seen, Stage
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.rollout import EnginePolicy
 from agentgym_trainer.run_folder import RunFolder
@@ -40,35 +40,6 @@ Manner = Literal["sampled", "greedy"]
 MANNERS: tuple[Manner, ...] = ("sampled", "greedy")
 _ROLLOUT, _UPDATE, _EVALUATION = range(3)
 _LEARNING = ("rollout", "assess", "update")
-
-
-@dataclass(frozen=True, slots=True)
-class Group:
-    """The episodes of one task in one step."""
-
-    episodes: tuple[Episode, ...]
-    usable: tuple[Episode, ...]
-    """Those that may train: neither failed nor, where the configuration says so, cut at the token budget."""
-    kind: Kind
-    treatment: Treatment
-
-    @property
-    def world(self) -> str:
-        """Name of the world."""
-        return self.episodes[0].env
-
-    @property
-    def task(self) -> str:
-        """Id of the task."""
-        return self.episodes[0].task_id
-
-    @classmethod
-    def judged(cls, episodes: Sequence[Episode], rules: Groups, *, train_cut: bool) -> Group:
-        """The group that these episodes are, by these rules."""
-        usable = tuple(e for e in episodes if not e.failed and (train_cut or e.stop != "length"))
-        returns = [sum(turn.reward for turn in episode.turns) for episode in usable]
-        kind, treatment = rules.judge(returns, failed=sum(e.failed for e in episodes))
-        return cls(tuple(episodes), usable, kind, treatment)
 
 
 class Loop:
@@ -121,7 +92,7 @@ class Loop:
         config, begun = self.config, progress.stage
         groups = self.collect(progress)
         metrics = self.update(progress.step, [group for group in groups if group.treatment == "keep"])
-        success = {group.task: mean for group in groups if (mean := _success(group.episodes)) is not None}
+        success = {group.task: mean for group in groups if (mean := success_rate(group.episodes)) is not None}
         progress = replace(
             progress,
             step=progress.step + 1,
@@ -130,8 +101,8 @@ class Loop:
         )
         self.engine.version = progress.step
         held_out = self.evaluate(progress.step) if self._is_due(progress.step, config.evaluation.every) else {}
-        tested = _success(held_out["sampled"]) if held_out else None
-        seen = Seen(tested, _cut_while_improving(groups))
+        tested = success_rate(held_out["sampled"]) if held_out else None
+        seen = Seen(tested, cut_while_improving(groups))
         progress = replace(progress, stage=config.horizon.after(begun, progress.step, seen)).evaluated(tested)
         self._log(progress, begun, groups, metrics, held_out)
         return progress
@@ -258,7 +229,7 @@ class Loop:
         """Write this step's line. What the checkpoint took is that of the step before: this one's is still to come."""
         seconds, self._seconds = self._seconds, defaultdict[str, float](float)
         kinds = Counter(group.kind for group in groups)
-        summary = _summary([episode for group in groups for episode in group.episodes])
+        summary = episode_figures([episode for group in groups for episode in group.episodes])
         tokens = summary["tokens"] | metrics.pop("tokens")
         line = {
             "step": progress.step,
@@ -266,11 +237,11 @@ class Loop:
             "horizon": stage.turns,
             "stage": {"number": stage.number, "since": stage.since, "why": stage.why},
             **summary,
-            "worlds": {world.name: _of_world(world.name, groups, held_out) for world in self.worlds},
+            "worlds": {world.name: world_figures(world.name, groups, held_out) for world in self.worlds},
             "groups": {"all": len(groups)} | {kind: kinds[kind] for kind in get_args(Kind)},
             "tokens": tokens,
             **metrics,
-            "held_out": {manner: _success(episodes) for manner, episodes in held_out.items()},
+            "held_out": {manner: success_rate(episodes) for manner, episodes in held_out.items()},
             "seconds": dict(seconds),
             "tokens_per_s": tokens["seen"] / sum(seconds[name] for name in _LEARNING),
         }
@@ -280,46 +251,3 @@ class Loop:
 
 def _seed(*parts: int) -> int:
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 2)
-
-
-def _summary(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Means over the episodes that did not fail, None where all did; and tokens of all, whether they train or not."""
-    scored = [episode for episode in episodes if not episode.failed]
-    samples = [turn.reply.sample for episode in episodes for turn in episode.turns if turn.reply.sample]
-    said = sum(len(sample.ids) for sample in samples)
-
-    def mean(figure: Callable[[Episode], float]) -> float | None:
-        return fmean(map(figure, scored)) if scored else None
-
-    return {
-        "success": mean(lambda episode: bool(episode.success)),
-        "score": mean(lambda episode: episode.score or 0.0),
-        "turns": mean(lambda episode: len(episode.turns)),
-        "valid": mean(lambda episode: fmean(turn.valid for turn in episode.turns)),
-        "failed": len(episodes) - len(scored),
-        "stops": dict(Counter(episode.stop for episode in episodes)),
-        "tokens": {"seen": said + sum(len(sample.prompt) for sample in samples), "said": said},
-    }
-
-
-def _of_world(name: str, groups: Sequence[Group], held_out: dict[Manner, list[Episode]]) -> dict[str, Any]:
-    """What one world of the run contributes to a step's line."""
-    played = [episode for group in groups if group.world == name for episode in group.episodes]
-    tested = {manner: _success([e for e in episodes if e.env == name]) for manner, episodes in held_out.items()}
-    return {"episodes": len(played), **_summary(played), "held_out": tested}
-
-
-def _success(episodes: Sequence[Episode]) -> float | None:
-    """Mean over tasks, as reports have it; None when every episode failed."""
-    by_task: dict[str, list[bool]] = {}
-    for episode in episodes:
-        if not episode.failed:
-            by_task.setdefault(episode.task_id, []).append(bool(episode.success))
-    return fmean(map(fmean, by_task.values())) if by_task else None
-
-
-def _cut_while_improving(groups: Sequence[Group]) -> float:
-    """Share of the episodes that the horizon ended while they were still earning."""
-    scored = [episode for group in groups for episode in group.episodes if not episode.failed]
-    cut = [e for e in scored if e.stop == "truncated" and improving([turn.reward for turn in e.turns])]
-    return len(cut) / max(1, len(scored))

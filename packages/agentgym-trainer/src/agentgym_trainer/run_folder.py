@@ -13,7 +13,8 @@ from agentgym_envs import Episode, read_episodes
 from agentgym_eval.errors import UsageError
 from agentgym_eval.report import versions
 
-from agentgym_trainer.config import Config, from_json, to_json
+from agentgym_trainer.config import Config
+from agentgym_trainer.config_json import from_json, to_json
 
 SCHEMA = "agentgym.train/1"
 

@@ -1,0 +1,90 @@
+"""Configurations to and from JSON: any frozen dataclasses of plain values, tuples and other such dataclasses."""
+
+from __future__ import annotations
+
+import difflib
+import types
+from collections.abc import Iterable, Mapping
+from dataclasses import fields, is_dataclass
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+
+def to_json(config: Any) -> Any:
+    """A configuration as JSON values. Where a field may be of several types, its `type` is noted."""
+    if isinstance(config, tuple):
+        return [to_json(value) for value in config]
+    if not is_dataclass(config) or isinstance(config, type):
+        return config
+    hints = get_type_hints(type(config))
+    result: dict[str, Any] = {}
+    for f in fields(config):
+        value = getattr(config, f.name)
+        several = len(_nouns(hints[f.name])) > 1
+        result[f.name] = {"type": type(value).__name__, **to_json(value)} if several else to_json(value)
+    return result
+
+
+def from_json(noun: type[Any], record: Mapping[str, Any], where: str = "") -> Any:
+    """The configuration that `to_json` wrote.
+
+    Raises:
+        ValueError: for a key or type that doesn't exist, naming the nearest that does, and for a value of a wrong type.
+    """
+    hints = get_type_hints(noun)
+    known = {f.name for f in fields(noun)}
+    for key in record:
+        if key not in known:
+            raise ValueError(f"There is no setting {where + key!r}. {nearest(key, known)}")
+    return noun(**{key: _value(hints[key], value, f"{where}{key}") for key, value in record.items()})
+
+
+def nearest(name: str, known: Iterable[str]) -> str:
+    """A hint for who asked for `name`: the nearest of what is known, and all of it."""
+    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+    there_are = f"There are: {', '.join(sorted(known))}."
+    return f"Did you mean {near[0]!r}? {there_are}" if near else there_are
+
+
+def _value(hint: Any, value: Any, where: str) -> Any:
+    nouns = _nouns(hint)
+    if nouns and not isinstance(value, Mapping):
+        raise ValueError(f"{where} must be a record of settings, not {value!r}.")
+    if len(nouns) > 1:
+        named = {noun.__name__: noun for noun in nouns}
+        record = dict(value)
+        name = record.pop("type", None)
+        if name not in named:
+            raise ValueError(f"{where} can't be of type {name!r}. {nearest(str(name), named)}")
+        return from_json(named[name], record, f"{where}.")
+    if nouns:
+        return from_json(nouns[0], value, f"{where}.")
+    if get_origin(hint) is tuple:
+        return _tuple(get_args(hint), value, where)
+    return _plain(hint, value, where)
+
+
+def _tuple(items: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
+    if not isinstance(value, list | tuple):
+        raise ValueError(f"{where} must be a list, not {value!r}.")
+    hints = [items[0]] * len(value) if items[-1] is Ellipsis else list(items)
+    if len(hints) != len(value):
+        raise ValueError(f"{where} must be a list of {len(hints)}, not {value!r}.")
+    return tuple(_value(hint, item, f"{where}.{i}") for i, (hint, item) in enumerate(zip(hints, value, strict=True)))
+
+
+def _plain(hint: Any, value: Any, where: str) -> Any:
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise ValueError(f"{where} can't be {value!r}. {nearest(str(value), get_args(hint))}")
+        return value
+    if hint is float and type(value) is int:
+        return float(value)
+    if type(value) is not hint:
+        raise ValueError(f"{where} must be of type {hint.__name__}, not {value!r}.")
+    return value
+
+
+def _nouns(hint: Any) -> list[type[Any]]:
+    """The dataclasses that a field may hold."""
+    options = get_args(hint) if get_origin(hint) in (Union, types.UnionType) else (hint,)
+    return [option for option in options if is_dataclass(option) and isinstance(option, type)]
