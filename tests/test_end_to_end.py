@@ -69,6 +69,7 @@ def test_a_model_is_trained_and_plays_as_the_last_line_suggests(tmp_path: Path) 
     played = json.loads((tmp_path / "played/report.json").read_text())["settings"]
     world = json.loads((folder / "run.json").read_text())["config"]["world"]
     assert played["policy"] == "hf:run/model"
+    assert world.pop("weight") == 1  # Of training among other worlds only.
     assert {name: played[name] for name in world} == world
     assert overall(tmp_path / "played")["episodes"] == 4
     assert all(turn.reply.sample for e in read_episodes(tmp_path / "played/episodes.jsonl") for turn in e.turns)
@@ -77,7 +78,7 @@ def test_a_model_is_trained_and_plays_as_the_last_line_suggests(tmp_path: Path) 
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("train quikstart", "Did you mean quickstart?"),
+        ("train quikstart", "Did you mean 'quickstart'?"),
         ("train --step 3", "--steps"),
         ("train --resume nowhere", "nowhere holds no training run"),
         ("evaluate --env textcraf --policy oracle", "agentgym/TextCraft-v0"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -9,7 +10,8 @@ import torch
 from agentgym_envs import Episode, Job, Message, make, play_many, text_env
 from agentgym_envs.wrappers import Bare
 from agentgym_eval.policies import Oracle
-from agentgym_trainer.batch import Layout, make_batch
+from agentgym_trainer.algorithms import Algorithm, Correction
+from agentgym_trainer.batch import make_batch
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.engines import Completion, Request, Sampling
 from agentgym_trainer.engines.scripted import ScriptedEngine
@@ -60,8 +62,8 @@ def model(new_model: Callable[..., Any], chat: Chat, worlds: list[Any]) -> Any:
     """A tiny model that has watched the expert long enough to end its replies now and then."""
     jobs = [Job(task.id, seed=0) for task in text_env(worlds[0]).tasks.train[4:36]]
     student = learner(new_model(), micro_tokens=10_000)
-    list(imitate(student, chat, list(play_many(worlds, Oracle(), jobs)), epochs=4, batch=8, layout="pad", seed=0))
-    return student.model.eval()
+    list(imitate(student, chat, list(play_many(worlds, Oracle(), jobs)), epochs=4, batch=8, seed=0))
+    return student.policy.eval()
 
 
 @pytest.fixture(scope="module")
@@ -75,22 +77,21 @@ def played(model: Any, chat: Chat, worlds: list[Any]) -> tuple[Recording, list[E
     return engine, episodes
 
 
-@pytest.mark.parametrize("layout", ["pad", "pack"])
-def test_the_sampled_ids_are_the_trained_ids(
-    played: tuple[Recording, list[Episode]], model: Any, layout: Layout
-) -> None:
+def test_the_sampled_ids_are_the_trained_ids(played: tuple[Recording, list[Episode]], model: Any) -> None:
     engine, episodes = played
     assert max(len(episode.turns) for episode in episodes) > 1
-    batch = make_batch([trajectory(episode) for episode in episodes], pad_id=0, layout=layout)
-    found: dict[int, list[tuple[int, bool, float]]] = {}
-    for b, t in (batch.segment_BT >= 0).nonzero().tolist():
-        token = (int(batch.ids_BT[b, t]), bool(batch.said_BT[b, t]), float(batch.logp_BT[b, t]))
-        found.setdefault(int(batch.episode_BT[b, t]), []).append(token)
+    batch = make_batch([trajectory(episode) for episode in episodes])
+    logp_S = torch.zeros(len(batch.ids_S))
+    logp_S[batch.at_N] = batch.experience.sampled_N
+    said_S = torch.zeros(len(batch.ids_S), dtype=torch.bool)
+    said_S[batch.at_N] = True
+    tokens = list(zip(batch.ids_S.tolist(), said_S.tolist(), logp_S.tolist(), strict=True))
+    found = [tokens[start:end] for start, end in itertools.pairwise(batch.starts)]
     sampled = [[(i, said, float(np.float32(p))) for i, said, p in tokens] for tokens in engine.tokens.values()]
-    assert sorted(found.values()) == sorted(sampled)
-    logp_BT, _ = learner(model, temperature=0.8).logprobs(model, batch, batch.said_BT)
-    with torch.no_grad():
-        torch.testing.assert_close(logp_BT, batch.logp_BT, atol=1e-4, rtol=0)
+    assert sorted(found) == sorted(sampled)
+    student = learner(model, temperature=0.8, micro_tokens=300)
+    experience = student.assess(batch, Algorithm(correction=Correction(level="token")))
+    torch.testing.assert_close(experience.before_N, experience.sampled_N, atol=1e-4, rtol=0)
 
 
 def test_every_trajectory_is_released_and_samples_carry_the_version(
