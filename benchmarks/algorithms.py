@@ -1,7 +1,7 @@
 """Every algorithm from the same warm starts on one world, matched in environment steps: success before and after.
 
-    uv run python benchmarks/algorithms.py --out runs/algorithms --processes 2
-    uv run python benchmarks/algorithms.py --out runs/algorithms --report docs/results
+    uv run python benchmarks/algorithms.py --processes 2
+    uv run python benchmarks/algorithms.py --report docs/results
 
 The presets are as published (`algorithms/presets.py` says so, and what differs), and all else is the same for all: the
 quickstart's world, its small model from scratch, its warm start, a horizon of 12 turns, batches of 64 episodes, four
@@ -26,12 +26,10 @@ from rich.console import Console
 from runs import (  # the file beside this one
     Outcome,
     Run,
-    arguments,
-    by_method,
     interval,
     markdown,
     miniature,
-    run_all,
+    run_or_report,
     show,
 )
 
@@ -173,18 +171,5 @@ Failed episodes: {failed}. "clipped" is the mean share of tokens whose ratio was
 """
 
 
-def main() -> None:
-    """Run what hasn't been run, or report."""
-    asked = arguments(__doc__ or "", "runs/algorithms")
-    console = Console()
-    runs, starts = runs_of(asked.out, asked.seeds, quick=asked.quick), asked.out / "starts"
-    if asked.report is None:
-        run_all(runs, starts, asked.processes, console)
-    else:
-        seeds = " ".join(map(str, asked.seeds))
-        command = f"uv run python benchmarks/algorithms.py --seeds {seeds} --out runs/algorithms"
-        report(by_method(runs, starts), asked.report, console, command)
-
-
 if __name__ == "__main__":
-    main()
+    run_or_report(__doc__ or "", runs_of, report)

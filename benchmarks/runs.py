@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import logging
 import multiprocessing
+import sys
 import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
@@ -173,15 +174,32 @@ def by_method(runs: Sequence[Run], starts: Path) -> list[Outcome]:
     return [outcome(of_one, starts) for of_one in found.values()]
 
 
-def arguments(about: str, out: str) -> argparse.Namespace:
-    """The command line of such a benchmark."""
+def run_or_report(
+    about: str,
+    runs_of: Callable[..., list[Run]],
+    report: Callable[[Sequence[Outcome], Path, Console, str], None],
+) -> None:
+    """The command line of such a benchmark: run what hasn't been run, or report what has.
+
+    Args:
+        about: The script's docstring.
+        runs_of: All runs, from a folder, seeds, and whether they are to be miniatures (`quick`).
+        report: Writes page, picture and JSON to a folder, given what came out and the command that ran it.
+    """
+    script = Path(sys.argv[0])
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path(out), help="folder of the runs")
+    parser.add_argument("--out", type=Path, default=Path("runs", script.stem), help="folder of the runs")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
     parser.add_argument("--processes", type=int, default=1, help="runs at a time")
     parser.add_argument("--quick", action="store_true", help="miniature runs: shows that it works")
     parser.add_argument("--report", type=Path, help="write the page, the picture and JSON to this folder; runs nothing")
-    return parser.parse_args()
+    asked, console = parser.parse_args(), Console()
+    runs, starts = runs_of(asked.out, asked.seeds, quick=asked.quick), asked.out / "starts"
+    if asked.report is None:
+        run_all(runs, starts, asked.processes, console)
+    else:
+        command = f"uv run python benchmarks/{script.name} --seeds {' '.join(map(str, asked.seeds))}"
+        report(by_method(runs, starts), asked.report, console, command)
 
 
 def markdown(rows: Sequence[dict[str, str]]) -> str:

@@ -1,7 +1,7 @@
 """Fixed short, fixed long, StepHorizon and AdaptiveHorizon from the same warm starts, matched in environment steps.
 
-    uv run python benchmarks/scaling_inter.py --out runs/scaling-inter --processes 2
-    uv run python benchmarks/scaling_inter.py --out runs/scaling-inter --report docs/results
+    uv run python benchmarks/scaling_inter.py --processes 2
+    uv run python benchmarks/scaling_inter.py --report docs/results
 
 A small model from scratch imitates a clumsy expert on three of BabyAI's levels that take the expert 5 to 10 turns, and
 then learns by GRPO. Everything but the horizon is the same; every evaluation, in the course of training and at the
@@ -26,12 +26,10 @@ from runs import (  # the file beside this one
     Figures,
     Outcome,
     Run,
-    arguments,
-    by_method,
     interval,
     markdown,
     miniature,
-    run_all,
+    run_or_report,
     show,
 )
 
@@ -220,18 +218,5 @@ its weights; the others don't look.
 """
 
 
-def main() -> None:
-    """Run what hasn't been run, or report."""
-    asked = arguments(__doc__ or "", "runs/scaling-inter")
-    console = Console()
-    runs, starts = runs_of(asked.out, asked.seeds, quick=asked.quick), asked.out / "starts"
-    if asked.report is None:
-        run_all(runs, starts, asked.processes, console)
-    else:
-        seeds = " ".join(map(str, asked.seeds))
-        command = f"uv run python benchmarks/scaling_inter.py --seeds {seeds} --out runs/scaling-inter"
-        report(by_method(runs, starts), asked.report, console, command)
-
-
 if __name__ == "__main__":
-    main()
+    run_or_report(__doc__ or "", runs_of, report)
