@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from importlib import resources
+from pkgutil import resolve_name
 from typing import Any
 
 import gymnasium
@@ -28,6 +29,16 @@ TURNS = 6
 """After which a game is cut short where several are played."""
 CHEAP = 5e-3
 """Seconds a step: of worlds that answer sooner, more tasks are played."""
+
+
+def _mark(world: World) -> tuple[pytest.MarkDecorator, ...]:
+    return (pytest.mark.long,) if resolve_name(world.entry_point).step_seconds > CHEAP else ()
+
+
+every_world_in_time = pytest.mark.parametrize(
+    "world", [pytest.param(world, marks=_mark(world), id=world.id) for world in WORLDS]
+)
+"""The dear ones only in the long run."""
 
 
 def name(world: World) -> str:
@@ -83,7 +94,7 @@ print(env.reset(seed=6, options={"split": "train"}))
 """
 
 
-@every_world
+@every_world_in_time
 def test_the_hash_seed_changes_nothing(world: World) -> None:
     def printed(hash_seed: str) -> str:
         surroundings = os.environ | {"PYTHONHASHSEED": hash_seed}
@@ -95,7 +106,7 @@ def test_the_hash_seed_changes_nothing(world: World) -> None:
     assert first == printed("2")
 
 
-@every_world
+@every_world_in_time
 def test_two_worlds_in_one_process_do_not_touch_each_other(world: World) -> None:
     env, first, second = (made(world, max_episode_steps=TURNS) for _ in range(3))
     games = [(task, expert_game(env, task)) for task in text_env(env).tasks.train.ids[:2]]
