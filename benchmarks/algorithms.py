@@ -158,7 +158,7 @@ _PAGE = """# Every algorithm from the same start
 The quickstart's world (BabyAI's `OneRoomS8`, `OpenRedDoor`, `OpenRedBlueDoors`, `UnlockLocal`), model (0.33M parameters
 from scratch) and warm start, one per seed and the same for all; a horizon of 12 turns, 64 episodes and four optimizer
 steps per update at a learning rate of 5e-4 (the critic's head 2e-3), until {steps} turns have been played in training:
-a fifth of what the quickstart plays. The presets are as published, with nothing tuned. Before and after: {tasks}
+a third of what the quickstart plays. The presets are as published, with nothing tuned. Before and after: {tasks}
 held-out tasks, {samples} sampled episodes of each.
 
 {table}
