@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import itertools
 import os
+import resource
 import signal
 import sys
-from collections.abc import Sequence
-from contextlib import ExitStack
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
 from pkgutil import resolve_name
@@ -138,6 +139,17 @@ def coin_flags(out: Path, *more: str) -> list[str]:
     }  # fmt: skip
     flags = [word for name, value in settings.items() for word in (f"--{name}", value)]
     return ["textcraft-grpo", *flags, "--evaluation.ks", "1", "2", "--world.no-instructions", *more]
+
+
+@contextmanager
+def files_up_to(size: int) -> Generator[None]:
+    """A disk on which no file can grow beyond `size` bytes: a write that fails for real, as on a full one."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def train_cli(arguments: Sequence[str], log: Path | None = None) -> int:

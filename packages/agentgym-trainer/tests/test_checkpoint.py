@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import resource
 import shutil
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,6 +19,7 @@ from agentgym_trainer.checkpoint import Best, Checkpoints, Progress, find_damage
 from agentgym_trainer.horizon import Stage
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from miniature import files_up_to
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, get_scheduler
 
@@ -302,17 +301,6 @@ def test_a_damaged_one_does_not_push_out_whole_ones_and_is_written_again(
     assert _names(checkpoints) == ["step-000003", "step-000004"]
 
 
-@contextmanager
-def _files_up_to(size: int) -> Generator[None]:
-    """A disk on which no file can grow beyond `size` bytes: a write that fails for real, as on a full one."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.parametrize("share", [0, 0.01, 0.5, 0.999])
 def test_a_full_disk_ends_in_a_sentence_and_harms_nothing(
     share: float, student: Callable[..., Any], chat: Chat, checkpoints: Checkpoints
@@ -320,7 +308,7 @@ def test_a_full_disk_ends_in_a_sentence_and_harms_nothing(
     one = student("head")
     whole = checkpoints.save(one, chat.tokenizer, PROGRESS)
     biggest = max(path.stat().st_size for path in whole.iterdir())
-    with _files_up_to(int(biggest * share)), pytest.raises(OSError, match="can't be written") as error:
+    with files_up_to(int(biggest * share)), pytest.raises(OSError, match="can't be written") as error:
         checkpoints.save(one, chat.tokenizer, replace(PROGRESS, step=5))
     for part in ("step-000005 can't be written: ", "GiB free", "The others are untouched (step-000004)", "--resume"):
         assert part in str(error.value)

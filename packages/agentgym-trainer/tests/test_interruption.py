@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 import multiprocessing
-import resource
 import shutil
 import signal
-from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -18,7 +16,7 @@ import torch
 from agentgym_envs import read_episodes
 from agentgym_trainer.checkpoint import Checkpoints, find_damage
 from agentgym_trainer.run_folder import RunFolder
-from miniature import Moment, coin_flags, train_cli, train_process
+from miniature import Moment, coin_flags, files_up_to, train_cli, train_process
 from safetensors.torch import load_file
 
 COMMON = (
@@ -231,17 +229,6 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_left_as_it_is(
     assert {path: path.read_bytes() for path in copied.path.rglob("*") if path.is_file()} == before
 
 
-@contextmanager
-def _files_up_to(size: int) -> Generator[None]:
-    """A disk on which no file can grow beyond `size` bytes: a write that fails for real, as on a full one."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 @pytest.mark.long
 def test_a_full_disk_ends_the_run_with_a_sentence_and_room_lets_it_go_on(
     copied: RunFolder, whole: Callable[[str], RunFolder], capfd: pytest.CaptureFixture[str]
@@ -249,7 +236,7 @@ def test_a_full_disk_ends_the_run_with_a_sentence_and_room_lets_it_go_on(
     last, before = (copied.checkpoints / f"step-00000{step}" for step in (6, 4))
     size = (last / "optimizer.bin").stat().st_size
     shutil.rmtree(last)
-    with _files_up_to(size - 1):
+    with files_up_to(size - 1):
         assert train_cli(["--resume", str(copied.path)]) == 1
     said = " ".join(capfd.readouterr().err.split())
     assert f"error: The checkpoint {last} can't be written: " in said
