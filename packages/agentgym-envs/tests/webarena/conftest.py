@@ -12,9 +12,12 @@ from agentgym_envs.worlds.webarena.session import Session
 from agentgym_envs.worlds.webarena.stillness import Patience
 from gymnasium.error import DependencyNotInstalled
 
-sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `pages_server`
+sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `pages_server` and `page_agent`
 
-from pages_server import PagesServer
+from page_agent import PageAgent
+from pages_server import SHOP, PagesServer
+
+Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 QUICK = Patience(changing=0.4, loading=0.5, navigation=1.5)
 """For pages that never finish."""
@@ -62,14 +65,44 @@ def browser(kept_browser: Browser) -> Browser:
 
 
 @pytest.fixture
-def run(browser: Browser) -> Callable[[Coroutine[Any, Any, Any]], Any]:
+def run(browser: Browser) -> Run:
     """Runs a coroutine on the browser's loop."""
     return lambda coroutine: browser.loop.run(coroutine, 60)
 
 
 @pytest.fixture
-def session(browser: Browser, run: Callable[[Coroutine[Any, Any, Any]], Any]) -> Iterator[Session]:
+def session(browser: Browser, run: Run) -> Iterator[Session]:
     """A fresh session with little patience."""
     session = run(browser.session(patience=QUICK))
     yield session
     run(session.close())
+
+
+@pytest.fixture
+def visit(session: Session, run: Run) -> Callable[[str], list[str]]:
+    """Opens a page of the shop; returns the notices."""
+
+    def visit(path: str) -> list[str]:
+        assert run(session.goto(SHOP + path)) is None
+        run(session.settle())
+        return session.take_notices()
+
+    return visit
+
+
+@pytest.fixture
+def click(session: Session, run: Run) -> Callable[[str], list[str]]:
+    """Clicks what a CSS selector finds in the active tab; returns the notices."""
+
+    def click(selector: str) -> list[str]:
+        run(session.guard(session.tab.page.click(selector, no_wait_after=True)))
+        run(session.settle())
+        return session.take_notices()
+
+    return click
+
+
+@pytest.fixture
+def agent(server: PagesServer, session: Session, run: Run) -> PageAgent:
+    """Plays on pages of the server."""
+    return PageAgent(server, session, run)

@@ -13,6 +13,13 @@ from agentgym_envs.worlds.webarena.snapshot import Node, Snapshot, take
 from pages_server import PagesServer
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
+LOG = "<script>var log = [], say = what => log.push(what)</script>"
+"""On a page with this, `say(what)` notes what happened."""
+
+
+def page_text(session: Session, run: Run) -> str:
+    """What stands in the active tab."""
+    return run(session.guard(session.tab.page.inner_text("body")))
 
 
 class PageAgent:
@@ -24,6 +31,11 @@ class PageAgent:
         self.server = server
         self.session = session
         self.run = run
+
+    @property
+    def log(self) -> list[str]:
+        """What has been said on a page with `LOG`."""
+        return self.js("log")
 
     def open(self, html: str, path: str = "/page") -> Snapshot:
         """Serve a page and go there."""

@@ -36,6 +36,8 @@ class Asked:
     body: str
 
 
+SHOP = "http://shop.example"
+"""What the browser of these tests calls the server."""
 NEVER = 3600.0
 """A `delay` that outlasts any test."""
 

@@ -1,4 +1,4 @@
-"""Tabs, moving about, waiting, and what pages do by themselves."""
+"""Tabs, moving about, dialogs, and what a context is opened with."""
 
 from __future__ import annotations
 
@@ -10,39 +10,10 @@ from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.browser import Browser
 from agentgym_envs.worlds.webarena.options import SessionOptions
 from agentgym_envs.worlds.webarena.session import Session
-from pages_server import NEVER, Page, PagesServer
+from page_agent import page_text
+from pages_server import NEVER, SHOP, Page, PagesServer
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-SHOP = "http://shop.example"
-
-
-@pytest.fixture
-def visit(session: Session, run: Run) -> Callable[[str], list[str]]:
-    """Opens a page of the shop; returns the notices."""
-
-    def visit(path: str) -> list[str]:
-        assert run(session.goto(SHOP + path)) is None
-        run(session.settle())
-        return session.take_notices()
-
-    return visit
-
-
-@pytest.fixture
-def click(session: Session, run: Run) -> Callable[[str], list[str]]:
-    """Clicks what a CSS selector finds in the active tab; returns the notices."""
-
-    def click(selector: str) -> list[str]:
-        run(session.guard(session.tab.page.click(selector, no_wait_after=True)))
-        run(session.settle())
-        return session.take_notices()
-
-    return click
-
-
-def text(session: Session, run: Run) -> str:
-    return run(session.guard(session.tab.page.inner_text("body")))
-
 
 # Moving about.
 
@@ -63,7 +34,7 @@ def test_goto_opens_a_page_under_its_own_name(server: PagesServer, session: Sess
 def test_an_http_error_is_a_page(server: PagesServer, session: Session, visit: Any, run: Run, status: int) -> None:
     server.pages["/a"] = Page("<p>sorry</p>", status)
     assert visit("/a") == []
-    assert text(session, run) == "sorry"
+    assert page_text(session, run) == "sorry"
 
 
 def test_back_and_forward(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
@@ -118,105 +89,6 @@ def test_an_answer_without_content_leaves_the_page(
     visit("/a")
     assert click("a") == []
     assert session.tab.url == SHOP + "/a"
-
-
-# Waiting.
-
-
-def test_a_form_that_is_sent_is_waited_for(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
-    server.pages |= {"/a": "<form action=/done method=post><button>go</button></form>", "/done": Page("ok", delay=0.2)}
-    visit("/a")
-    click("button")
-    assert session.tab.url == SHOP + "/done"
-
-
-@pytest.mark.parametrize(
-    "handler",
-    [
-        "setTimeout(() => location = '/next', 25)",
-        "fetch('/slow').then(() => location = '/next')",
-        "setTimeout(() => fetch('/slow').then(() => setTimeout(() => location = '/next', 20)), 20)",
-        "history.pushState(0, '', '/a2'); fetch('/slow').then(() => history.replaceState(0, '', '/next'))",
-    ],
-)
-def test_a_navigation_that_a_click_starts_later_is_waited_for(
-    server: PagesServer, session: Session, visit: Any, click: Any, handler: str
-) -> None:
-    server.pages |= {
-        "/a": f'<button onclick="{handler}">go</button>',
-        "/slow": Page("", delay=0.1),
-        "/next": Page("next", delay=0.1),
-    }
-    visit("/a")
-    assert click("button") == []
-    assert session.tab.url == SHOP + "/next"
-
-
-GROW = "let n = 0; const timer = setInterval(() => { document.body.append(n); if (++n == 8) clearInterval(timer) }, 20)"
-
-
-def test_a_document_that_changes_for_a_while_is_waited_for(
-    server: PagesServer, session: Session, visit: Any, click: Any, run: Run
-) -> None:
-    server.pages["/a"] = f'<body><button onclick="{GROW}">go</button>'
-    visit("/a")
-    click("button")
-    assert text(session, run).endswith("01234567")
-
-
-def test_so_is_one_in_a_frame(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
-    server.pages |= {"/a": "<iframe src=/frame></iframe>", "/frame": f"<body><script>{GROW}</script>"}
-    visit("/a")
-    assert run(session.tab.page.frames[1].inner_text("body")) == "01234567"
-
-
-def test_a_request_that_hangs_is_told_once(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
-    server.pages |= {"/a": "<script>fetch('/poll')</script>here", "/poll": Page(delay=NEVER)}
-    assert visit("/a") == ["The page was still loading after 0.5 seconds."]
-    assert text(session, run) == "here"
-    run(session.settle())
-    assert session.take_notices() == []
-
-
-def test_a_page_that_never_rests_is_told_once(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
-    server.pages["/a"] = "<p>0</p><script>setInterval(() => document.querySelector('p').textContent++, 5)</script>"
-    assert visit("/a") == ["The page keeps changing by itself."]
-    run(session.settle())
-    assert session.take_notices() == []
-
-
-def test_event_streams_web_sockets_and_workers_are_not_waited_for(server: PagesServer, visit: Any) -> None:
-    server.pages |= {
-        "/a": "<script>new EventSource('/events'); new WebSocket('/socket'); new Worker('/js')</script>",
-        "/js": Page("1", headers={"Content-Type": "text/javascript"}),
-        "/events": Page(delay=NEVER),
-        "/socket": Page(delay=NEVER),
-    }
-    assert visit("/a") == []
-    assert {"/events", "/socket", "/js"} <= set(server.paths())
-
-
-def test_a_navigation_that_never_ends(server: PagesServer, session: Session, visit: Any, click: Any, run: Run) -> None:
-    server.pages |= {"/never": Page(delay=NEVER), "/a": "<a href=/never>x</a>", "/b": "b"}
-    assert run(session.goto(SHOP + "/never")) == SHOP + "/never did not finish loading within 1.5 seconds."
-    visit("/a")
-    assert click("a") == ["The page did not finish loading within 1.5 seconds."]
-    assert session.tab.url == SHOP + "/a"
-    assert visit("/b") == []
-
-
-def test_a_page_that_hides_the_documents_own_properties(server: PagesServer, session: Session, visit: Any) -> None:
-    names = ("title", "querySelectorAll", "body", "documentElement", "defaultView")
-    server.pages["/a"] = "<title>mine</title>" + "".join(f"<form name={name}></form>" for name in names)
-    assert visit("/a") == []
-    assert session.tab.title == "mine"
-
-
-def test_a_page_that_breaks_its_own_javascript(server: PagesServer, session: Session, visit: Any) -> None:
-    broken = "for (const f of ['setTimeout', 'MutationObserver', 'Promise', 'performance']) window[f] = null;"
-    server.pages["/a"] = f"<title>mine</title><script>{broken} Document.prototype.querySelectorAll = null</script>"
-    assert visit("/a") == []
-    assert session.tab.title == "mine"
 
 
 # Tabs.

@@ -12,14 +12,8 @@ from agentgym_envs.worlds.webarena.faults import TabClosed
 from agentgym_envs.worlds.webarena.session import Session
 from agentgym_envs.worlds.webarena.snapshot import take
 from page_agent import PageAgent
-from pages_server import PagesServer
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
-
-
-@pytest.fixture
-def agent(server: PagesServer, session: Session, run: Run) -> PageAgent:
-    return PageAgent(server, session, run)
 
 
 KITCHEN = """<title>Kitchen "sink"</title>
