@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import gymnasium
-from agentgym_envs import WORLDS, EnvFault, Task, Tasks, make, text_env
+from agentgym_envs import WORLDS, EnvFault, ReplyWrapper, Task, Tasks, WorldSpec, text_env
 from agentgym_envs.registry import REMOTE, find_spec, full_id, read_option
 from agentgym_envs.wrappers import WRAPPERS
 
@@ -43,22 +43,33 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def open_world(settings: PlaySettings) -> gymnasium.Env[str, str]:
+def world_spec(settings: PlaySettings) -> WorldSpec:
+    """The world without its reply wrapper, as the settings ask for it: for a pool.
+
+    Raises:
+        UsageError: when there is no such world, or an option is malformed.
+    """
+    options, remote = parse_options(settings.options), world_id(settings.env) == REMOTE
+    if remote and "env" in options:
+        options["env"] = full_id(str(options["env"]))
+    if settings.horizon is not None:  # instead of the world's limit, which may be the lower one
+        options["horizon" if remote else "max_episode_steps"] = settings.horizon
+    return WorldSpec(full_id(settings.env), options)
+
+
+def open_world(settings: PlaySettings) -> ReplyWrapper:
     """One world in its reply wrapper, as the settings ask for it.
 
     Raises:
         UsageError: when there is no such world, a package for it is missing, or it doesn't take the options.
     """
-    options, name = parse_options(settings.options), world_id(settings.env)
-    if name == REMOTE and "env" in options:
-        name = options["env"] = full_id(str(options["env"]))
-    if settings.horizon is not None:  # instead of the world's limit, which may be the lower one
-        options["horizon" if world_id(settings.env) == REMOTE else "max_episode_steps"] = settings.horizon
+    spec, name = world_spec(settings), world_id(settings.env)
     try:
-        env = make(world_id(settings.env), **options)
+        env = spec.build()
     except (ValueError, ImportError, gymnasium.error.Error) as error:
         raise UsageError(str(error)) from error
-    own = {world.id: world.wrapper for world in WORLDS}.get(name, "react")
+    played = spec.options.get("env", name) if name == REMOTE else name
+    own = {world.id: world.wrapper for world in WORLDS}.get(played, "react")
     return WRAPPERS[settings.wrapper or own](env, instructions=None if settings.instructions else "")
 
 

@@ -30,10 +30,16 @@ class World:
     """Tell the agent the world's instructions as a system message."""
     weight: float = 1.0
     """Share of a batch's tasks, in proportion to the weights of the other worlds."""
+    backend: str = ""
+    """Where it is played: inline, thread, process, or URLs of world servers with commas between; empty: as suits it."""
+    deadline: float = 120.0
+    """Seconds for a step or a reset; a world that takes longer is let go of, and the task begun again in another."""
 
     def __post_init__(self) -> None:
         if not 0 < self.weight < math.inf:
             raise ValueError(f"The weight of a world is above 0 and finite, not {self.weight}.")
+        if not self.deadline > 0:
+            raise ValueError(f"The deadline of a world is above 0 seconds, not {self.deadline}.")
 
 
 @dataclass(frozen=True)

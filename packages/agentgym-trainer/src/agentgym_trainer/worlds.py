@@ -8,42 +8,58 @@ from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 
 import gymnasium
-from agentgym_envs import EnvFault, Episode, Job, Policy, Task, TaskSet, play_many, text_env
+from agentgym_envs import (
+    EnvFault,
+    EnvPool,
+    Episode,
+    Job,
+    Policy,
+    ReplyWrapper,
+    Task,
+    TaskSet,
+    play_many,
+    text_env,
+)
 from agentgym_eval.errors import UsageError
 from agentgym_eval.settings import PlaySettings
-from agentgym_eval.worlds import open_world
+from agentgym_eval.worlds import open_world, world_spec
 
 from agentgym_trainer.config import Config, World
 
 
 @dataclass(frozen=True, slots=True)
 class OpenWorld:
-    """One world of the run, opened as many times as episodes are played in it at once."""
+    """One world of the run: one of it at hand, and as many in a pool as episodes are played at once."""
 
     name: str
     """The Gymnasium id that its tasks and episodes carry."""
     weight: float
     """Its share of each step's tasks, up to a factor."""
-    envs: Sequence[gymnasium.Env[str, str]]
+    wrapped: ReplyWrapper
+    """The one at hand: knows the tasks and instructions, and parses replies."""
+    pool: EnvPool
+    """The others, without wrappers: they take actions."""
 
     @property
     def tasks(self) -> TaskSet:
         """All tasks under the world's options."""
-        return text_env(self.envs[0]).tasks
+        return text_env(self.wrapped).tasks
 
-    def play(
-        self, policy: Policy, tasks: Sequence[Task], *, samples: int, seed: int, horizon: int
-    ) -> Iterator[Episode]:
-        """Play `samples` episodes of each task, and yield them as they end.
+    def watch(self, policy: Policy, tasks: Sequence[Task], *, seed: int, horizon: int) -> Iterator[Episode]:
+        """Let a player who needs no engine, such as an expert, play each task once in the world at hand."""
+        yield from play_many([self.wrapped], policy, jobs(tasks, samples=1, seed=seed), horizon=horizon)
 
-        A task that is there twice is played with other samples, not with the same ones again.
-        """
-        drawn = Counter[str]()
-        jobs: list[Job] = []
-        for task in tasks:
-            jobs += [Job(task.id, drawn[task.id] + sample, seed) for sample in range(samples)]
-            drawn[task.id] += samples
-        yield from play_many(self.envs, policy, jobs, horizon=horizon)
+
+def jobs(tasks: Sequence[Task], *, samples: int, seed: int) -> list[Job]:
+    """The jobs of `samples` episodes of each task. A task that is there twice is played with other samples, not with
+    the same ones again.
+    """
+    drawn = Counter[str]()
+    made: list[Job] = []
+    for task in tasks:
+        made += [Job(task.id, drawn[task.id] + sample, seed) for sample in range(samples)]
+        drawn[task.id] += samples
+    return made
 
 
 @contextmanager
@@ -59,18 +75,16 @@ def open_worlds(config: Config) -> Generator[list[OpenWorld]]:
         for world in config.worlds:
             # One more than the share, since what is left over by rounding goes to one world or another.
             tasks = min(config.tasks, int(config.tasks * world.weight / total) + 1)
-            slots = min(config.slots, tasks * config.samples)
-            envs = [_open(world, config.horizon.longest, stack) for _ in range(slots)]
-            name = _name(world, envs[0])
-            if any(other.name == name for other in opened):
+            slots = min(config.slots, tasks * config.samples * (1 + config.overlap.versions))
+            opened.append(_open(world, slots, config.horizon.longest, stack))
+            if any(other.name == opened[-1].name for other in opened[:-1]):
                 raise UsageError(
-                    f"A mixture names each world once; {name} is in it twice. Join their options into one."
+                    f"A mixture names each world once; {opened[-1].name} is in it twice. Join their options into one."
                 )
-            opened.append(OpenWorld(name, world.weight, envs))
         yield opened
 
 
-def _open(world: World, horizon: int, stack: ExitStack) -> gymnasium.Env[str, str]:
+def _open(world: World, slots: int, horizon: int, stack: ExitStack) -> OpenWorld:
     settings = PlaySettings(
         env=world.env,
         policy="the model in training",
@@ -79,10 +93,16 @@ def _open(world: World, horizon: int, stack: ExitStack) -> gymnasium.Env[str, st
         horizon=horizon,
         options=world.options,
     )
-    return stack.enter_context(closing(open_world(settings)))
+    wrapped = stack.enter_context(closing(open_world(settings)))
+    name = _name(world, wrapped)
+    try:
+        pool = EnvPool(world_spec(settings), slots, world.backend or None, deadline=world.deadline)
+    except (ValueError, ImportError, OSError, gymnasium.error.Error) as error:
+        raise UsageError(f"{world.env} can't be opened {slots} times: {error}") from error
+    return OpenWorld(name, world.weight, wrapped, stack.enter_context(pool))
 
 
-def _name(world: World, env: gymnasium.Env[str, str]) -> str:
+def _name(world: World, env: ReplyWrapper) -> str:
     try:
         tasks = text_env(env).tasks
         for split in ("train", "test"):
