@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from importlib import import_module
 from types import SimpleNamespace
 from typing import Any
 
@@ -98,6 +99,12 @@ def of_trl(given: dict[str, Tensor], arguments: dict[str, Any]) -> tuple[Tensor,
     loss = GRPOTrainer._compute_loss(trainer, None, inputs)
     (gradient_BT,) = torch.autograd.grad(loss, logp_BT)
     return loss, gradient_BT[SAID_BT]
+
+
+@pytest.fixture(autouse=True)
+def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL imports vLLM where there is one, which takes long and warns of much, and isn't used here."""
+    monkeypatch.setattr(import_module("trl.import_utils"), "is_vllm_available", lambda min_version=None: False)
 
 
 @pytest.mark.parametrize(("arguments", "algorithm"), CASES)
