@@ -6,12 +6,13 @@ One protocol for all: the training module itself (`transformers`), vLLM in this 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Literal, Protocol
 
-if TYPE_CHECKING:
-    from torch import Tensor
+from agentgym_trainer.weights import Weights
+
+__all__ = ["Completion", "Engine", "EngineGone", "Sampling", "Usage", "Weights"]
 
 
 class EngineGone(RuntimeError):
@@ -48,18 +49,6 @@ class Completion:
     """`length` when the budget ended it."""
     version: int
     """Of the weights that all of it was sampled with."""
-
-
-@dataclass(frozen=True, slots=True)
-class Weights:
-    """What a learner gives an engine."""
-
-    version: int
-    """Number of updates they have seen."""
-    tensors: Callable[[], Iterator[tuple[str, Tensor]]]
-    """Names in Hugging Face's layout and whole tensors; the same ones whenever it is called, until the next load."""
-    adapter: Mapping[str, Any] | None = None
-    """Configuration of the LoRA adapter that the tensors are, in peft's layout; None when they are a whole model."""
 
 
 @dataclass(slots=True)
