@@ -4,7 +4,8 @@ Importing this registers the worlds: `gymnasium.make("agentgym/TextCraft-v0")`. 
 """
 
 from agentgym_envs.episode import Episode, StopReason, Turn, read_episodes
-from agentgym_envs.play import Conversation, Job, Message, Policy, Reply, Sample, Seat, play, play_many
+from agentgym_envs.play import Conversation, Job, Message, Policy, Reply, Sample, Seat, WorldSeat, play, play_many
+from agentgym_envs.play_pool import Player, play_pool, play_slot
 from agentgym_envs.pool import EnvPool, Result, SlotBusy, WorldSpec
 from agentgym_envs.registry import WORLDS, World, make, register_worlds, text_env
 from agentgym_envs.tasks import Task, Tasks, TaskSet
@@ -23,6 +24,7 @@ __all__ = [
     "Job",
     "Malformed",
     "Message",
+    "Player",
     "Policy",
     "ReAct",
     "Reply",
@@ -40,10 +42,13 @@ __all__ = [
     "TextSpace",
     "Turn",
     "World",
+    "WorldSeat",
     "WorldSpec",
     "make",
     "play",
     "play_many",
+    "play_pool",
+    "play_slot",
     "read_episodes",
     "register_worlds",
     "text_env",

@@ -48,9 +48,11 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
     @property
     def instructions(self) -> str:
         """The world's instructions, and the form of a reply."""
-        if self._instructions is not None:
-            return self._instructions
-        return f"{self.env.get_wrapper_attr('instructions')}\n\n{self.manner}"
+        return self.told(self.env.get_wrapper_attr("instructions"))
+
+    def told(self, instructions: str) -> str:
+        """What an agent is told when those of the world are `instructions`: the form of a reply with them."""
+        return f"{instructions}\n\n{self.manner}" if self._instructions is None else self._instructions
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
         """Play the action that the reply holds; a malformed one costs a turn and is answered with what was expected."""
