@@ -76,7 +76,7 @@ def test_a_conversation_grown_by_appending_is_the_whole(family: str, conversatio
             said = chat.reply_ids(conversation[end].content)
             context.said(said)
             ids += said
-        assert context.length == len(ids)
+        assert context.ids == ids
     assert ids == chat.open(conversation)
     assert context.segments == 1
 
@@ -152,7 +152,7 @@ def test_a_template_that_rewrites_history_begins_a_fresh_segment_and_counts_it()
     ids, fresh = context.prompt(conversation)
     assert fresh
     assert context.segments == 2
-    assert context.length == len(ids)
+    assert context.ids == ids
     assert ids == _template_ids(chat, conversation)
     assert "hm" not in chat.tokenizer.decode(ids)
     context.said(chat.reply_ids("stay"))

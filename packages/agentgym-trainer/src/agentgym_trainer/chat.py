@@ -135,10 +135,12 @@ class Context:
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
         self._messages = 0
-        self.length = 0
-        """Number of ids in the current segment."""
+        self.ids: list[int] = []
+        """Those of the current segment: the whole context."""
         self.segments = 0
         """How many segments have begun."""
+        self.spoken = 0
+        """How many ids the agent has said, in all segments."""
 
     def prompt(self, conversation: Sequence[Message]) -> tuple[list[int], bool]:
         """The ids to append before the next reply, and whether they begin a fresh segment (then: the whole context).
@@ -151,13 +153,13 @@ class Context:
         ids = self._chat.extend(conversation) if self._messages else None
         self._messages = len(conversation)
         if ids is not None:
-            self.length += len(ids)
+            self.ids += ids
             return ids, False
-        ids = self._chat.open(conversation)
-        self.length = len(ids)
+        self.ids = self._chat.open(conversation)
         self.segments += 1
-        return ids, True
+        return list(self.ids), True
 
     def said(self, ids: Sequence[int]) -> None:
         """Note the ids that the agent said."""
-        self.length += len(ids)
+        self.ids += ids
+        self.spoken += len(ids)
