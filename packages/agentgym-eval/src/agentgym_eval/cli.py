@@ -1,7 +1,7 @@
 """The commands `evaluate` and `collect`.
 
-Exit codes: 0 done, 1 too many episodes failed or nothing was kept, 2 wrong usage, 130 interrupted. Whatever is heavy is
-imported after the flags are read, so that `--help` answers at once.
+Exit codes: 0 done, 1 too many episodes failed, nothing was kept or the player is gone, 2 wrong usage, 130 interrupted.
+Whatever is heavy is imported after the flags are read, so that `--help` answers at once.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 import tyro
 
-from agentgym_eval.errors import UsageError
+from agentgym_eval.errors import RunStopped, UsageError
 from agentgym_eval.settings import CollectSettings, EvaluateSettings
 
 if TYPE_CHECKING:
@@ -42,10 +42,11 @@ def _command(name: str, noun: type[_Settings], run: Callable[[_Settings], int], 
     except UsageError as error:
         _tell(f"{name}: {error}")
         return _USAGE
-    except KeyboardInterrupt:
+    except (RunStopped, KeyboardInterrupt) as stop:
         again = shlex.join(argument for argument in arguments if argument != "--overwrite")
-        _tell(f"Interrupted; what was played is kept in {settings.folder}. Go on with: uv run {name} {again}")
-        return _INTERRUPTED
+        why, code = (f"{name}: {stop}", _FAILED) if isinstance(stop, RunStopped) else ("Interrupted.", _INTERRUPTED)
+        _tell(f"{why} What was played is kept in {settings.folder}. Go on with: uv run {name} {again}")
+        return code
 
 
 def _tell(sentence: str) -> None:

@@ -1,4 +1,4 @@
-"""The one error that a command shows as a sentence instead of a traceback."""
+"""The errors that a command shows as a sentence instead of a traceback."""
 
 from __future__ import annotations
 
@@ -8,6 +8,12 @@ from collections.abc import Sequence
 
 class UsageError(ValueError):
     """What was asked for can't be had; the message says what exists and what to do next."""
+
+
+class RunStopped(RuntimeError):
+    """The player can't go on, through no mistake of the user's: its engine died, its server is gone. The message is a
+    sentence that says which.
+    """
 
 
 def did_you_mean(asked: str, known: Sequence[str]) -> str:

@@ -13,7 +13,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Protocol
 
-from agentgym_envs import EnvFault, Policy, Reply, Seat, text_env
+from agentgym_envs import EnvFault, Player, Policy, Reply, WorldSeat, text_env
 
 from agentgym_eval.errors import UsageError, did_you_mean
 
@@ -26,16 +26,18 @@ _HOMES = {"hf": "agentgym-trainer"}
 class Maker(Protocol):
     """Builds a policy; whatever is heavy about it happens here."""
 
-    def __call__(self, *, temperature: float, seed: int, max_tokens: int) -> Policy:
-        """The policy. `seed` is for what can't be drawn from `Seat.rng`; a resumed run gives another one."""
+    def __call__(self, *, temperature: float, seed: int, max_tokens: int) -> Policy | Player:
+        """Who plays: a policy, which all that wait ask at once, or a player, whom each asks at its own time. `seed` is
+        for what can't be drawn from `Seat.rng`; a resumed run gives another one.
+        """
         ...
 
 
-def _say(seat: Seat, action: str) -> Reply:
+def _say(seat: WorldSeat, action: str) -> Reply:
     return Reply(seat.env.get_wrapper_attr("format")(action))
 
 
-def _random_action(seat: Seat) -> str:
+def _random_action(seat: WorldSeat) -> str:
     actions: list[str] | None = seat.info["available_actions"]
     if not actions:
         world = text_env(seat.env).task.env
@@ -59,11 +61,11 @@ class Oracle:
         """`oracle` or `oracle:NOISE`."""
         return f"oracle:{self.noise:g}" if self.noise else "oracle"
 
-    def reply(self, seats: Sequence[Seat]) -> Sequence[Reply | EnvFault]:
+    def reply(self, seats: Sequence[WorldSeat]) -> Sequence[Reply | EnvFault]:
         """One action per seat; the fault of a world that broke while its expert was thinking."""
         return [self._one(seat) for seat in seats]
 
-    def _one(self, seat: Seat) -> Reply | EnvFault:
+    def _one(self, seat: WorldSeat) -> Reply | EnvFault:
         if self.noise and seat.rng.random() < self.noise:
             return _say(seat, _random_action(seat))
         try:
@@ -78,7 +80,7 @@ class Random:
 
     name: str = "random"
 
-    def reply(self, seats: Sequence[Seat]) -> Sequence[Reply]:
+    def reply(self, seats: Sequence[WorldSeat]) -> Sequence[Reply]:
         """One action per seat."""
         return [_say(seat, _random_action(seat)) for seat in seats]
 
@@ -90,12 +92,12 @@ class Scripted:
     actions: tuple[str, ...]
     name: str = "scripted"
 
-    def reply(self, seats: Sequence[Seat]) -> Sequence[Reply]:
+    def reply(self, seats: Sequence[WorldSeat]) -> Sequence[Reply]:
         """The action of each seat's turn."""
         return [_say(seat, self.actions[min(_turn(seat), len(self.actions) - 1)]) for seat in seats]
 
 
-def _turn(seat: Seat) -> int:
+def _turn(seat: WorldSeat) -> int:
     return sum(message.role == "assistant" for message in seat.conversation)
 
 

@@ -5,20 +5,22 @@ Both commands and the trainer's evaluations are runs. Knows nothing about figure
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterator
-from contextlib import ExitStack, closing, contextmanager
+import asyncio
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import AsyncExitStack, ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium
-from agentgym_envs import Episode, Job, Task, Tasks, play_many, text_env
+from agentgym_envs import EnvPool, Episode, Job, Player, Policy, ReplyWrapper, Task, Tasks, play_many, text_env
+from agentgym_envs.play_pool import play_pool
 
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import Maker, find_policy
 from agentgym_eval.settings import PlaySettings
 from agentgym_eval.store import Store
-from agentgym_eval.worlds import choose_tasks, open_world, world_id
+from agentgym_eval.worlds import choose_tasks, open_world, world_id, world_spec
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +33,8 @@ class Run:
     store: Store
     maker: Maker
     """Builds the policy when there is something to play."""
-    env: gymnasium.Env[str, str]
-    """The first of the worlds; the others are built when playing starts."""
+    env: ReplyWrapper
+    """The world at hand; the others are built when playing starts."""
 
     @property
     def task_set(self) -> str:
@@ -50,6 +52,7 @@ class Run:
 
         Raises:
             UsageError: when the policy can't be built, or the world needs what isn't installed.
+            RunStopped: when whoever plays can't go on; see there.
         """
         played = {_key(episode) for episode in self.store.episodes}
         pending = [job for job in self.jobs if _key(job) not in played]
@@ -58,16 +61,41 @@ class Run:
         asked = self.settings
         # Another seed in each sitting: a model would otherwise draw again the numbers it drew in the first.
         seed = asked.seed + len(played)
-        policy = self.maker(temperature=asked.temperature, seed=seed, max_tokens=asked.max_tokens)
-        with ExitStack() as stack:
-            more = (open_world(asked) for _ in range(min(asked.slots, len(pending)) - 1))
-            envs = [self.env, *(stack.enter_context(closing(env)) for env in more)]
-            try:
-                for episode in play_many(envs, policy, pending):
+        player = self.maker(temperature=asked.temperature, seed=seed, max_tokens=asked.max_tokens)
+        alone = isinstance(player, Player)
+        try:
+            with closing(self._alone(player, pending) if alone else self._at_once(player, pending)) as episodes:
+                for episode in episodes:
                     self.store.append(episode)
                     yield episode
-            except gymnasium.error.DependencyNotInstalled as error:  # of what a world starts at its first reset
-                raise UsageError(str(error)) from error
+        except gymnasium.error.DependencyNotInstalled as error:  # of what a world starts at its first reset
+            raise UsageError(str(error)) from error
+
+    def _at_once(self, policy: Policy, jobs: Sequence[Job]) -> Generator[Episode]:
+        """All worlds are here, and the policy answers all of them at once: an expert reads their state."""
+        with ExitStack() as stack:
+            more = (open_world(self.settings) for _ in range(min(self.settings.slots, len(jobs)) - 1))
+            envs = [self.env, *(stack.enter_context(closing(env)) for env in more)]
+            yield from play_many(envs, policy, jobs)
+
+    def _alone(self, player: Player, jobs: Sequence[Job]) -> Generator[Episode]:
+        """Each trajectory asks when it is its turn. What is asynchronous goes on while an episode is waited for."""
+        with asyncio.Runner() as runner:
+            stack = AsyncExitStack()
+            try:
+                stack.push_async_callback(player.close)
+                slots = min(self.settings.slots, len(jobs))
+                pool = stack.enter_context(EnvPool(world_spec(self.settings), slots))
+                episodes = play_pool(pool, player, jobs, world=self.env)
+                stack.push_async_callback(episodes.aclose)
+
+                async def following() -> Episode | None:
+                    return await anext(episodes, None)
+
+                while (episode := runner.run(following())) is not None:
+                    yield episode
+            finally:
+                runner.run(stack.aclose())
 
 
 @contextmanager
