@@ -8,7 +8,20 @@ from dataclasses import dataclass, field
 
 import gymnasium
 import pytest
-from agentgym_envs import EnvFault, Episode, Feedback, Job, ReAct, Reply, Sample, Seat, Task, play, play_many, text_env
+from agentgym_envs import (
+    EnvFault,
+    Episode,
+    Feedback,
+    Job,
+    ReAct,
+    Reply,
+    Sample,
+    Task,
+    WorldSeat,
+    play,
+    play_many,
+    text_env,
+)
 from door_world import Door, made
 
 
@@ -16,11 +29,11 @@ from door_world import Door, made
 class Player:
     """A policy out of a function of the seat; remembers what it was asked."""
 
-    answer: Callable[[Seat], str | Reply | EnvFault]
+    answer: Callable[[WorldSeat], str | Reply | EnvFault]
     name: str = "player"
-    asked: list[list[Seat]] = field(default_factory=list[list[Seat]])
+    asked: list[list[WorldSeat]] = field(default_factory=list[list[WorldSeat]])
 
-    def reply(self, seats: Sequence[Seat]) -> list[Reply | EnvFault]:
+    def reply(self, seats: Sequence[WorldSeat]) -> list[Reply | EnvFault]:
         self.asked.append(list(seats))
         answers = [self.answer(seat) for seat in seats]
         return [Reply(answer) if isinstance(answer, str) else answer for answer in answers]
@@ -180,7 +193,7 @@ def test_many_slots_play_every_job_once(slots: int) -> None:
 def test_slots_play_what_one_slot_plays() -> None:
     jobs = [Job(f"door/train/{knocks}", sample, seed=7) for knocks in range(6) for sample in range(4)]
 
-    def gamble(seat: Seat) -> str:
+    def gamble(seat: WorldSeat) -> str:
         return "knock" if seat.rng.random() < 0.7 else "open"
 
     def games(slots: int) -> dict[tuple[str, int], list[str]]:

@@ -15,6 +15,7 @@ from door_world import Door
 from gymnasium.error import DependencyNotInstalled
 
 TOY = "pool_toys:toys/Toy-v0"
+SHY = "pool_toys:toys/Shy-v0"
 
 
 class OddError(ValueError):
@@ -90,6 +91,23 @@ class Toy(Door):
         super().close()
 
 
+class Shy(Door):
+    """A door that has its instructions from its task, and some days doesn't open."""
+
+    def __init__(self, *, open_today: bool = True, **options: Any) -> None:
+        super().__init__(**options)
+        self._open_today = open_today
+
+    @property
+    def instructions(self) -> str:
+        return f"Today's number is {self.task.payload['knocks']}."
+
+    def _start(self, task: Any) -> str:
+        if not self._open_today:
+            raise EnvFault("no door today")
+        return super()._start(task)
+
+
 class Wooden(gymnasium.Env[str, str]):
     """A world that is not ours, and knows no tasks."""
 
@@ -101,4 +119,5 @@ class Wooden(gymnasium.Env[str, str]):
 
 
 gymnasium.register("toys/Toy-v0", Toy, max_episode_steps=20, disable_env_checker=True)
+gymnasium.register("toys/Shy-v0", Shy, max_episode_steps=20, disable_env_checker=True)
 gymnasium.register("toys/Wooden-v0", Wooden, disable_env_checker=True)

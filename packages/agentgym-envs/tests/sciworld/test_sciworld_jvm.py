@@ -287,14 +287,14 @@ def test_inside_gymnasiums_async_vector_env(context: str | None, how: str) -> No
 
 def test_a_played_episode_survives_a_killed_jvm() -> None:
     """`play` retries the task on a fresh JVM."""
-    from agentgym_envs.play import Job, Reply, Seat, play
+    from agentgym_envs.play import Job, Reply, WorldSeat, play
 
     killed: list[int] = []
 
     class Killer:
         name = "killer"
 
-        def reply(self, seats: list[Seat]) -> list[Reply]:
+        def reply(self, seats: list[WorldSeat]) -> list[Reply]:
             inner: SciWorld = seats[0].env.unwrapped  # pyright: ignore[reportAssignmentType]
             if not killed:
                 killed.append(pid_of(inner))

@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs import EnvFault, Job, Reply, Seat, make, play, text_env
+from agentgym_envs import EnvFault, Job, Reply, WorldSeat, make, play, text_env
 from agentgym_envs.retrieval import Hit, Passage
 from agentgym_envs.text_env import MAX_OBSERVATION_CHARS
 from agentgym_envs.worlds.searchqa.world import information
@@ -174,7 +174,7 @@ class Says:
     def __init__(self, *replies: str) -> None:
         self._replies = list(replies)
 
-    def reply(self, seats: Sequence[Seat]) -> list[Reply | EnvFault]:
+    def reply(self, seats: Sequence[WorldSeat]) -> list[Reply | EnvFault]:
         return [Reply(self._replies.pop(0))]
 
 

@@ -1,0 +1,343 @@
+"""Coroutines over a pool play the episodes that `play_many` plays, and nobody waits for anybody else."""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import itertools
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Any
+
+import psutil
+import pytest
+from agentgym_envs import (
+    Bare,
+    EnvFault,
+    EnvPool,
+    Episode,
+    Job,
+    Player,
+    ReAct,
+    Reply,
+    ReplyWrapper,
+    Sample,
+    Seat,
+    WorldSeat,
+    make,
+    play_many,
+    play_pool,
+    play_slot,
+)
+from pool_toys import SHY, TOY
+
+BACKENDS = ("inline", "thread", pytest.param("process", marks=pytest.mark.long))
+CUT = Reply("half a", finish="length", sample=Sample((1,), (2,), (-1.0,)))
+
+
+class Says(Player):
+    """Says what a function of the seat says, and remembers who came and who left."""
+
+    name = "says"
+
+    def __init__(self, say: Callable[[Seat], str | Reply | Coroutine[Any, Any, str]]) -> None:
+        self._say = say
+        self.seen: list[int] = []
+        self.left: list[int] = []
+
+    async def reply(self, seat: Seat) -> Reply:
+        if seat.key not in self.seen:
+            self.seen.append(seat.key)
+        said = self._say(seat)
+        if isinstance(said, Coroutine):
+            said = await said
+        return said if isinstance(said, Reply) else Reply(said)
+
+    def leave(self, key: int) -> None:
+        self.left.append(key)
+
+
+def told(seat: Seat) -> int:
+    """How often the door wants to be knocked at."""
+    return int(seat.conversation[-1].content.split()[2])
+
+
+def turn(seat: Seat) -> int:
+    return sum(message.role == "assistant" for message in seat.conversation)
+
+
+def gamble(seat: Seat) -> str | Reply:
+    """Sometimes right, sometimes malformed, sometimes cut off."""
+    assert "env" not in {field.name for field in dataclasses.fields(Seat)}
+    if (drawn := seat.rng.random()) < 0.05:
+        return CUT
+    if drawn < 0.1:
+        return "Action: one\nAction: two"
+    if drawn < 0.15:
+        raise EnvFault("the player stumbled")
+    return f"Thought: hm\nAction: {'knock' if drawn < 0.8 else 'open'}"
+
+
+class Gambler:
+    """The same as a policy."""
+
+    name = "says"
+
+    def reply(self, seats: Sequence[WorldSeat]) -> list[Reply | EnvFault]:
+        return [self._one(seat) for seat in seats]
+
+    def _one(self, seat: WorldSeat) -> Reply | EnvFault:
+        try:
+            said = gamble(seat)
+        except EnvFault as fault:
+            return fault
+        return said if isinstance(said, Reply) else Reply(said)
+
+
+def jobs(samples: int = 1, knocks: Iterable[int] = range(6)) -> list[Job]:
+    return [Job(f"door/train/{goal}", sample, 7) for sample in range(samples) for goal in knocks]
+
+
+def bare(episodes: Iterable[Episode]) -> dict[tuple[str, int], Episode]:
+    """Without times, by task and sample."""
+    return {(e.task_id, e.sample): dataclasses.replace(e, seconds={}) for e in episodes}
+
+
+async def episodes_of(pool: EnvPool, player: Player, todo: Iterable[Job], **options: Any) -> list[Episode]:
+    options.setdefault("world", Bare(make(TOY)))
+    async with aclosing(play_pool(pool, player, todo, **options)) as episodes:
+        return [episode async for episode in episodes]
+
+
+def played(
+    player: Player, todo: Iterable[Job], slots: int = 3, backend: str = "inline", **options: Any
+) -> list[Episode]:
+    with EnvPool(TOY, slots, backend) as pool:
+        return asyncio.run(episodes_of(pool, player, todo, **options))
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("wrapper", [ReAct, partial(ReAct, instructions=""), Bare], ids=["told", "untold", "bare"])
+def test_the_episodes_are_those_of_play_many(backend: str, wrapper: Callable[[Any], ReplyWrapper]) -> None:
+    envs = [wrapper(make(TOY)) for _ in range(4)]
+    expected = bare(play_many(envs, Gambler(), jobs(12), horizon=5))
+    found = played(
+        Says(gamble), jobs(12), 2 if backend == "process" else 5, backend, world=wrapper(make(TOY)), horizon=5
+    )
+    assert len(found) == 72
+    assert bare(found) == expected
+    assert {episode.stop for episode in found} >= {"terminated", "truncated", "length", "failed"} - (
+        {"terminated"} if wrapper is Bare else set()
+    )
+
+
+def test_without_waiting_worlds_and_players_the_order_is_always_the_same() -> None:
+    def order(slots: int) -> list[tuple[str, int]]:
+        return [(e.task_id, e.sample) for e in played(Says(gamble), jobs(5), slots, world=ReAct(make(TOY)))]
+
+    assert order(4) == order(4)
+    assert sorted(order(4)) == sorted(order(1))
+
+
+def test_episodes_come_as_they_end_also_when_nobody_ever_waits() -> None:
+    drawn = itertools.count()
+
+    async def first() -> int:
+        todo = (job for job in jobs(50) if next(drawn) >= 0)
+        with EnvPool(TOY, 2, "inline") as pool:
+            async with aclosing(play_pool(pool, Says(lambda seat: "open"), todo, world=Bare(make(TOY)))) as episodes:
+                await anext(episodes)
+                return next(drawn)
+
+    assert asyncio.run(first()) <= 4
+
+
+def test_the_first_end_waits_for_no_other_player() -> None:
+    async def play() -> list[int]:
+        others_are_done = asyncio.Event()
+
+        async def say(seat: Seat) -> str:
+            if seat.info["task_id"] == "door/train/5" and turn(seat) == 2:
+                await others_are_done.wait()
+            return "knock" if turn(seat) < 4 else "open"
+
+        ended: list[int] = []
+        with EnvPool(TOY, 2, "inline") as pool:
+            async for episode in play_pool(pool, Says(say), reversed(jobs()), world=Bare(make(TOY))):
+                ended.append(episode.difficulty)
+                if len(ended) == 5:
+                    others_are_done.set()
+        return ended
+
+    assert asyncio.run(play()) == [4, 3, 2, 1, 0, 5]
+
+
+def test_a_slow_world_holds_up_nobody(gates: Any) -> None:
+    async def play() -> list[int]:
+        ended: list[int] = []
+        player = Says(lambda seat: gates.closed("gate") if turn(seat) == 0 and told(seat) == 0 else "open")
+        with EnvPool(TOY, 2, "thread") as pool:
+            async for episode in play_pool(pool, player, jobs(), world=Bare(make(TOY))):
+                ended.append(episode.difficulty)
+                if len(ended) == 5:
+                    gates.open("gate")
+        return ended
+
+    assert asyncio.run(play()) == [1, 2, 3, 4, 5, 0]
+
+
+@pytest.mark.parametrize(("hangs", "stop"), [(1, "terminated"), (2, "failed")])
+def test_a_world_that_hangs_is_abandoned_and_the_task_retried_on_a_fresh_one(hangs: int, stop: str, gates: Any) -> None:
+    player = Says(
+        lambda seat: (
+            gates.closed("never") if told(seat) == 3 and player.seen.index(seat.key) in hung[:hangs] else "open"
+        )
+    )
+    hung = [1, 2]  # one slot plays one attempt after the other: the second job's first attempt and its second
+    episodes = played(player, jobs(knocks=[2, 3, 4]), 1, "thread", deadline=0.2)
+    assert [episode.stop for episode in episodes] == ["terminated", stop, "terminated"]
+    failed = episodes[1].error
+    assert failed is None if stop == "terminated" else "did not answer within 0.2 seconds" in str(failed)
+    assert player.left == player.seen
+    assert len(player.left) == 3 + 1
+
+
+@pytest.mark.parametrize("action", ["raise fault", pytest.param("kill", marks=pytest.mark.long)])
+def test_a_world_that_breaks_is_begun_again(action: str) -> None:
+    player = Says(lambda seat: action if len(player.seen) == 1 else "open")
+    backend = "process" if action == "kill" else "inline"
+    (episode,) = played(player, jobs(knocks=[0]), 1, backend)
+    assert (episode.stop, episode.score, len(episode.turns)) == ("terminated", 1.0, 1)
+    assert len(set(player.left)) == len(player.left) == 2
+
+
+def test_a_world_that_never_begins_fails_its_jobs_with_the_reason() -> None:
+    async def play() -> list[Episode]:
+        with EnvPool(SHY, 2, "inline", options={"open_today": False}) as pool:
+            return await episodes_of(pool, Says(lambda seat: "open"), jobs(), world=Bare(make(SHY)), retries=2)
+
+    episodes = asyncio.run(play())
+    assert [(e.stop, e.error, e.turns) for e in episodes] == [("failed", "EnvFault: no door today", ())] * 6
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_instructions_that_a_world_has_after_reset_are_those_of_the_world_that_is_played(backend: str) -> None:
+    world = ReAct(make(SHY))
+    seen = set[str]()
+
+    def say(seat: Seat) -> str:
+        seen.add(seat.conversation[0].content)
+        return "Action: open"
+
+    with EnvPool(SHY, 2, backend) as pool:
+        episodes = asyncio.run(episodes_of(pool, Says(say), jobs(knocks=[1, 2]), world=world))
+    assert seen == {episode.instructions for episode in episodes}
+    assert seen == {f"Today's number is {knocks}.\n\n{ReAct.manner}" for knocks in (1, 2)}
+
+
+def test_any_other_error_of_a_player_ends_it_all_and_leaves_nothing_behind(gates: Any) -> None:
+    class GoneError(Exception):
+        pass
+
+    async def say(seat: Seat) -> str:
+        match told(seat):
+            case 0:
+                return gates.closed("never")
+            case 1:
+                await asyncio.Event().wait()
+            case 2:
+                while not gates.reached("never"):
+                    await asyncio.sleep(0.01)
+                raise GoneError("the engine is gone")
+            case _:
+                raise AssertionError("nobody else is asked")
+        return "open"
+
+    async def play() -> list[Episode]:
+        player = Says(say)
+        with EnvPool(TOY, 3, "thread") as pool:
+            with pytest.raises(GoneError, match="the engine is gone"):
+                await episodes_of(pool, player, jobs())
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            assert sorted(player.left) == sorted(player.seen)
+            return await episodes_of(pool, Says(lambda seat: "open"), jobs())  # all slots are free
+
+    assert len(asyncio.run(play())) == 6
+
+
+def test_who_stops_listening_stops_the_play(gates: Any) -> None:
+    async def play() -> None:
+        player = Says(lambda seat: "open" if told(seat) == 0 else gates.closed("never"))
+        with EnvPool(TOY, 3, "thread") as pool:
+            async with aclosing(play_pool(pool, player, jobs(), world=Bare(make(TOY)))) as episodes:
+                assert (await anext(episodes)).difficulty == 0
+            assert asyncio.all_tasks() == {asyncio.current_task()}
+            assert sorted(player.left) == sorted(player.seen)
+            await pool.start(2)
+
+    asyncio.run(play())
+
+
+def test_a_cancelled_episode_frees_its_slot(gates: Any) -> None:
+    async def play() -> None:
+        player = Says(lambda seat: gates.closed("never"))
+        with EnvPool(TOY, 2, "thread") as pool:
+            one = asyncio.create_task(play_slot(pool, 1, player, *jobs(knocks=[1]), world=Bare(make(TOY))))
+            while not gates.reached("never"):
+                await asyncio.sleep(0.01)
+            one.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await one
+            assert player.left == player.seen
+            episode = await play_slot(pool, 1, Says(lambda _: "open"), *jobs(knocks=[0]), world=Bare(make(TOY)))
+            assert episode.success
+
+    asyncio.run(play())
+
+
+def test_only_the_slots_that_are_named_are_played_in() -> None:
+    async def play() -> None:
+        with EnvPool(TOY, 3, "inline") as pool:
+            assert len(await episodes_of(pool, Says(lambda seat: "open"), jobs(), slots=[2, 0])) == 6
+            with pytest.raises(Exception, match="reset"):
+                await pool.step(1, "open")
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize(
+    ("job", "options", "sentence"),
+    [
+        (Job(), {}, "names its task"),
+        (Job("door/train/1"), {"horizon": 0}, "at least 1 turn, not 0"),
+        (Job("door/train/1"), {"retries": -1}, "at least 0, not -1"),
+    ],
+    ids=str,
+)
+def test_what_can_not_be_played_is_refused(job: Job, options: dict[str, Any], sentence: str) -> None:
+    with pytest.raises(ValueError, match=sentence):
+        played(Says(lambda seat: "open"), [job], **options)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("backend", "slots"), [("inline", 64), ("thread", 32), ("process", 2)])
+def test_memory_and_descriptors_stay_flat_over_two_thousand_episodes(backend: str, slots: int) -> None:
+    async def say(seat: Seat) -> str:
+        await asyncio.sleep(0)
+        return gamble(seat) if seat.rng.random() < 0.5 else "knock"  # pyright: ignore[reportReturnType]
+
+    async def play() -> None:
+        process, world = psutil.Process(), ReAct(make(TOY))
+        with EnvPool(TOY, slots, backend) as pool:
+            await episodes_of(pool, Says(say), jobs(100), world=world)
+            before = (process.num_fds(), process.num_threads(), len(asyncio.all_tasks()))
+            memory = process.memory_info().rss
+            count = 0
+            async for _ in play_pool(pool, Says(say), jobs(334), world=world):
+                count += 1
+            assert count == 2004
+            assert (process.num_fds(), process.num_threads(), len(asyncio.all_tasks())) == before
+            assert process.memory_info().rss - memory < 4 * 2**20
+
+    asyncio.run(play())
