@@ -6,30 +6,21 @@ import pytest
 from agentgym_envs import Message
 from agentgym_trainer.chat import Chat, Context
 from agentgym_trainer.scratch import train_tokenizer
-from chat_templates import FAMILIES
-from hypothesis import given
+from chat_templates import FAMILIES, chat_of
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import TEXTS
 
 Conversation = tuple[Message, ...]
 
 
-def _chat(family: str) -> Chat:
-    tokenizer = train_tokenizer(TEXTS, 320)
-    if family != "chatml":
-        template, control, end, begin = FAMILIES[family]
-        tokenizer.add_special_tokens({"extra_special_tokens": control})
-        tokenizer.eos_token = end
-        if begin:
-            tokenizer.bos_token = begin
-        tokenizer.chat_template = template
-    return Chat(tokenizer)
-
-
-CHATS = {family: _chat(family) for family in ("chatml", *FAMILIES)}
+CHATS = {family: chat_of(family) for family in FAMILIES}
 # Letters and inner punctuation: nothing that spells a control token, and no white space at the ends.
 words = st.lists(st.text("abcdefghij.,0123456789äß中", min_size=1, max_size=8), min_size=1, max_size=4).map(" ".join)
 families = pytest.mark.parametrize("family", CHATS)
+# The other one moves what the system says at every turn.
+appended = pytest.mark.parametrize("family", sorted(set(CHATS) - {"mistral-v3"}))
+some = settings(max_examples=15)
 
 
 @st.composite
@@ -56,13 +47,15 @@ def _template_ids(chat: Chat, conversation: Conversation, *, prompt: bool = True
 
 
 @families
+@some
 @given(conversation=conversations())
 def test_opening_is_what_the_template_says(family: str, conversation: Conversation) -> None:
     chat = CHATS[family]
     assert chat.open(conversation) == _template_ids(chat, conversation)
 
 
-@families
+@appended
+@some
 @given(conversation=conversations())
 def test_a_conversation_grown_by_appending_is_the_whole(family: str, conversation: Conversation) -> None:
     chat = CHATS[family]
@@ -92,7 +85,8 @@ def _hostile(family: str) -> st.SearchStrategy[str]:
     ).map("".join)
 
 
-@families
+@appended
+@some
 @given(data=st.data())
 def test_what_a_world_says_never_becomes_a_control_token(family: str, data: st.DataObject) -> None:
     chat = CHATS[family]
@@ -109,6 +103,7 @@ def test_what_a_world_says_never_becomes_a_control_token(family: str, data: st.D
 
 
 @families
+@some
 @given(data=st.data())
 def test_what_was_said_never_becomes_a_control_token_when_history_is_read_again(
     family: str, data: st.DataObject
@@ -120,6 +115,7 @@ def test_what_was_said_never_becomes_a_control_token_when_history_is_read_again(
     assert _shape(chat, conversation) == _shape(chat, harmless)
 
 
+@some
 @given(st.text(max_size=40))
 def test_what_a_world_says_is_kept_to_the_letter(text: str) -> None:
     chat = CHATS["chatml"]
@@ -130,7 +126,7 @@ def test_what_a_world_says_is_kept_to_the_letter(text: str) -> None:
 
 def test_qwen_without_instructions_has_its_default_system_prompt() -> None:
     text = CHATS["qwen2.5"].tokenizer.decode(CHATS["qwen2.5"].open((Message("user", "hello"),)))
-    assert text.startswith("<|im_start|>system\nYou are a helpful assistant.<|im_end|>\n")
+    assert text.startswith("<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are")
 
 
 @pytest.mark.parametrize("family", ["gemma", "silent"])
@@ -168,12 +164,49 @@ def test_a_reply_that_the_template_trims_begins_a_fresh_segment() -> None:
     assert CHATS["chatml"].extend(conversation) is not None
 
 
+def _grown(family: str, conversation: Conversation, said: list[list[int]]) -> Context:
+    """The context of a conversation whose replies were sampled so."""
+    context, told = Context(CHATS[family]), conversation[0].role == "system"
+    for turn, ids in enumerate([*said, []]):
+        end = told + 2 * turn + 1
+        context.prompt(conversation[:end])
+        context.said(ids)
+    return context
+
+
+def test_a_template_that_puts_a_blank_before_replies_is_extended_when_it_was_sampled() -> None:
+    chat = CHATS["mistral-v3"]
+    conversation = (Message("user", "x"), Message("assistant", "go"), Message("user", "y"))
+    # As text the reply and the template's rendering differ by the blank; as ids they may be the same.
+    assert chat.extend(conversation) is None
+    context = _grown("mistral-v3", conversation, [chat.reply_ids("go")])
+    assert context.segments == 1
+    assert context.ids == _template_ids(chat, conversation)
+    without = [*CHATS["mistral"].reply_ids("go")[:-1], chat.end_id]
+    assert without != chat.reply_ids("go")
+    context = _grown("mistral-v3", conversation, [without])
+    assert context.segments == 2
+    assert context.ids == _template_ids(chat, conversation)
+
+
+def test_a_template_that_moves_what_the_system_says_begins_a_fresh_segment_every_turn() -> None:
+    chat = CHATS["mistral-v3"]
+    conversation = (
+        Message("system", "be brave"),
+        Message("user", "x"),
+        Message("assistant", "go"),
+        Message("user", "y"),
+    )
+    context = _grown("mistral-v3", conversation, [chat.reply_ids("go")])
+    assert context.segments == 2
+    assert context.spoken == len(chat.reply_ids("go"))
+    assert context.ids == _template_ids(chat, conversation)
+
+
 @families
 def test_the_end_of_turn_token_is_the_templates_and_trained_as_sampled(family: str) -> None:
     chat = CHATS[family]
-    assert chat.tokenizer.convert_ids_to_tokens(chat.end_id) == (
-        "<|im_end|>" if family == "chatml" else FAMILIES[family][2]
-    )
+    assert chat.tokenizer.convert_ids_to_tokens(chat.end_id) == FAMILIES[family][1]
     assert chat.reply_ids("go")[-1] == chat.end_id
     assert chat.reply_ids("go").count(chat.end_id) == 1
     # Appended, the reply with its end and what follows is how the template writes the whole.
@@ -183,12 +216,14 @@ def test_the_end_of_turn_token_is_the_templates_and_trained_as_sampled(family: s
 
 
 @families
+@some
 @given(text=st.text(max_size=30))
 def test_the_words_of_a_reply_come_back_without_its_end(family: str, text: str) -> None:
     chat = CHATS[family]
     ids = chat.reply_ids(text)
     assert chat.end_id not in ids[:-1]
-    assert chat.reply_text(ids) == text.encode(errors="replace").decode()
+    blank = " " if family == "mistral-v3" else ""
+    assert chat.reply_text(ids) == blank + text.encode(errors="replace").decode()
     assert chat.reply_text(ids[:-1]) == chat.reply_text(ids)
 
 

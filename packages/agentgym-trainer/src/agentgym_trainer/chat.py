@@ -22,7 +22,8 @@ from jinja2 import TemplateError
 # token that is spelled in a reply.
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _SLOT = re.compile(f"{_OPEN}(c?\\d+){_CLOSE}")
-_CACHED = 65_536
+# Bounded, so that a long run's memory stays flat.
+_TEXTS, _LONGEST_TEXT, _SCAFFOLDS = 4_096, 2_048, 1_024
 
 
 class Chat:
@@ -42,11 +43,11 @@ class Chat:
         self.tokenizer = tokenizer
         self._control: list[str] = sorted(tokenizer.all_special_tokens, key=len, reverse=True)
         self.takes_system = self._takes_system()
-        self.end_id = self._find_end_id()
+        self._lead, self.end_id = self._find_ends()
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_id
-        # A world repeats itself; the template does so even more.
-        self._encode = lru_cache(maxsize=_CACHED)(self._encode_uncached)
-        self._render = lru_cache(maxsize=_CACHED)(self._render_uncached)
+        # A world repeats itself; the template does so even more, and each turn needs the rendering of the last one.
+        self._encode_short = lru_cache(maxsize=_TEXTS)(self._encode_uncached)
+        self._render = lru_cache(maxsize=_SCAFFOLDS)(self._render_uncached)
 
     def open(self, conversation: Sequence[Message]) -> list[int]:
         """The ids of a whole conversation, ready for the agent's next reply."""
@@ -67,7 +68,7 @@ class Chat:
 
     def reply_ids(self, text: str) -> list[int]:
         """A reply as it would have been sampled: its ids and the end-of-turn token."""
-        return [*self._encode(text, control=False), self.end_id]
+        return [*self._encode(self._lead + text, control=False), self.end_id]
 
     def reply_text(self, ids: Sequence[int]) -> str:
         """The words of sampled ids, without the end-of-turn token."""
@@ -108,6 +109,10 @@ class Chat:
                 ids += self._encode(conversation[int(piece)].content.strip(), control=False)
         return ids
 
+    def _encode(self, text: str, control: bool) -> list[int]:
+        encode = self._encode_short if len(text) <= _LONGEST_TEXT else self._encode_uncached
+        return encode(text, control)
+
     def _encode_uncached(self, text: str, control: bool) -> list[int]:
         return self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=not control)
 
@@ -118,15 +123,18 @@ class Chat:
         except TemplateError:
             return False
 
-    def _find_end_id(self) -> int:
+    def _find_ends(self) -> tuple[str, int]:
+        """The white space that the template has before a reply, and the token that it ends one with."""
         turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _OPEN}]
-        tail = self.tokenizer.apply_chat_template(turns, tokenize=False).split(_OPEN)[-1]
+        asked = self.tokenizer.apply_chat_template(turns[:1], tokenize=False, add_generation_prompt=True)
+        head, _, tail = self.tokenizer.apply_chat_template(turns, tokenize=False).partition(_OPEN)
         ids = self._encode_uncached(tail, control=True)
         if not ids or ids[0] not in self.tokenizer.all_special_ids:
             raise ValueError(
                 f"The chat template ends a reply with {tail!r}, which does not begin with a control token."
             )
-        return ids[0]
+        lead = head.removeprefix(asked)
+        return lead if lead.isspace() else "", ids[0]
 
 
 class Context:
@@ -150,16 +158,22 @@ class Context:
         """
         if self._messages and len(conversation) != self._messages + 2:
             raise ValueError(f"A context of {self._messages} messages can't be continued with {len(conversation)}.")
-        ids = self._chat.extend(conversation) if self._messages else None
+        ids, fresh = self._next(conversation)
         self._messages = len(conversation)
-        if ids is not None:
-            self.ids += ids
-            return ids, False
-        self.ids = self._chat.open(conversation)
-        self.segments += 1
-        return list(self.ids), True
+        self.segments += fresh
+        self.ids = ids if fresh else self.ids + ids
+        return ids, fresh
+
+    def _next(self, conversation: Sequence[Message]) -> tuple[list[int], bool]:
+        more = self._chat.extend(conversation) if self._messages else None
+        if more is not None:
+            return more, False
+        whole, length = self._chat.open(conversation), len(self.ids)
+        # Words that the template trims or moves may still be the very ids that were sampled.
+        exact = self._messages > 0 and whole[:length] == self.ids
+        return (whole[length:], False) if exact else (whole, True)
 
     def said(self, ids: Sequence[int]) -> None:
         """Note the ids that the agent said."""
-        self.ids += ids
+        self.ids = [*self.ids, *ids]
         self.spoken += len(ids)

@@ -14,10 +14,8 @@ from dataclasses import dataclass
 from queue import SimpleQueue
 from typing import Any, Generic, Protocol, TypeVar
 
-from agentgym_envs import EnvPool, Episode, Job, Reply, ReplyWrapper, Sample
+from agentgym_envs import EnvPool, Episode, Job, Player, Reply, ReplyWrapper, Sample, Seat, play_pool
 from agentgym_envs.loop import LoopThread
-from agentgym_envs.play import Seat
-from agentgym_envs.play_pool import Player, play_pool
 
 from agentgym_trainer.chat import Chat, Context
 from agentgym_trainer.engines import Engine, Sampling, Weights
@@ -72,7 +70,7 @@ class EnginePlayer(Player):
             longer = max(0, len(context.ids) - self._longest)
             unread = tuple(prompt[: len(prompt) - longer])
             return Reply("", "length", Sample(unread, (), (), self.engine.version, fresh))
-        said = await self.engine.generate(tuple(context.ids), Sampling(self.temperature, left, seed))
+        said = await self.engine.generate(context.ids, Sampling(self.temperature, left, seed))
         context.said(said.ids)
         sample = Sample(tuple(prompt), said.ids, said.logprobs, said.version, fresh)
         return Reply(self.chat.reply_text(said.ids), said.finish, sample)
