@@ -31,6 +31,7 @@ def _one_sided(split: Any, count: int) -> Tasks:
 
 class Coin(TextEnv):
     package: ClassVar[str] = "coin_world"
+    step_seconds: ClassVar[float] = 1e-5
 
     def __init__(self, *, broken: tuple[int, ...] = (), gone: tuple[int, ...] = (), train: int = 16) -> None:
         super().__init__()

@@ -18,10 +18,13 @@ from agentgym_trainer.algorithms import GRPO, PRESETS, Groups
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import Progress
 from agentgym_trainer.config import Config, Evaluation, Generation, World
+from agentgym_trainer.engines import Engine
 from agentgym_trainer.engines.scripted import ScriptedEngine
+from agentgym_trainer.engines.transformers import transformers_engine
 from agentgym_trainer.figures import Group
 from agentgym_trainer.horizon import AdaptiveHorizon, FixedHorizon, Stage
 from agentgym_trainer.loop import Loop
+from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import Middling
 from agentgym_trainer.tracking import Tracker
@@ -63,10 +66,17 @@ def build(tmp_path: Path, new_model: Callable[..., Any], chat: Chat) -> Generato
             student = learner(new_model(init=1.0), micro_tokens=400, reference=config.algorithm.needs_reference, **more)
             tracker = Tracker(Console(quiet=True), steps=config.steps)
             folder = RunFolder.create(tmp_path / name, config, "test")
-            loop = Loop(config, folder, worlds, student, chat, tracker)
             if script is not None:
-                loop.engine = ScriptedEngine(lambda _: chat.reply_ids(script()), end_id=chat.end_id)  # type: ignore[assignment]
-            return loop
+                engine: Engine = ScriptedEngine(lambda _: chat.reply_ids(script()), end_id=chat.end_id)
+            else:
+                engine = transformers_engine(
+                    student.policy,
+                    end_id=chat.end_id,
+                    pad_id=chat.pad_id,
+                    autocast=student.accelerator.autocast,
+                )
+            rollouts = stack.enter_context(Rollouts(engine))
+            return Loop(config, folder, worlds, student, chat, tracker, rollouts)
 
         yield make
 
@@ -79,6 +89,10 @@ def _guess(seed: int = 0) -> Callable[[], str]:
 
 def _begin(loop: Loop, **more: Any) -> Progress:
     return Progress(stage=loop.config.horizon.begin(), **more)
+
+
+def _step(loop: Loop, progress: Progress) -> Progress:
+    return loop.conclude(loop.learn(progress))
 
 
 def _rules(**groups: Any) -> Any:
@@ -130,10 +144,10 @@ def test_a_group_is_judged_by_the_episodes_that_may_train(
 
 def test_who_always_says_the_same_makes_flat_groups_and_they_are_left_out(build: Build) -> None:
     loop = build(coins(algorithm=_rules(flat="drop")), lambda: "heads")
-    groups = loop.collect(_begin(loop))
+    groups = loop.collect(_begin(loop)).own
     assert _kinds(groups) == {"flat": 4}
     before = [parameter.clone() for parameter in loop.learner.policy.parameters()]
-    progress = loop.step(_begin(loop))
+    progress = _step(loop, _begin(loop))
     assert progress.step == 1
     (line,) = loop.folder.read_metrics()
     assert (line["trained"], line["groups"]["flat"], line["groups"]["good"]) == (0, 4, 0)
@@ -143,7 +157,7 @@ def test_who_always_says_the_same_makes_flat_groups_and_they_are_left_out(build:
 
 def test_kept_flat_groups_train(build: Build) -> None:
     loop = build(coins(algorithm=_rules(flat="keep")), lambda: "heads")
-    loop.step(_begin(loop))
+    _step(loop, _begin(loop))
     (line,) = loop.folder.read_metrics()
     assert (line["trained"], line["groups"]["flat"], line["advantage"]) == (12, 4, 0.0)
 
@@ -156,20 +170,20 @@ def test_resampling_plays_other_tasks_until_rounds_or_tasks_are_used_up(
 ) -> None:
     world = World(ENV, (f"train={train}",), wrapper="bare", instructions=False)
     loop = build(coins(world=world, algorithm=_rules(flat="resample", rounds=rounds)), lambda: "heads")
-    groups = loop.collect(_begin(loop))
+    groups = loop.collect(_begin(loop)).groups
     assert len({group.task for group in groups}) == len(groups) == sum(played)
     assert all(group.treatment == "resample" and len(group.episodes) == 3 for group in groups)
 
 
 def test_resampling_replaces_as_many_groups_as_are_flat_and_trains_on_the_others(build: Build) -> None:
     loop = build(coins(samples=2, algorithm=_rules(flat="resample", rounds=2)), _guess(1))
-    groups = loop.collect(_begin(loop))
+    groups = loop.collect(_begin(loop)).groups
     first = groups[:4]
     flat = sum(group.kind == "flat" for group in first)
     assert 0 < flat < 4
     assert len(groups) >= 4 + flat
     loop = build(coins(samples=2, algorithm=_rules(flat="resample", rounds=2)), _guess(1), name="again")
-    loop.step(_begin(loop))
+    _step(loop, _begin(loop))
     (line,) = loop.folder.read_metrics()
     assert line["groups"]["all"] == len(groups)
     assert line["trained"] == 2 * line["groups"]["good"] == 2 * sum(group.kind == "good" for group in groups)
@@ -180,7 +194,7 @@ def test_broken_groups_go_as_configured(build: Build, treatment: Any, groups: in
     broken = World(ENV, ("train=8", "gone=(0,1,2,3)"), wrapper="bare", instructions=False)
     algorithm = _rules(broken=treatment, lonely="drop", flat="keep", rounds=3)
     loop = build(coins(world=broken, tasks=4, samples=2, algorithm=algorithm), _guess())
-    collected = loop.collect(_begin(loop))
+    collected = loop.collect(_begin(loop)).own
     gone = [group for group in collected if all(e.failed for e in group.episodes)]
     # Where nothing is left of a broken group, keeping it means that it is lonely.
     assert {group.kind for group in gone} == ({"lonely"} if treatment == "keep" else {"broken"})
@@ -191,7 +205,7 @@ def test_broken_groups_go_as_configured(build: Build, treatment: Any, groups: in
 def test_a_task_that_is_drawn_twice_is_one_group_of_other_samples(build: Build) -> None:
     world = World(ENV, ("train=1",), wrapper="bare", instructions=False)
     loop = build(coins(world=world))
-    (group,) = loop.collect(_begin(loop))
+    (group,) = loop.collect(_begin(loop)).own
     assert [e.sample for e in group.episodes] == list(range(12))
 
 
@@ -199,11 +213,11 @@ def test_in_a_mixture_each_world_gets_its_share_and_stands_in_for_itself(build: 
     other = World(OTHER, wrapper="bare", instructions=False)
     loop = build(coins(others=(other,), tasks=24, samples=1, algorithm=_rules(lonely="keep")), _guess())
     # 12 of each, though the second has ten tasks: some of them are played twice.
-    groups = loop.collect(_begin(loop))
-    assert Counter(e.env for group in groups for e in group.episodes) == {COIN: 12, "coin/OneSided-v0": 12}
+    groups = loop.collect(_begin(loop)).groups
+    assert Counter(e.world for group in groups for e in group.episodes) == {COIN: 12, "coin/OneSided-v0": 12}
     resampling = _rules(flat="resample", rounds=1)
     loop = build(coins(others=(other,), tasks=4, samples=2, algorithm=resampling), lambda: "heads", name="flat")
-    assert Counter(group.world for group in loop.collect(_begin(loop))) == {COIN: 4, "coin/OneSided-v0": 4}
+    assert Counter(group.world for group in loop.collect(_begin(loop)).groups) == {COIN: 4, "coin/OneSided-v0": 4}
 
 
 # What is drawn.
@@ -211,7 +225,7 @@ def test_in_a_mixture_each_world_gets_its_share_and_stands_in_for_itself(build: 
 
 def _tasks_and_tokens(groups: list[Group]) -> list[tuple[str, int, Any]]:
     return [
-        (group.task, e.sample, [turn.reply.sample.ids for turn in e.turns if turn.reply.sample])
+        (e.task_id, e.sample, [turn.reply.sample.ids for turn in e.turns if turn.reply.sample])
         for group in groups
         for e in group.episodes
     ]
@@ -220,31 +234,31 @@ def _tasks_and_tokens(groups: list[Group]) -> list[tuple[str, int, Any]]:
 def test_what_a_step_plays_depends_on_the_seed_and_the_step_alone(build: Build) -> None:
     loop, again = build(coins()), build(coins(), name="again")
     other = build(coins(seed=1), name="other")
-    first = _tasks_and_tokens(loop.collect(_begin(loop)))
-    assert _tasks_and_tokens(loop.collect(_begin(loop, step=1))) != first
-    assert _tasks_and_tokens(loop.collect(_begin(loop))) == first
-    assert _tasks_and_tokens(again.collect(_begin(again))) == first
-    assert _tasks_and_tokens(other.collect(_begin(other))) != first
+    first = _tasks_and_tokens(loop.collect(_begin(loop)).own)
+    assert _tasks_and_tokens(loop.collect(_begin(loop, step=1)).own) != first
+    assert _tasks_and_tokens(loop.collect(_begin(loop)).own) == first
+    assert _tasks_and_tokens(again.collect(_begin(again)).own) == first
+    assert _tasks_and_tokens(other.collect(_begin(other)).own) != first
 
 
 def test_the_samplers_memory_goes_from_step_to_step(build: Build) -> None:
     loop = build(coins(sampler=Middling()), lambda: "heads")
-    progress = loop.step(_begin(loop))
+    progress = _step(loop, _begin(loop))
     assert progress.sampler is not None
     # Only "heads heads heads" of the eight sequences is solved by saying heads.
     assert set(progress.sampler.values()) <= {0.25, 0.75}
     assert len(progress.sampler) == 4
-    later = loop.step(progress)
+    later = _step(loop, progress)
     assert later.sampler is not None
     assert progress.sampler.keys() < later.sampler.keys()
-    with_memory = {group.task for group in loop.collect(replace(progress, step=7))}
+    with_memory = {group.task for group in loop.collect(replace(progress, step=7)).groups}
     avoided = dict.fromkeys(loop.worlds[0].tasks.train.ids[:12], 0.0)
-    assert with_memory != {group.task for group in loop.collect(replace(progress, step=7, sampler=avoided))}
+    assert with_memory != {group.task for group in loop.collect(replace(progress, step=7, sampler=avoided)).groups}
 
 
 def test_the_horizon_of_the_stage_ends_episodes(build: Build) -> None:
     loop = build(coins(horizon=FixedHorizon(3)))
-    groups = loop.collect(Progress(stage=Stage(2)))
+    groups = loop.collect(Progress(stage=Stage(2))).own
     assert {len(e.turns) for group in groups for e in group.episodes if e.stop == "truncated"} <= {2}
     assert max(len(e.turns) for group in groups for e in group.episodes) <= 2
 
@@ -257,8 +271,8 @@ def test_a_step_has_a_line_with_all_that_happened(build: Build) -> None:
     progress = loop.run(lambda: False)
     first, last = loop.folder.read_metrics()
     assert (first["step"], last["step"], progress.step) == (1, 2, 2)
-    assert first["seconds"].keys() == {"rollout", "assess", "update", "evaluation"}
-    assert last["seconds"].keys() == {"rollout", "assess", "update", "evaluation", "checkpoint"}
+    assert first["seconds"].keys() == {"load", "rollout", "engine", "assess", "update", "evaluation"}
+    assert last["seconds"].keys() == {*first["seconds"].keys(), "checkpoint"}
     for line in (first, last):
         assert sum(line["stops"].values()) == 12
         assert sum(count for kind, count in line["groups"].items() if kind != "all") == line["groups"]["all"] == 4
@@ -305,7 +319,7 @@ def test_an_adaptive_horizon_sees_what_was_held_out_and_what_was_cut_short(build
     assert (progress.stage.why, progress.stage.since) == ("plateau", 2)
     impatient = AdaptiveHorizon((2, 3), at_least=1, patience=0, cut=0.01)
     loop = build(coins(horizon=impatient), lambda: "tails", name="cut")
-    progress = loop.step(_begin(loop))
+    progress = _step(loop, _begin(loop))
     # Some task's second side is tails: there the horizon of 2 cut an episode that was still earning.
     assert (progress.stage.turns, progress.stage.why) == (3, "cut")
 
@@ -332,7 +346,7 @@ def test_a_run_is_stopped_after_a_step_and_goes_on_where_it_was(build: Build) ->
 )
 def test_every_preset_takes_a_step(build: Build, name: str) -> None:
     loop = build(coins(algorithm=PRESETS[name], minibatches=2, epochs=2), _guess())
-    loop.step(_begin(loop))
+    _step(loop, _begin(loop))
     (line,) = loop.folder.read_metrics()
     assert line["trained"] > 0
     assert line["grad_norm"] > 0

@@ -57,6 +57,8 @@ class Progress:
     sampler: dict[str, Any] = field(default_factory=dict[str, Any])
     """What the task samplers remember; JSON values."""
     best: Best | None = None
+    learned: dict[str, Any] | None = None
+    """Figures of the last update, when it was taken and what is held out not yet played; JSON values."""
 
     def evaluated(self, success: float | None) -> Progress:
         """The same after an evaluation at this step: this is the best if none before had as high a success.

@@ -231,7 +231,7 @@ class Config:
     samples: int = 8
     """Episodes of each task."""
     slots: int = 256
-    """Episodes played at once; more keep the engine busier and take more memory."""
+    """Episodes of a world that each process plays at once; more keep the engine busier and take more memory."""
     epochs: int = 1
     """Passes over each batch."""
     minibatches: int = 1

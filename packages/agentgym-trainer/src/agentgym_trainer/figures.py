@@ -1,23 +1,98 @@
-"""The groups of a step, and figures over their episodes. Knows neither models nor learners."""
+"""The groups of a step, and figures over their episodes. Knows neither models nor learners.
+
+Figures are made of outcomes, which are small: with many processes each plays its share of the groups, and all see the
+outcomes of all.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from statistics import fmean
-from typing import Any
+from typing import Any, get_args
 
-from agentgym_envs import Episode
+from agentgym_envs import Episode, StopReason
 
 from agentgym_trainer.algorithms.groups import Groups, Kind, Treatment
 from agentgym_trainer.horizon import improving
 
 
 @dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of an episode, in numbers."""
+
+    world: str
+    task: str
+    stop: StopReason
+    score: float | None
+    """None when it failed, and so is `success`."""
+    success: bool | None
+    turns: int
+    valid: float
+    """Share of the turns whose action was understood."""
+    cut: bool
+    """Whether the horizon ended it while it was still earning."""
+    contexts: int
+    """Runs of tokens that the agent read: one, unless the chat template rewrote history."""
+    prompted: int
+    """Tokens that the agent read, without its own."""
+    said: int
+    """Tokens that the agent sampled."""
+    version: int | None
+    """Number of updates that the oldest weights have seen that it was sampled with; None without samples."""
+
+    @classmethod
+    def of(cls, episode: Episode) -> Outcome:
+        """The outcome of an episode."""
+        samples = [turn.reply.sample for turn in episode.turns if turn.reply.sample]
+        return cls(
+            world=episode.env,
+            task=episode.task_id,
+            stop=episode.stop,
+            score=episode.score,
+            success=episode.success,
+            turns=len(episode.turns),
+            valid=fmean(turn.valid for turn in episode.turns) if episode.turns else 0.0,
+            cut=episode.stop == "truncated" and improving([turn.reward for turn in episode.turns]),
+            contexts=sum(sample.fresh for sample in samples),
+            prompted=sum(len(sample.prompt) for sample in samples),
+            said=sum(len(sample.ids) for sample in samples),
+            version=min((sample.version for sample in samples), default=None),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class GroupOutcome:
+    """What came of a group."""
+
+    number: int
+    """Its place among all groups of the step."""
+    kind: Kind
+    treatment: Treatment
+    episodes: tuple[Outcome, ...]
+
+    @property
+    def world(self) -> str:
+        """Name of the world."""
+        return self.episodes[0].world
+
+    @property
+    def task(self) -> str:
+        """Id of the task."""
+        return self.episodes[0].task
+
+    def lag(self, version: int) -> int:
+        """How many updates the weights that it was sampled with are behind `version`, at most; 0 without samples."""
+        return max((version - e.version for e in self.episodes if e.version is not None), default=0)
+
+
+@dataclass(frozen=True, slots=True)
 class Group:
     """The episodes of one task in one step."""
 
+    number: int
+    """Its place among all groups of the step."""
     episodes: tuple[Episode, ...]
     usable: tuple[Episode, ...]
     """Those that may train: neither failed nor, where the configuration says so, cut at the token budget."""
@@ -25,62 +100,81 @@ class Group:
     treatment: Treatment
 
     @property
-    def world(self) -> str:
-        """Name of the world."""
-        return self.episodes[0].env
-
-    @property
-    def task(self) -> str:
-        """Id of the task."""
-        return self.episodes[0].task_id
+    def outcome(self) -> GroupOutcome:
+        """What came of it."""
+        return GroupOutcome(self.number, self.kind, self.treatment, tuple(map(Outcome.of, self.episodes)))
 
     @classmethod
-    def judged(cls, episodes: Sequence[Episode], rules: Groups, *, train_cut: bool) -> Group:
+    def judged(cls, episodes: Sequence[Episode], rules: Groups, *, train_cut: bool, number: int = 0) -> Group:
         """The group that these episodes are, by these rules."""
         usable = tuple(e for e in episodes if not e.failed and (train_cut or e.stop != "length"))
         returns = [sum(turn.reward for turn in episode.turns) for episode in usable]
         kind, treatment = rules.judge(returns, failed=sum(e.failed for e in episodes))
-        return cls(tuple(episodes), usable, kind, treatment)
+        return cls(number, tuple(episodes), usable, kind, treatment)
 
 
-def episode_figures(episodes: Sequence[Episode]) -> dict[str, Any]:
-    """Means over the episodes that did not fail, None where all did; and tokens of all, whether they train or not."""
-    scored = [episode for episode in episodes if not episode.failed]
-    samples = [turn.reply.sample for episode in episodes for turn in episode.turns if turn.reply.sample]
-    said = sum(len(sample.ids) for sample in samples)
+def step_figures(groups: Sequence[GroupOutcome], worlds: Sequence[str]) -> dict[str, Any]:
+    """Figures over all episodes of a step, over those of each world, and how many groups there are of each kind."""
 
-    def mean(figure: Callable[[Episode], float]) -> float | None:
-        return fmean(map(figure, scored)) if scored else None
+    def figures(world: str | None) -> dict[str, Any]:
+        return episode_figures([e for group in groups if world in (None, group.world) for e in group.episodes])
 
+    kinds = Counter(group.kind for group in groups)
     return {
-        "success": mean(lambda episode: bool(episode.success)),
-        "score": mean(lambda episode: episode.score or 0.0),
-        "turns": mean(lambda episode: len(episode.turns)),
-        "valid": mean(lambda episode: fmean(turn.valid for turn in episode.turns)),
-        "failed": len(episodes) - len(scored),
-        "stops": dict(Counter(episode.stop for episode in episodes)),
-        "tokens": {"seen": said + sum(len(sample.prompt) for sample in samples), "said": said},
+        **figures(None),
+        "worlds": {world: figures(world) for world in worlds},
+        "groups": {"all": len(groups)} | {kind: kinds[kind] for kind in get_args(Kind)},
     }
 
 
-def world_figures(name: str, groups: Sequence[Group], held_out: Mapping[Any, Sequence[Episode]]) -> dict[str, Any]:
-    """What one world of the run contributes to a step's line."""
-    played = [episode for group in groups if group.world == name for episode in group.episodes]
-    tested = {manner: success_rate([e for e in episodes if e.env == name]) for manner, episodes in held_out.items()}
-    return {"episodes": len(played), **episode_figures(played), "held_out": tested}
+def lag_figures(groups: Sequence[GroupOutcome], version: int, allowed: int) -> dict[str, Any]:
+    """How far the groups that are kept lag behind this version, in updates; and how many of all lag by more than is
+    allowed.
+    """
+    kept = [group.lag(version) for group in groups if group.treatment == "keep"]
+    stale = sum(group.lag(version) > allowed for group in groups)
+    return {"mean": fmean(kept) if kept else None, "max": max(kept, default=None), "stale": stale}
 
 
-def success_rate(episodes: Sequence[Episode]) -> float | None:
+def episode_figures(episodes: Sequence[Outcome]) -> dict[str, Any]:
+    """Means over the episodes that did not fail, None where all did; and tokens of all, whether they train or not."""
+    scored = [episode for episode in episodes if episode.stop != "failed"]
+    said = sum(episode.said for episode in episodes)
+
+    def mean(figure: Callable[[Outcome], float]) -> float | None:
+        return fmean(map(figure, scored)) if scored else None
+
+    return {
+        "episodes": len(episodes),
+        "success": mean(lambda episode: bool(episode.success)),
+        "score": mean(lambda episode: episode.score or 0.0),
+        "turns": mean(lambda episode: episode.turns),
+        "valid": mean(lambda episode: episode.valid),
+        "failed": len(episodes) - len(scored),
+        "stops": dict(Counter(episode.stop for episode in episodes)),
+        "segments": sum(episode.contexts for episode in episodes),
+        "tokens": {"seen": said + sum(episode.prompted for episode in episodes), "said": said},
+    }
+
+
+def held_out_figures(held_out: Mapping[Any, Iterable[Outcome]], world: str | None = None) -> dict[str, float | None]:
+    """Success on held-out tasks, of one world or of all, by the manner of sampling."""
+    return {
+        manner: success_rate([episode for episode in episodes if world in (None, episode.world)])
+        for manner, episodes in held_out.items()
+    }
+
+
+def success_rate(episodes: Sequence[Outcome]) -> float | None:
     """Mean over tasks, as reports have it; None when every episode failed."""
     by_task: dict[str, list[bool]] = {}
     for episode in episodes:
-        if not episode.failed:
-            by_task.setdefault(episode.task_id, []).append(bool(episode.success))
+        if episode.stop != "failed":
+            by_task.setdefault(episode.task, []).append(bool(episode.success))
     return fmean(map(fmean, by_task.values())) if by_task else None
 
 
-def cut_while_improving(groups: Sequence[Group]) -> float:
+def cut_while_improving(groups: Sequence[GroupOutcome]) -> float:
     """Share of the episodes that the horizon ended while they were still earning."""
-    scored = [episode for group in groups for episode in group.episodes if not episode.failed]
-    cut = [e for e in scored if e.stop == "truncated" and improving([turn.reward for turn in e.turns])]
-    return len(cut) / max(1, len(scored))
+    scored = [episode for group in groups for episode in group.episodes if episode.stop != "failed"]
+    return sum(episode.cut for episode in scored) / max(1, len(scored))

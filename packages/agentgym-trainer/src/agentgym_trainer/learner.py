@@ -7,14 +7,15 @@ micro-batches and number of processes can't change the gradient.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType
+from accelerate.utils import DistributedType, gather_object
 from accelerate.utils.fsdp_utils import fsdp2_prepare_model
+from peft import get_peft_model_state_dict
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
@@ -30,6 +31,7 @@ from agentgym_trainer.algorithms.experience import Credit, Experience, Part, Sco
 from agentgym_trainer.batch import Batch
 from agentgym_trainer.config import Optimizer
 from agentgym_trainer.packing import Pack, Unit, deal, idle_pack, make_packs
+from agentgym_trainer.weights import Weights
 
 
 class Learner:
@@ -76,6 +78,22 @@ class Learner:
         """The Hugging Face model under training, or the peft model of one."""
         return self._bare.policy
 
+    def weights(self, version: int) -> Weights:
+        """What an engine is to sample with: the policy's own tensors, or the adapter's where one trains.
+
+        Shards of FSDP2 are gathered into the memory of every process's CPU; so all processes call this.
+
+        Args:
+            version: Number of updates that the policy has seen.
+        """
+        policy, adapter = self.policy, None
+        if self._bare.has_adapter:
+            tensors, adapter = get_peft_model_state_dict(policy), policy.peft_config[policy.active_adapter].to_dict()
+        else:
+            tensors = policy.state_dict()
+        whole = {name: t.full_tensor().cpu() if isinstance(t, DTensor) else t for name, t in tensors.items()}
+        return Weights(version, lambda: iter(whole.items()), adapter)
+
     @property
     def _bare(self) -> Actor:
         """The actor without what distributes it."""
@@ -85,6 +103,10 @@ class Learner:
         """The sum over all processes."""
         summed: Any = self.accelerator.reduce(value, "sum")
         return summed
+
+    def logprobs(self, batch: Batch) -> Tensor:
+        """Log-probability of each said token as the policy is now, float32 [N], on the learner's device."""
+        return self._read(self.actor, batch.to(self.accelerator.device))[0]
 
     @torch.no_grad()
     def assess(self, batch: Batch, algorithm: Algorithm | Imitation) -> Experience:
@@ -115,6 +137,7 @@ class Learner:
         epochs: int = 1,
         minibatches: int = 1,
         seed: int = 0,
+        places: Sequence[tuple[int, int]] | None = None,
     ) -> dict[str, float]:
         """Train on a batch.
 
@@ -126,6 +149,8 @@ class Learner:
             epochs: Passes over the batch.
             minibatches: Optimizer steps in each pass; as many as there are episodes, if those are fewer.
             seed: Deals episodes out to mini-batches. Who holds which episodes doesn't matter, only their order.
+            places: Where each episode of the batch stands in that order, ascending; None: those of one process after
+                those of the other.
 
         Returns:
             Means over the optimizer steps of the algorithm's metrics and of `loss`, `grad_norm` (before clipping),
@@ -134,12 +159,13 @@ class Learner:
         """
         batch = batch.to(self.accelerator.device)
         spoke, episode_N = experience.episode_N.unique(return_inverse=True)
-        spoken = self._counts(len(spoke))
-        before, parts = sum(spoken[: self.accelerator.process_index]), min(minibatches, sum(spoken))
+        own = [places[e] if places else (self.accelerator.process_index, e) for e in spoke.tolist()]
+        spoken = {place: at for at, place in enumerate(sorted(gather_object(own)))}
+        at_E, parts = torch.tensor([spoken[place] for place in own], dtype=torch.long), min(minibatches, len(spoken))
         order = torch.Generator().manual_seed(seed)
         steps: list[dict[str, float]] = []
         for _ in range(epochs if parts else 0):
-            part_N = deal(sum(spoken), parts, order)[before:][episode_N.cpu()].to(episode_N.device)
+            part_N = deal(len(spoken), parts, order)[at_E][episode_N.cpu()].to(episode_N.device)
             steps += [
                 self._optimizer_step(batch, experience, credit, algorithm, part_N == part) for part in range(parts)
             ]

@@ -29,7 +29,7 @@ from agentgym_trainer.config import Config, World
 
 @dataclass(frozen=True, slots=True)
 class OpenWorld:
-    """One world of the run: one of it at hand, and as many in a pool as episodes are played at once."""
+    """One world of the run: one of it at hand, and in a pool as many as episodes are played at once."""
 
     name: str
     """The Gymnasium id that its tasks and episodes carry."""
@@ -50,16 +50,22 @@ class OpenWorld:
         yield from play_many([self.wrapped], policy, jobs(tasks, samples=1, seed=seed), horizon=horizon)
 
 
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """Episodes of one task that are to be played."""
+
+    number: int
+    """Place among all that are played in this step or evaluation."""
+    world: OpenWorld
+    jobs: tuple[Job, ...]
+
+
 def jobs(tasks: Sequence[Task], *, samples: int, seed: int) -> list[Job]:
-    """The jobs of `samples` episodes of each task. A task that is there twice is played with other samples, not with
-    the same ones again.
+    """The jobs of `samples` episodes of each task, those of a task together. One that is there twice is played with
+    other samples, not with the same ones again.
     """
-    drawn = Counter[str]()
-    made: list[Job] = []
-    for task in tasks:
-        made += [Job(task.id, drawn[task.id] + sample, seed) for sample in range(samples)]
-        drawn[task.id] += samples
-    return made
+    times = Counter(task.id for task in tasks)
+    return [Job(task, sample, seed) for task, count in times.items() for sample in range(count * samples)]
 
 
 @contextmanager
@@ -69,36 +75,33 @@ def open_worlds(config: Config) -> Generator[list[OpenWorld]]:
     Raises:
         UsageError: when one doesn't exist, doesn't take its options, has no tasks, or is named twice.
     """
-    total = sum(world.weight for world in config.worlds)
     with ExitStack() as stack:
-        opened: list[OpenWorld] = []
+        opened: dict[str, OpenWorld] = {}
         for world in config.worlds:
-            # One more than the share, since what is left over by rounding goes to one world or another.
-            tasks = min(config.tasks, int(config.tasks * world.weight / total) + 1)
-            slots = min(config.slots, tasks * config.samples * (1 + config.overlap.versions))
-            opened.append(_open(world, slots, config.horizon.longest, stack))
-            if any(other.name == opened[-1].name for other in opened[:-1]):
+            new = _open(world, config, stack)
+            if new.name in opened:
                 raise UsageError(
-                    f"A mixture names each world once; {opened[-1].name} is in it twice. Join their options into one."
+                    f"A mixture names each world once; {new.name} is in it twice. Join their options into one."
                 )
-        yield opened
+            opened[new.name] = new
+        yield list(opened.values())
 
 
-def _open(world: World, slots: int, horizon: int, stack: ExitStack) -> OpenWorld:
+def _open(world: World, config: Config, stack: ExitStack) -> OpenWorld:
     settings = PlaySettings(
         env=world.env,
         policy="the model in training",
         wrapper=world.wrapper,
         instructions=world.instructions,
-        horizon=horizon,
+        horizon=config.horizon.longest,
         options=world.options,
     )
     wrapped = stack.enter_context(closing(open_world(settings)))
     name = _name(world, wrapped)
     try:
-        pool = EnvPool(world_spec(settings), slots, world.backend or None, deadline=world.deadline)
+        pool = EnvPool(world_spec(settings), config.slots, world.backend or None, deadline=world.deadline)
     except (ValueError, ImportError, OSError, gymnasium.error.Error) as error:
-        raise UsageError(f"{world.env} can't be opened {slots} times: {error}") from error
+        raise UsageError(f"{world.env} can't be put in a pool: {error}") from error
     return OpenWorld(name, world.weight, wrapped, stack.enter_context(pool))
 
 
