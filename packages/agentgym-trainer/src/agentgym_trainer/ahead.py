@@ -1,0 +1,196 @@
+"""Sampling ahead: groups are played all the time, while the learner works too, a bounded number of updates ahead of it.
+
+What is played lives in the thread of `Rollouts`; the learner asks for the next groups when it is ready for them and
+gets those that are complete first. Knows nothing of how updates are taken, nor of how tasks are drawn.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+
+from agentgym_envs import Episode, Job
+from agentgym_envs.play_pool import Player, play_slot
+
+from agentgym_trainer.checkpoint import Progress
+from agentgym_trainer.config import Config
+from agentgym_trainer.figures import Group
+from agentgym_trainer.ranks import Ranks
+from agentgym_trainer.rollout import Rollouts
+from agentgym_trainer.worlds import Deal, OpenWorld
+
+Draw = Callable[[int, Progress], Sequence[Deal]]
+"""What this process is to play of a draw of `config.tasks` tasks: from the draw's number, and where the run stands."""
+
+
+@dataclass(slots=True, eq=False)
+class _Dealt:
+    """A group on its way: to be played, in play, or waiting to be taken."""
+
+    number: int
+    """Its place in the order of dealing."""
+    jobs: tuple[Job, ...]
+    horizon: int
+    """The most turns, at the version of the weights that it was dealt at."""
+    episodes: list[Episode] = field(default_factory=list[Episode])
+
+    def places(self, config: Config) -> int:
+        """How many of a step's tasks it stands for: more than one where the same task was drawn more than once."""
+        return len(self.jobs) // config.samples
+
+
+@dataclass(slots=True, eq=False)
+class _Table:
+    """A world's free slots, and what is to be played in them."""
+
+    world: OpenWorld
+    free: list[int]
+    waiting: deque[tuple[_Dealt, Job]] = field(default_factory=deque[tuple[_Dealt, Job]])
+
+
+class Ahead:
+    """The groups of a run, played up to K = `config.overlap.versions` updates ahead of the learner.
+
+    No more than the groups of K + 1 steps are in play, waiting, or being trained on: most of what trains is at most K
+    updates old. A group of which an episode is older is left out and another played, or is kept, as `config.overlap`
+    says. With K = 0 a step's groups are dealt when they are asked for, and all of them awaited: exactly on-policy.
+
+    Groups of short episodes are complete before those of long ones that were dealt with them, and so train earlier, but
+    train they all do, save what grows too old.
+    """
+
+    def __init__(self, rollouts: Rollouts, player: Player, config: Config, draw: Draw, *, ranks: Ranks) -> None:
+        """Play nothing before the first `collect`.
+
+        Args:
+            rollouts: The engine and its thread.
+            player: Who plays.
+            config: Of which this reads `overlap`, `tasks`, `samples`, `steps`, `train_cut` and the algorithm's rules
+                for groups.
+            draw: Draws tasks; called in the thread of `rollouts` while `collect` waits.
+            ranks: How many processes share the tasks of a step.
+        """
+        self._rollouts, self._player, self._config, self._draw, self._ranks = rollouts, player, config, draw, ranks
+        self._tasks = len(ranks.share(range(config.tasks)))
+        self._drawn = deque[Deal]()
+        self._draws = 0
+        self._dealt = 0
+        self._places = 0
+        """How many of a step's tasks the groups on their way stand for."""
+        self._tables: dict[str, _Table] = {}
+        self._at_work = set[asyncio.Task[None]]()
+        self._ended: asyncio.Queue[_Dealt | BaseException] = asyncio.Queue()
+        self._settling = False
+
+    def collect(self, progress: Progress) -> list[Group]:
+        """The groups for the next update, in the order of dealing: those that are complete first.
+
+        Among them are those that were to be resampled or had grown too old, marked so; others were played in their
+        place.
+
+        Raises:
+            EngineGone: when the engine can't be brought back; or whatever else the player raises.
+        """
+        return self._rollouts.run(self._collect(progress))
+
+    def settle(self) -> None:
+        """Play the episodes under way to their end and begin no other before the next `collect`. All slots are free
+        then, for an evaluation.
+        """
+        self._rollouts.run(self._settle())
+
+    def close(self) -> None:
+        """Cancel what is in play. May be called twice."""
+        self._rollouts.run(self._cancel())
+
+    async def _collect(self, progress: Progress) -> list[Group]:
+        self._settling = False
+        most = self._tasks * (1 + self._config.algorithm.groups.rounds)
+        taken: list[Group] = []
+        kept = resampled = 0
+        while kept < self._tasks and kept + resampled < most:
+            self._top_up(progress, kept)
+            dealt = await self._ended.get()
+            if isinstance(dealt, BaseException):
+                raise dealt
+            self._places -= dealt.places(self._config)
+            group = self._judged(dealt)
+            if self._is_too_old(group, progress.step):
+                group = replace(group, treatment="drop")
+            elif group.treatment == "resample":
+                resampled += dealt.places(self._config)
+            else:
+                kept += dealt.places(self._config)
+            taken.append(group)
+        return sorted(taken, key=lambda group: group.number)
+
+    def _top_up(self, progress: Progress, kept: int) -> None:
+        """Deal as many groups as may be on their way, beside those that are kept for this step already."""
+        left = self._config.steps - 1 - progress.step
+        ahead = min(self._config.overlap.versions, left)
+        while self._places + kept < self._tasks * (1 + ahead):
+            self._deal(progress)
+        for table in self._tables.values():
+            for _ in range(min(len(table.free), len(table.waiting))):
+                self._employ(table, table.free.pop(0))
+
+    def _deal(self, progress: Progress) -> None:
+        """Put the next group on its table. Tasks are drawn a step's at a time."""
+        self._draws = max(self._draws, progress.step)
+        while not self._drawn:
+            self._drawn += self._draw(self._draws, progress)
+            self._draws += 1
+        deal = self._drawn.popleft()
+        number = self._dealt * self._ranks.count + self._ranks.index
+        dealt = _Dealt(number, deal.jobs, progress.stage.turns)
+        self._dealt += 1
+        self._places += dealt.places(self._config)
+        table = self._tables.setdefault(deal.world.name, _Table(deal.world, list(range(len(deal.world.pool)))))
+        table.waiting.extend((dealt, job) for job in deal.jobs)
+
+    def _judged(self, dealt: _Dealt) -> Group:
+        return Group.judged(
+            sorted(dealt.episodes, key=lambda episode: episode.sample),
+            self._config.algorithm.groups,
+            train_cut=self._config.train_cut,
+            number=dealt.number,
+        )
+
+    def _is_too_old(self, group: Group, step: int) -> bool:
+        overlap = self._config.overlap
+        return overlap.beyond == "drop" and group.outcome.lag(step) > overlap.versions
+
+    def _employ(self, table: _Table, slot: int) -> None:
+        task = asyncio.get_running_loop().create_task(self._occupy(table, slot))
+        self._at_work.add(task)
+        task.add_done_callback(self._leave)
+
+    async def _occupy(self, table: _Table, slot: int) -> None:
+        """Play in a slot what waits at its table, the oldest first."""
+        pool, wrapped = table.world.pool, table.world.wrapped
+        try:
+            while table.waiting and not self._settling:
+                dealt, job = table.waiting.popleft()
+                episode = await play_slot(pool, slot, self._player, job, world=wrapped, horizon=dealt.horizon)
+                dealt.episodes.append(episode)
+                if len(dealt.episodes) == len(dealt.jobs):
+                    self._ended.put_nowait(dealt)
+                await asyncio.sleep(0)  # where neither world nor player ever wait, the others would not get a turn
+        finally:
+            table.free.append(slot)
+
+    def _leave(self, task: asyncio.Task[None]) -> None:
+        self._at_work.discard(task)
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._ended.put_nowait(error)
+
+    async def _settle(self) -> None:
+        self._settling = True
+        await asyncio.gather(*self._at_work)
+
+    async def _cancel(self) -> None:
+        for task in self._at_work:
+            task.cancel()
+        await asyncio.gather(*self._at_work, return_exceptions=True)

@@ -1,0 +1,139 @@
+"""Engine and learner asked for the log-probabilities of the same tokens."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from agentgym_envs import Episode, Sample
+from agentgym_trainer.agreement import Disagreement, check_agreement
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.engines import Completion, Engine, Sampling, Usage
+from agentgym_trainer.learner import Learner
+from agentgym_trainer.ranks import Ranks
+from agentgym_trainer.rollout import Rollouts
+from agentgym_trainer.weights import Weights
+from miniature import episode, learner
+
+
+class Plain:
+    """An engine without a cache: whole forward passes of a model, whose numbers may be put out."""
+
+    def __init__(self, model: Any, end_id: int, *, off: float = 0.0) -> None:
+        self.model, self.end_id, self.off = model, end_id, off
+        self.version, self.usage, self.max_context = 3, Usage(), 512
+        self.asked: list[tuple[tuple[int, ...], Sampling]] = []
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
+        self.asked.append((tuple(ids), sampling))
+        context, logprobs = list(ids), list[float]()
+        for _ in range(sampling.max_tokens):
+            with torch.no_grad():
+                logits = self.model(torch.tensor([context])).logits[0, -1] / sampling.temperature
+            context.append(int(logits.argmax()))
+            logprobs.append(float(torch.log_softmax(logits, -1)[context[-1]]) + self.off)
+        return Completion(tuple(context[len(ids) :]), tuple(logprobs), "length", self.version)
+
+    async def load(self, weights: Weights) -> None: ...
+
+    async def rest(self) -> None: ...
+
+    async def close(self) -> None: ...
+
+
+def _play(*turns: tuple[int, int], fresh: Sequence[int] = (0,), start: int = 10, **more: Any) -> Episode:
+    """An episode of so many seen and said tokens each turn, the ids counting up from `start`."""
+    samples: list[Sample] = []
+    for number, (seen, said) in enumerate(turns):
+        ids = tuple(range(start, start + seen + said))
+        samples.append(Sample(ids[:seen], ids[seen:], (-1.0,) * said, 2, fresh=number in fresh))
+        start += seen + said
+    return episode(samples, **more)
+
+
+@pytest.fixture
+def student(new_model: Callable[..., Any]) -> Learner:
+    return learner(new_model(), temperature=0.7, micro_tokens=512)
+
+
+Check = Callable[..., float | None]
+
+
+@pytest.fixture
+def check(student: Learner, chat: Chat) -> Generator[Check]:
+    """Checks an engine, by default one that is right, after some episodes."""
+    with ExitStack() as stack:
+
+        def run(episodes: Sequence[Episode], engine: Engine | None = None, *, tolerance: float = 1e-5) -> float | None:
+            rollouts = stack.enter_context(Rollouts(engine or Plain(student.policy, chat.end_id)))
+            return check_agreement(
+                rollouts, student, episodes, ranks=Ranks(), temperature=0.7, tolerance=tolerance, seed=1
+            )
+
+        yield run
+
+
+def test_an_engine_with_the_learners_weights_agrees(check: Check) -> None:
+    gap = check([_play((5, 4), (3, 2)), _play((2, 6))])
+    assert gap is not None
+    assert 0 < gap < 1e-5
+
+
+def test_an_engine_with_other_weights_does_not(check: Check, new_model: Callable[..., Any], chat: Chat) -> None:
+    with pytest.raises(Disagreement, match=r"After update 3 .* nats a token .* engine.tolerance allows 0.05") as error:
+        check([_play((5, 4))], Plain(new_model(1), chat.end_id), tolerance=0.05)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("off", [-0.2, 0.2])
+def test_the_gap_is_a_mean_over_tokens_whichever_way_it_goes(
+    check: Check, student: Learner, chat: Chat, off: float
+) -> None:
+    engine = Plain(student.policy, chat.end_id, off=off)
+    assert check([_play((5, 4)), _play((9, 1))], engine, tolerance=0.25) == pytest.approx(0.2, abs=1e-4)
+    with pytest.raises(Disagreement, match=r"0\.2 nats"):
+        check([_play((5, 4))], engine, tolerance=0.15)
+
+
+def test_what_is_not_a_number_never_agrees(check: Check, student: Learner, chat: Chat) -> None:
+    with pytest.raises(Disagreement):
+        check([_play((5, 4))], Plain(student.policy, chat.end_id, off=float("nan")), tolerance=1e9)
+
+
+def test_the_contexts_are_those_in_which_the_agent_spoke_last(check: Check, student: Learner, chat: Chat) -> None:
+    engine = Plain(student.policy, chat.end_id)
+    whole = _play((5, 4), (3, 2))
+    second_segment = _play((5, 4), (7, 2), fresh=(0, 1), start=100)
+    # The budget was used up: the last turn says nothing, and so does a whole episode.
+    cut = _play((5, 4), (3, 0), start=200, stop="length")
+    silent = _play((5, 0), stop="length")
+    failed = _play((5, 4), stop="failed")
+    check([whole, second_segment, cut, silent, failed], engine)
+    contexts = [ids for ids, _ in engine.asked]
+    assert contexts == [tuple(range(10, 22)), tuple(range(109, 116)), tuple(range(200, 205))]
+
+
+def test_a_few_contexts_from_all_over_are_enough(check: Check, student: Learner, chat: Chat) -> None:
+    engine = Plain(student.policy, chat.end_id)
+    check([_play((2, 1), start=start) for start in range(10, 110)], engine)
+    firsts = [ids[0] for ids, _ in engine.asked]
+    assert len(firsts) == 8
+    assert max(firsts) - min(firsts) > 80
+
+
+def test_no_probe_is_longer_than_the_engine_can_take(check: Check, student: Learner, chat: Chat) -> None:
+    engine = Plain(student.policy, chat.end_id)
+    engine.max_context = 11
+    assert check([_play((8, 3))], engine) is not None
+    ((ids, sampling),) = engine.asked
+    assert len(ids) + sampling.max_tokens == 11
+    assert (sampling.temperature, sampling.seed) == (0.7, 1)
+
+
+def test_without_words_there_is_nothing_to_compare(check: Check) -> None:
+    assert check([]) is None
+    assert check([replace(_play((3, 1)), stop="failed")]) is None

@@ -1,0 +1,296 @@
+"""Sampling ahead, with a player that takes as long as it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections import Counter
+from collections.abc import Callable, Generator
+from contextlib import ExitStack
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+import pytest
+from accelerate import Accelerator
+from agentgym_envs import Reply, Sample
+from agentgym_envs.play import Seat
+from agentgym_envs.play_pool import Player
+from agentgym_trainer.ahead import Ahead
+from agentgym_trainer.algorithms import GRPO, Groups
+from agentgym_trainer.checkpoint import Progress
+from agentgym_trainer.config import Config, Overlap, World
+from agentgym_trainer.engines.scripted import ScriptedEngine
+from agentgym_trainer.figures import Group, lag_figures
+from agentgym_trainer.horizon import Stage
+from agentgym_trainer.ranks import Ranks
+from agentgym_trainer.rollout import Match, Rollouts
+from agentgym_trainer.worlds import Deal, OpenWorld, jobs, open_worlds
+from coin_world import ENV, OTHER
+
+TASKS, SAMPLES = 3, 2
+
+
+class Teller(Player):
+    """Says heads; in the tasks that are `held`, not before they are let go."""
+
+    name = "teller"
+
+    def __init__(self) -> None:
+        self.version = 0
+        self.held = set[str]()
+        self.begun: list[str] = []
+        self.error: Exception | None = None
+        self.left = 0
+
+    async def reply(self, seat: Seat) -> Reply:
+        task, version = seat.info["task_id"], self.version
+        first = len(seat.conversation) == 1
+        if first:
+            self.begun.append(task)
+        await asyncio.sleep(0)
+        while task in self.held:
+            await asyncio.sleep(0.001)
+        if self.error is not None:
+            raise self.error
+        return Reply("heads", "stop", Sample((1,), (2,), (-0.5,), version, first))
+
+    def leave(self, key: int) -> None:
+        self.left += 1
+
+
+class Table:
+    """What an `Ahead` needs, and the tasks that it is dealt: of every world the first ones, then the next ones."""
+
+    def __init__(self, config: Config, stack: ExitStack) -> None:
+        Accelerator(cpu=True)
+        self.config = config
+        self.teller = Teller()
+        self.worlds: list[OpenWorld] = stack.enter_context(open_worlds(config))
+        self.rollouts = stack.enter_context(Rollouts(ScriptedEngine(lambda _: (), end_id=0)))
+        self.ranks = Ranks()
+        self.ahead = Ahead(self.rollouts, self.teller, config, self.draw, ranks=self.ranks)
+        stack.callback(self.ahead.close)
+
+    def draw(self, number: int, progress: Progress) -> list[Deal]:
+        return [deal for world in self.worlds for deal in self.deals(world, number)]
+
+    def deals(self, world: OpenWorld, number: int) -> list[Deal]:
+        """Of every task its own jobs; they all have the number 0, since the order of dealing counts."""
+        each, train = self.config.tasks // len(self.worlds), world.tasks.train
+        tasks = [train[at % len(train)] for at in range(number * each, number * each + each)]
+        by_task = groupby(jobs(tasks, samples=SAMPLES, seed=number), key=lambda job: job.task_id)
+        return [Deal(0, world, tuple(some)) for _, some in by_task]
+
+    def collect(self, step: int, turns: int = 3) -> list[Group]:
+        """The groups for the update after `step`, with weights that have seen as many."""
+        self.teller.version = step
+        return self.ahead.collect(Progress(Stage(turns), step=step))
+
+
+def coins(**settings: Any) -> Config:
+    known: dict[str, Any] = {
+        "world": World(ENV, wrapper="bare", instructions=False, backend="inline"),
+        "algorithm": replace(GRPO, groups=Groups(flat="keep")),
+        "tasks": TASKS,
+        "samples": SAMPLES,
+        "steps": 5,
+    }
+    return Config(**(known | settings))
+
+
+Open = Callable[..., Table]
+
+
+@pytest.fixture
+def table() -> Generator[Open]:
+    """Sets a table; what it opens is closed after the test."""
+    with ExitStack() as stack:
+        yield lambda **settings: Table(coins(**settings), stack)
+
+
+def _tasks(groups: list[Group]) -> list[str]:
+    return [group.outcome.task for group in groups]
+
+
+def _ids(*numbers: int) -> list[str]:
+    return [f"coin/train/{n}" for n in numbers]
+
+
+def test_without_overlap_a_step_is_dealt_when_it_is_asked_for_and_awaited_whole(table: Open) -> None:
+    playing = table()
+    for step in range(3):
+        groups = playing.collect(step)
+        assert _tasks(groups) == _ids(*range(step * TASKS, step * TASKS + TASKS))
+        assert [[e.sample for e in group.episodes] for group in groups] == [list(range(SAMPLES))] * TASKS
+        assert all(group.outcome.lag(step) == 0 for group in groups)
+        assert len(playing.teller.begun) == (step + 1) * TASKS * SAMPLES == playing.teller.left
+
+
+@pytest.mark.parametrize("versions", [1, 2])
+def test_no_more_groups_are_on_their_way_than_those_of_so_many_steps(table: Open, versions: int) -> None:
+    playing = table(overlap=Overlap(versions))
+    for step in range(5):
+        playing.collect(step)
+        dealt = min(step + 1 + versions, 5) * TASKS
+        assert len(playing.teller.begun) == dealt * SAMPLES
+    # All that was dealt has trained: nothing is left over when the run ends.
+    assert playing.teller.left == 5 * TASKS * SAMPLES
+
+
+def test_what_is_complete_first_trains_first_and_a_straggler_holds_up_nobody(table: Open) -> None:
+    playing = table(overlap=Overlap(1))
+    playing.teller.held |= set(_ids(1))
+    assert _tasks(playing.collect(0)) == _ids(0, 2, 3)
+    playing.teller.held.clear()
+    playing.ahead.settle()
+    groups = playing.collect(1)
+    assert _tasks(groups) == _ids(1, 4, 5)
+    assert [group.outcome.lag(1) for group in groups] == [1, 1, 1]
+    outcomes = [group.outcome for group in groups]
+    assert lag_figures(outcomes, 1, 1) == {"mean": 1.0, "max": 1, "stale": 0}
+
+
+def _with_one_too_old(playing: Table) -> list[Group]:
+    """The groups of the third step, when the first task of the first one was held up until then."""
+    playing.teller.held |= set(_ids(0))
+    playing.collect(0)
+    playing.collect(1)
+    playing.teller.held.clear()
+    playing.ahead.settle()
+    return playing.collect(2)
+
+
+def test_a_group_that_is_too_old_is_left_out_counted_and_stood_in_for(table: Open) -> None:
+    playing = table(overlap=Overlap(1))
+    groups = _with_one_too_old(playing)
+    assert groups[0].outcome.task == _ids(0)[0]
+    assert [(group.outcome.lag(2) > 1, group.treatment) for group in groups] == [
+        (True, "drop"),
+        *[(False, "keep")] * TASKS,
+    ]
+    assert lag_figures([group.outcome for group in groups], 2, 1)["stale"] == 1
+    assert len(playing.teller.begun) == (4 * TASKS + 1) * SAMPLES
+
+
+def test_a_group_that_is_too_old_trains_where_that_is_asked_for(table: Open) -> None:
+    groups = _with_one_too_old(table(overlap=Overlap(1, beyond="keep")))
+    assert groups[0].outcome.task == _ids(0)[0]
+    assert [group.treatment for group in groups] == ["keep"] * TASKS
+    assert lag_figures([group.outcome for group in groups], 2, 1) == {
+        "mean": pytest.approx(4 / 3),
+        "max": 2,
+        "stale": 1,
+    }
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+def test_instead_of_what_is_to_be_resampled_the_next_groups_are_taken(table: Open, rounds: int) -> None:
+    rules = Groups(flat="resample", rounds=rounds)  # who always says heads makes flat groups
+    playing = table(overlap=Overlap(1), algorithm=replace(GRPO, groups=rules))
+    groups = playing.collect(0)
+    assert [group.treatment for group in groups] == ["resample"] * TASKS * (1 + rounds)
+    assert len(set(_tasks(groups))) == len(groups)
+
+
+def test_a_group_is_played_to_the_horizon_of_when_it_was_dealt(table: Open) -> None:
+    playing = table(overlap=Overlap(1))
+    turns = [[group.outcome.episodes[0].turns for group in playing.collect(step, 1 + step)] for step in range(3)]
+    assert turns == [[1] * 3, [1] * 3, [2] * 3]
+
+
+def test_the_same_task_dealt_to_two_steps_is_two_groups(table: Open) -> None:
+    world = World(ENV, (f"train={TASKS}",), wrapper="bare", instructions=False, backend="inline")
+    playing = table(world=world, overlap=Overlap(1))
+    playing.teller.held |= set(_ids(0, 1))
+    threading.Timer(0.2, playing.teller.held.clear).start()
+    groups = playing.collect(0)
+    assert len(groups) == len({group.number for group in groups}) == TASKS
+    assert all(len(group.episodes) == SAMPLES for group in groups)
+
+
+def test_a_task_that_is_drawn_twice_in_a_step_stands_for_two(table: Open) -> None:
+    playing = table(world=World(ENV, ("train=1",), wrapper="bare", instructions=False, backend="inline"))
+    (group,) = playing.collect(0)
+    assert [e.sample for e in group.episodes] == list(range(TASKS * SAMPLES))
+    assert len(playing.collect(1)) == 1
+
+
+def test_all_worlds_of_a_mixture_are_played(table: Open) -> None:
+    other = World(OTHER, wrapper="bare", instructions=False, backend="inline")
+    playing = table(others=(other,), tasks=4, overlap=Overlap(1))
+    groups = [group for step in range(5) for group in playing.collect(step)]
+    assert Counter(group.outcome.world for group in groups) == {"coin/Coin-v0": 10, "coin/OneSided-v0": 10}
+
+
+def test_few_slots_are_enough(table: Open) -> None:
+    playing = table(slots=2, overlap=Overlap(2))
+    assert len(playing.worlds[0].pool) == 2
+    tasks = [task for step in range(5) for task in _tasks(playing.collect(step))]
+    assert len(tasks) == 5 * TASKS
+    assert playing.teller.left == 5 * TASKS * SAMPLES
+
+
+def test_a_process_plays_its_share_and_numbers_of_two_never_meet(table: Open) -> None:
+    numbers: list[set[int]] = []
+    for index, share in ((0, 2), (1, 1)):
+        playing = table()
+        playing.ranks.index, playing.ranks.count = index, 2
+        ahead = Ahead(playing.rollouts, playing.teller, playing.config, playing.draw, ranks=playing.ranks)
+        groups = ahead.collect(Progress(Stage(3)))
+        assert len(groups) == share
+        numbers.append({group.number for group in groups})
+    assert not numbers[0] & numbers[1]
+
+
+def test_a_run_that_goes_on_deals_from_the_step_it_is_at(table: Open) -> None:
+    assert _tasks(table(overlap=Overlap(1)).collect(3)) == _ids(9, 10, 11)
+
+
+# Pauses and ends.
+
+
+def test_between_settling_and_the_next_collect_all_slots_are_free(table: Open) -> None:
+    playing = table(slots=2, overlap=Overlap(2))
+    playing.collect(0)
+    playing.ahead.settle()
+    begun = len(playing.teller.begun)
+    assert begun == playing.teller.left
+    world = playing.worlds[0]
+    held_out = jobs(list(world.tasks.test), samples=1, seed=0)
+    assert len(list(playing.rollouts.play([Match(world, held_out)], playing.teller))) == 4
+    assert len(playing.collect(1)) == TASKS
+    assert len(playing.teller.begun) > begun + 4
+
+
+def test_what_ends_a_player_ends_collecting_also_when_nobody_was_waiting(table: Open) -> None:
+    playing = table(overlap=Overlap(1))
+    playing.teller.held |= set(_ids(3, 4, 5))
+    playing.collect(0)
+    playing.teller.error = RuntimeError("the engine is gone")
+    playing.teller.held.clear()
+    with pytest.raises(RuntimeError, match="the engine is gone"):
+        playing.collect(1)
+    playing.ahead.close()
+    assert playing.teller.left == len(playing.teller.begun)
+
+
+def test_closing_cancels_what_is_in_play_and_frees_its_worlds(table: Open) -> None:
+    playing = table(overlap=Overlap(1))
+    playing.teller.held |= set(_ids(3, 4, 5))
+    playing.collect(0)
+    playing.ahead.close()
+    playing.ahead.close()
+    assert playing.teller.left == len(playing.teller.begun) == 2 * TASKS * SAMPLES
+
+    async def others() -> int:
+        return len(asyncio.all_tasks() - {asyncio.current_task()})
+
+    playing.teller.held.clear()
+    world = playing.worlds[0]
+    played = list(
+        playing.rollouts.play([Match(world, jobs(list(world.tasks.test), samples=3, seed=0))], playing.teller)
+    )
+    assert [e.stop for e in played] == ["terminated"] * 12
+    # What carries the question itself: no other.
+    assert playing.rollouts.run(others()) <= 1
