@@ -1,0 +1,301 @@
+"""The engine that is a vLLM server: on its own GPUs or machines, or one that we start.
+
+Every reply names the weights that it was sampled with: that is how a reply is known to be by one version, and how a
+server that was restarted behind our back, and has lost them, is noticed. It knows no text and no worlds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import torch
+
+from agentgym_trainer.engines import Completion, EngineGone, Sampling, Usage
+from agentgym_trainer.engines.vllm_http import Away, Refused, VllmHttp
+from agentgym_trainer.engines.vllm_process import EXTENSION, VllmProcess
+from agentgym_trainer.engines.wire import offered
+from agentgym_trainer.weights import Weights
+
+_FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0
+_FRESH = "default"
+"""What vLLM calls the weights that a server starts with."""
+FLAGS = (
+    f"VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --worker-extension-cls {EXTENSION} --enable-scale-out "
+    "--logprobs-mode processed_logprobs --generation-config vllm --enable-prompt-tokens-details"
+)
+
+
+class VllmServer:
+    """An `Engine` over HTTP. Requests that a server loses are sent again, and so are the weights.
+
+    Args:
+        where: address of a server that runs, or a process that is started here, and ended by `close`.
+        run: names the process group that trains; the same on all its ranks, and unlike that of any other run.
+        end_id: token that ends a reply.
+        max_context: most tokens of a context and its reply.
+        pushes: whether this process gives the server its weights. Of processes that share a server, one does; the
+            others wait until it has.
+        patience: seconds for which a server may stay away.
+    """
+
+    def __init__(
+        self,
+        where: str | VllmProcess,
+        *,
+        run: str,
+        end_id: int,
+        max_context: int,
+        pushes: bool = True,
+        patience: float = 300.0,
+    ) -> None:
+        self.version = 0
+        self.usage = Usage()
+        self.max_context = max_context
+        self._process = None if isinstance(where, str) else where
+        self._http = VllmHttp(where if isinstance(where, str) else where.url)
+        self._run, self._end_id, self._pushes = run, end_id, pushes
+        self._weights: Weights | None = None
+        self._loads = 0
+        self._trouble = _Trouble(patience)
+        self._ready = False
+        self._lock = asyncio.Lock()
+        self._under_way = 0
+        self._since = 0.0
+
+    @property
+    def url(self) -> str:
+        """Address of the server."""
+        return self._http.url
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
+        """See `Engine.generate`. Cancelled, the server stops sampling it."""
+        if len(ids) + sampling.max_tokens > self.max_context:
+            raise ValueError(
+                f"A context of {len(ids)} tokens and a reply of up to {sampling.max_tokens} are more than the "
+                f"{self.max_context} of the engine."
+            )
+        while True:
+            await self._be_ready()
+            self._busy(+1)
+            try:
+                answer = await self._http.generate(ids, sampling, end_id=self._end_id, model=self._model)
+                return self._completion(answer, sampling)
+            except (Away, Refused) as error:
+                self._doubt(error)
+            finally:
+                self._busy(-1)
+
+    async def load(self, weights: Weights) -> None:
+        """See `Engine.load`. The server finishes what is under way for all its clients, and lets new requests wait."""
+        async with self._lock:
+            self._weights, self._ready = weights, False
+            self._loads += 1
+            await self._recover(push=self._pushes)
+        self.version = weights.version
+
+    async def rest(self) -> None:
+        """A server's memory is its own: nothing to free."""
+
+    async def close(self) -> None:
+        """Hang up, and end a server of our own."""
+        await self._http.close()
+        if self._process is not None:
+            await asyncio.to_thread(self._process.stop)
+
+    @property
+    def _label(self) -> str:
+        """What our last weights are called. The count tells weights apart that have seen as many updates."""
+        return _FRESH if self._weights is None else f"{self._run}@{self._weights.version}.{self._loads}"
+
+    @property
+    def _model(self) -> str | None:
+        """Name of the adapter that samples, or None for the server's model."""
+        return self._run if self._weights is not None and self._weights.adapter is not None else None
+
+    async def _be_ready(self) -> None:
+        """Wait until the server is there with our weights."""
+        if not self._ready or self._lock.locked():
+            async with self._lock:
+                if not self._ready:
+                    await self._recover(push=False)
+
+    def _doubt(self, error: Exception) -> None:
+        """Look after the server before anything else is sent.
+
+        Raises:
+            ValueError: when it is the request that is wrong.
+            EngineGone: when it won't help.
+        """
+        if isinstance(error, Refused):
+            if error.code == 400:
+                raise ValueError(f"The vLLM server at {self.url} refuses a request: {error}") from error
+            if error.code != 404 or self._model is None:  # else the adapter is gone, and the server is another one
+                raise EngineGone(f"The vLLM server at {self.url} refuses to sample: {error} {self._hint}") from error
+        self._trouble.begins(error)
+        self._ready = False
+
+    async def _recover(self, *, push: bool) -> None:
+        """Wait until the server answers, and give it our weights when asked to or when it has lost them.
+
+        Raises:
+            EngineGone: when patience is at an end, or it can't be what we need.
+        """
+        while True:
+            try:
+                await self._rouse()
+                await self._http.alive()
+                await self._check()
+                await self._bring_weights(push=push)
+                self._ready = True
+                return
+            except Away as error:
+                self._trouble.begins(error)
+                await self._trouble.wait(f"The vLLM server at {self.url}")
+            except Refused as error:
+                raise EngineGone(f"The vLLM server at {self.url} can't be used: {error} {self._hint}") from error
+
+    async def _rouse(self) -> None:
+        """Start a server of our own, and once more when it has died."""
+        process = self._process
+        if process is None or process.running:
+            return
+        if self._trouble.starts > 1:
+            raise EngineGone(f"The vLLM server died again after a restart: {process.last_words()} (see {process.log}).")
+        self._trouble.starts += 1
+        await asyncio.to_thread(process.start)
+
+    async def _check(self) -> None:
+        """Whether the server samples what we train."""
+        hello = await self._http.call_workers("agentgym_hello")
+        self._dtype: torch.dtype = getattr(torch, hello["dtype"])
+        if hello["logprobs_mode"] != "processed_logprobs":
+            raise EngineGone(
+                f"The vLLM server at {self.url} gives {hello['logprobs_mode']}, not the log-probabilities of what it "
+                f"samples. {self._hint}"
+            )
+        if hello["max_context"] < self.max_context:
+            raise EngineGone(
+                f"The vLLM server at {self.url} takes contexts of {hello['max_context']} tokens, generation.max_context"
+                f" is {self.max_context}: start it with --max-model-len {self.max_context}, or lower ours."
+            )
+
+    async def _bring_weights(self, *, push: bool) -> None:
+        """See to it that the server has our last weights."""
+        if self._weights is None:
+            return
+        label = await self._http.label()
+        if label != self._label or push:
+            if not self._pushes:
+                raise Away(f"it has the weights {label} and not yet {self._label}")
+            await self._push(self._weights)
+        elif self._pushes:
+            await self._http.resume()  # a push may have been interrupted at its end
+
+    async def _push(self, weights: Weights) -> None:
+        await self._http.pause()
+        await self._http.set_label(f"{self._run}@none")
+        async with offered(weights.tensors, host=_address_towards(self.url), dtype=self._dtype) as offer:
+            fetching = (offer.host, offer.port, offer.secret)
+            if weights.adapter is None:
+                await self._http.call_workers("agentgym_take_weights", *fetching)
+            else:
+                laid = await self._http.call_workers("agentgym_take_adapter", *fetching, _plain(weights.adapter))
+                await self._http.load_adapter(self._run, laid["folder"])
+                await self._http.call_workers("agentgym_drop_adapter", laid["folder"])
+        await self._http.reset_cache()
+        await self._http.set_label(self._label)
+        await self._http.resume()
+
+    def _completion(self, answer: Any, sampling: Sampling) -> Completion:
+        """The reply in vLLM's answer.
+
+        Raises:
+            Away: when it is no whole reply by weights of ours.
+        """
+        choice = answer["choices"][0]
+        labels = {span["version"] for span in choice["weight_versions"] or ()}
+        if choice["finish_reason"] not in ("stop", "length") or len(labels) != 1:
+            raise Away(f"a reply ended by {choice['finish_reason']}, with the weights {', '.join(labels) or 'unknown'}")
+        version = self._version_of(labels.pop())
+        ids, content = choice["token_ids"], choice["logprobs"]["content"]
+        self._count(answer["usage"])
+        self._trouble.ends()
+        # The most likely token is certain at temperature 0, whatever it is likely for at 1.
+        logprobs = (token["logprob"] if sampling.temperature else 0.0 for token in content)
+        return Completion(tuple(ids), tuple(logprobs), choice["finish_reason"], version)
+
+    def _version_of(self, label: str) -> int:
+        if self._weights is None:
+            return self.version
+        run, _, version = label.rpartition("@")
+        if run != self._run or version == "none":
+            raise Away(f"it has the weights {label}, not those of this run")
+        return int(version.split(".")[0])
+
+    def _count(self, usage: Any) -> None:
+        reused = (usage.get("prompt_tokens_details") or {}).get("cached_tokens") or 0
+        self.usage.reused += reused
+        self.usage.prefilled += usage["prompt_tokens"] - reused
+        self.usage.generated += usage["completion_tokens"]
+
+    def _busy(self, change: int) -> None:
+        """Count the seconds in which at least one request is under way."""
+        now = time.monotonic()
+        if self._under_way:
+            self.usage.busy += now - self._since
+        self._since = now
+        self._under_way += change
+
+    @property
+    def _hint(self) -> str:
+        return f"It is ours; see {self._process.log}." if self._process else f"Start it as: {FLAGS}"
+
+
+@dataclass(slots=True)
+class _Trouble:
+    """How long a server has been away."""
+
+    patience: float
+    starts: int = 0
+    """Of a server of our own, since it last gave a reply."""
+    since: float | None = None
+    pause: float = _FIRST_WAIT
+    cause: Exception | None = None
+
+    def begins(self, cause: Exception) -> None:
+        self.cause = cause
+        self.since = time.monotonic() if self.since is None else self.since
+
+    def ends(self) -> None:
+        self.since, self.pause, self.starts = None, _FIRST_WAIT, min(self.starts, 1)
+
+    async def wait(self, who: str) -> None:
+        """A while, longer each time.
+
+        Raises:
+            EngineGone: when patience is at an end.
+        """
+        if self.since is not None and time.monotonic() - self.since > self.patience:
+            raise EngineGone(f"{who} has been away for {self.patience:g} s: {self.cause}.") from self.cause
+        await asyncio.sleep(self.pause)
+        self.pause = min(2 * self.pause, _LONGEST_WAIT)
+
+
+def _address_towards(url: str) -> str:
+    """Address of this machine as seen from a server: the one that a connection to it comes from."""
+    parts = urlsplit(url)
+    with socket.create_connection((parts.hostname, parts.port or 80), timeout=10) as connection:
+        return connection.getsockname()[0]
+
+
+def _plain(value: Any) -> Any:
+    """A configuration of peft as JSON has it: sets become lists."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return sorted(value) if isinstance(value, (set, frozenset)) else value
