@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
-from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
 from agentgym_envs import Episode, Sample
-from agentgym_trainer.agreement import Disagreement, check_agreement
+from agentgym_trainer.agreement import PROBES, Disagreement, check_agreement, last_contexts
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.engines import Completion, Engine, Sampling, Usage
 from agentgym_trainer.learner import Learner
@@ -60,32 +59,31 @@ def student(new_model: Callable[..., Any]) -> Learner:
     return learner(new_model(), temperature=0.7, micro_tokens=512)
 
 
-Check = Callable[..., float | None]
+Check = Callable[..., float]
 
 
 @pytest.fixture
 def check(student: Learner, chat: Chat) -> Generator[Check]:
-    """Checks an engine, by default one that is right, after some episodes."""
+    """Checks an engine, by default one that is right, on two contexts."""
     with ExitStack() as stack:
 
-        def run(episodes: Sequence[Episode], engine: Engine | None = None, *, tolerance: float = 1e-5) -> float | None:
+        def run(engine: Engine | None = None, *, tolerance: float = 1e-5) -> float:
             rollouts = stack.enter_context(Rollouts(engine or Plain(student.policy, chat.end_id)))
+            contexts = [(5, 6, 7, 8), (9, 10)]
             return check_agreement(
-                rollouts, student, episodes, ranks=Ranks(), temperature=0.7, tolerance=tolerance, seed=1
+                rollouts, student, contexts, ranks=Ranks(), temperature=0.7, tolerance=tolerance, seed=1
             )
 
         yield run
 
 
 def test_an_engine_with_the_learners_weights_agrees(check: Check) -> None:
-    gap = check([_play((5, 4), (3, 2)), _play((2, 6))])
-    assert gap is not None
-    assert 0 < gap < 1e-5
+    assert 0 < check() < 1e-5
 
 
 def test_an_engine_with_other_weights_does_not(check: Check, new_model: Callable[..., Any], chat: Chat) -> None:
     with pytest.raises(Disagreement, match=r"After update 3 .* nats a token .* engine.tolerance allows 0.05") as error:
-        check([_play((5, 4))], Plain(new_model(1), chat.end_id), tolerance=0.05)
+        check(Plain(new_model(1), chat.end_id), tolerance=0.05)
     assert "\n" not in str(error.value)
 
 
@@ -94,46 +92,37 @@ def test_the_gap_is_a_mean_over_tokens_whichever_way_it_goes(
     check: Check, student: Learner, chat: Chat, off: float
 ) -> None:
     engine = Plain(student.policy, chat.end_id, off=off)
-    assert check([_play((5, 4)), _play((9, 1))], engine, tolerance=0.25) == pytest.approx(0.2, abs=1e-4)
+    assert check(engine, tolerance=0.25) == pytest.approx(0.2, abs=1e-4)
     with pytest.raises(Disagreement, match=r"0\.2 nats"):
-        check([_play((5, 4))], engine, tolerance=0.15)
+        check(engine, tolerance=0.15)
 
 
 def test_what_is_not_a_number_never_agrees(check: Check, student: Learner, chat: Chat) -> None:
     with pytest.raises(Disagreement):
-        check([_play((5, 4))], Plain(student.policy, chat.end_id, off=float("nan")), tolerance=1e9)
+        check(Plain(student.policy, chat.end_id, off=float("nan")), tolerance=1e9)
 
 
-def test_the_contexts_are_those_in_which_the_agent_spoke_last(check: Check, student: Learner, chat: Chat) -> None:
+def test_no_probe_is_longer_than_the_engine_can_take(check: Check, student: Learner, chat: Chat) -> None:
     engine = Plain(student.policy, chat.end_id)
+    engine.max_context = 7
+    check(engine)
+    assert [(len(ids), sampling.max_tokens) for ids, sampling in engine.asked] == [(4, 3), (2, 5)]
+    assert {(sampling.temperature, sampling.seed) for _, sampling in engine.asked} == {(0.7, 1)}
+
+
+def test_contexts_are_those_in_which_the_agent_spoke_last() -> None:
     whole = _play((5, 4), (3, 2))
     second_segment = _play((5, 4), (7, 2), fresh=(0, 1), start=100)
     # The budget was used up: the last turn says nothing, and so does a whole episode.
     cut = _play((5, 4), (3, 0), start=200, stop="length")
     silent = _play((5, 0), stop="length")
     failed = _play((5, 4), stop="failed")
-    check([whole, second_segment, cut, silent, failed], engine)
-    contexts = [ids for ids, _ in engine.asked]
+    contexts = last_contexts([whole, second_segment, cut, silent, failed])
     assert contexts == [tuple(range(10, 22)), tuple(range(109, 116)), tuple(range(200, 205))]
+    assert last_contexts([silent, failed]) == last_contexts([]) == []
 
 
-def test_a_few_contexts_from_all_over_are_enough(check: Check, student: Learner, chat: Chat) -> None:
-    engine = Plain(student.policy, chat.end_id)
-    check([_play((2, 1), start=start) for start in range(10, 110)], engine)
-    firsts = [ids[0] for ids, _ in engine.asked]
-    assert len(firsts) == 8
+def test_a_few_contexts_come_from_all_over() -> None:
+    firsts = [ids[0] for ids in last_contexts([_play((2, 1), start=start) for start in range(10, 110)])]
+    assert len(firsts) == PROBES
     assert max(firsts) - min(firsts) > 80
-
-
-def test_no_probe_is_longer_than_the_engine_can_take(check: Check, student: Learner, chat: Chat) -> None:
-    engine = Plain(student.policy, chat.end_id)
-    engine.max_context = 11
-    assert check([_play((8, 3))], engine) is not None
-    ((ids, sampling),) = engine.asked
-    assert len(ids) + sampling.max_tokens == 11
-    assert (sampling.temperature, sampling.seed) == (0.7, 1)
-
-
-def test_without_words_there_is_nothing_to_compare(check: Check) -> None:
-    assert check([]) is None
-    assert check([replace(_play((3, 1)), stop="failed")]) is None

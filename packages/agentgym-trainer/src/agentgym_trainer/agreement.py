@@ -20,7 +20,8 @@ from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.trajectory import Segment, Trajectory, trajectory
 
-_CONTEXTS = 8
+PROBES = 8
+"""Contexts that are enough for a comparison."""
 _TOKENS = 16
 
 
@@ -28,43 +29,48 @@ class Disagreement(RuntimeError):
     """The engine's log-probabilities are not the learner's: what is sampled would not be what is trained."""
 
 
+def last_contexts(episodes: Sequence[Episode]) -> list[tuple[int, ...]]:
+    """What stood before the last words of some episodes, taken from all over them: neighbours play the same task."""
+    stride = max(1, len(episodes) // PROBES)
+    spread = (episode for start in range(stride) for episode in episodes[start::stride])
+    return list(islice(_contexts(spread), PROBES))
+
+
 def check_agreement(
     rollouts: Rollouts,
     learner: Learner,
-    episodes: Sequence[Episode],
+    contexts: Sequence[Sequence[int]],
     *,
     ranks: Ranks,
     temperature: float,
     tolerance: float,
     seed: int,
-) -> float | None:
-    """Let the engine go on from some contexts of these episodes and compare log-probabilities, right after a load.
+) -> float:
+    """Let the engine go on from these contexts and compare its log-probabilities with the learner's, after a load.
 
-    Every process calls this, with the episodes that it has.
+    Every process calls this, each with some contexts of its own.
 
     Args:
         rollouts: The engine that is asked.
         learner: Has just given it its weights.
-        episodes: Where the contexts come from; a few are enough.
+        contexts: `PROBES` are enough.
         ranks: The processes of the run.
         temperature: The one that the learner takes log-probabilities at.
-        tolerance: The most that they may be apart, in nats on average over all tokens of all processes.
+        tolerance: The most that they may be apart.
         seed: What is sampled hangs on it.
 
     Returns:
-        How far they are apart; None where no process has an episode in which something was said.
+        How far they are apart, in nats on average over all tokens of all processes.
 
     Raises:
-        Disagreement: on all processes, when they are further apart, or one of them isn't a number.
+        Disagreement: on all processes, when that is above the tolerance or not a number.
         EngineGone: when the engine can't be brought back.
     """
-    contexts = list(islice(_contexts(_spread(episodes)), _CONTEXTS))
-    sampling = Sampling(temperature, _TOKENS, seed)
     with ranks.together():
-        said = rollouts.run(_go_on(rollouts.engine, contexts, sampling))
+        said = rollouts.run(_go_on(rollouts.engine, contexts, Sampling(temperature, _TOKENS, seed)))
     gap = _gap(learner, said)
     # Not the other way round, or a NaN would pass.
-    if gap is None or gap <= tolerance:
+    if gap <= tolerance:
         return gap
     raise Disagreement(
         f"After update {rollouts.engine.version} the engine's log-probabilities are {gap:.3g} nats a token away from "
@@ -74,14 +80,7 @@ def check_agreement(
     )
 
 
-def _spread(episodes: Sequence[Episode]) -> Iterable[Episode]:
-    """The episodes in an order whose beginning comes from all over them: neighbours play the same task."""
-    stride = max(1, len(episodes) // _CONTEXTS)
-    return (episode for start in range(stride) for episode in episodes[start::stride])
-
-
 def _contexts(episodes: Iterable[Episode]) -> Iterable[tuple[int, ...]]:
-    """What stood before the last words of each episode."""
     for episode in episodes:
         if not episode.failed:
             last = next((s for s in reversed(trajectory(episode).segments) if any(s.said)), None)
@@ -89,7 +88,7 @@ def _contexts(episodes: Iterable[Episode]) -> Iterable[tuple[int, ...]]:
                 yield last.ids[: last.turns.index(max(last.turns))]
 
 
-async def _go_on(engine: Engine, contexts: Sequence[tuple[int, ...]], sampling: Sampling) -> list[Trajectory]:
+async def _go_on(engine: Engine, contexts: Sequence[Sequence[int]], sampling: Sampling) -> list[Trajectory]:
     """What the engine says next, with its log-probabilities."""
     fitting = [
         replace(sampling, max_tokens=min(sampling.max_tokens, engine.max_context - len(context)))
@@ -97,7 +96,7 @@ async def _go_on(engine: Engine, contexts: Sequence[tuple[int, ...]], sampling: 
     ]
     completions = await asyncio.gather(*map(engine.generate, contexts, fitting))
     return [
-        _reply(context, completion.ids, completion.logprobs)
+        _reply(tuple(context), completion.ids, completion.logprobs)
         for context, completion in zip(contexts, completions, strict=True)
     ]
 
@@ -113,10 +112,9 @@ def _reply(context: tuple[int, ...], ids: tuple[int, ...], logprobs: tuple[float
     return Trajectory((segment,), rewards=(0.0,), states=("",), group="probe")
 
 
-def _gap(learner: Learner, said: Sequence[Trajectory]) -> float | None:
-    """Mean absolute difference over the tokens of all processes; None when there are none."""
+def _gap(learner: Learner, said: Sequence[Trajectory]) -> float:
+    """Mean absolute difference over the tokens of all processes."""
     batch = make_batch(said).to(learner.accelerator.device)
     apart_N = (learner.logprobs(batch) - batch.experience.sampled_N).abs()
-    parts = torch.stack([apart_N.double().sum(), apart_N.new_tensor(len(apart_N), dtype=torch.float64)])
-    apart, tokens = learner.total(parts).tolist()
-    return apart / tokens if tokens else None
+    apart, tokens = learner.total(torch.stack([apart_N.sum(), torch.ones_like(apart_N).sum()])).tolist()
+    return apart / tokens
