@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import sys
 import types
 from collections.abc import Callable, Sequence
@@ -7,7 +8,6 @@ from itertools import pairwise
 from typing import Any
 from unittest.mock import create_autospec
 
-import numpy as np
 import pytest
 import torch
 from agentgym_trainer.attention import (
@@ -21,8 +21,8 @@ from agentgym_trainer.attention import (
     use_attention,
 )
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.engines import Request, Sampling
-from agentgym_trainer.engines.transformers import TransformersEngine
+from agentgym_trainer.engines import Completion, Sampling
+from agentgym_trainer.engines.transformers import transformers_engine
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import VOCAB
@@ -130,14 +130,12 @@ def test_without_segments_it_is_what_it_was(packed: Any, model: Any) -> None:
 
 
 def test_the_engine_samples_the_same_with_it(packed: Any, model: Any, chat: Chat) -> None:
-    said: list[list[Any]] = []
-    for each in (packed, model):
-        engine = TransformersEngine(each, end_id=chat.end_id, pad_id=chat.pad_id)
-        said.append([])
-        for turn in range(2):
-            requests = [Request(k, (5,) * (k + turn + 1), not turn, np.random.default_rng([k, turn])) for k in range(4)]
-            said[-1] += engine.generate(requests, Sampling(max_tokens=8, max_context=60))
-    assert said[0] == said[1]
+    async def sample(each: Any) -> list[Completion]:
+        engine = transformers_engine(each, end_id=chat.end_id)
+        asked = [engine.generate((5,) * (k + 1), Sampling(max_tokens=8, seed=k)) for k in range(4)]
+        return await asyncio.gather(*asked)
+
+    assert asyncio.run(sample(packed)) == asyncio.run(sample(model))
 
 
 def test_a_model_with_a_sliding_window_is_refused() -> None:

@@ -1,18 +1,18 @@
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from agentgym_eval.errors import UsageError
 from agentgym_trainer.actor import Actor
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import Lora
-from agentgym_trainer.engines import Request, Sampling
-from agentgym_trainer.engines.transformers import TransformersEngine
+from agentgym_trainer.engines import Sampling
+from agentgym_trainer.engines.transformers import transformers_engine
 from agentgym_trainer.models import save_policy, with_lora
 from miniature import VOCAB
 from torch import Tensor
@@ -111,10 +111,9 @@ def test_a_policy_without_adapter_is_saved_as_it_is(base: Any, tmp_path: Path) -
 
 def test_the_engine_plays_with_the_adapter(base: Any, chat: Chat) -> None:
     actor = _trained(Actor(with_lora(base, Lora(rank=4), seed=0)))
-    engine = TransformersEngine(actor.policy, end_id=chat.end_id, pad_id=chat.pad_id)
-    request = Request(0, tuple(IDS[:6].tolist()), True, np.random.default_rng(0))
-    completion = engine.generate([request], Sampling(max_tokens=8))[0]
-    ids = torch.tensor([*request.ids, *completion.ids])
+    engine = transformers_engine(actor.policy, end_id=chat.end_id)
+    completion = asyncio.run(engine.generate(IDS[:6].tolist(), Sampling(max_tokens=8)))
+    ids = torch.tensor([*IDS[:6].tolist(), *completion.ids])
     at = torch.arange(6, len(ids))
     with torch.no_grad():
         learned = actor.eval()(ids, torch.arange(len(ids)), (len(ids),), at - 1, ids[at]).logp_M

@@ -169,7 +169,7 @@ def _implementation(kernel: Kernel) -> Callable[..., tuple[Tensor, None]]:
     ) -> tuple[Tensor, None]:
         if segments is None:
             return sdpa_attention_forward(module, query, key, value, attention_mask, **options)
-        _refuse(options)
+        refuse_unusual(options)
         scale = options.get("scaling") or query.shape[-1] ** -0.5
         # Under autocast the rotary embedding leaves query and key in float32.
         q, k, v = (x[0].transpose(0, 1).to(value.dtype) for x in (query, key, value))
@@ -178,12 +178,17 @@ def _implementation(kernel: Kernel) -> Callable[..., tuple[Tensor, None]]:
     return attend
 
 
-def _refuse(options: dict[str, Any]) -> None:
+def refuse_unusual(options: dict[str, Any]) -> None:
+    """Refuse what a model hands to its attention, and ours leaves out.
+
+    Raises:
+        ValueError: when it does more than attending causally over everything.
+    """
     for name in ("sliding_window", "softcap", "s_aux", "position_bias", "dropout"):
         if options.get(name):
             raise ValueError(
-                f"The model's attention asks for {name}, which packed segments don't have; choose a model with plain "
-                "causal attention, such as Qwen2.5 or Llama 3."
+                f"The model's attention asks for {name}, which packed segments don't have, nor has the engine's "
+                "cache; choose a model with plain causal attention, such as Qwen2.5 or Llama 3."
             )
 
 

@@ -1,149 +1,145 @@
-"""A key-value cache whose rows have lengths of their own: trajectories join, grow and leave one by one.
+"""Keys and values of many sequences, each with a length of its own, and attention over them.
 
-Rows that a forward pass computes stand in front, so that every pass works on a view and nothing is gathered; rows
-that stop or leave change places with rows that go on.
+Rows that are read into stand in front, so that attention works on a view and gathers nothing. Knows neither what the
+tokens are nor who holds which row.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Any
 
 import torch
 from torch import Tensor
-from transformers.cache_utils import Cache, CacheLayerMixin
+from torch.nn.functional import scaled_dot_product_attention
+from transformers import AttentionInterface
+from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+
+from agentgym_trainer.attention import refuse_unusual
+from agentgym_trainer.engines.reading import Reading, Span, Twin
+
+RAGGED = "ragged_sdpa"
+"""The name that transformers knows this attention under."""
 
 _ROOM = 64
 
 
-class _RaggedLayer(CacheLayerMixin):
-    """Keys and values of one attention layer, [rows, heads, positions, head size]."""
+class RaggedCache:
+    """Keys and values of each layer, [rows, positions, heads, head size]; a row's positions lie side by side."""
 
-    is_sliding = False
-    k: Tensor
-    v: Tensor
+    def __init__(self, device: torch.device) -> None:
+        """Begin without any room."""
+        self.rows = 0
+        self.positions = 0
+        self.reading: Reading | None = None
+        """The pass under way."""
+        self._device = device
+        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
-    def __init__(self, cache: RaggedCache) -> None:
-        super().__init__()
-        self._cache = cache
-
-    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
-        """Take type, heads and head size from the first keys and values seen."""
-        rows, positions = self._cache.capacity
-        self.k = key_states.new_zeros(rows, key_states.shape[1], positions, key_states.shape[3])
-        self.v = value_states.new_zeros(rows, value_states.shape[1], positions, value_states.shape[3])
-        self.is_initialized = True
-
-    def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
-        """Write what is new at each row's own positions and return everything up to the longest row."""
-        if not self.is_initialized:
-            self.lazy_initialization(key_states, value_states)
-        position = self._cache.position
-        n, width = position.shape[0], self._cache.width
-        row = torch.arange(n, device=position.device)[:, None]
-        self.k[row, :, position] = key_states.transpose(1, 2)
-        self.v[row, :, position] = value_states.transpose(1, 2)
-        return self.k[:n, :, :width], self.v[:n, :, :width]
-
-    def resize(self, rows: int, positions: int) -> None:
+    def reserve(self, rows: int, positions: int) -> None:
         """Make room, keeping what is there."""
-        if self.is_initialized:
-            self.k, self.v = (_grown(tensor, rows, positions) for tensor in (self.k, self.v))
-
-    def swap(self, some: list[int], others: list[int], width: int) -> None:
-        """Let pairs of rows, which hold at most `width` tokens, change places."""
-        if self.is_initialized:
-            for tensor in (self.k, self.v):
-                tensor[some + others, :, :width] = tensor[others + some, :, :width]
-
-    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
-        """Length and offset of the keys; the engine makes its own mask from the row lengths."""
-        return self._cache.width, 0
-
-    def get_seq_length(self) -> int:
-        """The longest row."""
-        return self._cache.width
-
-    def get_max_length(self) -> int:
-        """No limit: the cache grows."""
-        return -1
-
-
-class RaggedCache(Cache):
-    """A cache for as many trajectories as come, keyed by trajectory."""
-
-    def __init__(self, layers: int) -> None:
-        self.capacity = (0, 0)
-        self.position = torch.empty(0, 0, dtype=torch.long)
-        """Where the tokens of the coming forward pass go: [rows in front, new tokens]."""
-        self.width = 0
-        """Positions of the longest row in front, the coming tokens included."""
-        self.lengths: list[int] = []
-        """Tokens held by each row."""
-        self.keys: list[int] = []
-        """The trajectory of each row."""
-        self._rows = [_RaggedLayer(self) for _ in range(layers)]
-        super().__init__(layers=list(self._rows))
-
-    def bring_to_front(self, keys: Iterable[int]) -> list[int]:
-        """Let the rows of these trajectories, new ones included, stand in front.
-
-        Returns:
-            The trajectories in the order in which their rows now stand, which moves as few rows as possible.
-        """
-        wanted = dict.fromkeys(keys)
-        fresh = [key for key in wanted if key not in self.keys]
-        self.keys += fresh
-        self.lengths += [0] * len(fresh)
-        self._reserve(len(self.keys), self.capacity[1])
-        n = len(wanted)
-        out = [i for i, key in enumerate(self.keys[:n]) if key not in wanted]
-        into = [i for i, key in enumerate(self.keys[n:], n) if key in wanted]
-        for i, j in zip(out, into, strict=True):
-            for rows in (self.keys, self.lengths):
-                rows[i], rows[j] = rows[j], rows[i]
-        if out:
-            width = max(self.lengths[i] for i in out + into)
-            for layer in self._rows:
-                layer.swap(out, into, width)
-        return self.keys[:n]
-
-    def prepare(self, new: list[int], device: torch.device) -> tuple[Tensor, Tensor]:
-        """Make ready for a forward pass that adds `new[i]` tokens to row i; rows behind those stay out of it.
-
-        A pass is as wide as its longest row needs. What it writes behind a shorter row's end is never seen, and the
-        row's next tokens overwrite it.
-
-        Returns:
-            Position ids [rows, widest], and which positions each token sees, bool [rows, 1, widest, width].
-        """
-        n, widest = len(new), max(new)
-        length = torch.tensor(self.lengths[:n], device=device)
-        self.position = length[:, None] + torch.arange(widest, device=device)
-        self.width = max(self.lengths[:n]) + widest
-        self._reserve(len(self.keys), self.width)
-        self.lengths[:n] = [held + more for held, more in zip(self.lengths[:n], new, strict=True)]
-        return self.position, torch.arange(self.width, device=device) <= self.position[:, None, :, None]
-
-    def length(self, key: int) -> int:
-        """Tokens held of a trajectory."""
-        return self.lengths[self.keys.index(key)] if key in self.keys else 0
-
-    def forget(self, keys: Iterable[int]) -> None:
-        """Free the rows of these trajectories, if they have any."""
-        gone = set(keys)
-        kept = self.bring_to_front([key for key in self.keys if key not in gone])
-        del self.keys[len(kept) :], self.lengths[len(kept) :]
-
-    def _reserve(self, rows: int, positions: int) -> None:
-        if rows > self.capacity[0] or positions > self.capacity[1]:
+        if rows > self.rows or positions > self.positions:
             # Room to spare, so that a conversation which grows token by token doesn't copy at every token.
-            self.capacity = (max(rows, self.capacity[0]), max(positions + positions // 2 + _ROOM, self.capacity[1]))
-            for layer in self._rows:
-                layer.resize(*self.capacity)
+            self.rows = max(rows + rows // 4, self.rows) if rows > self.rows else self.rows
+            self.positions = positions + positions // 2 + _ROOM if positions > self.positions else self.positions
+            for layer, (keys, values) in self._layers.items():
+                self._layers[layer] = self._grown(keys), self._grown(values)
+
+    def swap(self, some: Sequence[int], others: Sequence[int], width: int) -> None:
+        """Let pairs of rows, which hold at most `width` positions, change places."""
+        new, old = ([*some, *others], [*others, *some])
+        for tensor in self._tensors():
+            tensor[new, :width] = tensor[old, :width]
+
+    def copy(self, source: int, target: Span) -> None:
+        """Give a row what another one has at the same positions."""
+        row, start, stop = target
+        for tensor in self._tensors():
+            tensor[row, start:stop] = tensor[source, start:stop]
+
+    def read(self, spans: Sequence[Span], twins: Sequence[Twin]) -> Reading:
+        """Make ready for a forward pass, which hands the cache to its attention as `ragged`."""
+        self.reading = Reading(spans, twins, self.positions, self._device)
+        return self.reading
+
+    def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
+        """Keep the keys and values of the tokens that are read, and let these attend to what their rows hold.
+
+        Args:
+            layer: Number of the layer.
+            query: [T, heads, head size].
+            key: [T, key heads, head size].
+            value: Likewise.
+            scale: Of the scores.
+
+        Returns:
+            What each token saw, [T, heads, head size].
+        """
+        reading = self.reading
+        assert reading is not None
+        keys, values = self._written(layer, key, value, reading)
+        n = reading.rows
+        calls = [_attend(query[:n, None], keys[:n, : reading.width], values[:n, : reading.width], reading.seen, scale)]
+        for row_G, token_GM, seen in reading.groups:
+            k, v = (tensor[row_G, : seen.shape[-1]] for tensor in (keys, values))
+            calls.append(_attend(query[token_GM], k, v, seen, scale))
+        if reading.outcome_T is None:
+            return calls[0][:, 0]
+        return torch.cat([call.flatten(0, 1) for call in calls]).index_select(0, reading.outcome_T)
+
+    def _written(self, layer: int, key: Tensor, value: Tensor, reading: Reading) -> tuple[Tensor, Tensor]:
+        if layer not in self._layers:
+            room = (self.rows, self.positions, *key.shape[1:])
+            self._layers[layer] = key.new_zeros(room), value.new_zeros(room)
+        keys, values = self._layers[layer]
+        for tensor, new in ((keys, key), (values, value)):
+            chosen = new if reading.token_P is None else new.index_select(0, reading.token_P)
+            tensor.flatten(0, 1).index_copy_(0, reading.place_P, chosen)
+        return keys, values
+
+    def _tensors(self) -> list[Tensor]:
+        return [tensor for layer in self._layers.values() for tensor in layer]
+
+    def _grown(self, tensor: Tensor) -> Tensor:
+        grown = tensor.new_zeros(self.rows, self.positions, *tensor.shape[2:])
+        grown[: tensor.shape[0], : tensor.shape[1]] = tensor
+        return grown
 
 
-def _grown(tensor: Tensor, rows: int, positions: int) -> Tensor:
-    grown = tensor.new_zeros(rows, tensor.shape[1], positions, tensor.shape[3])
-    grown[: tensor.shape[0], :, : tensor.shape[2]] = tensor
-    return grown
+def _attend(query: Tensor, key: Tensor, value: Tensor, seen: Tensor, scale: float) -> Tensor:
+    """SDPA over [rows, tokens, heads, head size].
+
+    Heads that share a key head become tokens of it, so that keys and values aren't repeated.
+    """
+    tokens, shared = query.shape[1], query.shape[2] // key.shape[2]
+    q = query.unflatten(2, (-1, shared)).permute(0, 2, 3, 1, 4).flatten(2, 3)
+    if tokens > 1 and shared > 1:
+        seen = seen[:, :, None].expand(-1, -1, shared, -1, -1).flatten(2, 3)
+    out = scaled_dot_product_attention(q, key.transpose(1, 2), value.transpose(1, 2), attn_mask=seen, scale=scale)
+    return out.unflatten(2, (shared, tokens)).permute(0, 3, 1, 2, 4).flatten(2, 3)
+
+
+def _attention(
+    module: Any,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    ragged: RaggedCache | None = None,
+    **options: Any,
+) -> tuple[Tensor, None]:
+    """As transformers calls it: [1, heads, tokens, head size] in, [1, tokens, heads, head size] out."""
+    if ragged is None:
+        raise ValueError(
+            "The model doesn't hand on to its attention what it is called with, so the transformers engine can't "
+            "sample from it; choose a model such as Qwen2.5 or Llama 3."
+        )
+    refuse_unusual(options)
+    scale = options.get("scaling") or query.shape[-1] ** -0.5
+    # Under autocast the rotary embedding leaves query and key in float32.
+    q, k, v = (x[0].transpose(0, 1).to(value.dtype) for x in (query, key, value))
+    return ragged.attend(module.layer_idx, q, k, v, scale)[None], None
+
+
+AttentionInterface.register(RAGGED, _attention)
+AttentionMaskInterface.register(RAGGED, sdpa_mask)

@@ -1,0 +1,254 @@
+"""Continuous batching: requests join and leave one by one, and each step of a core serves all that are there.
+
+What every engine that computes in this process has in common: who waits, who is under way, new weights between
+replies, and a core that dies. Knows neither models nor devices; that is the core's part.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import itertools
+import time
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agentgym_trainer.engines import Completion, EngineGone, Sampling, Usage
+from agentgym_trainer.weights import Weights
+
+
+class Core(Protocol):
+    """What computes. Called from one place at a time; it may raise anything, and is then closed and made anew."""
+
+    max_context: int
+    """The most tokens that a context and its reply may have together."""
+
+    def admit(self, number: int, ids: Sequence[int], sampling: Sampling) -> None:
+        """Take up a request, from the next step on."""
+        ...
+
+    def step(self) -> list[tuple[int, Completion]]:
+        """One more token, or piece of a context, for every request taken up; those that are complete leave."""
+        ...
+
+    def abort(self, numbers: Collection[int]) -> None:
+        """Drop these requests, each of which is under way."""
+        ...
+
+    def load(self, weights: Weights) -> None:
+        """Take new weights, and note their version for the completions to come. Nothing is under way."""
+        ...
+
+    def rest(self) -> None:
+        """Free what only sampling needs, until the next `load` or `admit`. Nothing is under way."""
+        ...
+
+    def close(self) -> None:
+        """Free everything; also after it has raised something."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class _Request:
+    ids: tuple[int, ...]
+    sampling: Sampling
+    reply: asyncio.Future[Completion]
+
+
+class Batching:
+    """An engine over a core."""
+
+    def __init__(self, make: Callable[[Usage], Core], *, in_thread: bool) -> None:
+        """Make the core.
+
+        Args:
+            make: Makes a core, which counts the tokens it reads and samples into the engine's usage. Called again when
+                a core has died.
+            in_thread: Let the core compute in a thread of its own, while the loop goes on. Otherwise it computes in the
+                loop itself: then the same requests always share the same steps, and rounding repeats itself to the bit.
+        """
+        self.usage = Usage()
+        self.version = 0
+        self._make = make
+        self._core: Core | None = make(self.usage)
+        self.max_context = self._core.max_context
+        self._thread = ThreadPoolExecutor(1, "engine") if in_thread else None
+        self._numbers = itertools.count()
+        self._waiting: dict[int, _Request] = {}
+        self._under_way: dict[int, _Request] = {}
+        self._driver: asyncio.Task[None] | None = None
+        self._alone = asyncio.Lock()
+        self._pausing = False
+        self._weights: Weights | None = None
+        self._death: Exception | None = None
+        """What the core died of, until the one after it has completed something."""
+        self._why = "The engine was closed; make a new one."
+
+    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
+        """A reply to a whole context.
+
+        Raises:
+            EngineGone: when the core has died, and again after it was made anew.
+            ValueError: when the context is empty, or longer than `max_context` together with its budget.
+        """
+        if not ids or len(ids) + sampling.max_tokens > self.max_context:
+            raise ValueError(
+                f"A context of {len(ids)} tokens with a budget of {sampling.max_tokens} was asked for; the engine takes"
+                f" contexts of at least 1 token, and {self.max_context} with the budget."
+            )
+        self._living()
+        reply = asyncio.get_running_loop().create_future()
+        self._waiting[next(self._numbers)] = _Request(tuple(ids), sampling, reply)
+        self._drive()
+        return await reply
+
+    async def load(self, weights: Weights) -> None:
+        """Take new weights when all replies under way are finished; what is asked for meanwhile waits.
+
+        Raises:
+            EngineGone: when the core has died, and again after it was made anew.
+        """
+        async with self._nothing_under_way() as core:
+            self._weights, self.version = weights, weights.version
+            try:
+                await self._call(core.load, weights)
+            except Exception as error:  # noqa: BLE001  (whatever a core may die of)
+                await self._revive(error)
+                self._living()
+
+    async def rest(self) -> None:
+        """Free what only sampling needs, when all replies under way are finished."""
+        async with self._nothing_under_way() as core:
+            await self._call(core.rest)
+
+    async def close(self) -> None:
+        """Free everything. Who waits for a reply is cancelled."""
+        driver, core, self._core = self._driver, self._core, None
+        if driver is not None:
+            driver.cancel()
+            await asyncio.wait([driver])
+        self._abandon()
+        if core is not None:
+            await self._call(core.close)
+        if self._thread is not None:
+            self._thread.shutdown()
+
+    def _living(self) -> Core:
+        if self._core is None:
+            raise EngineGone(self._why) from self._death
+        return self._core
+
+    @contextlib.asynccontextmanager
+    async def _nothing_under_way(self) -> AsyncGenerator[Core]:
+        async with self._alone:
+            self._pausing = True
+            try:
+                if self._driver is not None:
+                    await asyncio.wait([self._driver])
+                yield self._living()
+            finally:
+                self._pausing = False
+                self._drive()
+
+    def _drive(self) -> None:
+        """See that there is a driver, if there is something to drive."""
+        if self._waiting and self._driver is None and not self._pausing and self._core is not None:
+            self._driver = asyncio.get_running_loop().create_task(self._serve())
+
+    async def _serve(self) -> None:
+        """Step until nobody waits any more."""
+        try:
+            while self._under_way or (self._waiting and not self._pausing):
+                await self._step()
+                # Whoever has just got a reply, and answers at once, joins the very next step.
+                await asyncio.sleep(0)
+        except BaseException:
+            self._abandon()
+            raise
+        finally:
+            self._driver = None
+
+    async def _step(self) -> None:
+        """Let go of whom nobody waits for any more, take up who has come, and compute a step for all."""
+        core = self._living()
+        left = [number for number, request in self._under_way.items() if request.reply.done()]
+        for number in left:
+            del self._under_way[number]
+        coming: dict[int, _Request] = {}
+        if not self._pausing:
+            coming = {number: request for number, request in self._waiting.items() if not request.reply.done()}
+            self._waiting = {}
+            self._under_way |= coming
+        began = time.perf_counter()
+        try:
+            completions = await self._call(_turn, core, left, coming)
+        except Exception as error:  # noqa: BLE001  (whatever a core may die of)
+            await self._revive(error)
+        else:
+            self._reply(completions)
+        finally:
+            self.usage.busy += time.perf_counter() - began
+
+    def _reply(self, completions: Sequence[tuple[int, Completion]]) -> None:
+        for number, completion in completions:
+            self._death = None
+            reply = self._under_way.pop(number).reply
+            if not reply.done():
+                reply.set_result(completion)
+
+    async def _revive(self, error: Exception) -> None:
+        """Make the core anew and let it play everything under way again, unless it has just died before."""
+        dead, self._core = self._living(), None
+        before, self._death = self._death, error
+        # How it died is known; that it can't be closed properly any more adds nothing.
+        with contextlib.suppress(Exception):
+            await self._call(dead.close)
+        if before is not None:
+            return self._give_up()
+        try:
+            core = await self._call(self._make, self.usage)
+            if self._weights is not None:
+                await self._call(core.load, self._weights)
+        except Exception as again:  # noqa: BLE001
+            self._death = again
+            return self._give_up()
+        self._core = core
+        self._waiting, self._under_way = {**self._under_way, **self._waiting}, {}
+        return None
+
+    def _give_up(self) -> None:
+        self._why = f"The engine died, was started again, and died again: {self._death!r}"
+        requests = [*self._under_way.values(), *self._waiting.values()]
+        self._under_way, self._waiting = {}, {}
+        for request in requests:
+            if not request.reply.done():
+                gone = EngineGone(self._why)
+                gone.__cause__ = self._death
+                request.reply.set_exception(gone)
+
+    def _abandon(self) -> None:
+        """Serve nobody any more."""
+        numbers, requests = list(self._under_way), [*self._under_way.values(), *self._waiting.values()]
+        self._under_way, self._waiting = {}, {}
+        for request in requests:
+            request.reply.cancel()
+        if self._core is not None and numbers:
+            if self._thread is None:
+                self._core.abort(numbers)
+            else:
+                self._thread.submit(self._core.abort, numbers)
+
+    async def _call(self, do: Callable[..., Any], *args: Any) -> Any:
+        if self._thread is None:
+            return do(*args)
+        return await asyncio.get_running_loop().run_in_executor(self._thread, do, *args)
+
+
+def _turn(core: Core, left: Sequence[int], coming: Mapping[int, _Request]) -> list[tuple[int, Completion]]:
+    if left:
+        core.abort(left)
+    for number, request in coming.items():
+        core.admit(number, request.ids, request.sampling)
+    return core.step()
