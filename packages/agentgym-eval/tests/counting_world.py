@@ -23,6 +23,7 @@ def _tasks(split: Any) -> Tasks:
 
 class Count(TextEnv):
     package: ClassVar[str] = "counting_world"
+    step_waits: ClassVar[bool] = True
 
     def __init__(self, *, pause: float = 0.0, broken: tuple[int, ...] = (), listed: bool = True) -> None:
         super().__init__()

@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs import EnvFault, Job, Policy, Reply, Seat, play
+from agentgym_envs import EnvFault, Job, Policy, Reply, WorldSeat, play
 from agentgym_envs.wrappers import ReAct
 from agentgym_eval import policies
 from agentgym_eval.errors import UsageError
@@ -100,7 +100,7 @@ class Echo:
     def __init__(self, argument: str, **settings: Any) -> None:
         self.name, self.settings = argument, settings
 
-    def reply(self, seats: list[Seat]) -> list[Reply]:
+    def reply(self, seats: list[WorldSeat]) -> list[Reply]:
         return [Reply("stop") for _ in seats]
 
 

@@ -78,6 +78,22 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path, name: s
     assert f"of which {len(kept)} are there already" in done.stderr
 
 
+def test_ctrl_c_ends_a_player_who_thinks_for_ever(tmp_path: Path) -> None:
+    code = (
+        "from agentgym_eval import policies; from counting_player import Counter, Entry, never; "
+        "policies.entry_points = lambda group: [Entry(Counter(never))]; " + COMMANDS["evaluate"]
+    )
+    arguments = [sys.executable, "-c", code, "--env", ENV, "--policy", "counter", "--samples", "3", "--slots", "4"]
+    path = tmp_path / "episodes.jsonl"
+    with started([*arguments, "--out", str(tmp_path)], path, 27) as child:
+        child.send_signal(signal.SIGINT)
+        _, err = child.communicate()
+    assert child.returncode == 130
+    assert "Traceback" not in err
+    assert f"Interrupted. What was played is kept in {tmp_path}. Go on with: uv run evaluate --env {ENV}" in err
+    assert len(keys(path)) == 27
+
+
 HEAVY = ("torch", "transformers", "vllm", "accelerate", "trl")
 
 

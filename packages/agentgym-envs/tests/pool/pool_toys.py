@@ -92,7 +92,7 @@ class Toy(Door):
 
 
 class Shy(Door):
-    """A door that has its instructions from its task, and some days doesn't open."""
+    """A door that has its instructions from its task and shows a number that it drew; some days it doesn't open."""
 
     def __init__(self, *, open_today: bool = True, **options: Any) -> None:
         super().__init__(**options)
@@ -105,7 +105,7 @@ class Shy(Door):
     def _start(self, task: Any) -> str:
         if not self._open_today:
             raise EnvFault("no door today")
-        return super()._start(task)
+        return f"{super()._start(task)} Its number is {self.np_random.integers(1_000_000)}."
 
 
 class Wooden(gymnasium.Env[str, str]):

@@ -236,6 +236,13 @@ def test_instructions_that_a_world_has_after_reset_are_those_of_the_world_that_i
     assert seen == {f"Today's number is {knocks}.\n\n{ReAct.manner}" for knocks in (1, 2)}
 
 
+def test_the_world_draws_with_the_seed_of_the_job() -> None:
+    todo = [Job("door/train/1", sample, seed) for sample in range(3) for seed in (3, 4)]
+    with EnvPool(SHY, 3, "inline") as pool:
+        episodes = asyncio.run(episodes_of(pool, Says(lambda seat: "open"), todo, world=Bare(make(SHY))))
+    assert len({episode.turns[0].observation for episode in episodes}) == 2
+
+
 def test_any_other_error_of_a_player_ends_it_all_and_leaves_nothing_behind(gates: Any) -> None:
     class GoneError(Exception):
         pass
