@@ -72,7 +72,6 @@ def build(tmp_path: Path, new_model: Callable[..., Any], chat: Chat) -> Generato
                 engine = transformers_engine(
                     student.policy,
                     end_id=chat.end_id,
-                    pad_id=chat.pad_id,
                     autocast=student.accelerator.autocast,
                 )
             rollouts = stack.enter_context(Rollouts(engine))

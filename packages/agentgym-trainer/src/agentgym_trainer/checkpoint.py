@@ -98,6 +98,10 @@ class Checkpoints:
         self._keep = keep
         self._say = say
 
+    def at(self, step: int) -> Path:
+        """Where the checkpoint of this step lies, or would."""
+        return self.folder / f"step-{step:06d}"
+
     def latest(self) -> Path | None:
         """The last whole checkpoint, or None when none was ever finished.
 
@@ -153,7 +157,7 @@ class Checkpoints:
         Raises:
             OSError: when it can't be written, for one because the disk is full. The others are untouched.
         """
-        final = self.folder / f"step-{progress.step:06d}"
+        final = self.at(progress.step)
         unfinished = final.with_name(f".{final.name}")
         accelerator = learner.accelerator
         if accelerator.is_main_process:
@@ -192,7 +196,7 @@ class Checkpoints:
 
     def _tidy(self, progress: Progress) -> None:
         """Point `best` where it belongs and remove what is no longer kept. A killed process may have done neither."""
-        best = self.folder / f"step-{progress.best.step:06d}" if progress.best else None
+        best = self.at(progress.best.step) if progress.best else None
         if best and best.exists():
             link = self.folder / ".best"
             link.unlink(missing_ok=True)

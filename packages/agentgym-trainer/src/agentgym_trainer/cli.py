@@ -16,13 +16,14 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
-from agentgym_eval.errors import UsageError
+from agentgym_eval.errors import RunStopped, UsageError
 from rich.console import Console
 from rich.markup import escape
 
 from agentgym_trainer.algorithms import PRESETS
 from agentgym_trainer.config import Config
 from agentgym_trainer.config_json import nearest
+from agentgym_trainer.engines import EngineGone
 from agentgym_trainer.horizon import KINDS, by_kind
 from agentgym_trainer.recipes import DEFAULT, RECIPES, tiny
 from agentgym_trainer.sampler import Middling, Sampler, Uniform
@@ -58,28 +59,29 @@ class Command:
 
 def main() -> None:
     """Train, and leave with 0 (done), 1 (failed), 2 (wrong usage) or 130 (interrupted, to be resumed)."""
-    console = Console(stderr=True)
     try:
-        sys.exit(_run(sys.argv[1:], console))
+        sys.exit(_run(sys.argv[1:]))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
-    except (UsageError, OSError) as error:  # the latter when a disk is full, for one
-        console.print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+    except (UsageError, RunStopped, OSError) as error:  # the last when a disk is full, for one
+        Console(stderr=True).print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(2 if isinstance(error, UsageError) else 1)
 
 
-def _run(arguments: Sequence[str], console: Console) -> int:
-    recipe, command = _parse(arguments)
-    folder, config, recipe = _open(recipe, command, arguments)
+def _run(arguments: Sequence[str]) -> int:
+    folder, config, recipe = _open(*_parse(arguments), arguments)
     from transformers.utils import logging as transformers_logging
 
     from agentgym_trainer.results import finish
     from agentgym_trainer.tracking import Tracker
-    from agentgym_trainer.train import train
+    from agentgym_trainer.train import join, train
 
     # Bars and notes on loading and saving would tear the run's own bars apart.
     transformers_logging.disable_progress_bar()
     logging.getLogger("accelerate").setLevel(logging.ERROR)
+    # What one process has to say, the others needn't say again; errors they tell all the same.
+    leads = join(config).leads
+    console = Console(stderr=True, quiet=not leads)
     console.print(f"recipe {recipe}, run folder {folder.path}", highlight=False, soft_wrap=True, markup=False)
     began = time.monotonic()
     resume = f"uv run train --resume {folder.path}"
@@ -89,8 +91,10 @@ def _run(arguments: Sequence[str], console: Console) -> int:
         except KeyboardInterrupt:
             console.print(f"Interrupted; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return _INTERRUPTED
+        except EngineGone as error:
+            raise RunStopped(f"{error} What is done is saved; go on with: {resume}") from error
         except UsageError:
-            if not command.resume:
+            if leads and not arguments[0].startswith("--resume"):
                 folder.discard()
             raise
     if progress.step < config.steps:
@@ -98,7 +102,8 @@ def _run(arguments: Sequence[str], console: Console) -> int:
             f"Saved after step {progress.step}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False
         )
         return _INTERRUPTED
-    finish(config, folder, Console(), seconds=time.monotonic() - began)
+    if leads:
+        finish(config, folder, Console(), seconds=time.monotonic() - began)
     return 0
 
 
@@ -146,15 +151,20 @@ def _chosen(config: Config, flags: Sequence[str]) -> Config:
 
 
 def _open(recipe: str, command: Command, arguments: Sequence[str]) -> tuple[RunFolder, Config, str]:
+    """The run's folder, configuration and recipe, the same for all of its processes."""
     from agentgym_trainer.run_folder import RunFolder
+    from agentgym_trainer.train import join
 
     if command.resume:
         if not arguments[0].startswith("--resume") or len(arguments) != (1 if "=" in arguments[0] else 2):
             raise UsageError("--resume goes on with a run as it was begun and takes no recipe or other flags.")
         return RunFolder.open(command.resume)
-    out = command.out or Path("runs", f"{recipe}-{datetime.now():%Y%m%d-%H%M%S}")
     config = tiny(command.config) if command.tiny else command.config
-    return RunFolder.create(out, config, recipe), config, recipe
+    ranks = join(config)
+    # By the clock of one process.
+    path = ranks.tell(command.out or Path("runs", f"{recipe}-{datetime.now():%Y%m%d-%H%M%S}"))
+    with ranks.together():
+        return RunFolder.create(path, config, recipe) if ranks.leads else RunFolder(path), config, recipe
 
 
 @contextmanager

@@ -16,11 +16,15 @@ from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
-from agentgym_envs import Episode, Job, Task
+from accelerate import Accelerator
+from accelerate.utils import DistributedType
+from agentgym_envs import Episode, Message
 from agentgym_eval.report import report
 from agentgym_eval.worlds import spread
 from numpy.typing import NDArray
 
+from agentgym_trainer.agreement import PROBES, Disagreement, check_agreement, last_contexts
+from agentgym_trainer.ahead import Ahead
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import Checkpoints, Progress
@@ -32,6 +36,7 @@ from agentgym_trainer.figures import (
     Outcome,
     cut_while_improving,
     held_out_figures,
+    lag_figures,
     step_figures,
     success_rate,
 )
@@ -43,22 +48,12 @@ from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import apportion, draw
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.trajectory import trajectory
-from agentgym_trainer.worlds import OpenWorld, jobs
+from agentgym_trainer.worlds import Deal, OpenWorld, deals
 
 Manner = Literal["sampled", "greedy"]
 MANNERS: tuple[Manner, ...] = ("sampled", "greedy")
-_ROLLOUT, _UPDATE, _EVALUATION = range(3)
+_ROLLOUT, _UPDATE, _EVALUATION, _PROBE = range(4)
 _LEARNING = ("load", "rollout", "assess", "update")
-
-
-@dataclass(frozen=True, slots=True)
-class Deal:
-    """Episodes of one task that are to be played."""
-
-    number: int
-    """Place among all that are played in this step or evaluation."""
-    world: OpenWorld
-    jobs: tuple[Job, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +90,11 @@ class Loop:
         self.rollouts = rollouts
         self.ranks = Ranks()
         self.checkpoints = Checkpoints(folder.checkpoints, keep=config.keep, say=tracker.say)
+        self.ahead = self._play_ahead() if config.overlap.versions else None
         self._loaded: int | None = None
+        self._gap: float | None = None
+        self._recent: list[Episode] = []
+        self._known = self._used()
         self._seconds = defaultdict[str, float](float)
 
     def run(self, stopping: Callable[[], bool]) -> Progress:
@@ -105,7 +104,8 @@ class Loop:
             stopping: Asked after every step; when it says so, the run is saved and ends early.
 
         Raises:
-            EngineGone: when the engine can't be brought back. What is done is saved.
+            EngineGone: when the engine can't be brought back; Disagreement: when it doesn't sample from what is
+                trained. What is done is saved.
         """
         config, resumed = self.config, self.checkpoints.resume(self.learner)
         progress = resumed or Progress(stage=config.horizon.begin())
@@ -124,11 +124,14 @@ class Loop:
                 if stopped or is_best or self._is_due(progress.step, config.save_every):
                     self._save(progress)
                     resumed = progress
-        except EngineGone:
+        except (EngineGone, Disagreement):
             # The learner is where `progress` is: nothing but sampling was under way.
             if progress.step and progress != resumed:
                 self._save(progress)
             raise
+        finally:
+            if self.ahead:
+                self.ahead.close()
         return progress
 
     def learn(self, progress: Progress) -> Progress:
@@ -163,38 +166,66 @@ class Loop:
         return replace(progress, stage=stage, learned=None).evaluated(tested.get("sampled"))
 
     def collect(self, progress: Progress) -> Collected:
-        """The groups of this step: those drawn first, and those played in the place of groups to be resampled."""
-        config, own, known = self.config, list[Group](), list[GroupOutcome]()
-        rng = np.random.default_rng([config.seed, progress.step, _ROLLOUT])
-        wanted = apportion(config.tasks, [world.weight for world in self.worlds], rng)
+        """The groups of this step, and what it took to play them."""
         self._load(progress.step)
-        used = self._used()
         with self._timed("rollout"):
-            for _ in range(config.algorithm.groups.rounds + 1):
-                fresh = self._play_groups(self._draw(wanted, progress, known, rng), progress)
-                own += fresh
-                seen = sorted(self.ranks.gather([group.outcome for group in fresh]), key=lambda group: group.number)
-                known += seen
-                again = Counter(group.world for group in seen if group.treatment == "resample")
-                wanted = [again[world.name] for world in self.worlds]
+            own, groups = self._take(self.ahead, progress) if self.ahead else self._play_step(progress)
             self._rest()
-        *tokens, busy = self._used() - used
+        self._recent = [episode for group in own for episode in group.episodes] or self._recent
+        before, self._known = self._known, self._used()
+        *tokens, busy = self._known - before
         self._seconds["engine"] += busy
         totals = np.sum(self.ranks.gather([tokens]), axis=0).astype(int).tolist()
-        return Collected(own, known, dict(zip(("prefilled", "reused", "generated"), totals, strict=True)))
+        return Collected(own, groups, dict(zip(("prefilled", "reused", "generated"), totals, strict=True)))
+
+    def _play_step(self, progress: Progress) -> tuple[list[Group], list[GroupOutcome]]:
+        """The groups that are drawn first, and those that are played in the place of groups to be resampled."""
+        own, known = list[Group](), list[GroupOutcome]()
+        wanted, rng = self._wanted(progress.step)
+        for _ in range(self.config.algorithm.groups.rounds + 1):
+            fresh = self._play_groups(self._draw(wanted, progress, known, rng), progress)
+            seen = self._outcomes(fresh)
+            own += fresh
+            known += seen
+            again = Counter(group.world for group in seen if group.treatment == "resample")
+            wanted = [again[world.name] for world in self.worlds]
+        return own, known
+
+    def _take(self, ahead: Ahead, progress: Progress) -> tuple[list[Group], list[GroupOutcome]]:
+        """Of the groups that are played ahead, those that are complete first."""
+        with self.ranks.together():
+            own = ahead.collect(progress)
+        return own, self._outcomes(own)
+
+    def _outcomes(self, own: Sequence[Group]) -> list[GroupOutcome]:
+        """What came of these groups and of those of the other processes, in the order in which they were dealt."""
+        return sorted(self.ranks.gather([group.outcome for group in own]), key=lambda group: group.number)
+
+    def _play_ahead(self) -> Ahead:
+        def shared(number: int, progress: Progress) -> list[Deal]:
+            wanted, rng = self._wanted(number)
+            return self.ranks.share(self._draw(wanted, progress, (), rng))
+
+        player = self._player(self.config.generation.temperature)
+        return Ahead(self.rollouts, player, self.config, shared, ranks=self.ranks)
+
+    def _wanted(self, number: int) -> tuple[list[int], np.random.Generator]:
+        """How many tasks of each world the draw of this number has, and what it is drawn with."""
+        rng = np.random.default_rng([self.config.seed, number, _ROLLOUT])
+        return apportion(self.config.tasks, [world.weight for world in self.worlds], rng), rng
 
     def _draw(
         self, wanted: Sequence[int], progress: Progress, before: Sequence[GroupOutcome], rng: np.random.Generator
     ) -> list[Deal]:
         """So many training tasks of each world, none of which was played `before` in this step."""
-        config, deals = self.config, list[Deal]()
+        config, dealt = self.config, list[Deal]()
         for world, count in zip(self.worlds, wanted, strict=True):
             without = {group.task for group in before if group.world == world.name}
             ids = world.tasks.train.ids
             chosen = draw(config.sampler, ids, count, state=progress.sampler, rng=rng, without=without)
             tasks, seed = [world.tasks.train[i] for i in chosen], int(rng.integers(2**62))
-            deals += _deals(world, tasks, samples=config.samples, seed=seed, after=len(before) + len(deals))
-        return deals
+            dealt += deals(world, tasks, samples=config.samples, seed=seed, after=len(before) + len(dealt))
+        return dealt
 
     def _play_groups(self, deals: Sequence[Deal], progress: Progress) -> list[Group]:
         config, own = self.config, self.ranks.share(deals)
@@ -211,7 +242,8 @@ class Loop:
         config, algorithm = self.config, self.config.algorithm
         usable = [(group.number, episode) for group in groups for episode in group.usable]
         with self._timed("assess"):
-            batch = make_batch([trajectory(episode) for _, episode in usable])
+            # Two groups of the same task, of which one was played ahead, are two groups.
+            batch = make_batch([replace(trajectory(episode), group=str(number)) for number, episode in usable])
             experience = self.learner.assess(batch, algorithm)
             credit = algorithm.credit(experience, self.learner.total)
         with self._timed("update"):
@@ -250,17 +282,20 @@ class Loop:
         samples, temperature = (config.evaluation.samples, config.generation.temperature)
         if manner == "greedy":
             samples, temperature = 1, 0.0
-        deals, seed = list[Deal](), _seed(config.seed, step, _EVALUATION)
+        dealt, seed = list[Deal](), _seed(config.seed, step, _EVALUATION)
         for world in self.worlds:
             tasks = spread(
                 world.tasks.test, min(config.evaluation.tasks or len(world.tasks.test), len(world.tasks.test))
             )
-            deals += _deals(world, tasks, samples=samples, seed=seed, after=len(deals))
-        own = self.ranks.share(deals)
+            dealt += deals(world, tasks, samples=samples, seed=seed, after=len(dealt))
+        own = self.ranks.share(dealt)
         self._load(step)
         with self.ranks.together():
+            if self.ahead:
+                self.ahead.settle()
             played = self._play(own, horizon=config.horizon.longest, temperature=temperature)
         self._rest()
+        self._known = self._used()
         gathered = self.ranks.collect([(deal.number, some) for deal, some in zip(own, played, strict=True)])
         episodes = [episode for _, some in sorted(gathered, key=lambda item: item[0]) for episode in some]
         if self.ranks.leads:
@@ -269,18 +304,19 @@ class Loop:
 
     def _play(self, deals: Sequence[Deal], *, horizon: int, temperature: float) -> list[list[Episode]]:
         """The episodes of each deal in the order of the samples, whichever ended first."""
-        generation = self.config.generation
-        budget = Budget(turn=generation.max_tokens, context=generation.max_context, episode=generation.max_said)
-        engine, name = self.rollouts.engine, self.config.model
-        player = EnginePlayer(engine, self.chat, budget, name=name, temperature=temperature)
         matches = [
             Match(world, [job for deal in some for job in deal.jobs], horizon)
             for world, some in groupby(deals, key=lambda deal: deal.world)
         ]
         played = {(deal.world.name, deal.jobs[0].task_id): list[Episode]() for deal in deals}
-        for episode in self.rollouts.play(matches, player):
+        for episode in self.rollouts.play(matches, self._player(temperature)):
             played[episode.env, episode.task_id].append(episode)
         return [sorted(episodes, key=lambda episode: episode.sample) for episodes in played.values()]
+
+    def _player(self, temperature: float) -> EnginePlayer:
+        generation = self.config.generation
+        budget = Budget(turn=generation.max_tokens, context=generation.max_context, episode=generation.max_said)
+        return EnginePlayer(self.rollouts.engine, self.chat, budget, name=self.config.model, temperature=temperature)
 
     def _load(self, step: int) -> None:
         """Have the engine sample with the weights of this step. Caches are empty then, as in a run that was resumed."""
@@ -289,12 +325,31 @@ class Loop:
                 weights = self.learner.weights(step)
                 with self.ranks.together():
                     self.rollouts.load(weights)
+                if samples_apart(self.config, self.learner.accelerator):
+                    self._gap = self._compare(step)
             self._loaded = step
 
+    def _compare(self, step: int) -> float:
+        """How far the engine's log-probabilities are from the learner's."""
+        # Before anything was played, any words will do.
+        words = self.worlds[0].tasks.train.ids[:PROBES]
+        return check_agreement(
+            self.rollouts,
+            self.learner,
+            last_contexts(self._recent) or [self.chat.open([Message("user", some)]) for some in words],
+            ranks=self.ranks,
+            temperature=self.config.generation.temperature,
+            tolerance=self.config.engine.tolerance,
+            seed=_seed(self.config.seed, step, _PROBE),
+        )
+
     def _rest(self) -> None:
-        """Make room for the learner. What caches hold must not show in what is sampled next."""
-        with self.ranks.together():
-            self.rollouts.rest()
+        """Make room for the learner. What caches hold must not show in what is sampled next. An engine that is to work
+        while the learner does has its room.
+        """
+        if not self.config.overlap.versions:
+            with self.ranks.together():
+                self.rollouts.rest()
 
     def _used(self) -> NDArray[np.float64]:
         """What the engine has done so far."""
@@ -333,6 +388,8 @@ class Loop:
             "horizon": stage.turns,
             "stage": {"number": stage.number, "since": stage.since, "why": stage.why},
             **figures,
+            "lag": lag_figures(collected.groups, progress.step - 1, self.config.overlap.versions),
+            **({} if self._gap is None else {"probe_gap": self._gap}),
             "tokens": tokens,
             **metrics,
             "seconds": seconds,
@@ -340,10 +397,12 @@ class Loop:
         }
 
 
-def _deals(world: OpenWorld, tasks: Sequence[Task], *, samples: int, seed: int, after: int) -> list[Deal]:
-    """A deal for each of the tasks, numbered on from `after`."""
-    by_task = groupby(jobs(tasks, samples=samples, seed=seed), key=lambda job: job.task_id)
-    return [Deal(number, world, tuple(some)) for number, (_, some) in enumerate(by_task, after)]
+def samples_apart(config: Config, accelerator: Accelerator) -> bool:
+    """Whether the engine samples from weights of its own, and not from the very module that trains: a module can't
+    train and be sampled from at once, nor one that is sharded be sampled from by one process.
+    """
+    sharded = accelerator.distributed_type == DistributedType.FSDP
+    return config.engine.kind != "transformers" or config.overlap.versions > 0 or sharded
 
 
 def _seed(*parts: int) -> int:

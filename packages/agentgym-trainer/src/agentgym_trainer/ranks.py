@@ -29,6 +29,8 @@ class Ranks:
         state = PartialState()
         self.index: int = state.process_index
         self.count: int = state.num_processes
+        self.first_here: int = state.process_index - state.local_process_index
+        """Index of the first of those on this machine."""
 
     @property
     def leads(self) -> bool:

@@ -5,23 +5,30 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import set_seed
+from accelerate.utils import DistributedType, set_seed
 from agentgym_envs import Episode, Policy
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import Oracle, Scripted
 
 from agentgym_trainer.actor import Actor, ValueHead, separate_critic
 from agentgym_trainer.attention import choose_attention
+from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import Progress
 from agentgym_trainer.config import Config
+from agentgym_trainer.engines import Engine
+from agentgym_trainer.engines.transformers import transformers_engine
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.loop import Loop
-from agentgym_trainer.models import is_adapter, load_model, save_policy, scratch_model, with_lora
+from agentgym_trainer.models import is_adapter, load_model, scratch_model, with_lora
+from agentgym_trainer.ranks import Ranks
+from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import Uniform, apportion, draw
 from agentgym_trainer.tracking import Tracker
@@ -31,42 +38,121 @@ from agentgym_trainer.worlds import OpenWorld, open_worlds
 _TOKENIZER_EPISODES = 64
 
 
+def join(config: Config) -> Ranks:
+    """Take part in a run as one of the processes that the launcher has started, or as the only one."""
+    _accelerator(config)
+    return Ranks()
+
+
 def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callable[[], bool]) -> Progress:
-    """Begin a run or go on with one, as far as `stopping` lets it.
+    """Begin a run or go on with one, as far as `stopping` lets it. All processes of the run call this.
 
     Returns:
         How far it came. At `config.steps` the folder holds the model, evaluations, and metrics of the whole run.
 
     Raises:
-        UsageError: when the model, a world or one of its options doesn't exist.
+        UsageError: when the model, a world or one of its options doesn't exist, or the engine can't be had.
+        EngineGone: when the engine can't be brought back.
     """
     torch.set_num_threads(config.threads)
-    accelerator = Accelerator(cpu=config.device == "cpu", mixed_precision=config.precision)
-    if accelerator.num_processes > 1:
-        raise UsageError("Training runs in one process so far; start `train` without a launcher.")
+    accelerator, ranks = _accelerator(config), join(config)
     attention = choose_attention(accelerator.device, config.precision)
-    tracker.say(f"Training on {accelerator.device} with attention {attention}.")
+    processes = f" by {ranks.count} processes" if ranks.count > 1 else ""
+    tracker.say(f"Training on {accelerator.device}{processes} with attention {attention}.")
     with open_worlds(config) as worlds, tracker.showing():
-        if _is_made_here(config) and not folder.start.exists():
+        made_here = _is_made_here(config)
+        if made_here and not ranks.tell(folder.start.exists()):
             _make_start(config, folder, accelerator, attention, worlds, tracker, stopping)
-        name = str(folder.start) if _is_made_here(config) else config.model
+        name = str(folder.start) if made_here else config.model
         model, chat = load_model(name, dtype=torch.float32, device=accelerator.device)
-        learner = Learner(
-            _actor(config, model, attention),
-            accelerator,
-            config.optimizer,
-            total_steps=config.steps * config.epochs * config.minibatches,
-            critic_lr=config.critic.lr,
-            reference=config.algorithm.needs_reference,
-        )
-        # Dropout draws from torch's own generator and takes no other; checkpoints keep its state.
-        set_seed(config.seed, device_specific=True)
-        loop = Loop(config, folder, worlds, learner, chat, tracker)
-        progress = loop.run(stopping)
-        if progress.step == config.steps:
-            save_policy(learner.policy, folder.model)
-            chat.tokenizer.save_pretrained(folder.model)
+        actor = _actor(config, model, attention)
+        with Rollouts(_open_engine(config, name, actor.policy, chat, accelerator, folder.path)) as rollouts:
+            learner = Learner(
+                actor,
+                accelerator,
+                config.optimizer,
+                total_steps=config.steps * config.epochs * config.minibatches,
+                critic_lr=config.critic.lr,
+                reference=config.algorithm.needs_reference,
+            )
+            # Dropout draws from torch's own generator and takes no other; checkpoints keep its state.
+            set_seed(config.seed, device_specific=True)
+            loop = Loop(config, folder, worlds, learner, chat, tracker, rollouts)
+            progress = loop.run(stopping)
+        if progress.step == config.steps and ranks.leads:
+            _leave_model(loop.checkpoints.at(progress.step), folder.model)
     return progress
+
+
+def _open_engine(config: Config, name: str, policy: Any, chat: Chat, accelerator: Accelerator, folder: Path) -> Engine:
+    """The engine that the configuration asks for, before `policy`, which came from the model `name`, is distributed.
+
+    Raises:
+        UsageError: when it isn't installed, or can't run the model.
+    """
+    precision = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
+    common: Any = {"end_id": chat.end_id}
+    try:
+        match config.engine.kind:
+            case "transformers":
+                # Sharded weights can't be sampled from by one process alone.
+                apart = config.overlap.versions > 0 or accelerator.distributed_type == DistributedType.FSDP
+                return transformers_engine(policy, own_copy=apart, autocast=accelerator.autocast, **common)
+            case "vllm":
+                from agentgym_trainer.engines.vllm import vllm_engine
+
+                longest, rank = config.generation.max_context, config.lora.rank
+                return vllm_engine(name, config.engine, max_context=longest, dtype=precision, lora_rank=rank, **common)
+            case "vllm-server":
+                return _server(config, name, precision, chat, folder)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"The engine {config.engine.kind} can't be had: {error}") from error
+
+
+def _server(config: Config, name: str, dtype: torch.dtype, chat: Chat, folder: Path) -> Engine:
+    """A vLLM server: one of those that run, in turn, or else one for all processes of a machine, started by the first
+    of them. Whoever of its clients is the first gives it the weights.
+    """
+    from agentgym_trainer.engines.vllm_process import Serving, VllmProcess
+    from agentgym_trainer.engines.vllm_server import VllmServer
+
+    settings, ranks, longest = config.engine, Ranks(), config.generation.max_context
+    where: str | VllmProcess
+    if settings.urls:
+        where, pushes = settings.urls[ranks.index % len(settings.urls)], ranks.index < len(settings.urls)
+    else:
+        serving = Serving(
+            Path(name),
+            max_context=longest,
+            dtype=str(dtype).removeprefix("torch."),
+            memory=settings.memory,
+            devices=settings.devices,
+            lora_rank=config.lora.rank,
+            seed=config.seed,
+        )
+        own, pushes = VllmProcess(serving, folder / f"vllm-{ranks.index}.log"), ranks.index == ranks.first_here
+        urls = ranks.gather([own.url])
+        where = own if pushes else urls[ranks.first_here]
+    return VllmServer(
+        where,
+        run=ranks.tell(uuid4().hex),
+        end_id=chat.end_id,
+        max_context=longest,
+        pushes=pushes,
+        patience=settings.patience,
+    )
+
+
+def _accelerator(config: Config) -> Accelerator:
+    on_cpu = config.device == "cpu" or not torch.accelerator.is_available()
+    return Accelerator(cpu=on_cpu, mixed_precision=config.precision)
+
+
+def _leave_model(checkpoint: Path, folder: Path) -> None:
+    """The model of a checkpoint as a whole one: shards were put together there, and adapters are merged here."""
+    model, chat = load_model(str(checkpoint), dtype=torch.float32, device=torch.device("cpu"))
+    model.save_pretrained(folder)
+    chat.tokenizer.save_pretrained(folder)
 
 
 def _is_made_here(config: Config) -> bool:
@@ -97,7 +183,7 @@ def _make_start(
     stopping: Callable[[], bool],
 ) -> None:
     """Make the model that reinforcement learning begins with: from scratch, by imitation, by merging an adapter."""
-    warm, expert = config.warm_start, Oracle(config.warm_start.noise)
+    warm, expert, ranks = config.warm_start, Oracle(config.warm_start.noise), Ranks()
     watched = _play_some(expert, config, worlds, warm.episodes)
     demonstrations = list(tracker.phase("Watching the expert", watched, warm.episodes))
     if config.model == "scratch":
@@ -114,15 +200,18 @@ def _make_start(
     settings = replace(config.optimizer, lr=warm.lr, warmup=total // 10, schedule="linear")
     actor = Actor(model, temperature=config.generation.temperature, attention=attention)
     learner = Learner(actor, accelerator, settings, total_steps=max(1, total))
-    steps = imitate(learner, chat, demonstrations, epochs=warm.epochs, batch=warm.batch, seed=config.seed)
+    steps = imitate(learner, chat, demonstrations, epochs=warm.epochs, batch=warm.batch, seed=config.seed, ranks=ranks)
     for _ in tracker.phase("Imitating it", steps, total):
-        if stopping():
+        if ranks.any(stopping()):
             raise KeyboardInterrupt
-    unfinished = folder.path / ".start"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    save_policy(learner.policy, unfinished)
-    chat.tokenizer.save_pretrained(unfinished)
-    unfinished.rename(folder.start)
+    weights = dict(learner.weights(0).tensors())
+    with ranks.together():
+        if ranks.leads:
+            unfinished = folder.path / ".start"
+            shutil.rmtree(unfinished, ignore_errors=True)
+            learner.policy.save_pretrained(unfinished, state_dict=weights)
+            chat.tokenizer.save_pretrained(unfinished)
+            unfinished.rename(folder.start)
     accelerator.free_memory()
 
 
@@ -133,4 +222,4 @@ def _play_some(policy: Policy, config: Config, worlds: Sequence[OpenWorld], epis
     for world, share in zip(worlds, shares, strict=True):
         tasks = world.tasks.train
         chosen = [tasks[i] for i in draw(Uniform(), tasks.ids, share, state={}, rng=rng)]
-        yield from world.play(policy, chosen, samples=1, seed=config.seed, horizon=config.horizon.longest)
+        yield from world.watch(policy, chosen, seed=config.seed, horizon=config.horizon.longest)

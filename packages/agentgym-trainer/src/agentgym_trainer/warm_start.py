@@ -16,6 +16,7 @@ from agentgym_trainer.algorithms import Imitation
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.chat import Chat, Context
 from agentgym_trainer.learner import Learner
+from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.trajectory import trajectory
 
 
@@ -43,6 +44,7 @@ def imitate(
     epochs: int,
     batch: int,
     seed: int,
+    ranks: Ranks,
 ) -> Iterator[dict[str, float]]:
     """Train on what was said in `episodes`, and yield the metrics of each optimizer step.
 
@@ -53,13 +55,14 @@ def imitate(
         epochs: Passes over them.
         batch: Episodes in an optimizer step.
         seed: Orders the episodes.
+        ranks: The processes that share each step's episodes out among them; all have all episodes.
     """
     trajectories = [trajectory(encode(chat, episode)) for episode in episodes if not episode.failed]
     rng = np.random.default_rng(seed)
     for _ in range(epochs):
         order = rng.permutation(len(trajectories))
         for start in range(0, len(order), batch):
-            chosen = [trajectories[i] for i in order[start : start + batch]]
+            chosen = [trajectories[i] for i in ranks.share(order[start : start + batch].tolist())]
             packed, algorithm = make_batch(chosen), Imitation()
             experience = learner.assess(packed, algorithm)
             yield learner.update(packed, experience, algorithm.credit(experience, learner.total), algorithm)
