@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from itertools import groupby
 
 import gymnasium
 from agentgym_envs import (
@@ -66,6 +67,12 @@ def jobs(tasks: Sequence[Task], *, samples: int, seed: int) -> list[Job]:
     """
     times = Counter(task.id for task in tasks)
     return [Job(task, sample, seed) for task, count in times.items() for sample in range(count * samples)]
+
+
+def deals(world: OpenWorld, tasks: Sequence[Task], *, samples: int, seed: int, after: int = 0) -> list[Deal]:
+    """A deal for each of the tasks, numbered on from `after`."""
+    by_task = groupby(jobs(tasks, samples=samples, seed=seed), key=lambda job: job.task_id)
+    return [Deal(number, world, tuple(some)) for number, (_, some) in enumerate(by_task, after)]
 
 
 @contextmanager
