@@ -20,7 +20,7 @@ from agentgym_eval.errors import UsageError, did_you_mean
 GROUP = "agentgym.policies"
 """Entry points `NAME = package:maker`, called as `maker(argument, temperature=..., seed=..., max_tokens=...)`."""
 
-_HOMES = {"hf": "agentgym-trainer"}
+_HOMES = {"hf": "agentgym-trainer", "vllm": "agentgym-trainer"}
 
 
 class Maker(Protocol):
@@ -149,7 +149,7 @@ def find_policy(spec: str) -> Maker:
     if name not in installed:
         raise UsageError(_unknown(name, spec, sorted(installed)))
 
-    def make(**settings: Any) -> Policy:
+    def make(**settings: Any) -> Policy | Player:
         try:
             return installed[name].load()(argument, **settings)
         except UsageError:
@@ -168,5 +168,5 @@ def _unknown(name: str, spec: str, installed: list[str]) -> str:
     written = ", ".join(["oracle", "oracle:NOISE", "random", "scripted:FILE", *(f"{n}:ARGUMENT" for n in installed)])
     return (
         f"There is no policy {spec!r}.{did_you_mean(name, [*known, *_HOMES])} There are: {written}; "
-        f"hf:PATH comes with agentgym-trainer."
+        "hf:PATH and vllm:PATH come with agentgym-trainer."
     )

@@ -20,7 +20,7 @@ class PlaySettings:
     env: str
     """World: a Gymnasium id (agentgym/TextCraft-v0), its short name (textcraft), or MODULE:ID for a world of yours."""
     policy: str
-    """oracle, oracle:NOISE, random, scripted:FILE, or hf:PATH (with agentgym-trainer)."""
+    """oracle, oracle:NOISE, random, scripted:FILE, or hf:PATH and vllm:PATH (with agentgym-trainer)."""
     split: Literal["train", "dev", "test"] = "test"
     """Split that the tasks are of."""
     tasks: int | None = None
