@@ -7,12 +7,13 @@ Knows engines and `chat`; knows neither learners nor algorithms.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import aclosing
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from queue import SimpleQueue
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from agentgym_envs import EnvPool, Episode, Job, Player, Reply, ReplyWrapper, Sample, Seat, play_pool
 from agentgym_envs.loop import LoopThread
@@ -113,50 +114,6 @@ class Match:
     """The most turns of an episode."""
 
 
-class Running(Generic[T]):
-    """A coroutine in the thread of `Rollouts`, seen from another one."""
-
-    def __init__(self, thread: LoopThread, coroutine: Coroutine[Any, Any, T]) -> None:
-        """Start it.
-
-        Raises:
-            RuntimeError: when the thread has ended.
-        """
-        self._thread = thread
-        self._task: asyncio.Task[T] | None = None
-        self._unwanted = False
-        try:
-            # A future that is cancelled says so at once, while its coroutine may still be at work: this one never is.
-            self.future: Future[T] = thread.start(self._carry(coroutine))
-        except RuntimeError:
-            coroutine.close()
-            raise
-
-    def result(self) -> T:
-        """What the coroutine returns or raises, when it has. An interruption here, such as Ctrl-C, ends it too."""
-        try:
-            return self.future.result()
-        finally:
-            self.end()
-
-    def end(self) -> None:
-        """Cancel the coroutine and wait until it is over; nothing happens to one that is."""
-        if not self.future.done():
-            self._thread.call_soon(self._cancel)
-            wait([self.future])
-
-    def _cancel(self) -> None:
-        self._unwanted = True
-        if self._task is not None:
-            self._task.cancel()
-
-    async def _carry(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        self._task = asyncio.ensure_future(coroutine)
-        if self._unwanted:
-            self._task.cancel()
-        return await self._task
-
-
 class Rollouts:
     """An engine, and the thread with the one event loop in which it and all that is played with it live.
 
@@ -189,28 +146,24 @@ class Rollouts:
                 for match in matches:
                     group.create_task(_play(match, player, ended))
 
-        playing = self.start(play_all())
-        playing.future.add_done_callback(lambda _: ended.put(None))
-        try:
+        with self._running(play_all()) as playing:
+            playing.add_done_callback(lambda _: ended.put(None))
             while (episode := ended.get()) is not None:
                 yield episode
-            playing.result()
-        except ExceptionGroup as errors:
-            raise errors.exceptions[0] from None
-        finally:
-            playing.end()
+            try:
+                playing.result()
+            except ExceptionGroup as errors:
+                first = errors.exceptions[0]
+                raise first from first.__cause__
 
     def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
-        """What `coroutine` returns or raises, run in the loop; cancelled when this is interrupted."""
-        return self.start(coroutine).result()
-
-    def start(self, coroutine: Coroutine[Any, Any, T]) -> Running[T]:
-        """Run `coroutine` in the loop and return at once.
+        """What `coroutine` returns or raises, run in the loop. When this is interrupted it is cancelled first.
 
         Raises:
             RuntimeError: when this is closed.
         """
-        return Running(self._thread, coroutine)
+        with self._running(coroutine) as running:
+            return running.result()
 
     def load(self, weights: Weights) -> None:
         """Give the engine new weights. See `Engine.load`."""
@@ -227,6 +180,49 @@ class Rollouts:
                 self.run(self.engine.close())
             finally:
                 self._thread.stop()
+
+    @contextmanager
+    def _running(self, coroutine: Coroutine[Any, Any, T]) -> Generator[Future[T]]:
+        """The coroutine at work in the loop, and what is to come of it. When this is left it is over, come what may."""
+        if not self._thread.alive:
+            coroutine.close()
+            raise RuntimeError("These rollouts are closed, or this process was forked since; make new ones.")
+        outcome: Future[T] = Future()
+        task: asyncio.Task[T] | None = None
+
+        def begin() -> None:
+            nonlocal task
+            task = asyncio.get_running_loop().create_task(coroutine)
+            task.add_done_callback(partial(_settle, outcome))
+
+        def cancel() -> None:
+            if task is not None:
+                task.cancel()
+            else:  # interrupted before it began
+                coroutine.close()
+                outcome.cancel()
+                outcome.set_running_or_notify_cancel()
+
+        try:
+            self._thread.call_soon(begin)
+            yield outcome
+        finally:
+            if not outcome.done():
+                self._thread.call_soon(cancel)
+                wait([outcome])
+
+
+def _settle(outcome: Future[T], task: asyncio.Task[T]) -> None:
+    """Tell another thread what has come of a task. A future that could be cancelled from there would say that it is
+    over while the task is still at it.
+    """
+    if task.cancelled():
+        outcome.cancel()
+        outcome.set_running_or_notify_cancel()
+    elif (error := task.exception()) is not None:
+        outcome.set_exception(error)
+    else:
+        outcome.set_result(task.result())
 
 
 async def _play(match: Match, player: Player, ended: SimpleQueue[Episode | None]) -> None:
