@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import Episode, Sample
-from agentgym_trainer.agreement import PROBES, Disagreement, check_agreement, last_contexts
+from agentgym_trainer.agreement import PROBES, check_agreement, last_contexts
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.engines import Completion, Engine, Sampling, Usage
+from agentgym_trainer.engines import Completion, Disagreement, Engine, Sampling, Usage
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts

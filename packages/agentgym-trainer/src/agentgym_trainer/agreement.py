@@ -14,7 +14,7 @@ import torch
 from agentgym_envs import Episode
 
 from agentgym_trainer.batch import make_batch
-from agentgym_trainer.engines import Engine, Sampling
+from agentgym_trainer.engines import Disagreement, Engine, Sampling
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
@@ -23,10 +23,6 @@ from agentgym_trainer.trajectory import Segment, Trajectory, trajectory
 PROBES = 8
 """Contexts that are enough for a comparison."""
 _TOKENS = 16
-
-
-class Disagreement(RuntimeError):
-    """The engine's log-probabilities are not the learner's: what is sampled would not be what is trained."""
 
 
 def last_contexts(episodes: Sequence[Episode]) -> list[tuple[int, ...]]:

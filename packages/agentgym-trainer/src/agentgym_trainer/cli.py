@@ -23,7 +23,7 @@ from rich.markup import escape
 from agentgym_trainer.algorithms import PRESETS
 from agentgym_trainer.config import Config
 from agentgym_trainer.config_json import nearest
-from agentgym_trainer.engines import EngineGone
+from agentgym_trainer.engines import EngineError
 from agentgym_trainer.horizon import KINDS, by_kind
 from agentgym_trainer.recipes import DEFAULT, RECIPES, tiny
 from agentgym_trainer.sampler import Middling, Sampler, Uniform
@@ -91,7 +91,7 @@ def _run(arguments: Sequence[str]) -> int:
         except KeyboardInterrupt:
             console.print(f"Interrupted; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return _INTERRUPTED
-        except EngineGone as error:
+        except EngineError as error:
             raise RunStopped(f"{error} What is done is saved; go on with: {resume}") from error
         except UsageError:
             if leads and not arguments[0].startswith("--resume"):

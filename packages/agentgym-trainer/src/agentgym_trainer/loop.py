@@ -23,13 +23,13 @@ from agentgym_eval.report import report
 from agentgym_eval.worlds import spread
 from numpy.typing import NDArray
 
-from agentgym_trainer.agreement import PROBES, Disagreement, check_agreement, last_contexts
+from agentgym_trainer.agreement import PROBES, check_agreement, last_contexts
 from agentgym_trainer.ahead import Ahead
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import Checkpoints, Progress
 from agentgym_trainer.config import Config
-from agentgym_trainer.engines import EngineGone
+from agentgym_trainer.engines import EngineError
 from agentgym_trainer.figures import (
     Group,
     GroupOutcome,
@@ -104,8 +104,8 @@ class Loop:
             stopping: Asked after every step; when it says so, the run is saved and ends early.
 
         Raises:
-            EngineGone: when the engine can't be brought back; Disagreement: when it doesn't sample from what is
-                trained. What is done is saved.
+            EngineError: when the engine can't be brought back, or doesn't sample from what is trained. What is done is
+                saved.
         """
         config, resumed = self.config, self.checkpoints.resume(self.learner)
         progress = resumed or Progress(stage=config.horizon.begin())
@@ -124,7 +124,7 @@ class Loop:
                 if stopped or is_best or self._is_due(progress.step, config.save_every):
                     self._save(progress)
                     resumed = progress
-        except (EngineGone, Disagreement):
+        except EngineError:
             # The learner is where `progress` is: nothing but sampling was under way.
             if progress.step and progress != resumed:
                 self._save(progress)

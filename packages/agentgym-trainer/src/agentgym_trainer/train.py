@@ -12,7 +12,7 @@ from uuid import uuid4
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import DistributedType, set_seed
+from accelerate.utils import set_seed
 from agentgym_envs import Episode, Policy
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import Oracle, Scripted
@@ -25,7 +25,7 @@ from agentgym_trainer.config import Config
 from agentgym_trainer.engines import Engine
 from agentgym_trainer.engines.transformers import transformers_engine
 from agentgym_trainer.learner import Learner
-from agentgym_trainer.loop import Loop
+from agentgym_trainer.loop import Loop, samples_apart
 from agentgym_trainer.models import is_adapter, load_model, scratch_model, with_lora
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
@@ -52,7 +52,7 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
 
     Raises:
         UsageError: when the model, a world or one of its options doesn't exist, or the engine can't be had.
-        EngineGone: when the engine can't be brought back.
+        EngineError: when the engine can't be brought back, or doesn't sample from what is trained.
     """
     torch.set_num_threads(config.threads)
     accelerator, ranks = _accelerator(config), join(config)
@@ -95,8 +95,7 @@ def _open_engine(config: Config, name: str, policy: Any, chat: Chat, accelerator
     try:
         match config.engine.kind:
             case "transformers":
-                # Sharded weights can't be sampled from by one process alone.
-                apart = config.overlap.versions > 0 or accelerator.distributed_type == DistributedType.FSDP
+                apart = samples_apart(config, accelerator)
                 return transformers_engine(policy, own_copy=apart, autocast=accelerator.autocast, **common)
             case "vllm":
                 from agentgym_trainer.engines.vllm import vllm_engine

@@ -15,8 +15,16 @@ from agentgym_trainer.weights import Weights
 __all__ = ["Completion", "Engine", "EngineGone", "Sampling", "Usage", "Weights"]
 
 
-class EngineGone(RuntimeError):
+class EngineError(RuntimeError):
+    """Nothing can be sampled any more that would be worth training on."""
+
+
+class EngineGone(EngineError):
     """An engine that can't be brought back: it died again after a restart, or its server stayed away for too long."""
+
+
+class Disagreement(EngineError):
+    """The engine's log-probabilities are not the learner's: what is sampled would not be what is trained."""
 
 
 @dataclass(frozen=True, slots=True)
