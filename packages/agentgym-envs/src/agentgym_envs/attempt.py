@@ -74,7 +74,8 @@ class Attempt:
         Raises:
             ValueError: for a horizon below 1.
         """
-        check_horizon(horizon)
+        if horizon is not None and horizon < 1:
+            raise ValueError(f"A horizon is at least 1 turn, not {horizon}.")
         self.key = next(_keys)
         self._job = job
         self._horizon = horizon
@@ -146,9 +147,3 @@ class Attempt:
             error=error,
             seconds={name: round(spent, 6) for name, spent in self._seconds.items()},
         )
-
-
-def check_horizon(horizon: int | None) -> None:
-    """Raises ValueError for a horizon below 1."""
-    if horizon is not None and horizon < 1:
-        raise ValueError(f"A horizon is at least 1 turn, not {horizon}.")

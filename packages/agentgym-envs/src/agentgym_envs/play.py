@@ -13,7 +13,7 @@ from typing import Protocol
 
 import gymnasium
 
-from agentgym_envs.attempt import Attempt, Conversation, Job, Message, Seat, check_horizon
+from agentgym_envs.attempt import Attempt, Conversation, Job, Message, Seat
 from agentgym_envs.episode import Episode, Reply, Sample, StopReason
 from agentgym_envs.registry import text_env
 from agentgym_envs.text_env import EnvFault
@@ -72,7 +72,6 @@ def play_many(
         horizon: The most turns of an episode; None leaves it to the world's own limit.
         retries: How often a task is begun again after an `EnvFault` before the episode counts as failed.
     """
-    check_horizon(horizon)
     waiting = iter(jobs)
     live: dict[int, tuple[Generator[WorldSeat, Reply | EnvFault, Episode], WorldSeat]] = {}
     worlds = [env if env.has_wrapper_attr("parse") else Bare(env) for env in envs]

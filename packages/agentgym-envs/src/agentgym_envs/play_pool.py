@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Iterable
 from typing import TypeVar
 
-from agentgym_envs.attempt import Attempt, Job, Seat, check_horizon
+from agentgym_envs.attempt import Attempt, Job, Seat
 from agentgym_envs.episode import Episode, Reply, StopReason
 from agentgym_envs.pool import EnvPool
 from agentgym_envs.registry import text_env
@@ -153,7 +153,6 @@ async def play_pool(
     Raises:
         Exception: as `play_slot`, from whichever coroutine.
     """
-    check_horizon(horizon)
     waiting = iter(jobs)
     ended: asyncio.Queue[Episode | asyncio.Task[None]] = asyncio.Queue()
 
