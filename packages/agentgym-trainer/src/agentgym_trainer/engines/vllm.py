@@ -239,7 +239,22 @@ def _llm_engine(knobs: Mapping[str, Any], local_rank: int) -> Any:
         use_tqdm_on_load=False,
         logging_config=LoggingConfig(log_level="ERROR"),
     )
-    return LLMEngine(arguments.create_engine_config(), Here, log_stats=False, multiprocess_mode=False)
+    config = arguments.create_engine_config()
+    if not torch.cuda.is_available():
+        _check_heads(config.model_config.get_head_size())
+    return LLMEngine(config, Here, log_stats=False, multiprocess_mode=False)
+
+
+def _check_heads(size: int) -> None:
+    """Refuse now what vLLM would refuse in its first step."""
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    if size not in (known := CPUAttentionBackend.get_supported_head_sizes()):
+        raise ValueError(
+            f"The model's attention heads have a size of {size}, and vLLM on a CPU can do "
+            f"{', '.join(map(str, known))}; choose another model (scratch.hidden divided by scratch.heads is the size "
+            "of one from scratch), or the engine transformers."
+        )
 
 
 def _memory(memory: float, device: int | None) -> dict[str, Any]:

@@ -1,0 +1,378 @@
+"""The engine vllm: the real one, on a CPU, with a tiny model made here."""
+
+from __future__ import annotations
+
+import asyncio
+import copy
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Coroutine, Generator, Sequence
+from dataclasses import dataclass
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import psutil
+import pytest
+import torch
+import vllm_ranks
+from agentgym_eval.cli import evaluate
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.config import EngineSettings, Lora
+from agentgym_trainer.engines import Completion, EngineGone, Sampling
+from agentgym_trainer.engines.batching import Batching
+from agentgym_trainer.engines.vllm import MISSING, VllmCore, vllm_engine
+from agentgym_trainer.models import with_lora
+from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.scratch import Scratch, build_model
+from coin_world import ENV
+from miniature import VOCAB, coin_flags, learner, train_cli
+from test_distributed import CONFIGS
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+pytestmark = pytest.mark.long
+TOLERANCE = 1e-4
+"""Nats between the learner's log-probabilities and the engine's, both in float32."""
+CONTEXT = 256
+LENGTHS = (3, 40, 77, 100, 128, 130, 200)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _installed() -> None:
+    if find_spec("vllm") is None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(MISSING)
+
+
+@dataclass
+class Pair:
+    """A model that learns, and an engine that began with it."""
+
+    model: Any
+    engine: Batching
+    do: Callable[[Coroutine[Any, Any, Any]], Any]
+    """Runs a coroutine in the engine's loop."""
+
+    def sample(self, contexts: Sequence[Sequence[int]], *, tokens: int = 20, **how: Any) -> list[Completion]:
+        """A reply to each context, all asked for at once; the n-th with seed n."""
+        settings = (Sampling(max_tokens=tokens, seed=seed, **how) for seed in range(len(contexts)))
+        asked = [self.engine.generate(ids, one) for ids, one in zip(contexts, settings, strict=True)]
+
+        async def all_at_once() -> list[Completion]:
+            return await asyncio.gather(*asked)
+
+        return self.do(all_at_once())
+
+    def load(self, version: int) -> None:
+        """Give the engine what the learner would give it."""
+        self.do(self.engine.load(learner(self.model).weights(version)))
+
+    def move(self, seed: int) -> None:
+        """Change all that trains."""
+        generator = torch.Generator().manual_seed(seed)
+        with torch.no_grad():
+            for parameter in self.model.parameters():
+                if parameter.requires_grad:
+                    parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
+
+
+def _random_contexts(*lengths: int, seed: int = 0) -> list[list[int]]:
+    rng = np.random.default_rng(seed)
+    return [rng.integers(3, VOCAB, length).tolist() for length in lengths]
+
+
+@torch.no_grad()
+def _logprobs(model: Any, context: Sequence[int], said: Completion, temperature: float = 1.0) -> Tensor:
+    logits = model(torch.tensor([[*context, *said.ids]])).logits[0, len(context) - 1 : -1]
+    return torch.log_softmax(logits / temperature, -1).gather(1, torch.tensor(said.ids)[:, None])[:, 0]
+
+
+def _gap(model: Any, contexts: Sequence[Sequence[int]], said: Sequence[Completion], **how: float) -> float:
+    """The largest difference between the engine's log-probabilities and the model's own."""
+    return max(
+        (_logprobs(model, context, one, **how) - torch.tensor(one.logprobs)).abs().max().item()
+        for context, one in zip(contexts, said, strict=True)
+    )
+
+
+@pytest.fixture(scope="module")
+def start(chat: Chat, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the model that everything here begins with."""
+    folder = tmp_path_factory.mktemp("vllm") / "start"
+    scratch = Scratch(vocab=320, hidden=64, layers=2, heads=2, context=512)
+    model = build_model(scratch, vocab=VOCAB, end_id=chat.end_id, pad_id=chat.pad_id, seed=0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.ndim > 1:
+                parameter.mul_(4)
+    model.save_pretrained(folder)
+    return folder
+
+
+# First, before the engines of the other tests are there.
+def test_it_leaves_the_process_as_it_was(start: Path, chat: Chat) -> None:
+    threads, state = torch.set_num_threads, torch.get_rng_state()
+    with asyncio.Runner() as runner:
+        engine = vllm_engine(
+            str(start), EngineSettings(kind="vllm", memory=0.05), end_id=chat.end_id, max_context=2**20,
+            dtype=torch.float32,
+        )  # fmt: skip
+        # What the model takes.
+        assert engine.max_context == 512
+        assert torch.distributed.is_initialized()
+        runner.run(engine.generate([5, 6], Sampling(max_tokens=3)))
+        runner.run(engine.rest())
+        assert runner.run(engine.generate([5, 6], Sampling(max_tokens=3))).ids
+        for _ in range(2):
+            runner.run(engine.close())
+        with pytest.raises(EngineGone, match="closed"):
+            runner.run(engine.generate([5, 6], Sampling(max_tokens=3)))
+    assert not torch.distributed.is_initialized()
+    assert torch.set_num_threads is threads
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def _pair(start: Path, chat: Chat, wrap: Callable[[Any], Any], **how: Any) -> Generator[Pair]:
+    model = wrap(AutoModelForCausalLM.from_pretrained(start).eval())
+    settings = EngineSettings(kind="vllm", memory=0.05)
+    with asyncio.Runner() as runner:
+        engine = vllm_engine(
+            str(start), settings, end_id=chat.end_id, max_context=CONTEXT, dtype=torch.float32, **how
+        )  # fmt: skip
+        try:
+            yield Pair(model, engine, runner.run)
+        finally:
+            runner.run(engine.close())
+
+
+@pytest.fixture(scope="module")
+def pair(start: Path, chat: Chat) -> Generator[Pair]:
+    yield from _pair(start, chat, lambda model: model)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.6])
+def test_log_probabilities_are_the_learners_before_and_after_every_update(pair: Pair, temperature: float) -> None:
+    contexts = _random_contexts(*LENGTHS)
+    for version in range(4):
+        if version:
+            before = copy.deepcopy(pair.model)
+            pair.move(version)
+        pair.load(version)
+        said = pair.sample(contexts, temperature=temperature)
+        assert {one.version for one in said} == {version}
+        assert _gap(pair.model, contexts, said, temperature=temperature) < TOLERANCE
+        if version:
+            assert _gap(before, contexts, said, temperature=temperature) > 0.1
+
+
+def test_what_was_read_is_read_again_only_after_an_update(pair: Pair) -> None:
+    pair.load(1)
+    usage, contexts = pair.engine.usage, _random_contexts(*LENGTHS, seed=1)
+
+    def read_and_reused() -> tuple[int, int]:
+        before = (usage.prefilled, usage.reused)
+        pair.sample(contexts, tokens=2)
+        return usage.prefilled - before[0], usage.reused - before[1]
+
+    total = sum(LENGTHS)
+    assert read_and_reused() == (total, 0)
+    # Whole blocks of 32, and never the last token, which the first logits are behind.
+    kept = sum((length - 1) // 32 * 32 for length in LENGTHS)
+    assert read_and_reused() == (total - kept, kept)
+    pair.load(2)
+    assert read_and_reused() == (total, 0)
+
+
+def test_those_who_begin_alike_share_what_was_read(pair: Pair) -> None:
+    pair.load(1)
+    usage = pair.engine.usage
+    prompt, *tails = _random_contexts(128, 5, 6, 7)
+    pair.sample([prompt], tokens=1)
+    before = usage.prefilled
+    pair.sample([[*prompt, *tail] for tail in tails])
+    assert usage.prefilled - before == 5 + 6 + 7
+
+
+def test_a_reply_hangs_on_its_seed_and_not_on_who_else_is_there(pair: Pair) -> None:
+    contexts = _random_contexts(*LENGTHS)
+    together = pair.sample(contexts)
+    alone = pair.do(pair.engine.generate(contexts[3], Sampling(max_tokens=20, seed=3)))
+    assert alone.ids == together[3].ids
+    assert alone.logprobs == pytest.approx(together[3].logprobs, abs=1e-5)
+    other = pair.do(pair.engine.generate(contexts[3], Sampling(max_tokens=20, seed=2**63 - 1)))
+    assert other.ids != alone.ids
+
+
+def test_a_reply_ends_with_its_end_token_or_at_its_budget(pair: Pair, chat: Chat) -> None:
+    contexts = _random_contexts(*[30] * 64)
+    said = pair.sample(contexts, tokens=60)
+    assert {one.finish for one in said} == {"stop", "length"}
+    for one in said:
+        assert chat.end_id not in one.ids[:-1]
+        assert (one.finish == "stop") == (one.ids[-1] == chat.end_id)
+        assert len(one.ids) == len(one.logprobs)
+        assert one.finish == "stop" or len(one.ids) == 60
+    with pytest.raises(ValueError, match="a budget of 20 was asked for"):
+        pair.sample(_random_contexts(CONTEXT))
+    (whole,) = pair.sample(_random_contexts(CONTEXT - 4), tokens=4)
+    assert 1 <= len(whole.ids) <= 4
+
+
+def test_greedy_replies_are_the_most_likely_and_certain(pair: Pair) -> None:
+    pair.load(0)
+    context = _random_contexts(50)[0]
+    greedy, _ = pair.sample([context] * 2, temperature=0.0, tokens=10)
+    assert greedy.logprobs == (0.0,) * len(greedy.ids)
+    whole = torch.tensor([[*context, *greedy.ids]])
+    with torch.no_grad():
+        assert greedy.ids == tuple(pair.model(whole).logits[0, len(context) - 1 : -1].argmax(-1).tolist())
+
+
+def test_an_update_waits_for_replies_under_way_and_those_behind_it_wait_for_the_update(pair: Pair) -> None:
+    pair.load(5)
+    before, contexts = copy.deepcopy(pair.model), _random_contexts(*LENGTHS)
+
+    async def meanwhile() -> tuple[list[Completion], list[Completion]]:
+        def ask(seed: int) -> list[asyncio.Task[Completion]]:
+            sampling = Sampling(max_tokens=20, seed=seed)
+            return [asyncio.create_task(pair.engine.generate(context, sampling)) for context in contexts]
+
+        first = ask(0)
+        while not pair.engine.usage.generated and not any(task.done() for task in first):
+            await asyncio.sleep(0)
+        await asyncio.sleep(0.01)
+        pair.move(5)
+        loading = asyncio.create_task(pair.engine.load(learner(pair.model).weights(6)))
+        await asyncio.sleep(0)
+        later = ask(1)
+        await loading
+        return await asyncio.gather(*first), await asyncio.gather(*later)
+
+    first, later = pair.do(meanwhile())
+    assert [{one.version for one in said} for said in (first, later)] == [{5}, {6}]
+    assert _gap(before, contexts, first) < TOLERANCE
+    assert _gap(pair.model, contexts, later) < TOLERANCE
+
+
+def test_requests_that_are_given_up_leave_nothing_behind(pair: Pair) -> None:
+    contexts = _random_contexts(*LENGTHS)
+
+    async def give_up() -> None:
+        tasks = [asyncio.create_task(pair.engine.generate(context, Sampling(max_tokens=50))) for context in contexts]
+        await asyncio.sleep(0.05)
+        for task in tasks[1:]:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    pair.do(give_up())
+    core: Any = pair.engine._core
+    assert not core._engine.has_unfinished_requests()
+    assert len(asyncio.all_tasks(pair.do(_loop()))) == 0
+
+
+async def _loop() -> asyncio.AbstractEventLoop:
+    return asyncio.get_running_loop()
+
+
+def test_an_engine_that_dies_in_a_step_is_made_anew_with_its_weights_and_replays(
+    pair: Pair, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    contexts = _random_contexts(*LENGTHS)
+    pair.move(7)
+    pair.load(7)
+    expected, dead = pair.sample(contexts), pair.engine._core
+    step, steps = VllmCore.step, iter(range(100))
+
+    def dying(core: VllmCore) -> Any:
+        if next(steps) == 3:
+            raise RuntimeError("the device is lost")
+        return step(core)
+
+    monkeypatch.setattr(VllmCore, "step", dying)
+    said = pair.sample(contexts)
+    assert pair.engine._core is not dead
+    assert [one.ids for one in said] == [one.ids for one in expected]
+    assert {one.version for one in said} == {7}
+    assert _gap(pair.model, contexts, said) < TOLERANCE
+
+
+def test_memory_stays_flat_over_updates(pair: Pair) -> None:
+    process, contexts = psutil.Process(), _random_contexts(*LENGTHS)
+    taken: list[int] = []
+    for version in range(23):
+        pair.move(version)
+        pair.load(version)
+        pair.sample(contexts, tokens=3)
+        taken.append(process.memory_info().rss)
+    assert taken[-1] - taken[2] < 8 * 2**20
+    # Half as much as the model would be left behind by each, if anything were.
+    assert _gap(pair.model, contexts, pair.sample(contexts)) < TOLERANCE
+
+
+def test_heads_that_vllm_has_no_kernel_for_are_refused(new_model: Callable[..., Any], tmp_path: Path) -> None:
+    new_model().save_pretrained(tmp_path)
+    with pytest.raises(ValueError, match=r"heads have a size of 16, and vLLM on a CPU can do 32, 64, .* scratch.heads"):
+        vllm_engine(str(tmp_path), EngineSettings(kind="vllm"), end_id=1, max_context=64, dtype=torch.float32)
+
+
+# Adapters.
+
+
+@pytest.fixture(scope="module")
+def adapted(start: Path, chat: Chat) -> Generator[Pair]:
+    yield from _pair(start, chat, lambda model: with_lora(model, Lora(rank=3, alpha=12.0), seed=0).eval(), lora_rank=3)
+
+
+def test_adapters_are_put_in_place_of_each_other_and_stay_the_learners(adapted: Pair) -> None:
+    contexts = _random_contexts(*LENGTHS)
+    with adapted.model.disable_adapter():
+        assert _gap(adapted.model, contexts, adapted.sample(contexts)) < TOLERANCE
+    for version in range(1, 4):
+        adapted.move(version)
+        mine = copy.deepcopy(adapted.model.state_dict())
+        adapted.load(version)
+        said = adapted.sample(contexts)
+        assert {one.version for one in said} == {version}
+        assert _gap(adapted.model, contexts, said) < TOLERANCE
+        assert all(torch.equal(tensor, mine[name]) for name, tensor in adapted.model.state_dict().items())
+        with adapted.model.disable_adapter():
+            assert _gap(adapted.model, contexts, said) > 0.1
+
+
+# Many processes, and whole runs.
+
+
+def test_each_of_two_processes_has_an_engine_of_its_own(start: Path, tmp_path: Path) -> None:
+    config = ("--config_file", str(CONFIGS / "cpu-ddp.yaml"), "--main_process_port", "0")
+    launcher = [sys.executable, "-m", "accelerate.commands.launch", *config, vllm_ranks.__file__]
+    done = subprocess.run(
+        [*launcher, str(start), str(tmp_path)], check=False, capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    for rank in range(2):
+        seen = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert seen.pop("sum") == 3
+        assert all(gap < TOLERANCE for gap in seen.pop("gaps"))
+        assert seen == {"processes": 2, "versions": [1, 2, 2], "replayed": rank == 1}
+
+
+def test_a_run_of_two_steps_samples_from_vllm_and_its_model_plays_through_evaluate(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    more = ("--engine.kind", "vllm", "--engine.memory", "0.05", "--engine.tolerance", "1e-4")
+    assert (
+        train_cli(coin_flags(folder.path, "--steps", "2", "--evaluation.every", "1", "--scratch.hidden", "64", *more))
+        == 0
+    )
+    lines = list(folder.read_metrics())
+    assert [line["step"] for line in lines] == [1, 2]
+    for step in range(3):
+        episodes = folder.read_evaluation(step, "sampled") or []
+        versions = {turn.reply.sample.version for e in episodes for turn in e.turns if turn.reply.sample}
+        assert versions == {step}
+    flags = ["--env", ENV, "--policy", f"vllm:{folder.model}", "--samples", "2", "--wrapper", "bare"]
+    flags += ["--no-instructions", "--max-tokens", "6", "--horizon", "3", "--out", str(tmp_path / "played")]
+    assert evaluate(flags) == 0
+    assert len((tmp_path / "played" / "episodes.jsonl").read_text().splitlines()) == 8

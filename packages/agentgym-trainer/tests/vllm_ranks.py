@@ -1,0 +1,81 @@
+"""An engine vllm in each process of a training; started by `accelerate launch` with a model's folder and one for
+results.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+from accelerate import Accelerator
+from agentgym_trainer.config import EngineSettings
+from agentgym_trainer.engines import Completion, Sampling
+from agentgym_trainer.engines.vllm import VllmCore, vllm_engine
+from agentgym_trainer.weights import Weights
+from transformers import AutoModelForCausalLM
+
+
+def _gap(model: Any, context: list[int], said: Completion) -> float:
+    with torch.no_grad():
+        logits = model(torch.tensor([[*context, *said.ids]])).logits[0, len(context) - 1 : -1]
+    logp = torch.log_softmax(logits, -1).gather(1, torch.tensor(said.ids)[:, None])[:, 0]
+    return (logp - torch.tensor(said.logprobs)).abs().max().item()
+
+
+def _dying_once() -> list[int]:
+    """Let the next step of a core fail; the list tells how many have."""
+    step, died = VllmCore.step, list[int]()
+
+    def dying(core: VllmCore) -> Any:
+        if not died:
+            died.append(1)
+            raise RuntimeError("the device is lost")
+        return step(core)
+
+    VllmCore.step = dying
+    return died
+
+
+async def sample(start: str, rank: int) -> dict[str, Any]:
+    """Sample before and after an update; then the engine of the second process dies, while the first's goes on."""
+    model = AutoModelForCausalLM.from_pretrained(start).eval()
+    settings, context = EngineSettings(kind="vllm", memory=0.05), [5 + rank] * (10 + 30 * rank)
+    engine = vllm_engine(start, settings, end_id=1, max_context=128, dtype=torch.float32)
+    said: list[Completion] = []
+    gaps: list[float] = []
+    died: list[int] = []
+    for version in (1, 2, 2):
+        if len(said) < 2:
+            with torch.no_grad():
+                for parameter in model.parameters():
+                    parameter.add_(0.05 * version)
+            tensors = model.state_dict()
+            await engine.load(Weights(version, lambda tensors=tensors: iter(tensors.items())))
+        elif rank == 1:
+            died = _dying_once()
+        said.append(await engine.generate(context, Sampling(max_tokens=10 + 20 * rank, seed=rank)))
+        gaps.append(_gap(model, context, said[-1]))
+    await engine.close()
+    return {"versions": [one.version for one in said], "gaps": gaps, "replayed": bool(died)}
+
+
+def main() -> None:
+    """Afterwards the processes must still be able to talk to each other."""
+    torch.set_num_threads(1)
+    accelerator = Accelerator(cpu=True)
+    start, out = sys.argv[1:]
+    rank = accelerator.process_index
+    seen = asyncio.run(sample(start, rank))
+    total = accelerator.reduce(torch.tensor([1.0 + rank]), "sum")
+    seen |= {"processes": accelerator.num_processes, "sum": total.item()}
+    Path(out, f"{rank}.json").write_text(json.dumps(seen), encoding="utf-8")
+    torch.distributed.barrier()
+    torch.distributed.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
