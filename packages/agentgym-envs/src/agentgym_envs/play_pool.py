@@ -37,7 +37,7 @@ class Player(ABC):
         """
 
     def leave(self, key: int) -> None:  # noqa: B027 - not every player keeps something
-        """The attempt with this key has ended, however it did; what was kept for it can go."""
+        """The attempt with this key has ended, maybe before its first turn; what was kept for it can go."""
 
     async def close(self) -> None:  # noqa: B027 - nor holds something
         """Free everything. May be called twice."""

@@ -267,7 +267,7 @@ def test_any_other_error_of_a_player_ends_it_all_and_leaves_nothing_behind(gates
             with pytest.raises(GoneError, match="the engine is gone"):
                 await episodes_of(pool, player, jobs())
             assert asyncio.all_tasks() == {asyncio.current_task()}
-            assert sorted(player.left) == sorted(player.seen)
+            assert set(player.left) >= set(player.seen)
             return await episodes_of(pool, Says(lambda seat: "open"), jobs())  # all slots are free
 
     assert len(asyncio.run(play())) == 6
@@ -280,7 +280,7 @@ def test_who_stops_listening_stops_the_play(gates: Any) -> None:
             async with aclosing(play_pool(pool, player, jobs(), world=Bare(make(TOY)))) as episodes:
                 assert (await anext(episodes)).difficulty == 0
             assert asyncio.all_tasks() == {asyncio.current_task()}
-            assert sorted(player.left) == sorted(player.seen)
+            assert set(player.left) >= set(player.seen)
             await pool.start(2)
 
     asyncio.run(play())
