@@ -13,7 +13,7 @@ from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import Lora
 from agentgym_trainer.engines import Sampling
 from agentgym_trainer.engines.transformers import transformers_engine
-from agentgym_trainer.models import save_policy, with_lora
+from agentgym_trainer.models import load_model, with_lora
 from miniature import VOCAB
 from torch import Tensor
 from transformers import AutoModelForCausalLM
@@ -87,26 +87,18 @@ def test_adapters_train_under_gradient_checkpointing(new_model: Callable[..., An
         torch.testing.assert_close(one, other)
 
 
-def test_what_is_saved_loads_merged_or_as_an_adapter(base: Any, tmp_path: Path) -> None:
+def test_what_is_saved_loads_merged_or_as_an_adapter(base: Any, chat: Chat, tmp_path: Path) -> None:
     actor = _trained(Actor(with_lora(base, Lora(rank=4), seed=0))).eval()
-    save_policy(actor.policy, tmp_path / "merged")
-    actor.policy.save_pretrained(tmp_path / "adapter")
+    actor.policy.save_pretrained(tmp_path)
+    chat.tokenizer.save_pretrained(tmp_path)
+    merged, _ = load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
     with torch.no_grad():
         expected = actor.policy(IDS[None]).logits
-        for name in ("merged", "adapter"):
-            loaded = AutoModelForCausalLM.from_pretrained(tmp_path / name).eval()
-            torch.testing.assert_close(loaded(IDS[None]).logits, expected, atol=1e-4, rtol=1e-4)
-    assert (tmp_path / "merged" / "model.safetensors").exists()
-    assert not list((tmp_path / "merged").glob("adapter*"))
+        for loaded in (merged, AutoModelForCausalLM.from_pretrained(tmp_path)):
+            torch.testing.assert_close(loaded.eval()(IDS[None]).logits, expected, atol=1e-4, rtol=1e-4)
+    assert not any("lora" in name for name, _ in merged.named_parameters())
     with actor.without_adapter():
         assert not torch.allclose(actor.policy(IDS[None]).logits, expected, atol=1e-2)
-
-
-def test_a_policy_without_adapter_is_saved_as_it_is(base: Any, tmp_path: Path) -> None:
-    save_policy(Actor(base).policy, tmp_path / "whole")
-    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "whole")
-    assert loaded.config._attn_implementation == "sdpa"
-    assert all(torch.equal(loaded.state_dict()[name], tensor) for name, tensor in base.state_dict().items())
 
 
 def test_the_engine_plays_with_the_adapter(base: Any, chat: Chat) -> None:

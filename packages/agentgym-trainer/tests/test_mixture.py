@@ -9,14 +9,13 @@ from pathlib import Path
 import pytest
 from agentgym_envs import read_episodes
 from agentgym_eval.errors import UsageError
-from agentgym_eval.policies import Oracle
 from agentgym_trainer.config import Config, Evaluation, Generation, WarmStart, World
 from agentgym_trainer.horizon import FixedHorizon
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.scratch import Scratch
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.train import train
-from agentgym_trainer.worlds import open_worlds
+from agentgym_trainer.worlds import jobs, open_worlds
 from coin_world import ENV, OTHER
 from rich.console import Console
 
@@ -28,22 +27,26 @@ def _config(*weights: float, slots: int = 100) -> Config:
     return Config(world=first, others=tuple(others), horizon=FixedHorizon(3), tasks=8, samples=2, slots=slots)
 
 
-def test_each_world_is_opened_as_often_as_its_share_needs() -> None:
-    with open_worlds(_config(3, 1)) as worlds:
-        assert [world.name for world in worlds] == [COIN, ONE_SIDED]
-        assert [len(world.envs) for world in worlds] == [(6 + 1) * 2, (2 + 1) * 2]
+def test_each_world_is_at_hand_once_and_has_a_slot_for_every_episode_played_at_once() -> None:
     with open_worlds(_config(3, 1, slots=5)) as worlds:
-        assert [len(world.envs) for world in worlds] == [5, 5]
-    with open_worlds(_config(1)) as worlds:
-        assert [len(world.envs) for world in worlds] == [16]
+        assert [world.name for world in worlds] == [COIN, ONE_SIDED]
+        assert [len(world.pool) for world in worlds] == [5, 5]
+        assert [world.tasks.train[0].env for world in worlds] == [COIN, ONE_SIDED]
 
 
 def test_a_world_plays_other_samples_of_a_task_that_it_is_given_twice() -> None:
     with open_worlds(_config(1)) as (world,):
-        tasks = [world.tasks.train[i] for i in (3, 5, 3)]
-        episodes = list(world.play(Oracle(), tasks, samples=2, seed=0, horizon=3))
-    played = sorted((e.task_id, e.sample) for e in episodes)
-    assert played == [("coin/train/3", sample) for sample in range(4)] + [("coin/train/5", 0), ("coin/train/5", 1)]
+        made = jobs([world.tasks.train[i] for i in (3, 5, 3)], samples=2, seed=0)
+    assert [(job.task_id, job.sample) for job in made] == [
+        *(("coin/train/3", sample) for sample in range(4)),
+        *(("coin/train/5", sample) for sample in range(2)),
+    ]
+
+
+def test_a_backend_that_does_not_exist_is_refused_in_a_sentence() -> None:
+    config = replace(_config(1), world=World(ENV, wrapper="bare", backend="cloud"))
+    with pytest.raises(UsageError, match="There is no backend 'cloud'; there are inline, thread, process"):
+        open_worlds(config).__enter__()
 
 
 def test_a_world_that_is_named_twice_is_refused() -> None:

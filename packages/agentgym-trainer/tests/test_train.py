@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from agentgym_envs import Job, play_many
+from agentgym_envs import EnvPool, Episode, Job
+from agentgym_envs.play_pool import play_slot
 from agentgym_envs.wrappers import Bare
 from agentgym_trainer.actor import Actor, SeparateCritic
 from agentgym_trainer.algorithms import GRPO, PPO, GiGPO, Groups
@@ -65,6 +67,15 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     ).start
 
 
+async def _play(folder: Path) -> Episode:
+    """An episode of the model in this folder."""
+    player = hf(str(folder), temperature=0.0, seed=0, max_tokens=6)
+    with EnvPool(ENV, 1) as pool:
+        episode = await play_slot(pool, 0, player, Job("coin/test/1", seed=0), world=Bare(Coin()), horizon=3)
+    await player.close()
+    return episode
+
+
 @pytest.mark.parametrize(
     "kind", [pytest.param(kind, marks=() if kind == "an adapter and ppo" else pytest.mark.long) for kind in KINDS]
 )
@@ -81,9 +92,7 @@ def test_whatever_trains_moves_and_is_left_as_a_whole_model(tmp_path: Path, star
     # Adapters leave embeddings and norms as they were; else everything moves.
     assert ("model.embed_tokens.weight" in moved) == ("adapter" not in kind)
     for folder in (run.model, run.checkpoints / "step-000002"):
-        policy = hf(str(folder), temperature=0.0, seed=0, max_tokens=6)
-        (episode,) = play_many([Bare(Coin())], policy, [Job("coin/test/1", seed=0)], horizon=3)
-        assert not episode.failed
+        assert not asyncio.run(_play(folder)).failed
 
 
 @pytest.mark.long

@@ -6,16 +6,18 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Episode, Job, play_many
-from agentgym_envs.wrappers import Bare, ReAct
+from agentgym_envs.wrappers import Bare
 from agentgym_eval.policies import Oracle
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.engines import Sampling
+from agentgym_trainer.config import Config, World
 from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.rollout import EnginePolicy
+from agentgym_trainer.ranks import Ranks
+from agentgym_trainer.rollout import Budget, EnginePlayer, Match, Rollouts
 from agentgym_trainer.trajectory import trajectory
 from agentgym_trainer.warm_start import encode, imitate
-from coin_world import Coin
+from agentgym_trainer.worlds import jobs, open_worlds
+from coin_world import ENV, Coin
 from miniature import learner
 
 
@@ -25,16 +27,18 @@ def demonstrations() -> list[Episode]:
     return list(play_many([Bare(Coin())], Oracle(), jobs))
 
 
-@pytest.mark.parametrize("wrapper", [Bare, ReAct])
-@pytest.mark.parametrize("instructions", [None, ""])
-def test_encoding_gives_what_the_engine_would_have_been_fed(
-    chat: Chat, wrapper: Callable[..., Any], instructions: str | None
-) -> None:
-    env = wrapper(Coin(), instructions=instructions)
-    shown = next(play_many([env], Oracle(), [Job("coin/train/5", seed=0)]))
-    words = iter([turn.reply.text for turn in shown.turns])
-    engine = ScriptedEngine(lambda context: chat.reply_ids(next(words)), end_id=chat.end_id)
-    played = next(play_many([env], EnginePolicy(engine, chat, Sampling(), name=""), [Job("coin/train/5", seed=0)]))
+@pytest.mark.parametrize("wrapper", ["bare", "react"])
+@pytest.mark.parametrize("instructions", [True, False])
+def test_encoding_gives_what_the_engine_would_have_been_fed(chat: Chat, wrapper: Any, instructions: bool) -> None:
+    config = Config(world=World(ENV, wrapper=wrapper, instructions=instructions), slots=1)
+    with open_worlds(config) as (world,):
+        task = world.tasks.train[5]
+        (shown,) = world.watch(Oracle(), [task], seed=0, horizon=3)
+        words = iter([turn.reply.text for turn in shown.turns])
+        engine = ScriptedEngine(lambda context: chat.reply_ids(next(words)), end_id=chat.end_id)
+        player = EnginePlayer(engine, chat, Budget(), name="")
+        with Rollouts(engine) as rollouts:
+            (played,) = rollouts.play([Match(world, jobs([task], samples=1, seed=0))], player)
     (encoded,) = trajectory(encode(chat, shown)).segments
     (sampled,) = trajectory(played).segments
     assert (encoded.ids, encoded.said, encoded.turns) == (sampled.ids, sampled.said, sampled.turns)
@@ -53,7 +57,7 @@ def test_only_what_was_said_is_imitated(
         scores.logp_M.register_hook(lambda gradient: weights.extend(gradient.tolist()))
 
     student.actor.register_forward_hook(watch)
-    list(imitate(student, chat, demonstrations[:3], epochs=1, batch=8, seed=0))
+    list(imitate(student, chat, demonstrations[:3], epochs=1, batch=8, seed=0, ranks=Ranks()))
     expected: list[tuple[int, int]] = []
     for episode in demonstrations[:3]:
         (segment,) = trajectory(encode(chat, episode)).segments
@@ -66,7 +70,9 @@ def test_only_what_was_said_is_imitated(
 
 def test_imitation_lowers_the_loss(new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]) -> None:
     student = learner(new_model(), lr=1e-2, micro_tokens=10_000)
-    losses = [metrics["nll"] for metrics in imitate(student, chat, demonstrations, epochs=8, batch=4, seed=0)]
+    losses = [
+        metrics["nll"] for metrics in imitate(student, chat, demonstrations, epochs=8, batch=4, seed=0, ranks=Ranks())
+    ]
     assert len(losses) == 8 * 2
     assert losses[-1] < 0.3 * losses[0]
 
@@ -78,7 +84,9 @@ def test_failed_demonstrations_are_left_out_and_the_seed_orders_the_others(
 
     def losses(episodes: list[Episode], seed: int) -> list[float]:
         student = learner(new_model(), micro_tokens=10_000)
-        return [metrics["loss"] for metrics in imitate(student, chat, episodes, epochs=1, batch=3, seed=seed)]
+        return [
+            metrics["loss"] for metrics in imitate(student, chat, episodes, epochs=1, batch=3, seed=seed, ranks=Ranks())
+        ]
 
     assert losses([*demonstrations[1:], broken], 0) == losses(demonstrations[1:], 0) != losses(demonstrations[1:], 1)
 

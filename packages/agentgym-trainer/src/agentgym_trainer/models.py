@@ -4,7 +4,6 @@ adapter, or merged with it again.
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -100,15 +99,6 @@ def with_lora(model: Any, lora: Lora, *, seed: int) -> Any:
     with torch.random.fork_rng([model.device] if model.device.type == "cuda" else []):
         torch.manual_seed(seed)
         return get_peft_model(model, LoraConfig(**settings, target_modules=targets, task_type=TaskType.CAUSAL_LM))
-
-
-def save_policy(policy: Any, folder: Path) -> None:
-    """A whole model in Hugging Face's layout, which `from_pretrained` and vLLM load as it is: adapters are merged."""
-    from peft import PeftModel
-
-    # Merging and taking it back would leave rounding errors in a policy that may train on.
-    whole: Any = copy.deepcopy(policy).merge_and_unload() if isinstance(policy, PeftModel) else policy
-    whole.save_pretrained(folder)
 
 
 def _texts(episode: Episode) -> list[str]:
