@@ -125,23 +125,18 @@ def _play_test_tasks(model: Path | None, asked: Run, out: Path) -> None:
         return
     from agentgym_eval.worlds import spread
     from agentgym_trainer.policies import hf
-    from agentgym_trainer.worlds import open_worlds
+    from agentgym_trainer.rollout import Match, Rollouts
+    from agentgym_trainer.worlds import jobs, open_worlds
 
     config = asked.config
     generation, horizon, seed = config.generation, config.horizon.longest, config.seed
-    policy = hf(str(model), temperature=generation.temperature, seed=seed, max_tokens=generation.max_tokens)
-    with open_worlds(config) as worlds:
-        lines = [
-            episode.to_json()
-            for world in worlds
-            for episode in world.play(
-                policy,
-                spread(world.tasks.test, asked.tasks or len(world.tasks.test)),
-                samples=asked.samples,
-                seed=seed,
-                horizon=horizon,
-            )
-        ]
+    player = hf(str(model), temperature=generation.temperature, seed=seed, max_tokens=generation.max_tokens)
+    with open_worlds(config) as worlds, Rollouts(player.engine) as rollouts:
+        matches: list[Match] = []
+        for world in worlds:
+            tasks = spread(world.tasks.test, asked.tasks or len(world.tasks.test))
+            matches.append(Match(world, jobs(tasks, samples=asked.samples, seed=seed), horizon))
+        lines = [episode.to_json() for episode in rollouts.play(matches, player)]
     unfinished = out.with_suffix(".unfinished")
     unfinished.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
     unfinished.rename(out)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import torch
-from agentgym_eval.errors import UsageError
+from agentgym_envs import Reply
+from agentgym_envs.play import Seat
+from agentgym_eval.errors import RunStopped, UsageError
 
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import EngineSettings
-from agentgym_trainer.engines import Engine
+from agentgym_trainer.engines import Engine, EngineGone
 from agentgym_trainer.engines.transformers import transformers_engine
 from agentgym_trainer.engines.vllm import vllm_engine
 from agentgym_trainer.models import is_adapter, load_chat, load_model
@@ -24,6 +26,17 @@ class LocalModel(EnginePlayer):
         """Seat it. It may use the whole context that the engine has."""
         budget = Budget(turn=max_tokens, context=engine.max_context)
         super().__init__(engine, chat, budget, name=name, temperature=temperature)
+
+    async def reply(self, seat: Seat) -> Reply:
+        """See `EnginePlayer.reply`.
+
+        Raises:
+            RunStopped: when the engine can't be brought back.
+        """
+        try:
+            return await super().reply(seat)
+        except EngineGone as error:
+            raise RunStopped(str(error)) from error
 
     async def close(self) -> None:
         """Free the model."""

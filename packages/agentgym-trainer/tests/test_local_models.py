@@ -1,0 +1,58 @@
+"""Local models in `evaluate`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentgym_envs import Player
+from agentgym_eval.errors import RunStopped
+from agentgym_eval.run import open_run
+from agentgym_eval.settings import EvaluateSettings
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.engines import Completion, EngineGone, Sampling
+from agentgym_trainer.engines.scripted import ScriptedEngine
+from agentgym_trainer.policies import LocalModel
+from chat_templates import chat_of
+from coin_world import ENV
+
+
+class Mortal(ScriptedEngine):
+    """Dies after so many replies, and can be closed."""
+
+    def __init__(self, chat: Chat, replies: int) -> None:
+        super().__init__(lambda _: chat.reply_ids("heads"), end_id=chat.end_id)
+        self.left = replies
+        self.closed = False
+
+    async def generate(self, ids: Any, sampling: Sampling) -> Completion:
+        self.left -= 1
+        if self.left < 0:
+            raise EngineGone("The engine died again.")
+        return await super().generate(ids, sampling)
+
+    async def close(self) -> None:
+        self.closed = True
+        await super().close()
+
+
+def test_an_engine_that_is_gone_ends_the_run_and_what_is_played_is_kept(tmp_path: Path) -> None:
+    chat = chat_of("chatml")
+    engines: list[Mortal] = []
+
+    def maker(**_: Any) -> Player:
+        engines.append(Mortal(chat, 12))
+        return LocalModel(engines[-1], chat, name="hf:mine", temperature=1.0, max_tokens=8)
+
+    settings = EvaluateSettings(env=ENV, policy="hf:mine", samples=4, slots=1, horizon=3, wrapper="bare")
+    with open_run(settings, tmp_path, maker) as run:
+        with pytest.raises(RunStopped, match=r"The engine died again\."):
+            list(run.play())
+        kept = len(run.episodes)
+    with open_run(settings, tmp_path, maker) as run:
+        assert len(run.episodes) == kept
+        with pytest.raises(RunStopped):
+            list(run.play())
+        assert len(run.episodes) > kept >= 4
+    assert [engine.closed for engine in engines] == [True, True]
