@@ -1,14 +1,15 @@
-"""Sampling ahead, with a player that takes as long as it is told to."""
+"""Sampling ahead: with a player that takes as long as it is told to, and in the training loop."""
 
 from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
-from itertools import groupby
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,15 +19,26 @@ from agentgym_envs.play import Seat
 from agentgym_envs.play_pool import Player
 from agentgym_trainer.ahead import Ahead
 from agentgym_trainer.algorithms import GRPO, Groups
+from agentgym_trainer.batch import Batch
+from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import Progress
-from agentgym_trainer.config import Config, Overlap, World
+from agentgym_trainer.config import Config, EngineSettings, Evaluation, Generation, Overlap, World
+from agentgym_trainer.engines import Completion, Disagreement, EngineGone, Sampling
 from agentgym_trainer.engines.scripted import ScriptedEngine
+from agentgym_trainer.engines.transformers import transformers_engine
 from agentgym_trainer.figures import Group, lag_figures
-from agentgym_trainer.horizon import Stage
+from agentgym_trainer.horizon import FixedHorizon, Stage
+from agentgym_trainer.loop import Loop
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Match, Rollouts
-from agentgym_trainer.worlds import Deal, OpenWorld, jobs, open_worlds
+from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.sampler import Middling
+from agentgym_trainer.tracking import Tracker
+from agentgym_trainer.weights import Weights
+from agentgym_trainer.worlds import Deal, OpenWorld, deals, jobs, open_worlds
 from coin_world import ENV, OTHER
+from miniature import learner
+from rich.console import Console
 
 TASKS, SAMPLES = 3, 2
 
@@ -73,14 +85,12 @@ class Table:
         stack.callback(self.ahead.close)
 
     def draw(self, number: int, progress: Progress) -> list[Deal]:
-        return [deal for world in self.worlds for deal in self.deals(world, number)]
-
-    def deals(self, world: OpenWorld, number: int) -> list[Deal]:
-        """Of every task its own jobs; they all have the number 0, since the order of dealing counts."""
-        each, train = self.config.tasks // len(self.worlds), world.tasks.train
-        tasks = [train[at % len(train)] for at in range(number * each, number * each + each)]
-        by_task = groupby(jobs(tasks, samples=SAMPLES, seed=number), key=lambda job: job.task_id)
-        return [Deal(0, world, tuple(some)) for _, some in by_task]
+        each, dealt = self.config.tasks // len(self.worlds), list[Deal]()
+        for world in self.worlds:
+            train = world.tasks.train
+            tasks = [train[at % len(train)] for at in range(number * each, number * each + each)]
+            dealt += deals(world, tasks, samples=SAMPLES, seed=number)
+        return dealt
 
     def collect(self, step: int, turns: int = 3) -> list[Group]:
         """The groups for the update after `step`, with weights that have seen as many."""
@@ -91,7 +101,8 @@ class Table:
 def coins(**settings: Any) -> Config:
     known: dict[str, Any] = {
         "world": World(ENV, wrapper="bare", instructions=False, backend="inline"),
-        "algorithm": replace(GRPO, groups=Groups(flat="keep")),
+        # A model that knows nothing earns nothing; what moves its weights is the entropy.
+        "algorithm": replace(GRPO, groups=Groups(flat="keep"), entropy=0.1),
         "tasks": TASKS,
         "samples": SAMPLES,
         "steps": 5,
@@ -136,6 +147,16 @@ def test_no_more_groups_are_on_their_way_than_those_of_so_many_steps(table: Open
         assert len(playing.teller.begun) == dealt * SAMPLES
     # All that was dealt has trained: nothing is left over when the run ends.
     assert playing.teller.left == 5 * TASKS * SAMPLES
+
+
+def test_what_was_dealt_is_played_while_nobody_collects(table: Open) -> None:
+    playing = table(overlap=Overlap(1))
+    playing.teller.held |= set(_ids(3, 4, 5))
+    playing.collect(0)
+    assert playing.teller.left == TASKS * SAMPLES
+    playing.teller.held.clear()
+    while playing.teller.left < 2 * TASKS * SAMPLES:
+        time.sleep(0.001)
 
 
 def test_what_is_complete_first_trains_first_and_a_straggler_holds_up_nobody(table: Open) -> None:
@@ -294,3 +315,145 @@ def test_closing_cancels_what_is_in_play_and_frees_its_worlds(table: Open) -> No
     assert [e.stop for e in played] == ["terminated"] * 12
     # What carries the question itself: no other.
     assert playing.rollouts.run(others()) <= 1
+
+
+# In the training loop.
+
+Build = Callable[..., Loop]
+
+
+@pytest.fixture
+def build(tmp_path: Path, new_model: Callable[..., Any], chat: Chat) -> Generator[Build]:
+    """Makes a loop over a tiny model; what it opens is closed after the test."""
+    with ExitStack() as stack:
+
+        def make(name: str = "run", **settings: Any) -> Loop:
+            generation = Generation(max_tokens=8, max_context=200)
+            config = coins(**{"horizon": FixedHorizon(3), "generation": generation, "steps": 3} | settings)
+            student = learner(new_model(init=1.0), micro_tokens=400, reference=config.algorithm.needs_reference)
+            engine = transformers_engine(student.policy, end_id=chat.end_id, own_copy=config.overlap.versions > 0)
+            folder = RunFolder.open(tmp_path / name)[0] if (tmp_path / name).exists() else None
+            return Loop(
+                config,
+                folder or RunFolder.create(tmp_path / name, config, "test"),
+                stack.enter_context(open_worlds(config)),
+                student,
+                chat,
+                Tracker(Console(quiet=True), steps=config.steps),
+                stack.enter_context(Rollouts(engine)),
+            )
+
+        yield make
+
+
+def _no_evaluation(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Loop:
+    monkeypatch.setattr(loop, "evaluate", lambda step: {})
+    return loop
+
+
+def _lines(loop: Loop) -> list[dict[str, Any]]:
+    return [
+        {k: v for k, v in line.items() if k not in ("seconds", "tokens_per_s")} for line in loop.folder.read_metrics()
+    ]
+
+
+def _bytes(loop: Loop) -> list[bytes]:
+    return [parameter.detach().numpy().tobytes() for parameter in loop.learner.policy.parameters()]
+
+
+def test_no_version_ahead_is_the_synchronous_loop_to_the_bit(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = World(OTHER, wrapper="bare", instructions=False, backend="inline")
+    mixture: dict[str, Any] = {"others": (other,), "tasks": 5, "slots": 3, "sampler": Middling()}
+    plain = _no_evaluation(build("plain", **mixture), monkeypatch)
+    plain.run(lambda: False)
+    ahead = _no_evaluation(build("ahead", **mixture), monkeypatch)
+    ahead.ahead = ahead.play_ahead()
+    ahead.run(lambda: False)
+    assert len(_lines(plain)) == 3
+    assert all(line["lag"] == {"mean": 0.0, "max": 0, "stale": 0} for line in _lines(plain))
+    assert _lines(ahead) == _lines(plain)
+    assert _bytes(ahead) == _bytes(plain) != _bytes(build("start"))
+
+
+def test_a_run_that_samples_ahead_lags_no_further_than_it_may(build: Build) -> None:
+    evaluation = Evaluation(tasks=2, samples=1, ks=(1,), every=2)
+    loop = build(overlap=Overlap(1), steps=4, evaluation=evaluation)
+    loop.run(lambda: False)
+    lines = _lines(loop)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert lines[0]["lag"]["max"] == 0
+    assert max(line["lag"]["max"] for line in lines) == 1
+    assert all(line["lag"]["stale"] == 0 and line["trained"] == TASKS * SAMPLES for line in lines)
+    # The engine has what the learner has trained, right after every update.
+    assert all(0 < line["probe_gap"] < 1e-5 for line in lines)
+    for step in (0, 2, 4):
+        held_out = loop.folder.read_evaluation(step, "sampled") or []
+        assert {turn.reply.sample.version for e in held_out for turn in e.turns if turn.reply.sample} == {step}
+
+
+def test_a_run_that_samples_ahead_is_stopped_and_goes_on(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = iter([False, False, True])
+    loop = _no_evaluation(build(overlap=Overlap(2), steps=4), monkeypatch)
+    assert loop.run(lambda: next(asked)).step == 2
+
+    async def others() -> int:
+        return len(asyncio.all_tasks() - {asyncio.current_task()})
+
+    assert loop.rollouts.run(others()) <= 1
+    again = _no_evaluation(build(overlap=Overlap(2), steps=4), monkeypatch)
+    assert again.run(lambda: False).step == 4
+    assert [line["step"] for line in _lines(again)] == [1, 2, 3, 4]
+    assert _lines(again)[2]["lag"]["max"] == 0
+
+
+def test_weights_that_do_not_reach_the_engine_end_the_run_and_the_step_is_saved(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = EngineSettings(tolerance=1e-4)
+    loop = _no_evaluation(build(overlap=Overlap(1), save_every=100, engine=settings), monkeypatch)
+    load = loop.rollouts.engine.load
+
+    async def lose(weights: Weights) -> None:
+        await load(Weights(weights.version, lambda: iter(()), None) if weights.version else weights)
+
+    monkeypatch.setattr(loop.rollouts.engine, "load", lose)
+    with pytest.raises(Disagreement, match="After update 1"):
+        loop.run(lambda: False)
+    again = _no_evaluation(build(overlap=Overlap(1), engine=settings), monkeypatch)
+    assert again.run(lambda: False).step == 3
+
+
+def test_an_engine_that_dies_while_the_learner_works_ends_the_run_and_the_step_is_saved(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = _no_evaluation(build(overlap=Overlap(1), save_every=100), monkeypatch)
+    engine = loop.rollouts.engine
+    generate = engine.generate
+
+    async def die(ids: Sequence[int], sampling: Sampling) -> Completion:
+        if engine.version == 2:
+            raise EngineGone("it is no more")
+        return await generate(ids, sampling)
+
+    monkeypatch.setattr(engine, "generate", die)
+    with pytest.raises(EngineGone, match="it is no more"):
+        loop.run(lambda: False)
+    again = _no_evaluation(build(overlap=Overlap(1)), monkeypatch)
+    assert again.run(lambda: False).step == 3
+    assert [line["step"] for line in _lines(again)] == [1, 2, 3]
+
+
+def test_two_groups_of_one_task_are_not_compared_with_each_other(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = build()
+    groups = loop.collect(Progress(Stage(3))).own[:2]
+    same = [replace(group, episodes=groups[0].episodes, usable=groups[0].usable) for group in groups]
+    compared: list[int] = []
+    assess = loop.learner.assess
+
+    def watch(batch: Batch, algorithm: Any) -> Any:
+        compared.extend(batch.experience.group_E.tolist())
+        return assess(batch, algorithm)
+
+    monkeypatch.setattr(loop.learner, "assess", watch)
+    loop.update(0, same)
+    assert compared == [0] * SAMPLES + [1] * SAMPLES

@@ -90,7 +90,7 @@ class Loop:
         self.rollouts = rollouts
         self.ranks = Ranks()
         self.checkpoints = Checkpoints(folder.checkpoints, keep=config.keep, say=tracker.say)
-        self.ahead = self._play_ahead() if config.overlap.versions else None
+        self.ahead = self.play_ahead() if config.overlap.versions else None
         self._loaded: int | None = None
         self._gap: float | None = None
         self._recent: list[Episode] = []
@@ -201,7 +201,9 @@ class Loop:
         """What came of these groups and of those of the other processes, in the order in which they were dealt."""
         return sorted(self.ranks.gather([group.outcome for group in own]), key=lambda group: group.number)
 
-    def _play_ahead(self) -> Ahead:
+    def play_ahead(self) -> Ahead:
+        """Groups that are drawn as they are in `collect`, and played as far ahead as the configuration says."""
+
         def shared(number: int, progress: Progress) -> list[Deal]:
             wanted, rng = self._wanted(number)
             return self.ranks.share(self._draw(wanted, progress, (), rng))
