@@ -7,7 +7,6 @@ A server needs these of vLLM's own flags: VLLM_SERVER_DEV_MODE=1, --enable-scale
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,10 +16,7 @@ from agentgym_trainer.engines import Sampling
 
 _PULSE = 20.0
 """Seconds without an answer after which a server is asked whether it is alive."""
-_KEEP_ALIVE = [
-    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
-    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
-]
+_FAULT = 500
 
 
 class Away(Exception):
@@ -42,8 +38,7 @@ class VllmHttp:
         self.url = url.rstrip("/")
         self._pulse = pulse
         limits = httpx.Limits(max_connections=None, max_keepalive_connections=None, keepalive_expiry=3.0)
-        transport = httpx.AsyncHTTPTransport(limits=limits, socket_options=_KEEP_ALIVE)
-        self._client = httpx.AsyncClient(base_url=self.url, transport=transport, timeout=None)
+        self._client = httpx.AsyncClient(base_url=self.url, limits=limits, timeout=None)
 
     async def close(self) -> None:
         """Hang up."""
@@ -59,7 +54,7 @@ class VllmHttp:
             answer = await self._client.get("/health", timeout=self._pulse)
         except httpx.HTTPError as error:
             raise Away(f"{type(error).__name__} {error}".strip()) from error
-        if answer.status_code != httpx.codes.OK:
+        if not answer.is_success:
             raise Away(f"it says of itself that it is not well (HTTP {answer.status_code})")
 
     async def generate(self, ids: Sequence[int], sampling: Sampling, *, end_id: int, model: str | None) -> Any:
@@ -123,7 +118,7 @@ class VllmHttp:
         said = _reason(answer)
         if answer.is_server_error:
             await self.alive()  # a server whose engine has died answers, too
-            if answer.status_code != httpx.codes.INTERNAL_SERVER_ERROR:
+            if answer.status_code != _FAULT:
                 raise Away(f"{said} (HTTP {answer.status_code})")
         raise Refused(answer.status_code, said)
 

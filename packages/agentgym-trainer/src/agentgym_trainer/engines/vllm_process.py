@@ -21,6 +21,7 @@ from pathlib import Path
 
 EXTENSION = "agentgym_trainer.engines.vllm_worker.WeightReceiver"
 _GRACE = 10.0
+_LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,8 +48,8 @@ class Serving:
             "host": "127.0.0.1", "port": port, "model": self.model, "served-model-name": "policy", "seed": self.seed,
             "dtype": self.dtype, "max-model-len": self.max_context, "generation-config": "vllm",
             "logprobs-mode": "processed_logprobs", "worker-extension-cls": EXTENSION,
-            **({"kv-cache-memory-bytes": int(self.memory * 2**30)} if cpu else {"gpu-memory-utilization": self.memory}),
-            **({"max-lora-rank": self.lora_rank} if self.lora_rank else {}),
+            **(_cpu_memory(self.memory) if cpu else {"gpu-memory-utilization": self.memory}),
+            **({"max-lora-rank": room_for(self.lora_rank)} if self.lora_rank else {}),
         }  # fmt: skip
         switches = ["skip-tokenizer-init", "enable-scale-out", "enable-prefix-caching", "enable-prompt-tokens-details"]
         switches += ["disable-uvicorn-access-log", *(["enforce-eager"] if cpu else [])]
@@ -111,6 +112,11 @@ class VllmProcess:
         return (said or lines or ["it said nothing"])[-1].strip()
 
 
+def room_for(rank: int) -> int:
+    """The least rank from this one on that vLLM has room for."""
+    return next((room for room in _LORA_RANKS if room >= rank), rank)
+
+
 def guard(command: Sequence[str]) -> int:
     """Run a command until it ends or our owner does, who holds the other end of stdin; then end all of its group."""
     process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -121,7 +127,8 @@ def guard(command: Sequence[str]) -> int:
 
 
 def _end_with_owner(group: int) -> None:
-    sys.stdin.buffer.read()
+    # Past Python's buffer, whose lock would be in the way of our own end.
+    os.read(sys.stdin.fileno(), 1)
     _signal_group(group, signal.SIGTERM)
     time.sleep(_GRACE)
     _signal_group(group, signal.SIGKILL)
@@ -130,6 +137,11 @@ def _end_with_owner(group: int) -> None:
 def _signal_group(group: int, number: signal.Signals) -> None:
     with suppress(ProcessLookupError):
         os.killpg(group, number)
+
+
+def _cpu_memory(gib: float) -> dict[str, int]:
+    """Room for keys and values. Only whole blocks are reused; 32 tokens are the fewest of vLLM's kernels for CPUs."""
+    return {"kv-cache-memory-bytes": int(gib * 2**30), "block-size": 32}
 
 
 def _is_cpu_build() -> bool:

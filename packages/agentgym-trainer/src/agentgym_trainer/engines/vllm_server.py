@@ -23,6 +23,8 @@ from agentgym_trainer.engines.wire import offered
 from agentgym_trainer.weights import Weights
 
 _FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0
+_COLDEST = 0.01
+"""vLLM would raise lower temperatures to this one."""
 _FRESH = "default"
 """What vLLM calls the weights that a server starts with."""
 FLAGS = (
@@ -75,6 +77,11 @@ class VllmServer:
 
     async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
         """See `Engine.generate`. Cancelled, the server stops sampling it."""
+        if 0 < sampling.temperature < _COLDEST:
+            raise ValueError(
+                f"vLLM samples at a temperature of 0 or from {_COLDEST}, not {sampling.temperature}; choose one of "
+                "these, or the engine transformers."
+            )
         if len(ids) + sampling.max_tokens > self.max_context:
             raise ValueError(
                 f"A context of {len(ids)} tokens and a reply of up to {sampling.max_tokens} are more than the "
@@ -112,6 +119,11 @@ class VllmServer:
     def _label(self) -> str:
         """What our last weights are called. The count tells weights apart that have seen as many updates."""
         return _FRESH if self._weights is None else f"{self._run}@{self._weights.version}.{self._loads}"
+
+    @property
+    def _no_label(self) -> str:
+        """What weights are called while they are being replaced."""
+        return f"{self._run}@none"
 
     @property
     def _model(self) -> str | None:
@@ -190,16 +202,22 @@ class VllmServer:
         if self._weights is None:
             return
         label = await self._http.label()
-        if label != self._label or push:
-            if not self._pushes:
+        if not self._pushes:
+            if label != self._label:
                 raise Away(f"it has the weights {label} and not yet {self._label}")
+        elif push or label in (_FRESH, self._no_label):
             await self._push(self._weights)
-        elif self._pushes:
+        elif label == self._label:
             await self._http.resume()  # a push may have been interrupted at its end
+        else:
+            raise EngineGone(
+                f"The vLLM server at {self.url} has been given the weights {label} while this run used it. Give each "
+                "run a server of its own."
+            )
 
     async def _push(self, weights: Weights) -> None:
         await self._http.pause()
-        await self._http.set_label(f"{self._run}@none")
+        await self._http.set_label(self._no_label)
         async with offered(weights.tensors, host=_address_towards(self.url), dtype=self._dtype) as offer:
             fetching = (offer.host, offer.port, offer.secret)
             if weights.adapter is None:
@@ -234,7 +252,7 @@ class VllmServer:
         if self._weights is None:
             return self.version
         run, _, version = label.rpartition("@")
-        if run != self._run or version == "none":
+        if run != self._run or label == self._no_label:
             raise Away(f"it has the weights {label}, not those of this run")
         return int(version.split(".")[0])
 

@@ -11,11 +11,16 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from agentgym_trainer.engines.wire import fetch
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+_HEAD = "lm_head.weight"
 
 
 class WeightReceiver:
@@ -35,8 +40,24 @@ class WeightReceiver:
         }
 
     def agentgym_take_weights(self, host: str, port: int, secret: str) -> None:
-        """Replace the model's weights by those offered there."""
-        self.reload_weights(weights_iterator=fetch(host, port, secret))
+        """Replace the model's weights by those offered there.
+
+        Raises:
+            ConnectionError: when not all of them came. The weights are then partly new, and can be replaced again.
+        """
+        torn: list[ConnectionError] = []
+
+        def as_far_as_it_goes() -> Iterator[tuple[str, Tensor]]:
+            # An error in its midst would leave vLLM's model in pieces for good.
+            try:
+                yield from fetch(host, port, secret)
+            except ConnectionError as error:
+                torn.append(error)
+
+        tied = self.vllm_config.model_config.hf_text_config.tie_word_embeddings
+        self.reload_weights(weights_iterator=untied(as_far_as_it_goes()) if tied else as_far_as_it_goes())
+        if torn:
+            raise torn[0]
 
     def agentgym_take_adapter(self, host: str, port: int, secret: str, config: Mapping[str, Any]) -> dict[str, str]:
         """Lay the adapter offered there where this machine's vLLM loads it from: it takes adapters as folders only."""
@@ -55,3 +76,12 @@ class WeightReceiver:
     def agentgym_drop_adapter(self, folder: str) -> None:
         """Delete what `agentgym_take_adapter` laid there, once it is loaded."""
         shutil.rmtree(folder, ignore_errors=True)
+
+
+def untied(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Also a head that is one with the embedding, once: vLLM may have packed it on its own."""
+    for name, tensor in tensors:
+        if name != _HEAD:
+            yield name, tensor
+        if name.endswith("embed_tokens.weight"):
+            yield _HEAD, tensor

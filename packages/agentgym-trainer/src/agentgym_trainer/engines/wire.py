@@ -16,6 +16,7 @@ import struct
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,8 +58,8 @@ async def offered(
         finally:
             serving.cancel()
             await asyncio.wait({serving})
-            if not serving.cancelled():
-                serving.result()  # what the tensors raised is why the others failed
+            if not serving.cancelled() and isinstance(failed := serving.exception(), ExceptionGroup):
+                raise failed.exceptions[0]  # what the tensors raised is why the others failed
 
 
 def fetch(host: str, port: int, secret: str) -> Iterator[tuple[str, Tensor]]:
@@ -127,12 +128,12 @@ async def _said(connection: socket.socket) -> bytes:
     return said
 
 
-def _packed(name: str, tensor: Tensor, dtype: torch.dtype | None) -> tuple[bytes, memoryview]:
+def _packed(name: str, tensor: Tensor, dtype: torch.dtype | None) -> tuple[bytes, Any]:
     """What announces a tensor, and its bytes."""
     tensor = tensor.detach()
     tensor = tensor.to("cpu", dtype if tensor.is_floating_point() else None).contiguous()
     head = json.dumps([name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]).encode()
-    return head, memoryview(tensor.reshape(-1).view(torch.uint8).numpy())
+    return head, tensor.reshape(-1).view(torch.uint8).numpy()
 
 
 def _exactly(connection: socket.socket, size: int) -> bytearray:
