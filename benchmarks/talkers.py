@@ -21,10 +21,11 @@ from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import Optimizer
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.models import load_model, scratch_model
+from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.scratch import Scratch
 from agentgym_trainer.warm_start import imitate
 
-HORIZON = 12
+HORIZON = 8
 SIZE = Scratch(vocab=512, hidden=128, layers=3, heads=4, context=2048)
 """About the quickstart's; with heads of 32, which vLLM's kernels for a CPU want."""
 _WORDS = 10.0
@@ -67,7 +68,7 @@ def _make(env: ReplyWrapper, folder: Path, episodes: int) -> None:
     steps = -(-len(watched) // _BATCH)
     settings = Optimizer(lr=4e-3, warmup=steps // 10, schedule="linear", micro_tokens=4096)
     learner = Learner(Actor(model), Accelerator(cpu=True), settings, total_steps=steps)
-    for _ in imitate(learner, chat, watched, epochs=1, batch=_BATCH, seed=0):
+    for _ in imitate(learner, chat, watched, epochs=1, batch=_BATCH, seed=0, ranks=Ranks()):
         pass
     learner.policy.save_pretrained(folder)
     chat.tokenizer.save_pretrained(folder)

@@ -85,6 +85,8 @@ class Outcome:
     """What a way came to."""
 
     seconds: float
+    processor: float
+    """Seconds that this process computed, in all of its threads."""
     episodes: int
     replies: int
     generated: int
@@ -103,13 +105,14 @@ class Clock:
         rollouts.run(rollouts.engine.generate([0], Sampling(max_tokens=1)))
         self._engine = rollouts.engine
         self._before = replace(self._engine.usage)
-        self._began = time.perf_counter()
+        self._began = time.perf_counter(), time.process_time()
 
     def outcome(self, episodes: int, replies: int) -> Outcome:
         """What came of it."""
-        seconds, now, then = time.perf_counter() - self._began, self._engine.usage, self._before
+        now, then = self._engine.usage, self._before
         return Outcome(
-            seconds,
+            time.perf_counter() - self._began[0],
+            time.process_time() - self._began[1],
             episodes,
             replies,
             generated=now.generated - then.generated,
