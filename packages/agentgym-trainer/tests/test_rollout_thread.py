@@ -9,11 +9,13 @@ from contextlib import ExitStack, closing, contextmanager
 from typing import Any, ClassVar
 
 import gymnasium
+import psutil
 import pytest
 from agentgym_envs import Job
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.engines import Completion, EngineGone, Sampling, Weights
 from agentgym_trainer.engines.scripted import ScriptedEngine
+from agentgym_trainer.engines.transformers import transformers_engine
 from agentgym_trainer.rollout import Budget, EnginePlayer, Match, Rollouts
 from agentgym_trainer.worlds import OpenWorld
 from coin_world import OTHER, Coin
@@ -221,3 +223,28 @@ def test_closing_closes_the_engine_once_and_ends_what_still_runs(chat: Chat) -> 
     assert not any(thread.name == "agentgym-loop" for thread in threading.enumerate())
     with pytest.raises(RuntimeError, match="These rollouts are closed"):
         rollouts.run(asyncio.sleep(0))
+
+
+@pytest.mark.long
+def test_two_thousand_episodes_leave_nothing_behind(new_model: Callable[..., Any], chat: Chat) -> None:
+    process, sizes = psutil.Process(), list[tuple[int, int, int, int]]()
+    jobs = [Job(f"coin/train/{i % 16}", i // 16, seed=1) for i in range(2_000)]
+    engine = transformers_engine(new_model().eval(), end_id=chat.end_id, keep=4096)
+    with open_world(slots=32, instructions=None) as world, Rollouts(engine) as rollouts:
+        player = EnginePlayer(engine, chat, Budget(turn=6, context=300), name="tiny")
+        for version, start in enumerate(range(0, len(jobs), 250)):
+            episodes = list(rollouts.play([Match(world, jobs[start : start + 250])], player))
+            assert len(episodes) == 250
+            assert player._contexts == {}
+            del episodes
+            tasks = rollouts.run(_others())
+            rows = rollouts.engine._core._rows  # type: ignore[attr-defined]
+            kept = sum(row.read for row in rows._idle)
+            sizes.append((process.memory_info().rss, process.num_fds(), tasks, kept))
+            rollouts.load(Weights(version + 1, tensors=lambda: iter(())))
+    memory, descriptors, tasks, kept = zip(*sizes, strict=True)
+    # Caches are full after the first half; an episode kept in the second would be some 10 KiB.
+    assert memory[-1] - memory[4] < 6 * 2**20
+    assert len(set(descriptors[1:])) == 1
+    assert set(tasks) == {0}
+    assert 0 < max(kept) <= 4096 + 32 * 300  # what has just left is dropped with the next step

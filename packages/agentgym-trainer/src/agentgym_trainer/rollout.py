@@ -9,10 +9,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, wait
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
 from agentgym_envs import EnvPool, Episode, Job, Player, Reply, ReplyWrapper, Sample, Seat, play_pool
@@ -22,6 +22,7 @@ from agentgym_trainer.chat import Chat, Context
 from agentgym_trainer.engines import Engine, Sampling, Weights
 
 T = TypeVar("T")
+_GLANCE = 1.0  # seconds: Ctrl-C that comes in the moment before a thread falls asleep doesn't wake it
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +149,7 @@ class Rollouts:
 
         with self._running(play_all()) as playing:
             playing.add_done_callback(lambda _: ended.put(None))
-            while (episode := ended.get()) is not None:
+            while (episode := _taken(ended)) is not None:
                 yield episode
             try:
                 playing.result()
@@ -163,7 +164,7 @@ class Rollouts:
             RuntimeError: when this is closed.
         """
         with self._running(coroutine) as running:
-            return running.result()
+            return _over(running).result()
 
     def load(self, weights: Weights) -> None:
         """Give the engine new weights. See `Engine.load`."""
@@ -209,7 +210,19 @@ class Rollouts:
         finally:
             if not outcome.done():
                 self._thread.call_soon(cancel)
-                wait([outcome])
+                _over(outcome)
+
+
+def _taken(ended: SimpleQueue[Episode | None]) -> Episode | None:
+    while True:
+        with suppress(Empty):
+            return ended.get(timeout=_GLANCE)
+
+
+def _over(outcome: Future[T]) -> Future[T]:
+    while not wait([outcome], _GLANCE).done:
+        pass
+    return outcome
 
 
 def _settle(outcome: Future[T], task: asyncio.Task[T]) -> None:
