@@ -80,7 +80,9 @@ def test_its_python_runs(document: Path, workplace: Path) -> None:
 # Commands.
 
 OUR_COMMANDS = ("train", "evaluate", "collect", "serve", "searchqa-index")
-_COMMAND = re.compile(rf"^(?:uv run )?({'|'.join(OUR_COMMANDS)})(?: |$)")
+# What may stand before one of them: uv with an extra, and accelerate's launcher, to which `train` is a module.
+_UV = re.compile(r"^uv run (--extra \S+ )?")
+_LAUNCHER = re.compile(r"^accelerate launch .*-m agentgym_trainer")
 
 
 def command_lines(document: Path) -> Iterator[str]:
@@ -93,9 +95,9 @@ def command_lines(document: Path) -> Iterator[str]:
 
 
 def our_commands() -> list[tuple[str, tuple[str, ...]]]:
-    lines = [shlex.split(line, comments=True) for path in DOCUMENTS for line in command_lines(path)]
-    bare = [words[2:] if words[:2] == ["uv", "run"] else words for words in lines]
-    found = {(words[0], tuple(words[1:])) for words in bare if words and words[0] in OUR_COMMANDS}
+    lines = [_LAUNCHER.sub("train", _UV.sub("", line)) for path in DOCUMENTS for line in command_lines(path)]
+    commands = [shlex.split(line, comments=True) for line in lines]
+    found = {(words[0], tuple(words[1:])) for words in commands if words and words[0] in OUR_COMMANDS}
     return sorted(found)
 
 
@@ -143,7 +145,7 @@ def test_the_command_works(command: str, arguments: tuple[str, ...], workplace: 
         assert not end.code
 
 
-FLAGS_OF_UV = {"--frozen", "--locked", "--upgrade"}
+FLAGS_OF_UV = {"--extra", "--frozen", "--locked", "--upgrade"}
 
 
 @pytest.fixture
@@ -172,7 +174,7 @@ def test_every_flag_in_the_text_exists(flags: set[str]) -> None:
 @every_document
 def test_the_scripts_it_runs_exist(document: Path) -> None:
     for line in command_lines(document):
-        assert all((ROOT / word).is_file() for word in line.split() if word.endswith(".py")), line
+        assert all((ROOT / word).is_file() for word in line.split() if word.endswith((".py", ".yaml"))), line
 
 
 # Links.
