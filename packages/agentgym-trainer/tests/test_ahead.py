@@ -367,7 +367,7 @@ def test_no_version_ahead_is_the_synchronous_loop_to_the_bit(build: Build, monke
     plain = _no_evaluation(build("plain", **mixture), monkeypatch)
     plain.run(lambda: False)
     ahead = _no_evaluation(build("ahead", **mixture), monkeypatch)
-    ahead.ahead = ahead.play_ahead()
+    ahead.arena.ahead = ahead.arena.play_ahead()
     ahead.run(lambda: False)
     assert len(_lines(plain)) == 3
     assert all(line["lag"] == {"mean": 0.0, "max": 0, "stale": 0} for line in _lines(plain))

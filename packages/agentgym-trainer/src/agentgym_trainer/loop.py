@@ -8,11 +8,10 @@ processes all draw the same and each plays its share; figures and decisions are 
 from __future__ import annotations
 
 import time
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import groupby
 from typing import Any, Literal
 
 import numpy as np
@@ -20,11 +19,10 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedType
 from agentgym_envs import Episode, Message
 from agentgym_eval.report import report
-from agentgym_eval.worlds import spread
 from numpy.typing import NDArray
 
 from agentgym_trainer.agreement import PROBES, check_agreement, last_contexts
-from agentgym_trainer.ahead import Ahead
+from agentgym_trainer.arena import Arena
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import Checkpoints, Progress
@@ -43,16 +41,15 @@ from agentgym_trainer.figures import (
 from agentgym_trainer.horizon import Seen
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.ranks import Ranks
-from agentgym_trainer.rollout import Budget, EnginePlayer, Match, Rollouts
+from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.sampler import apportion, draw
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.trajectory import trajectory
-from agentgym_trainer.worlds import Deal, OpenWorld, deals
+from agentgym_trainer.worlds import OpenWorld
 
 Manner = Literal["sampled", "greedy"]
 MANNERS: tuple[Manner, ...] = ("sampled", "greedy")
-_ROLLOUT, _UPDATE, _EVALUATION, _PROBE = range(4)
+_UPDATE, _EVALUATION, _PROBE = range(1, 4)  # beside what the arena draws
 _LEARNING = ("load", "rollout", "assess", "update")
 
 
@@ -90,7 +87,7 @@ class Loop:
         self.rollouts = rollouts
         self.ranks = Ranks()
         self.checkpoints = Checkpoints(folder.checkpoints, keep=config.keep, say=tracker.say)
-        self.ahead = self.play_ahead() if config.overlap.versions else None
+        self.arena = Arena(config, worlds, chat, rollouts, self.ranks)
         self._loaded: int | None = None
         self._gap: float | None = None
         self._recent: list[Episode] = []
@@ -130,8 +127,7 @@ class Loop:
                 self._save(progress)
             raise
         finally:
-            if self.ahead:
-                self.ahead.close()
+            self.arena.close()
         return progress
 
     def learn(self, progress: Progress) -> Progress:
@@ -169,7 +165,7 @@ class Loop:
         """The groups of this step, and what it took to play them."""
         self._load(progress.step)
         with self._timed("rollout"):
-            own, groups = self._take(self.ahead, progress) if self.ahead else self._play_step(progress)
+            own, groups = self.arena.collect(progress)
             self._rest()
         self._recent = [episode for group in own for episode in group.episodes] or self._recent
         before, self._known = self._known, self._used()
@@ -177,67 +173,6 @@ class Loop:
         self._seconds["engine"] += busy
         totals = np.sum(self.ranks.gather([tokens]), axis=0).astype(int).tolist()
         return Collected(own, groups, dict(zip(("prefilled", "reused", "generated"), totals, strict=True)))
-
-    def _play_step(self, progress: Progress) -> tuple[list[Group], list[GroupOutcome]]:
-        """The groups that are drawn first, and those that are played in the place of groups to be resampled."""
-        own, known = list[Group](), list[GroupOutcome]()
-        wanted, rng = self._wanted(progress.step)
-        for _ in range(self.config.algorithm.groups.rounds + 1):
-            fresh = self._play_groups(self._draw(wanted, progress, known, rng), progress)
-            seen = self._outcomes(fresh)
-            own += fresh
-            known += seen
-            again = Counter(group.world for group in seen if group.treatment == "resample")
-            wanted = [again[world.name] for world in self.worlds]
-        return own, known
-
-    def _take(self, ahead: Ahead, progress: Progress) -> tuple[list[Group], list[GroupOutcome]]:
-        """Of the groups that are played ahead, those that are complete first."""
-        with self.ranks.together():
-            own = ahead.collect(progress)
-        return own, self._outcomes(own)
-
-    def _outcomes(self, own: Sequence[Group]) -> list[GroupOutcome]:
-        """What came of these groups and of those of the other processes, in the order in which they were dealt."""
-        return sorted(self.ranks.gather([group.outcome for group in own]), key=lambda group: group.number)
-
-    def play_ahead(self) -> Ahead:
-        """Groups that are drawn as they are in `collect`, and played as far ahead as the configuration says."""
-
-        def shared(number: int, progress: Progress) -> list[Deal]:
-            wanted, rng = self._wanted(number)
-            return self.ranks.share(self._draw(wanted, progress, (), rng))
-
-        player = self._player(self.config.generation.temperature)
-        return Ahead(self.rollouts, player, self.config, shared, ranks=self.ranks)
-
-    def _wanted(self, number: int) -> tuple[list[int], np.random.Generator]:
-        """How many tasks of each world the draw of this number has, and what it is drawn with."""
-        rng = np.random.default_rng([self.config.seed, number, _ROLLOUT])
-        return apportion(self.config.tasks, [world.weight for world in self.worlds], rng), rng
-
-    def _draw(
-        self, wanted: Sequence[int], progress: Progress, before: Sequence[GroupOutcome], rng: np.random.Generator
-    ) -> list[Deal]:
-        """So many training tasks of each world, none of which was played `before` in this step."""
-        config, dealt = self.config, list[Deal]()
-        for world, count in zip(self.worlds, wanted, strict=True):
-            without = {group.task for group in before if group.world == world.name}
-            ids = world.tasks.train.ids
-            chosen = draw(config.sampler, ids, count, state=progress.sampler, rng=rng, without=without)
-            tasks, seed = [world.tasks.train[i] for i in chosen], int(rng.integers(2**62))
-            dealt += deals(world, tasks, samples=config.samples, seed=seed, after=len(before) + len(dealt))
-        return dealt
-
-    def _play_groups(self, deals: Sequence[Deal], progress: Progress) -> list[Group]:
-        config, own = self.config, self.ranks.share(deals)
-        with self.ranks.together():
-            played = self._play(own, horizon=progress.stage.turns, temperature=config.generation.temperature)
-        rules = config.algorithm.groups
-        return [
-            Group.judged(episodes, rules, train_cut=config.train_cut, number=deal.number)
-            for deal, episodes in zip(own, played, strict=True)
-        ]
 
     def update(self, step: int, groups: Sequence[Group]) -> dict[str, Any]:
         """Credit and one update of the weights."""
@@ -281,44 +216,17 @@ class Loop:
         known = self.folder.read_evaluation(step, manner) if self.ranks.leads else None
         if self.ranks.tell(known is not None):
             return known or []
-        samples, temperature = (config.evaluation.samples, config.generation.temperature)
+        samples, temperature = config.evaluation.samples, config.generation.temperature
         if manner == "greedy":
             samples, temperature = 1, 0.0
-        dealt, seed = list[Deal](), _seed(config.seed, step, _EVALUATION)
-        for world in self.worlds:
-            tasks = spread(
-                world.tasks.test, min(config.evaluation.tasks or len(world.tasks.test), len(world.tasks.test))
-            )
-            dealt += deals(world, tasks, samples=samples, seed=seed, after=len(dealt))
-        own = self.ranks.share(dealt)
         self._load(step)
-        with self.ranks.together():
-            if self.ahead:
-                self.ahead.settle()
-            played = self._play(own, horizon=config.horizon.longest, temperature=temperature)
+        seed = _seed(config.seed, step, _EVALUATION)
+        episodes = self.arena.held_out(samples=samples, seed=seed, temperature=temperature)
         self._rest()
         self._known = self._used()
-        gathered = self.ranks.collect([(deal.number, some) for deal, some in zip(own, played, strict=True)])
-        episodes = [episode for _, some in sorted(gathered, key=lambda item: item[0]) for episode in some]
         if self.ranks.leads:
             self.folder.save_evaluation(step, manner, episodes)
         return episodes
-
-    def _play(self, deals: Sequence[Deal], *, horizon: int, temperature: float) -> list[list[Episode]]:
-        """The episodes of each deal in the order of the samples, whichever ended first."""
-        matches = [
-            Match(world, [job for deal in some for job in deal.jobs], horizon)
-            for world, some in groupby(deals, key=lambda deal: deal.world)
-        ]
-        played = {(deal.world.name, deal.jobs[0].task_id): list[Episode]() for deal in deals}
-        for episode in self.rollouts.play(matches, self._player(temperature)):
-            played[episode.env, episode.task_id].append(episode)
-        return [sorted(episodes, key=lambda episode: episode.sample) for episodes in played.values()]
-
-    def _player(self, temperature: float) -> EnginePlayer:
-        generation = self.config.generation
-        budget = Budget(turn=generation.max_tokens, context=generation.max_context, episode=generation.max_said)
-        return EnginePlayer(self.rollouts.engine, self.chat, budget, name=self.config.model, temperature=temperature)
 
     def _load(self, step: int) -> None:
         """Have the engine sample with the weights of this step. Caches are empty then, as in a run that was resumed."""

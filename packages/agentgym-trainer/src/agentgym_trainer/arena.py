@@ -1,0 +1,143 @@
+"""Where a run plays: its worlds and its engine, and this process's share of all that is played there.
+
+What is drawn comes from the seed and a number; all processes draw the same and each plays its share. Knows no learner.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from itertools import groupby
+
+import numpy as np
+from agentgym_envs import Episode
+from agentgym_eval.worlds import spread
+
+from agentgym_trainer.ahead import Ahead
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.checkpoint import Progress
+from agentgym_trainer.config import Config
+from agentgym_trainer.figures import Group, GroupOutcome
+from agentgym_trainer.ranks import Ranks
+from agentgym_trainer.rollout import Budget, EnginePlayer, Match, Rollouts
+from agentgym_trainer.sampler import apportion, draw
+from agentgym_trainer.worlds import Deal, OpenWorld, deals
+
+_ROLLOUT = 0
+
+
+class Arena:
+    """Plays training tasks for the learner, and held-out ones."""
+
+    def __init__(
+        self, config: Config, worlds: Sequence[OpenWorld], chat: Chat, rollouts: Rollouts, ranks: Ranks
+    ) -> None:
+        """Play nothing yet."""
+        self.config = config
+        self.worlds = worlds
+        self.chat = chat
+        self.rollouts = rollouts
+        self.ranks = ranks
+        self.ahead = self.play_ahead() if config.overlap.versions else None
+
+    def collect(self, progress: Progress) -> tuple[list[Group], list[GroupOutcome]]:
+        """The groups of a step that this process played, and what came of those of all, in the order of dealing.
+
+        Among them are those to be resampled and those that were too old when they were complete, marked so.
+        """
+        if self.ahead is None:
+            return self._play_step(progress)
+        with self.ranks.together():
+            own = self.ahead.collect(progress)
+        return own, self._outcomes(own)
+
+    def held_out(self, *, samples: int, seed: int, temperature: float) -> list[Episode]:
+        """Episodes of held-out tasks for the process that leads, in the order of the tasks; the others get none."""
+        dealt = list[Deal]()
+        for world in self.worlds:
+            test = world.tasks.test
+            tasks = spread(test, min(self.config.evaluation.tasks or len(test), len(test)))
+            dealt += deals(world, tasks, samples=samples, seed=seed, after=len(dealt))
+        own = self.ranks.share(dealt)
+        with self.ranks.together():
+            if self.ahead:
+                self.ahead.settle()
+            played = self._play(own, horizon=self.config.horizon.longest, temperature=temperature)
+        gathered = self.ranks.collect([(deal.number, some) for deal, some in zip(own, played, strict=True)])
+        return [episode for _, some in sorted(gathered, key=lambda item: item[0]) for episode in some]
+
+    def close(self) -> None:
+        """End what is played ahead."""
+        if self.ahead:
+            self.ahead.close()
+
+    def play_ahead(self) -> Ahead:
+        """Groups that are drawn as those of a step, and played as far ahead as the configuration says."""
+
+        def shared(number: int, progress: Progress) -> list[Deal]:
+            wanted, rng = self._wanted(number)
+            return self.ranks.share(self._draw(wanted, progress, (), rng))
+
+        player = self._player(self.config.generation.temperature)
+        return Ahead(self.rollouts, player, self.config, shared, ranks=self.ranks)
+
+    def _play_step(self, progress: Progress) -> tuple[list[Group], list[GroupOutcome]]:
+        """The groups that are drawn first, and those that are played in the place of groups to be resampled."""
+        own, known = list[Group](), list[GroupOutcome]()
+        wanted, rng = self._wanted(progress.step)
+        for _ in range(self.config.algorithm.groups.rounds + 1):
+            fresh = self._play_groups(self._draw(wanted, progress, known, rng), progress)
+            seen = self._outcomes(fresh)
+            own += fresh
+            known += seen
+            again = Counter(group.world for group in seen if group.treatment == "resample")
+            wanted = [again[world.name] for world in self.worlds]
+        return own, known
+
+    def _wanted(self, number: int) -> tuple[list[int], np.random.Generator]:
+        """How many tasks of each world the draw of this number has, and what it is drawn with."""
+        rng = np.random.default_rng([self.config.seed, number, _ROLLOUT])
+        return apportion(self.config.tasks, [world.weight for world in self.worlds], rng), rng
+
+    def _draw(
+        self, wanted: Sequence[int], progress: Progress, before: Sequence[GroupOutcome], rng: np.random.Generator
+    ) -> list[Deal]:
+        """So many training tasks of each world, none of which was played `before` in this step."""
+        config, dealt = self.config, list[Deal]()
+        for world, count in zip(self.worlds, wanted, strict=True):
+            without = {group.task for group in before if group.world == world.name}
+            ids = world.tasks.train.ids
+            chosen = draw(config.sampler, ids, count, state=progress.sampler, rng=rng, without=without)
+            tasks, seed = [world.tasks.train[i] for i in chosen], int(rng.integers(2**62))
+            dealt += deals(world, tasks, samples=config.samples, seed=seed, after=len(before) + len(dealt))
+        return dealt
+
+    def _play_groups(self, dealt: Sequence[Deal], progress: Progress) -> list[Group]:
+        config, own = self.config, self.ranks.share(dealt)
+        with self.ranks.together():
+            played = self._play(own, horizon=progress.stage.turns, temperature=config.generation.temperature)
+        rules = config.algorithm.groups
+        return [
+            Group.judged(episodes, rules, train_cut=config.train_cut, number=deal.number)
+            for deal, episodes in zip(own, played, strict=True)
+        ]
+
+    def _play(self, dealt: Sequence[Deal], *, horizon: int, temperature: float) -> list[list[Episode]]:
+        """The episodes of each deal in the order of the samples, whichever ended first."""
+        matches = [
+            Match(world, [job for deal in some for job in deal.jobs], horizon)
+            for world, some in groupby(dealt, key=lambda deal: deal.world)
+        ]
+        played = {(deal.world.name, deal.jobs[0].task_id): list[Episode]() for deal in dealt}
+        for episode in self.rollouts.play(matches, self._player(temperature)):
+            played[episode.env, episode.task_id].append(episode)
+        return [sorted(episodes, key=lambda episode: episode.sample) for episodes in played.values()]
+
+    def _player(self, temperature: float) -> EnginePlayer:
+        generation = self.config.generation
+        budget = Budget(turn=generation.max_tokens, context=generation.max_context, episode=generation.max_said)
+        return EnginePlayer(self.rollouts.engine, self.chat, budget, name=self.config.model, temperature=temperature)
+
+    def _outcomes(self, own: Sequence[Group]) -> list[GroupOutcome]:
+        """What came of these groups and of those of the other processes, in the order of dealing."""
+        return sorted(self.ranks.gather([group.outcome for group in own]), key=lambda group: group.number)
