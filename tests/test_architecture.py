@@ -72,6 +72,9 @@ NEVER = [
     ("agentgym_trainer.rollout", "agentgym_trainer.algorithms.surrogate", "rollout"),
     ("agentgym_trainer.engines.scripted", "agentgym_envs", "engines"),
     ("agentgym_trainer.engines.transformers", "agentgym_trainer.chat", "engines"),
+    ("agentgym_trainer.engines.batching", "vllm", "extras"),
+    ("agentgym_trainer.learner", "trl", "extras"),
+    ("agentgym_trainer.ahead", "agentgym_trainer.loop", "trainer-rooms"),
 ]
 
 
