@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 
 import torch
 from agentgym_trainer.engines.vllm_worker import WeightReceiver
+from agentgym_trainer.engines.wire import fetch
 
 Answer = tuple[int, Any]
 
@@ -19,12 +20,16 @@ class FakeWorker(WeightReceiver):
     """What vLLM would mix our extension into."""
 
     def __init__(self) -> None:
-        self.loaded: list[dict[str, torch.Tensor]] = []
+        self.loaded: list[dict[str, Any]] = []
         text = SimpleNamespace(tie_word_embeddings=False)
         model = SimpleNamespace(
             dtype=torch.float32, logprobs_mode="processed_logprobs", max_model_len=64, hf_text_config=text
         )
         self.vllm_config = SimpleNamespace(model_config=model, lora_config=SimpleNamespace(max_lora_rank=8))
+
+    def agentgym_take_adapter(self, host: str, port: int, secret: str, config: Any) -> None:
+        """The real one needs vLLM's own parts."""
+        self.loaded.append({"config": config, **dict(fetch(host, port, secret))})
 
     def reload_weights(self, weights_iterator: Any) -> None:
         self.loaded.append(dict(weights_iterator))
@@ -36,7 +41,7 @@ class FakeServer:
     port = 0
 
     async def start(self) -> None:
-        self.worker, self.label, self.running, self.adapters = FakeWorker(), "default", asyncio.Event(), {}
+        self.worker, self.label, self.running, self.adapters = FakeWorker(), "default", asyncio.Event(), set()
         self.running.set()
         self.answering = asyncio.Event()
         """Replies end while it is set."""
@@ -112,8 +117,11 @@ class FakeServer:
                 self.running.set()
             case "/reset_prefix_cache":
                 return 200, {"success": True}
+            case "/v1/models":
+                return 200, {"data": [{"id": name} for name in ("policy", *self.adapters)]}
             case "/v1/load_lora_adapter":
-                self.adapters[body["lora_name"]] = body["lora_path"]
+                assert body["lora_name"] not in self.adapters
+                self.adapters.add(body["lora_name"])
             case "/collective_rpc":
                 return await self._call(body)
             case "/inference/v1/generate":

@@ -4,7 +4,6 @@ own."""
 from __future__ import annotations
 
 import asyncio
-import json
 import subprocess
 import sys
 import time
@@ -123,28 +122,21 @@ def test_a_tied_head_is_sent_once_with_or_without_its_name() -> None:
     play(scene)
 
 
-def test_adapters_are_adapters_and_leave_nothing_behind() -> None:
+def test_adapters_are_adapters_and_named_once() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        seen: list[Any] = []
-        load = {"/v1/load_lora_adapter": [lambda: (seen.append(_folder(server)), (200, {}))[1]]}
-        server.instead, server.adapters = load, {"run": "loaded"}
-        await sampler.load(weights(2, adapter={"r": 4, "target_modules": {"b", "a"}}))
-        (folder, files, config) = seen[0]
-        assert files == ["adapter_config.json", "adapter_model.safetensors"]
-        assert config == {"r": 4, "target_modules": ["a", "b"]}
-        assert not folder.exists()
-        assert (await sampler.generate([5], ONE)).version == 2
-        assert server.asked[-1][1]["model"] == "run"
-        await sampler.load(weights(3))
+        for version in (2, 3):
+            await sampler.load(weights(version, adapter={"r": 4, "target_modules": {"b", "a"}}))
+            assert server.worker.loaded[-1]["config"] == {"r": 4, "target_modules": ["a", "b"]}
+            assert server.worker.loaded[-1]["version"] == version
+            assert (await sampler.generate([5], ONE)).version == version
+            assert server.asked[-1][1]["model"] == "run"
+        assert server.paths.count("/v1/load_lora_adapter") == 1
+        server.die()
+        await server.start()
         assert (await sampler.generate([5], ONE)).version == 3
-        assert "model" not in server.asked[-1][1]
+        assert server.adapters == {"run"}
 
     play(scene)
-
-
-def _folder(server: FakeServer) -> tuple[Path, list[str], Any]:
-    folder = Path(server.asked[-1][1]["lora_path"])
-    return folder, sorted(f.name for f in folder.iterdir()), json.loads((folder / "adapter_config.json").read_text())
 
 
 def test_a_load_lets_replies_end_and_new_ones_wait() -> None:

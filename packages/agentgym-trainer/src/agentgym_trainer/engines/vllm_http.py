@@ -97,10 +97,12 @@ class VllmHttp:
         if not (await self._ask("POST", "/reset_prefix_cache"))["success"]:
             raise Away("its prefix cache can't be reset while requests are under way")
 
-    async def load_adapter(self, name: str, folder: str) -> None:
-        """Take the LoRA adapter in a folder that the server sees; the last one of this name is replaced."""
-        body = {"lora_name": name, "lora_path": folder, "load_inplace": True}
-        await self._ask("POST", "/v1/load_lora_adapter", json=body)
+    async def name_adapter(self, name: str) -> None:
+        """Let requests ask for the adapter that the workers hold by this name."""
+        models = await self._ask("GET", "/v1/models")
+        if name not in {model["id"] for model in models["data"]}:
+            # A path is wanted, but nothing is read from it: the adapter of this number is there.
+            await self._ask("POST", "/v1/load_lora_adapter", json={"lora_name": name, "lora_path": "in memory"})
 
     async def _ask(self, method: str, path: str, *, json: Any = None, params: Mapping[str, str] | None = None) -> Any:
         """The answer, however long it takes, as long as the server is alive."""

