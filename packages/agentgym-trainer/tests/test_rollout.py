@@ -16,6 +16,7 @@ from agentgym_trainer.chat import Chat
 from agentgym_trainer.engines import Weights
 from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.engines.transformers import transformers_engine
+from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Budget, EnginePlayer
 from agentgym_trainer.trajectory import Trajectory, trajectory
 from agentgym_trainer.warm_start import imitate
@@ -193,7 +194,8 @@ def model(new_model: Callable[..., Any], chat: Chat, crafts: list[OpenWorld]) ->
     world = crafts[0].wrapped
     jobs = [Job(task.id, seed=0) for task in text_env(world).tasks.train[4:36]]
     student = learner(new_model(), micro_tokens=10_000)
-    list(imitate(student, chat, list(play_many([world], Oracle(), jobs)), epochs=4, batch=8, seed=0))
+    shown = list(play_many([world], Oracle(), jobs))
+    list(imitate(student, chat, shown, epochs=4, batch=8, seed=0, ranks=Ranks()))
     return student.policy.eval()
 
 

@@ -42,6 +42,7 @@ class Chat:
             )
         self.tokenizer = tokenizer
         self._control: list[str] = sorted(tokenizer.all_special_tokens, key=len, reverse=True)
+        self._spelled = re.compile("|".join(map(re.escape, self._control)))
         self.takes_system = self._takes_system()
         self._lead, self.end_id = self._find_ends()
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_id
@@ -84,9 +85,7 @@ class Chat:
     def _quoted(self, reply: str) -> str:
         """A reply with slots in place of the control tokens that it spells."""
         text = reply.replace(_OPEN, "").replace(_CLOSE, "")
-        for number, token in enumerate(self._control):
-            text = text.replace(token, f"{_OPEN}c{number}{_CLOSE}")
-        return text
+        return self._spelled.sub(lambda token: f"{_OPEN}c{self._control.index(token[0])}{_CLOSE}", text)
 
     def _render_uncached(self, messages: tuple[tuple[str, str], ...]) -> str:
         turns = [
