@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from dataclasses import dataclass
+from functools import lru_cache
 
 from agentgym_envs.worlds.textcraft.table import load_table
 
@@ -94,9 +95,15 @@ def _item(name: str) -> str:
         return name
     if name in table.sets:
         raise Refusal(f"'{name}' stands for any of {', '.join(table.sets[name])}. Name one of them.")
-    near = difflib.get_close_matches(name[:_ECHO], sorted(table.items), n=3)
+    near = _near(name[:_ECHO])
     hint = f"Did you mean {' or '.join(near)}?" if near else "Names are as in the crafting commands."
     raise Refusal(f"There is no item '{_echo(name)}'. {hint}")
+
+
+@lru_cache(maxsize=1024)
+def _near(name: str) -> list[str]:
+    """Items of a similar name. A search takes as long as a thousand steps do, and who errs errs again."""
+    return difflib.get_close_matches(name, sorted(load_table().items), n=3)
 
 
 def _echo(said: str) -> str:
