@@ -13,7 +13,7 @@ from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
-from typing import Any, get_args
+from typing import Any
 
 import torch
 from torch import Tensor, distributed
@@ -21,6 +21,7 @@ from torch import Tensor, distributed
 from agentgym_trainer.config import EngineSettings
 from agentgym_trainer.engines import Completion, Engine, Sampling, Usage
 from agentgym_trainer.engines.batching import Batching
+from agentgym_trainer.engines.vllm_process import is_cpu_build, room_for
 from agentgym_trainer.engines.vllm_worker import untied
 from agentgym_trainer.weights import Weights
 
@@ -59,7 +60,7 @@ def vllm_engine(
     """
     if find_spec("vllm") is None:
         raise ImportError(MISSING)
-    device = torch.cuda.current_device() if torch.cuda.is_available() else None
+    device = None if is_cpu_build() else torch.cuda.current_device()
     core = partial(
         VllmCore, model, settings.memory, end_id=end_id, max_context=max_context, dtype=dtype, lora_rank=lora_rank,
         device=device,
@@ -97,7 +98,7 @@ class VllmCore:
         self._owns_group = not distributed.is_initialized()
         knobs = {"model": model, "max_model_len": self.max_context, "dtype": dtype}
         with self._at_work():
-            self._engine: Any = _start(knobs | _memory(memory, device), lora_rank, device or 0)
+            self._engine: Any = _start(knobs | _scheduling(memory, self.max_context, device), lora_rank, device)
         self._tied: bool = self._engine.model_config.hf_text_config.tie_word_embeddings
 
     def admit(self, number: int, ids: Sequence[int], sampling: Sampling) -> None:
@@ -170,7 +171,6 @@ class VllmCore:
             stop_token_ids=[self._end_id],
             # What the model's files call an end isn't one for our template.
             ignore_eos=True,
-            # None: those of greedy tokens count as 0.
             logprobs=0 if sampling.temperature else None,
             detokenize=False,
             output_kind=RequestOutputKind.FINAL_ONLY,
@@ -184,8 +184,9 @@ class VllmCore:
         self._usage.reused += reused
         self._usage.prefilled += len(output.prompt_token_ids) - reused
         self._usage.generated += len(ids)
-        chances = zip(ids, reply.logprobs or (), strict=reply.logprobs is not None)
-        logprobs = tuple(chance[token].logprob for token, chance in chances) or (0.0,) * len(ids)
+        # None were asked for where the reply is greedy.
+        chances = reply.logprobs or [None] * len(ids)
+        logprobs = tuple(chance[token].logprob if chance else 0.0 for token, chance in zip(ids, chances, strict=True))
         return Completion(ids, logprobs, reply.finish_reason, self._version)
 
     @contextmanager
@@ -202,20 +203,19 @@ class VllmCore:
             yield
 
 
-def _start(knobs: Mapping[str, Any], lora_rank: int, local_rank: int) -> Any:
+def _start(knobs: Mapping[str, Any], lora_rank: int, device: int | None) -> Any:
     """Start vLLM with these of its arguments, and undo what else it does to this process."""
     set_threads = torch.set_num_threads
-    logging.getLogger("vllm").setLevel(logging.ERROR)
-    gpus = [local_rank] if torch.cuda.is_available() else []
+    logging.getLogger("vllm").setLevel(logging.CRITICAL)
     try:
-        with warnings.catch_warnings(), torch.random.fork_rng(gpus):
+        with warnings.catch_warnings(), torch.random.fork_rng([] if device is None else [device]):
             warnings.simplefilter("ignore")
-            return _llm_engine({**knobs, **_adapters(lora_rank)}, local_rank)
+            return _llm_engine({**knobs, **_adapters(lora_rank)}, device)
     finally:
         torch.set_num_threads = set_threads
 
 
-def _llm_engine(knobs: Mapping[str, Any], local_rank: int) -> Any:
+def _llm_engine(knobs: Mapping[str, Any], device: int | None) -> Any:
     from vllm import EngineArgs
     from vllm.config.logging import LoggingConfig
     from vllm.v1.engine.llm_engine import LLMEngine
@@ -226,7 +226,7 @@ def _llm_engine(knobs: Mapping[str, Any], local_rank: int) -> Any:
 
         def _distributed_args(self) -> tuple[str, int, int]:
             address, rank, _ = super()._distributed_args()
-            return address, distributed.get_rank() if distributed.is_initialized() else rank, local_rank
+            return address, distributed.get_rank() if distributed.is_initialized() else rank, device or 0
 
     arguments = EngineArgs(
         **knobs,
@@ -237,10 +237,10 @@ def _llm_engine(knobs: Mapping[str, Any], local_rank: int) -> Any:
         enable_prefix_caching=True,
         disable_log_stats=True,
         use_tqdm_on_load=False,
-        logging_config=LoggingConfig(log_level="ERROR"),
+        logging_config=LoggingConfig(log_level="CRITICAL"),
     )
     config = arguments.create_engine_config()
-    if not torch.cuda.is_available():
+    if device is None:
         _check_heads(config.model_config.get_head_size())
     return LLMEngine(config, Here, log_stats=False, multiprocess_mode=False)
 
@@ -257,21 +257,23 @@ def _check_heads(size: int) -> None:
         )
 
 
-def _memory(memory: float, device: int | None) -> dict[str, Any]:
-    """Of a GPU a share, all of it to be lent back; on a CPU so many GiB for keys and values."""
+def _scheduling(memory: float, max_context: int, device: int | None) -> dict[str, Any]:
+    """Of a GPU's memory a share, all of it to be lent back; on a CPU so many GiB for keys and values."""
     if device is not None:
         return {"gpu_memory_utilization": memory, "enable_sleep_mode": True}
-    # Only whole blocks are reused. 32 tokens are the fewest that vLLM's kernels for CPUs like.
-    return {"kv_cache_memory_bytes": int(memory * 2**30), "block_size": 32, "enforce_eager": True}
+    return {
+        "kv_cache_memory_bytes": int(memory * 2**30),
+        # Only whole blocks are reused; 32 tokens are the fewest that vLLM's kernels for CPUs like.
+        "block_size": 32,
+        # A prompt read in pieces would rewind its request's generator, which generators of CPUs can't.
+        "enable_chunked_prefill": False,
+        "max_num_batched_tokens": max(2048, max_context),
+        "enforce_eager": True,
+    }
 
 
 def _adapters(rank: int) -> dict[str, Any]:
-    """Room for an adapter of this rank, or the next larger one that vLLM has room for."""
-    if not rank:
-        return {}
-    from vllm.config.lora import MaxLoRARanks
-
-    return {"enable_lora": True, "max_loras": 1, "max_lora_rank": min(r for r in get_args(MaxLoRARanks) if r >= rank)}
+    return {"enable_lora": True, "max_loras": 1, "max_lora_rank": room_for(rank)} if rank else {}
 
 
 def _put_adapter(worker: Any, tensors: Iterator[tuple[str, Tensor]], config: Mapping[str, Any]) -> None:
