@@ -46,7 +46,7 @@ class Core(Protocol):
         ...
 
     def close(self) -> None:
-        """Free everything; also after it has raised something."""
+        """Free everything; also after something was raised."""
         ...
 
 
@@ -72,7 +72,7 @@ class Batching:
         self.usage = Usage()
         self.version = 0
         self._make = make
-        self._core: Core | None = make(self.usage)
+        self._core = make(self.usage)
         self.max_context = self._core.max_context
         self._thread = ThreadPoolExecutor(1, "engine") if in_thread else None
         self._numbers = itertools.count()
@@ -84,7 +84,8 @@ class Batching:
         self._weights: Weights | None = None
         self._death: Exception | None = None
         """What the core died of, until the one after it has completed something."""
-        self._why = "The engine was closed; make a new one."
+        self._over = ""
+        """Why nothing is served any more."""
 
     async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
         """A reply to a whole context.
@@ -98,7 +99,7 @@ class Batching:
                 f"A context of {len(ids)} tokens with a budget of {sampling.max_tokens} was asked for; the engine takes"
                 f" contexts of at least 1 token, and {self.max_context} with the budget."
             )
-        self._living()
+        self._check()
         reply = asyncio.get_running_loop().create_future()
         self._waiting[next(self._numbers)] = _Request(tuple(ids), sampling, reply)
         self._drive()
@@ -110,51 +111,53 @@ class Batching:
         Raises:
             EngineGone: when the core has died, and again after it was made anew.
         """
-        async with self._nothing_under_way() as core:
+        async with self._nothing_under_way():
             self._weights, self.version = weights, weights.version
             try:
-                await self._call(core.load, weights)
-            except Exception as error:  # noqa: BLE001  (whatever a core may die of)
+                await self._call(self._core.load, weights)
+            except Exception as error:  # noqa: BLE001 - whatever a core may die of
                 await self._revive(error)
-                self._living()
+                self._check()
 
     async def rest(self) -> None:
         """Free what only sampling needs, when all replies under way are finished."""
-        async with self._nothing_under_way() as core:
-            await self._call(core.rest)
+        async with self._nothing_under_way():
+            await self._call(self._core.rest)
 
     async def close(self) -> None:
         """Free everything. Who waits for a reply is cancelled."""
-        driver, core, self._core = self._driver, self._core, None
-        if driver is not None:
-            driver.cancel()
-            await asyncio.wait([driver])
+        over, self._over = self._over, self._over or "The engine was closed; make a new one."
+        if self._driver is not None:
+            self._driver.cancel()
+            await asyncio.wait([self._driver])
+            self._driver = None
         self._abandon()
-        if core is not None:
-            await self._call(core.close)
+        if not over:
+            await self._call(self._core.close)
         if self._thread is not None:
             self._thread.shutdown()
 
-    def _living(self) -> Core:
-        if self._core is None:
-            raise EngineGone(self._why) from self._death
-        return self._core
+    def _check(self) -> None:
+        if self._over:
+            raise EngineGone(self._over) from self._death
 
     @contextlib.asynccontextmanager
-    async def _nothing_under_way(self) -> AsyncGenerator[Core]:
+    async def _nothing_under_way(self) -> AsyncGenerator[None]:
         async with self._alone:
             self._pausing = True
             try:
                 if self._driver is not None:
                     await asyncio.wait([self._driver])
-                yield self._living()
+                self._check()
+                yield
             finally:
                 self._pausing = False
                 self._drive()
 
     def _drive(self) -> None:
         """See that there is a driver, if there is something to drive."""
-        if self._waiting and self._driver is None and not self._pausing and self._core is not None:
+        idle = self._driver is None or self._driver.done()
+        if self._waiting and idle and not self._pausing:
             self._driver = asyncio.get_running_loop().create_task(self._serve())
 
     async def _serve(self) -> None:
@@ -172,7 +175,6 @@ class Batching:
 
     async def _step(self) -> None:
         """Let go of whom nobody waits for any more, take up who has come, and compute a step for all."""
-        core = self._living()
         left = [number for number, request in self._under_way.items() if request.reply.done()]
         for number in left:
             del self._under_way[number]
@@ -183,8 +185,8 @@ class Batching:
             self._under_way |= coming
         began = time.perf_counter()
         try:
-            completions = await self._call(_turn, core, left, coming)
-        except Exception as error:  # noqa: BLE001  (whatever a core may die of)
+            completions = await self._call(_turn, self._core, left, coming, bool(self._under_way))
+        except Exception as error:  # noqa: BLE001 - whatever a core may die of
             await self._revive(error)
         else:
             self._reply(completions)
@@ -200,31 +202,29 @@ class Batching:
 
     async def _revive(self, error: Exception) -> None:
         """Make the core anew and let it play everything under way again, unless it has just died before."""
-        dead, self._core = self._living(), None
         before, self._death = self._death, error
         # How it died is known; that it can't be closed properly any more adds nothing.
         with contextlib.suppress(Exception):
-            await self._call(dead.close)
+            await self._call(self._core.close)
         if before is not None:
             return self._give_up()
         try:
-            core = await self._call(self._make, self.usage)
+            self._core = await self._call(self._make, self.usage)
             if self._weights is not None:
-                await self._call(core.load, self._weights)
-        except Exception as again:  # noqa: BLE001
+                await self._call(self._core.load, self._weights)
+        except Exception as again:  # noqa: BLE001 - likewise
             self._death = again
             return self._give_up()
-        self._core = core
         self._waiting, self._under_way = {**self._under_way, **self._waiting}, {}
         return None
 
     def _give_up(self) -> None:
-        self._why = f"The engine died, was started again, and died again: {self._death!r}"
+        self._over = f"The engine died, was started again, and died again: {self._death!r}"
         requests = [*self._under_way.values(), *self._waiting.values()]
         self._under_way, self._waiting = {}, {}
         for request in requests:
             if not request.reply.done():
-                gone = EngineGone(self._why)
+                gone = EngineGone(self._over)
                 gone.__cause__ = self._death
                 request.reply.set_exception(gone)
 
@@ -234,11 +234,11 @@ class Batching:
         self._under_way, self._waiting = {}, {}
         for request in requests:
             request.reply.cancel()
-        if self._core is not None and numbers:
-            if self._thread is None:
-                self._core.abort(numbers)
-            else:
-                self._thread.submit(self._core.abort, numbers)
+        if numbers and self._thread is None:
+            self._core.abort(numbers)
+        elif numbers and self._thread is not None:
+            # Behind the step that may still be under way there.
+            self._thread.submit(self._core.abort, numbers)
 
     async def _call(self, do: Callable[..., Any], *args: Any) -> Any:
         if self._thread is None:
@@ -246,9 +246,11 @@ class Batching:
         return await asyncio.get_running_loop().run_in_executor(self._thread, do, *args)
 
 
-def _turn(core: Core, left: Sequence[int], coming: Mapping[int, _Request]) -> list[tuple[int, Completion]]:
+def _turn(
+    core: Core, left: Sequence[int], coming: Mapping[int, _Request], anyone: bool
+) -> list[tuple[int, Completion]]:
     if left:
         core.abort(left)
     for number, request in coming.items():
         core.admit(number, request.ids, request.sampling)
-    return core.step()
+    return core.step() if anyone else []

@@ -102,7 +102,10 @@ def _remove(table: dict[int, dict[int, None]], key: int, holder: int) -> None:
 
 
 def _common(some: bytes, others: bytes, alike: int) -> int:
-    """Tokens until the first difference, which is at most a block behind so many bytes that have the same key."""
+    """Tokens until the first difference, which is at most a block behind so many bytes that have the same key.
+
+    Should keys be equal by accident, fewer are found.
+    """
     if some[:alike] != others[:alike]:
         alike = 0
     end = min(len(some), len(others), alike + _BYTES)

@@ -25,7 +25,7 @@ _ROOM = 64
 
 
 class RaggedCache:
-    """Keys and values of each layer, [rows, positions, heads, head size]; a row's positions lie side by side."""
+    """Keys and values of each layer, [rows, heads, positions, head size]."""
 
     def __init__(self, device: torch.device) -> None:
         """Begin without any room."""
@@ -49,17 +49,17 @@ class RaggedCache:
         """Let pairs of rows, which hold at most `width` positions, change places."""
         new, old = ([*some, *others], [*others, *some])
         for tensor in self._tensors():
-            tensor[new, :width] = tensor[old, :width]
+            tensor[new, :, :width] = tensor[old, :, :width]
 
     def copy(self, source: int, target: Span) -> None:
         """Give a row what another one has at the same positions."""
         row, start, stop = target
         for tensor in self._tensors():
-            tensor[row, start:stop] = tensor[source, start:stop]
+            tensor[row, :, start:stop] = tensor[source, :, start:stop]
 
     def read(self, spans: Sequence[Span], twins: Sequence[Twin]) -> Reading:
         """Make ready for a forward pass, which hands the cache to its attention as `ragged`."""
-        self.reading = Reading(spans, twins, self.positions, self._device)
+        self.reading = Reading(spans, twins, self._device)
         return self.reading
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
@@ -79,9 +79,10 @@ class RaggedCache:
         assert reading is not None
         keys, values = self._written(layer, key, value, reading)
         n = reading.rows
-        calls = [_attend(query[:n, None], keys[:n, : reading.width], values[:n, : reading.width], reading.seen, scale)]
-        for row_G, token_GM, seen in reading.groups:
-            k, v = (tensor[row_G, : seen.shape[-1]] for tensor in (keys, values))
+        k, v = (tensor[:n, :, : reading.width] for tensor in (keys, values))
+        calls = [_attend(query[:n, None], k, v, reading.seen, scale)]
+        for rows, token_GM, seen in reading.groups:
+            k, v = (tensor[rows, :, : seen.shape[-1]] for tensor in (keys, values))
             calls.append(_attend(query[token_GM], k, v, seen, scale))
         if reading.outcome_T is None:
             return calls[0][:, 0]
@@ -89,33 +90,45 @@ class RaggedCache:
 
     def _written(self, layer: int, key: Tensor, value: Tensor, reading: Reading) -> tuple[Tensor, Tensor]:
         if layer not in self._layers:
-            room = (self.rows, self.positions, *key.shape[1:])
+            room = (self.rows, key.shape[1], self.positions, key.shape[2])
             self._layers[layer] = key.new_zeros(room), value.new_zeros(room)
         keys, values = self._layers[layer]
+        row_P, position_P = reading.place_P
         for tensor, new in ((keys, key), (values, value)):
-            chosen = new if reading.token_P is None else new.index_select(0, reading.token_P)
-            tensor.flatten(0, 1).index_copy_(0, reading.place_P, chosen)
+            tensor[row_P, :, position_P] = new if reading.token_P is None else new.index_select(0, reading.token_P)
         return keys, values
 
     def _tensors(self) -> list[Tensor]:
         return [tensor for layer in self._layers.values() for tensor in layer]
 
     def _grown(self, tensor: Tensor) -> Tensor:
-        grown = tensor.new_zeros(self.rows, self.positions, *tensor.shape[2:])
-        grown[: tensor.shape[0], : tensor.shape[1]] = tensor
+        rows, heads, positions, size = tensor.shape
+        grown = tensor.new_empty(self.rows, heads, self.positions, size)
+        grown[:rows, :, :positions] = tensor
+        # What isn't written yet is multiplied by 0, and must be a number.
+        grown[rows:] = 0
+        grown[:rows, :, positions:] = 0
         return grown
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, seen: Tensor, scale: float) -> Tensor:
-    """SDPA over [rows, tokens, heads, head size].
+    """SDPA; heads that share a key head become tokens of it, so that keys and values aren't repeated.
 
-    Heads that share a key head become tokens of it, so that keys and values aren't repeated.
+    Args:
+        query: [rows, tokens, heads, head size].
+        key: [rows, key heads, keys, head size].
+        value: Likewise.
+        seen: bool [rows, 1, tokens, keys].
+        scale: Of the scores.
+
+    Returns:
+        [rows, tokens, heads, head size].
     """
-    tokens, shared = query.shape[1], query.shape[2] // key.shape[2]
+    tokens, shared = query.shape[1], query.shape[2] // key.shape[1]
     q = query.unflatten(2, (-1, shared)).permute(0, 2, 3, 1, 4).flatten(2, 3)
     if tokens > 1 and shared > 1:
         seen = seen[:, :, None].expand(-1, -1, shared, -1, -1).flatten(2, 3)
-    out = scaled_dot_product_attention(q, key.transpose(1, 2), value.transpose(1, 2), attn_mask=seen, scale=scale)
+    out = scaled_dot_product_attention(q, key, value, attn_mask=seen, scale=scale)
     return out.unflatten(2, (shared, tokens)).permute(0, 3, 1, 2, 4).flatten(2, 3)
 
 

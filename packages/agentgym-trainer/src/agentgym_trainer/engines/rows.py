@@ -17,7 +17,7 @@ from agentgym_trainer.engines.prefixes import Prefixes, packed
 from agentgym_trainer.engines.ragged_cache import RaggedCache
 from agentgym_trainer.engines.reading import Reading, Span, Twin
 
-_TOKENS = 4096
+_TOKENS = 8192
 """The most tokens that rows which are joining read in one pass, together."""
 
 
@@ -111,16 +111,17 @@ class Rows:
         going = list(going)
         self._copy()
         self._drop()
-        parts, budget = dict[Row, list[tuple[Row, int, int]]](), _TOKENS
+        parts, reading, budget = dict[Row, list[tuple[Row, int, int]]](), list[Row](), _TOKENS
         for row in going:
             parts[row] = self._follow(row, parts)
-            if row.leader is None:
-                take = min(len(row.ids) - row.read, max(1, budget))
+            take = 0 if row.leader else min(len(row.ids) - row.read, max(1, budget))
+            if take:
                 budget -= take
                 parts[row].append((row, row.read, row.read + take))
                 self._usage.prefilled += max(0, min(row.read + take, row.context) - max(row.read, row.known))
                 row.read += take
-        front = self._bring_to_front([row for row in going if row.leader is None])
+                reading.append(row)
+        front = self._bring_to_front(reading)
         self.cache.reserve(len(self._rows), max(row.read for row in going))
         spans = [Span(row.place, *parts[row][-1][1:]) for row in front]
         twins = [
