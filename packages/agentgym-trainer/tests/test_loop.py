@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
@@ -18,7 +19,7 @@ from agentgym_trainer.algorithms import GRPO, PRESETS, Groups
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import Progress
 from agentgym_trainer.config import Config, Evaluation, Generation, World
-from agentgym_trainer.engines import Engine
+from agentgym_trainer.engines import Engine, EngineGone
 from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.engines.transformers import transformers_engine
 from agentgym_trainer.figures import Group
@@ -332,12 +333,39 @@ def test_a_run_is_stopped_after_a_step_and_goes_on_where_it_was(build: Build) ->
     whole = build(coins(save_every=100, sampler=Middling()), name="whole")
     whole.run(lambda: False)
 
-    def lines(folder: RunFolder) -> list[Any]:
-        return [
-            {k: v for k, v in line.items() if k not in ("seconds", "tokens_per_s")} for line in folder.read_metrics()
-        ]
+    assert _lines(loop.folder) == _lines(whole.folder)
 
-    assert lines(loop.folder) == lines(whole.folder)
+
+def _lines(folder: RunFolder) -> list[Any]:
+    return [{k: v for k, v in line.items() if k not in ("seconds", "tokens_per_s")} for line in folder.read_metrics()]
+
+
+@pytest.mark.parametrize(
+    ("method", "call"),
+    [*(pytest.param(*at, marks=pytest.mark.long) for at in (("collect", 2), ("held_out", 4))), ("held_out", 3)],
+)
+def test_a_run_whose_engine_is_gone_is_saved_and_goes_on_where_it_was(
+    build: Build, monkeypatch: pytest.MonkeyPatch, method: str, call: int
+) -> None:
+    config = coins(save_every=100, sampler=Middling(), evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1))
+    whole = build(config, name="whole")
+    whole.run(lambda: False)
+    loop = build(config)
+    original, calls = getattr(loop.arena, method), itertools.count(1)
+
+    def leave(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == call:
+            raise EngineGone("It has left for good.")
+        return original(*args, **kwargs)
+
+    monkeypatch.setattr(loop.arena, method, leave)
+    with pytest.raises(EngineGone):
+        loop.run(lambda: False)
+    # Where it left in an evaluation, the update before it is not lost; nor is half an evaluation.
+    assert loop.checkpoints.latest() == loop.folder.checkpoints / "step-000001"
+    assert [line["step"] for line in loop.folder.read_metrics()] == ([1] if method == "collect" else [])
+    assert loop.run(lambda: False).step == 2
+    assert _lines(loop.folder) == _lines(whole.folder)
 
 
 @pytest.mark.parametrize(

@@ -33,6 +33,7 @@ def line(step: int, **changes: Any) -> dict[str, Any]:
         "entropy": 1.234,
         "grad_norm": 0.5,
         "tokens_per_s": 12345.6,
+        "seconds": {"rollout": 3.0, "engine": 2.0, "update": 1.0, "checkpoint": 9.0},
         **changes,
     }
 
@@ -52,7 +53,7 @@ def shown(*lines: dict[str, Any], terminal: bool = False, width: int = 80) -> st
 def test_a_step_shows_how_it_went() -> None:
     assert shown(line(1)) == (
         "step 1/1: success 0.25 · score 0.50 · turns 3.0 of 4 · KL 0.0100 · entropy 1.23 · grad norm 0.50 · "
-        "12,346 tokens/s\n"
+        "12,346 tokens/s · engine busy 50%\n"
     )
 
 
@@ -63,7 +64,7 @@ def test_the_divergence_from_the_reference_goes_before_that_from_the_sampler() -
 def test_what_there_is_no_figure_for_is_a_dash() -> None:
     said = shown(line(1, success=None, score=None, turns=None, failed=7, grad_norm=None))
     assert said.startswith("step 1/1: success – · score – · turns – of 4")
-    assert said.endswith("grad norm – · 12,346 tokens/s · 7 failed\n")
+    assert said.endswith("grad norm – · 12,346 tokens/s · engine busy 50% · 7 failed\n")
 
 
 def test_of_several_worlds_each_has_its_success() -> None:

@@ -43,14 +43,13 @@ from agentgym_trainer.learner import Learner
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.tracking import Tracker
+from agentgym_trainer.tracking import PHASES, Tracker
 from agentgym_trainer.trajectory import trajectory
 from agentgym_trainer.worlds import OpenWorld
 
 Manner = Literal["sampled", "greedy"]
 MANNERS: tuple[Manner, ...] = ("sampled", "greedy")
 _UPDATE, _EVALUATION, _PROBE = range(1, 4)  # beside what the arena draws
-_LEARNING = ("load", "rollout", "assess", "update")
 
 
 @dataclass(frozen=True, slots=True)
@@ -236,7 +235,9 @@ class Loop:
                 with self.ranks.together():
                     self.rollouts.load(weights)
                 if samples_apart(self.config, self.learner.accelerator):
+                    before = self._used()
                     self._gap = self._compare(step)
+                    self._known += self._used() - before
             self._loaded = step
 
     def _compare(self, step: int) -> float:
@@ -303,7 +304,7 @@ class Loop:
             "tokens": tokens,
             **metrics,
             "seconds": seconds,
-            "tokens_per_s": tokens["seen"] / sum(seconds.get(name, 0.0) for name in _LEARNING),
+            "tokens_per_s": tokens["seen"] / sum(seconds.get(name, 0.0) for name in PHASES),
         }
 
 

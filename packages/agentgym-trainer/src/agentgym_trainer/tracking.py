@@ -13,6 +13,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 _Item = TypeVar("_Item")
 _PLAIN_EVERY_S = 10.0
+PHASES = ("load", "rollout", "assess", "update")
+"""What every step consists of, in `seconds` of its line; the engine's own seconds lie within them."""
 _WHY = {
     "steps": "the next stage of the schedule",
     "plateau": "held-out success has stopped rising",
@@ -114,5 +116,7 @@ def _figures(metrics: dict[str, Any]) -> Iterator[str]:
     yield f"entropy {said('entropy', '.2f')}"
     yield f"grad norm {said('grad_norm', '.2f')}"
     yield f"{said('tokens_per_s', ',.0f')} tokens/s"
+    seconds = metrics["seconds"]
+    yield f"engine busy {seconds['engine'] / sum(seconds.get(phase, 0.0) for phase in PHASES):.0%}"
     if metrics["failed"]:
         yield f"[red]{metrics['failed']} failed[/]"

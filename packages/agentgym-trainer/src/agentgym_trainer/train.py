@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -12,7 +13,7 @@ from uuid import uuid4
 import numpy as np
 import torch
 from accelerate import Accelerator
-from accelerate.utils import set_seed
+from accelerate.utils import InitProcessGroupKwargs, set_seed
 from agentgym_envs import Episode, Policy
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import Oracle, Scripted
@@ -95,8 +96,10 @@ def _open_engine(config: Config, name: str, policy: Any, chat: Chat, accelerator
     try:
         match config.engine.kind:
             case "transformers":
-                apart = samples_apart(config, accelerator)
-                return transformers_engine(policy, own_copy=apart, autocast=accelerator.autocast, **common)
+                autocast: Any = accelerator.autocast
+                return transformers_engine(
+                    policy, own_copy=samples_apart(config, accelerator), autocast=autocast, **common
+                )
             case "vllm":
                 from agentgym_trainer.engines.vllm import vllm_engine
 
@@ -143,8 +146,22 @@ def _server(config: Config, name: str, dtype: torch.dtype, chat: Chat, folder: P
 
 
 def _accelerator(config: Config) -> Accelerator:
+    """The accelerator of this process.
+
+    Raises:
+        UsageError: when the launcher asks for what no engine could get its weights from.
+    """
     on_cpu = config.device == "cpu" or not torch.accelerator.is_available()
-    return Accelerator(cpu=on_cpu, mixed_precision=config.precision)
+    # Who has played its share waits for the others, however long their worlds take; the dead are the launcher's part.
+    patience = InitProcessGroupKwargs(timeout=timedelta(days=1))
+    accelerator = Accelerator(cpu=on_cpu, mixed_precision=config.precision, kwargs_handlers=[patience])
+    deepspeed = accelerator.deepspeed_plugin
+    if deepspeed is not None and deepspeed.zero_stage == 3:
+        raise UsageError(
+            "DeepSpeed's ZeRO-3 parts the weights in a way that engines can't be given them; use FSDP2 "
+            "(accelerate_configs/fsdp2.yaml) or ZeRO-2."
+        )
+    return accelerator
 
 
 def _leave_model(checkpoint: Path, folder: Path) -> None:

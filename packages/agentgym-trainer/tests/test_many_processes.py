@@ -1,0 +1,133 @@
+"""Whole runs by two processes: the same as by one, however the model is distributed and whatever becomes of one."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import train_processes
+from agentgym_envs import read_episodes
+from agentgym_trainer.run_folder import RunFolder
+from miniature import coin_flags, train_cli
+from safetensors.torch import load_file
+
+pytestmark = pytest.mark.long
+
+CONFIG = Path(str(files("agentgym_trainer"))) / "accelerate_configs" / "cpu-ddp.yaml"
+# Groups are resampled and tasks chosen by what all processes played; mini-batches are dealt over all of them.
+SETTINGS = (
+    *("--algorithm", "dapo", "--algorithm.groups.rounds", "1", "--sampler", "middling"),
+    *("--tasks", "5", "--steps", "3", "--evaluation.every", "2", "--save-every", "1"),
+    *("--warm-start.episodes", "20", "--warm-start.epochs", "2"),
+)
+OWN = ("prefilled", "reused", "padding", "fill")
+"""Figures that hang on how many processes there are: what is shared in a cache or a micro-batch."""
+
+
+def _launch(started: list[str], arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    """Two processes that train."""
+    launcher = ("-m", "accelerate.commands.launch", "--config_file", str(CONFIG), "--main_process_port", "0")
+    return subprocess.run(
+        [sys.executable, *launcher, *started, *arguments],
+        check=False, capture_output=True, text=True, timeout=300,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+    )  # fmt: skip
+
+
+def _launch_with(how: str, fate: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
+    return _launch([train_processes.__file__, how, fate], arguments)
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """The run of one process."""
+    folder = RunFolder(tmp_path_factory.mktemp("one") / "run")
+    assert train_cli(coin_flags(folder.path, *SETTINGS)) == 0
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """That of two, with DDP."""
+    folder = RunFolder(tmp_path_factory.mktemp("two") / "run")
+    done = _launch(["-m", "agentgym_trainer"], coin_flags(folder.path, *SETTINGS))
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert "by 2 processes" in done.stderr
+    assert done.stderr.count("recipe textcraft-grpo") == 1
+    return folder
+
+
+def _figures(line: dict[str, Any]) -> dict[str, Any]:
+    """The figures of a step that must be those of one process, all on one level."""
+    flat: dict[str, Any] = {}
+    for name, value in line.items():
+        if isinstance(value, dict) and name != "seconds":
+            flat |= {f"{name}.{inner}": v for inner, v in _figures(value).items()}
+        elif name not in (*OWN, "seconds", "tokens_per_s", "probe_gap"):
+            flat[name] = value
+    return flat
+
+
+def _assert_same(run: RunFolder, other: RunFolder) -> None:
+    lines, others = list(run.read_metrics()), list(other.read_metrics())
+    assert len(lines) == len(others) == 3
+    for line, expected in zip(map(_figures, lines), map(_figures, others), strict=True):
+        assert line == {
+            name: pytest.approx(value, abs=1e-4) if isinstance(value, float) else value
+            for name, value in expected.items()
+        }
+    assert _said(run) == _said(other)
+    weights = load_file(other.model / "model.safetensors")
+    for name, tensor in load_file(run.model / "model.safetensors").items():
+        torch.testing.assert_close(tensor, weights[name], atol=2e-5, rtol=0)
+
+
+def _said(run: RunFolder) -> dict[str, list[tuple[str, int, list[str]]]]:
+    """What was said in every evaluation, in the order of the file."""
+    return {
+        path.name: [(e.task_id, e.sample, [turn.reply.text for turn in e.turns]) for e in read_episodes(path)]
+        for path in run.evaluations.iterdir()
+    }
+
+
+def test_two_processes_train_as_one_does(one: RunFolder, two: RunFolder) -> None:
+    assert sum(line["groups"]["all"] for line in one.read_metrics()) > 3 * 5, "some groups were to be resampled"
+    _assert_same(two, one)
+
+
+def test_two_processes_that_share_out_the_weights_train_as_one_does(one: RunFolder, tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    done = _launch_with("sharded", "well", coin_flags(run.path, *SETTINGS))
+    assert done.returncode == 0, done.stderr[-3000:]
+    _assert_same(run, one)
+    # The engines have copies of the weights; what they sample is compared with the learner after every update.
+    assert all(line["probe_gap"] < 1e-4 for line in run.read_metrics())
+
+
+@pytest.mark.parametrize(
+    ("fate", "sentence"),
+    [
+        ("gone", "error: The engine has left for good. What is done is saved; go on with: uv run train --resume "),
+        ("killed", "Signal 9 (SIGKILL)"),
+        ("asked", "Saved after step 2; go on with: uv run train --resume "),
+    ],
+)
+def test_whatever_becomes_of_one_process_ends_both_and_the_run_goes_on_where_it_was(
+    fate: str, sentence: str, two: RunFolder, tmp_path: Path
+) -> None:
+    run = RunFolder(tmp_path / "run")
+    done = _launch_with("ddp", fate, coin_flags(run.path, *SETTINGS))
+    assert done.returncode != 0
+    assert sentence in " ".join(done.stderr.split())
+    assert json.loads((run.checkpoints / "step-000002" / "progress.json").read_text())["step"] == 2
+    assert not (run.checkpoints / "step-000003").exists()
+    if fate == "killed":
+        assert _launch(["-m", "agentgym_trainer"], ["--resume", str(run.path)]).returncode == 0
+        _assert_same(run, two)

@@ -1,0 +1,64 @@
+"""`train` as each of the processes that accelerate's launcher starts: with DDP, or sharded, with FSDP2.
+
+On GPUs accelerate shards models itself; on CPUs it ignores the wish, and is made to. The second argument is what
+befalls the second process: its engine is "gone" in the third step's rollout, it is "killed" in the third update, it
+alone is "asked" to stop after the second step; or all goes "well".
+"""
+
+from __future__ import annotations
+
+import itertools
+import os
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+import agentgym_trainer.train
+import two_processes
+from accelerate import Accelerator
+from agentgym_trainer.arena import Arena
+from agentgym_trainer.cli import main
+from agentgym_trainer.engines import EngineGone
+from agentgym_trainer.loop import Loop
+
+
+def _sharding(**settings: Any) -> Accelerator:
+    accelerator = Accelerator(**settings)
+    two_processes.shard(accelerator)
+    return accelerator
+
+
+def _befall(owner: type, method: str, call: int, what: Callable[[], None]) -> None:
+    """Let `what` happen before that call of a method."""
+    original, calls = getattr(owner, method), itertools.count(1)
+
+    def watched(*args: Any, **kwargs: Any) -> Any:
+        if next(calls) == call:
+            what()
+        return original(*args, **kwargs)
+
+    setattr(owner, method, watched)
+
+
+def _lose_the_engine() -> None:
+    raise EngineGone("The engine has left for good.")
+
+
+if __name__ == "__main__":
+    _, how, fate, *arguments = sys.argv
+    if how == "sharded":
+        agentgym_trainer.train.Accelerator = _sharding
+    if os.environ.get("RANK") == "1":
+        match fate:
+            case "gone":
+                # Two evaluations, of two plays each, are before it: at the start, and after the second step.
+                _befall(Arena, "_play", 2 + 2 + 2 + 1, _lose_the_engine)
+            case "killed":
+                _befall(Loop, "update", 3, lambda: os.kill(os.getpid(), signal.SIGKILL))
+            case "asked":
+                _befall(Loop, "conclude", 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+            case _:
+                pass
+    sys.argv = ["train", *arguments]
+    main()
