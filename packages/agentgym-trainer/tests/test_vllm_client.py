@@ -224,6 +224,16 @@ def test_an_aborted_reply_is_sampled_again() -> None:
     play(scene)
 
 
+def test_a_server_that_never_ends_a_reply_is_as_good_as_away() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        body = {"token_ids": [5], "sampling_params": {"seed": 1}}
+        server.instead["/inference/v1/generate"] = [lambda: (200, server.reply(body, ["default"], "abort"))] * 999
+        with pytest.raises(EngineGone, match=r"away for 0\.3 s: a reply ended by abort"):
+            await sampler.generate([5], ONE)
+
+    play(scene, patience=0.3)
+
+
 def test_patience_has_an_end_and_everybody_is_told() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(weights(1))
@@ -274,6 +284,14 @@ def test_a_server_that_samples_otherwise_is_refused(name: str, value: Any, said:
         setattr(server.worker.vllm_config.model_config, name, value)
         with pytest.raises(EngineGone, match=said):
             await sampler.generate([5], ONE)
+
+    play(scene)
+
+
+def test_an_adapter_needs_room() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        with pytest.raises(EngineGone, match=r"up to rank 8, not 12. .* --max-lora-rank 16"):
+            await sampler.load(weights(1, adapter={"r": 12}))
 
     play(scene)
 

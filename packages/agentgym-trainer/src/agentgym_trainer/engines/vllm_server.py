@@ -10,23 +10,21 @@ import asyncio
 import socket
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 from urllib.parse import urlsplit
 
 import torch
 
 from agentgym_trainer.engines import Completion, EngineGone, Sampling, Usage
+from agentgym_trainer.engines.patience import Patience
 from agentgym_trainer.engines.vllm_http import Away, Refused, VllmHttp
-from agentgym_trainer.engines.vllm_process import EXTENSION, VllmProcess
+from agentgym_trainer.engines.vllm_process import EXTENSION, VllmProcess, room_for
 from agentgym_trainer.engines.wire import offered
 from agentgym_trainer.weights import Weights
 
-_FIRST_WAIT, _LONGEST_WAIT = 0.1, 10.0
 _COLDEST = 0.01
 """vLLM would raise lower temperatures to this one."""
-_FRESH = "default"
-"""What vLLM calls the weights that a server starts with."""
+_FRESH = "default"  # what vLLM calls the weights that a server starts with
 FLAGS = (
     f"VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --worker-extension-cls {EXTENSION} --enable-scale-out "
     "--logprobs-mode processed_logprobs --generation-config vllm --enable-prompt-tokens-details"
@@ -64,7 +62,8 @@ class VllmServer:
         self._run, self._end_id, self._pushes = run, end_id, pushes
         self._weights: Weights | None = None
         self._loads = 0
-        self._trouble = _Trouble(patience)
+        self._patience = Patience(patience)
+        self._starts = 0  # of a server of our own, since it last gave a reply
         self._ready = self._closed = False
         self._lock = asyncio.Lock()
         self._under_way = 0
@@ -104,6 +103,7 @@ class VllmServer:
             self._weights, self._ready = weights, False
             self._loads += 1
             await self._recover(push=self._pushes)
+            self._patience.restored()
         self.version = weights.version
 
     async def rest(self) -> None:
@@ -150,7 +150,7 @@ class VllmServer:
                 raise ValueError(f"The vLLM server at {self.url} refuses a request: {error}") from error
             if error.code != 404 or self._model is None:  # else the adapter is gone, and the server is another one
                 raise EngineGone(f"The vLLM server at {self.url} refuses to sample: {error} {self._hint}") from error
-        self._trouble.begins(error)
+        self._patience.tried(error)
         self._ready = False
 
     async def _recover(self, *, push: bool) -> None:
@@ -160,6 +160,7 @@ class VllmServer:
             EngineGone: when patience is at an end, or it can't be what we need.
         """
         while True:
+            await self._patience.wait(f"The vLLM server at {self.url}")
             try:
                 await self._rouse()
                 await self._http.alive()
@@ -168,8 +169,7 @@ class VllmServer:
                 self._ready = True
                 return
             except Away as error:
-                self._trouble.begins(error)
-                await self._trouble.wait(f"The vLLM server at {self.url}")
+                self._patience.tried(error)
             except Refused as error:
                 raise EngineGone(f"The vLLM server at {self.url} can't be used: {error} {self._hint}") from error
 
@@ -184,9 +184,9 @@ class VllmServer:
             raise EngineGone("This engine is closed.")
         if process is None or process.running:
             return
-        if self._trouble.starts > 1:
+        if self._starts > 1:
             raise EngineGone(f"The vLLM server died again after a restart: {process.last_words()} (see {process.log}).")
-        self._trouble.starts += 1
+        self._starts += 1
         await asyncio.to_thread(process.start)
 
     async def _check(self) -> None:
@@ -202,6 +202,12 @@ class VllmServer:
             raise EngineGone(
                 f"The vLLM server at {self.url} takes contexts of {hello['max_context']} tokens, generation.max_context"
                 f" is {self.max_context}: start it with --max-model-len {self.max_context}, or lower ours."
+            )
+        rank = self._weights.adapter["r"] if self._weights is not None and self._weights.adapter is not None else 0
+        if hello["lora_rank"] < rank:
+            raise EngineGone(
+                f"The vLLM server at {self.url} has room for adapters up to rank {hello['lora_rank']}, not {rank}. "
+                f"Start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, --enable-lora and --max-lora-rank {room_for(rank)}."
             )
 
     async def _bring_weights(self, *, push: bool) -> None:
@@ -247,12 +253,12 @@ class VllmServer:
         if choice["finish_reason"] not in ("stop", "length") or len(labels) != 1:
             raise Away(f"a reply ended by {choice['finish_reason']}, with the weights {', '.join(labels) or 'unknown'}")
         version = self._version_of(labels.pop())
-        ids, content = choice["token_ids"], choice["logprobs"]["content"]
         self._count(answer["usage"])
-        self._trouble.ends()
+        self._patience.restored()
+        self._starts = min(self._starts, 1)
         # The most likely token is certain at temperature 0, whatever it is likely for at 1.
-        logprobs = (token["logprob"] if sampling.temperature else 0.0 for token in content)
-        return Completion(tuple(ids), tuple(logprobs), choice["finish_reason"], version)
+        logprobs = (token["logprob"] if sampling.temperature else 0.0 for token in choice["logprobs"]["content"])
+        return Completion(tuple(choice["token_ids"]), tuple(logprobs), choice["finish_reason"], version)
 
     def _version_of(self, label: str) -> int:
         if self._weights is None:
@@ -279,36 +285,6 @@ class VllmServer:
     @property
     def _hint(self) -> str:
         return f"It is ours; see {self._process.log}." if self._process else f"Start it as: {FLAGS}"
-
-
-@dataclass(slots=True)
-class _Trouble:
-    """How long a server has been away."""
-
-    patience: float
-    starts: int = 0
-    """Of a server of our own, since it last gave a reply."""
-    since: float | None = None
-    pause: float = _FIRST_WAIT
-    cause: Exception | None = None
-
-    def begins(self, cause: Exception) -> None:
-        self.cause = cause
-        self.since = time.monotonic() if self.since is None else self.since
-
-    def ends(self) -> None:
-        self.since, self.pause, self.starts = None, _FIRST_WAIT, min(self.starts, 1)
-
-    async def wait(self, who: str) -> None:
-        """A while, longer each time.
-
-        Raises:
-            EngineGone: when patience is at an end.
-        """
-        if self.since is not None and time.monotonic() - self.since > self.patience:
-            raise EngineGone(f"{who} has been away for {self.patience:g} s: {self.cause}.") from self.cause
-        await asyncio.sleep(self.pause)
-        self.pause = min(2 * self.pause, _LONGEST_WAIT)
 
 
 def _address_towards(url: str) -> str:
