@@ -124,6 +124,18 @@ def test_what_a_world_says_is_kept_to_the_letter(text: str) -> None:
     assert chat.tokenizer.decode(ids) == f"<|im_start|>user\n{kept}<|im_end|>\n<|im_start|>assistant\n"
 
 
+def test_words_that_meet_the_templates_own_are_one_token_as_in_the_template() -> None:
+    chat = CHATS["mistral-v3"]
+    blank, word = next(
+        (i, text.strip())
+        for text, i in ((chat.tokenizer.decode([i]), i) for i in range(chat.tokenizer.vocab_size))
+        if text.startswith(" ") and text.strip()
+    )
+    conversation = (Message("user", word),)
+    assert blank in chat.open(conversation)
+    assert chat.open(conversation) == _template_ids(chat, conversation)
+
+
 def test_qwen_without_instructions_has_its_default_system_prompt() -> None:
     text = CHATS["qwen2.5"].tokenizer.decode(CHATS["qwen2.5"].open((Message("user", "hello"),)))
     assert text.startswith("<|im_start|>system\nYou are Qwen, created by Alibaba Cloud. You are")

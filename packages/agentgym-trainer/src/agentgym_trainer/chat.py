@@ -23,7 +23,7 @@ from jinja2 import TemplateError
 _OPEN, _CLOSE = "\ue000", "\ue001"
 _SLOT = re.compile(f"{_OPEN}(c?\\d+){_CLOSE}")
 # Bounded, so that a long run's memory stays flat.
-_TEXTS, _LONGEST_TEXT, _SCAFFOLDS = 4_096, 2_048, 1_024
+_TEXTS, _LONGEST_TEXT, _SCAFFOLDS = 2_048, 8_192, 1_024
 
 
 class Chat:
@@ -98,15 +98,17 @@ class Chat:
         return self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
 
     def _fill(self, scaffold: str, conversation: Sequence[Message]) -> list[int]:
-        ids: list[int] = []
-        for i, piece in enumerate(_SLOT.split(scaffold)):
-            if i % 2 == 0:
-                ids += self._encode(piece, control=True)
-            elif piece.startswith("c"):
-                ids += self._encode(self._control[int(piece[1:])], control=False)
-            else:
-                ids += self._encode(conversation[int(piece)].content.strip(), control=False)
-        return ids
+        pieces = _SLOT.split(scaffold)
+        texts = [self._content(piece, conversation) if i % 2 else piece for i, piece in enumerate(pieces)]
+        meant = [token for text in texts[::2] for token in self._spelled.findall(text)]
+        if self._spelled.findall(whole := "".join(texts)) == meant:
+            return list(self._encode(whole, control=True))
+        # Piece by piece, so that no text becomes a control token; words that meet the template's may split otherwise.
+        return [token for i, text in enumerate(texts) for token in self._encode(text, control=i % 2 == 0)]
+
+    def _content(self, slot: str, conversation: Sequence[Message]) -> str:
+        """What stands in a slot: a control token that a reply spells, or what the world says."""
+        return self._control[int(slot[1:])] if slot.startswith("c") else conversation[int(slot)].content.strip()
 
     def _encode(self, text: str, control: bool) -> list[int]:
         encode = self._encode_short if len(text) <= _LONGEST_TEXT else self._encode_uncached
