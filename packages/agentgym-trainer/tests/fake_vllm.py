@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from types import SimpleNamespace
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import torch
+from agentgym_trainer.engines import Sampling
+from agentgym_trainer.engines.vllm_server import VllmServer
 from agentgym_trainer.engines.vllm_worker import WeightReceiver
 from agentgym_trainer.engines.wire import fetch
+from agentgym_trainer.weights import Weights
 
 Answer = tuple[int, Any]
 
@@ -160,3 +163,39 @@ class FakeServer:
         details = {"cached_tokens": len(body["token_ids"]) - 1}
         usage = {"prompt_tokens": len(body["token_ids"]), "completion_tokens": 2, "prompt_tokens_details": details}
         return {"choices": [choice], "usage": usage}
+
+
+TENSORS = {
+    "matrix": torch.arange(6.0).reshape(2, 3),
+    "slanted": torch.arange(6.0).reshape(2, 3).T,
+    "number": torch.tensor(3.5),
+    "nothing": torch.empty(0, 4),
+    "count": torch.tensor([7], dtype=torch.int64),
+}
+ONE = Sampling(max_tokens=16, seed=11)
+
+
+def weights(version: int, **how: Any) -> Weights:
+    return Weights(version, lambda: iter({**TENSORS, "version": torch.tensor(float(version))}.items()), **how)
+
+
+def engine(server: FakeServer | Any, **how: Any) -> VllmServer:
+    where = server.url if isinstance(server, FakeServer) else server
+    return VllmServer(where, **{"run": "run", "end_id": 2, "max_context": 64, "patience": 30.0} | how)
+
+
+def play(scene: Callable[[FakeServer, VllmServer], Awaitable[None]], **how: Any) -> None:
+    """Run a scene with a server and an engine that asks it."""
+
+    async def scenery() -> None:
+        server = FakeServer()
+        await server.start()
+        sampler = engine(server, **how)
+        try:
+            async with asyncio.timeout(60):
+                await scene(server, sampler)
+        finally:
+            await sampler.close()
+            server.die()
+
+    asyncio.run(scenery())

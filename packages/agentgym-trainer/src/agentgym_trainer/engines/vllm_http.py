@@ -1,18 +1,23 @@
 """What a vLLM server is asked over HTTP: one method per question, for servers as vLLM ships them.
 
 A server needs these of vLLM's own flags: VLLM_SERVER_DEV_MODE=1, --enable-scale-out, --worker-extension-cls,
---logprobs-mode processed_logprobs, --generation-config vllm. This knows neither versions of weights nor patience.
+--logprobs-mode processed_logprobs, --generation-config vllm. This has no patience: what goes wrong is raised.
 """
 
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections.abc import Mapping, Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
+import torch
 
 from agentgym_trainer.engines import Sampling
+from agentgym_trainer.engines.wire import offered
+from agentgym_trainer.weights import Weights
 
 _PULSE = 20.0
 """Seconds without an answer after which a server is asked whether it is alive."""
@@ -84,20 +89,36 @@ class VllmHttp:
         """Name the weights; every reply tells it."""
         await self._ask("POST", "/update_weight_version", json={"new_version": label})
 
-    async def pause(self) -> None:
-        """Finish the replies under way, of all clients; let new requests wait, and drop the cache."""
-        await self._ask("POST", "/pause", params={"mode": "wait"})
-
     async def resume(self) -> None:
         """Go on with what waits."""
         await self._ask("POST", "/resume")
 
-    async def reset_cache(self) -> None:
-        """Forget the keys and values of all contexts."""
+    async def replace_weights(
+        self, weights: Weights, *, dtype: torch.dtype, label: str, meanwhile: str, adapter: str
+    ) -> None:
+        """Push weights, in place. The replies under way, of all clients, are finished first; new requests wait.
+
+        Args:
+            weights: a whole model, or an adapter.
+            dtype: of the server's weights.
+            label: what they are called then; as long as they aren't whole, `meanwhile`.
+            adapter: the name by which requests ask for an adapter.
+        """
+        await self._ask("POST", "/pause", params={"mode": "wait"})
+        await self.set_label(meanwhile)
+        async with offered(weights.tensors, host=_address_towards(self.url), dtype=dtype) as offer:
+            fetching = (offer.host, offer.port, offer.secret)
+            if weights.adapter is None:
+                await self.call_workers("agentgym_take_weights", *fetching)
+            else:
+                await self.call_workers("agentgym_take_adapter", *fetching, _plain(weights.adapter))
+                await self._name_adapter(adapter)
         if not (await self._ask("POST", "/reset_prefix_cache"))["success"]:
             raise Away("its prefix cache can't be reset while requests are under way")
+        await self.set_label(label)
+        await self.resume()
 
-    async def name_adapter(self, name: str) -> None:
+    async def _name_adapter(self, name: str) -> None:
         """Let requests ask for the adapter that the workers hold by this name."""
         models = await self._ask("GET", "/v1/models")
         if name not in {model["id"] for model in models["data"]}:
@@ -135,3 +156,20 @@ def _reason(answer: httpx.Response) -> str:
         error = said.get("error", said.get("detail", said))
         said = error.get("message", error) if isinstance(error, dict) else error
     return str(said).strip()[:500]
+
+
+def _address_towards(url: str) -> str:
+    """Address of this machine as seen from a server: the one that a connection to it comes from."""
+    parts = urlsplit(url)
+    try:
+        with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=10) as connection:
+            return connection.getsockname()[0]
+    except OSError as error:
+        raise Away(str(error)) from error
+
+
+def _plain(value: Any) -> Any:
+    """A configuration of peft as JSON has it: sets become lists."""
+    if isinstance(value, dict):
+        return {key: _plain(inner) for key, inner in value.items()}
+    return sorted(value) if isinstance(value, (set, frozenset)) else value

@@ -20,7 +20,7 @@ from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 EXTENSION = "agentgym_trainer.engines.vllm_worker.WeightReceiver"
-_GRACE = 10.0
+_GRACE = 3.0
 _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 

@@ -7,11 +7,10 @@ server that was restarted behind our back, and has lost them, is noticed. It kno
 from __future__ import annotations
 
 import asyncio
-import socket
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
-from urllib.parse import urlsplit
 
 import torch
 
@@ -19,7 +18,6 @@ from agentgym_trainer.engines import Completion, EngineGone, Sampling, Usage
 from agentgym_trainer.engines.patience import Patience
 from agentgym_trainer.engines.vllm_http import Away, Refused, VllmHttp
 from agentgym_trainer.engines.vllm_process import EXTENSION, VllmProcess, room_for
-from agentgym_trainer.engines.wire import offered
 from agentgym_trainer.weights import Weights
 
 _COLDEST = 0.01
@@ -42,6 +40,7 @@ class VllmServer:
         pushes: whether this process gives the server its weights. Of processes that share a server, one does; the
             others wait until it has.
         patience: seconds for which a server may stay away.
+        watch_every: seconds after which a process that pushes looks whether the server still has its weights.
     """
 
     def __init__(
@@ -53,6 +52,7 @@ class VllmServer:
         max_context: int,
         pushes: bool = True,
         patience: float = 300.0,
+        watch_every: float = 5.0,
     ) -> None:
         self.version = 0
         self.usage = Usage()
@@ -60,11 +60,13 @@ class VllmServer:
         self._process = None if isinstance(where, str) else where
         self._http = VllmHttp(where if isinstance(where, str) else where.url)
         self._run, self._end_id, self._pushes = run, end_id, pushes
+        self._watch_every = watch_every
         self._weights: Weights | None = None
         self._loads = 0
         self._patience = Patience(patience)
         self._starts = 0  # of a server of our own, since it last gave a reply
         self._ready = self._closed = False
+        self._watching: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
         self._under_way = 0
         self._since = 0.0
@@ -105,6 +107,8 @@ class VllmServer:
             await self._recover(push=self._pushes)
             self._patience.restored()
         self.version = weights.version
+        if self._pushes and self._watching is None:
+            self._watching = asyncio.create_task(self._watch())
 
     async def rest(self) -> None:
         """A server's memory is its own: nothing to free."""
@@ -112,6 +116,9 @@ class VllmServer:
     async def close(self) -> None:
         """Hang up, and end a server of our own."""
         self._closed, self._ready = True, False
+        if self._watching is not None:
+            self._watching.cancel()
+            await asyncio.wait({self._watching})
         await self._http.close()
         if self._process is not None:
             await asyncio.to_thread(self._process.stop)
@@ -137,6 +144,19 @@ class VllmServer:
             async with self._lock:
                 if not self._ready:
                     await self._recover(push=False)
+
+    async def _watch(self) -> None:
+        """Give a server that has come back its weights also while only others ask it, who wait for them."""
+        with suppress(EngineGone):  # the next to ask is told
+            while True:
+                await asyncio.sleep(self._watch_every)
+                try:
+                    if self._ready and (label := await self._http.label()) != self._label:
+                        raise Away(f"it has the weights {label}")
+                except (Away, Refused) as error:
+                    self._patience.tried(error)
+                    self._ready = False
+                    await self._be_ready()
 
     def _doubt(self, error: Exception) -> None:
         """Look after the server before anything else is sent.
@@ -219,7 +239,9 @@ class VllmServer:
             if label != self._label:
                 raise Away(f"it has the weights {label} and not yet {self._label}")
         elif push or label in (_FRESH, self._no_label):
-            await self._push(self._weights)
+            await self._http.replace_weights(
+                self._weights, dtype=self._dtype, label=self._label, meanwhile=self._no_label, adapter=self._run
+            )
         elif label == self._label:
             await self._http.resume()  # a push may have been interrupted at its end
         else:
@@ -227,20 +249,6 @@ class VllmServer:
                 f"The vLLM server at {self.url} has been given the weights {label} while this run used it. Give each "
                 "run a server of its own."
             )
-
-    async def _push(self, weights: Weights) -> None:
-        await self._http.pause()
-        await self._http.set_label(self._no_label)
-        async with offered(weights.tensors, host=_address_towards(self.url), dtype=self._dtype) as offer:
-            fetching = (offer.host, offer.port, offer.secret)
-            if weights.adapter is None:
-                await self._http.call_workers("agentgym_take_weights", *fetching)
-            else:
-                await self._http.call_workers("agentgym_take_adapter", *fetching, _plain(weights.adapter))
-                await self._http.name_adapter(self._run)
-        await self._http.reset_cache()
-        await self._http.set_label(self._label)
-        await self._http.resume()
 
     def _completion(self, answer: Any, sampling: Sampling) -> Completion:
         """The reply in vLLM's answer.
@@ -285,17 +293,3 @@ class VllmServer:
     @property
     def _hint(self) -> str:
         return f"It is ours; see {self._process.log}." if self._process else f"Start it as: {FLAGS}"
-
-
-def _address_towards(url: str) -> str:
-    """Address of this machine as seen from a server: the one that a connection to it comes from."""
-    parts = urlsplit(url)
-    with socket.create_connection((parts.hostname, parts.port or 80), timeout=10) as connection:
-        return connection.getsockname()[0]
-
-
-def _plain(value: Any) -> Any:
-    """A configuration of peft as JSON has it: sets become lists."""
-    if isinstance(value, dict):
-        return {key: _plain(inner) for key, inner in value.items()}
-    return sorted(value) if isinstance(value, (set, frozenset)) else value

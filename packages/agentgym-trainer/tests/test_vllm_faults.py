@@ -1,0 +1,204 @@
+"""Servers of vLLM's that die, hang, forget, refuse, or are not what we need."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch
+from agentgym_trainer.engines import EngineGone
+from agentgym_trainer.engines.vllm_http import VllmHttp
+from agentgym_trainer.engines.vllm_server import VllmServer
+from agentgym_trainer.weights import Weights
+from fake_vllm import ONE, FakeServer, engine, play, weights
+from torch import Tensor
+
+
+def test_a_server_that_comes_back_gets_requests_and_weights_again() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        await sampler.load(weights(3))
+        server.answering.clear()
+        asking = [asyncio.create_task(sampler.generate([5] * n, ONE)) for n in range(1, 9)]
+        while server.sampling < 8:
+            await asyncio.sleep(0.001)
+        server.die()
+        await asyncio.sleep(0.05)
+        await server.start()
+        assert [(reply.ids[0], reply.version) for reply in await asyncio.gather(*asking)] == [
+            (n, 3) for n in range(1, 9)
+        ]
+        assert [float(got["version"]) for got in server.worker.loaded] == [3.0]
+
+    play(scene)
+
+
+def test_a_load_survives_the_death_of_its_server() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        await sampler.load(weights(3))
+        stuck = {"/collective_rpc": [_hello, lambda: (server.die(), (200, {}))[1]]}
+        server.instead = stuck
+        loading = asyncio.create_task(sampler.load(weights(4)))
+        while stuck["/collective_rpc"]:
+            await asyncio.sleep(0.001)
+        await server.start()
+        await loading
+        assert [float(got["version"]) for got in server.worker.loaded] == [4.0]
+
+    play(scene)
+
+
+def _hello() -> tuple[int, Any]:
+    said = {"dtype": "float32", "logprobs_mode": "processed_logprobs", "max_context": 64, "lora_rank": 0}
+    return 200, {"results": [said]}
+
+
+@pytest.mark.parametrize("labels", [["default"], ["run@1.1", "run@2.2"], []], ids=["lost", "two", "none"])
+def test_a_reply_that_isnt_by_one_version_of_ours_is_sampled_again(labels: list[str]) -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        await sampler.load(weights(1))
+        await sampler.load(weights(2))
+        if labels == ["default"]:
+            server.label = "default"  # restarted between two requests: nobody noticed
+        else:
+            body = {"token_ids": [5], "sampling_params": {"seed": 1}}
+            server.instead["/inference/v1/generate"] = [lambda: (200, server.reply(body, labels))]
+        assert (await sampler.generate([5], ONE)).version == 2
+        assert len(server.worker.loaded) == (3 if labels == ["default"] else 2)
+
+    play(scene)
+
+
+def test_an_aborted_reply_is_sampled_again() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        body = {"token_ids": [5], "sampling_params": {"seed": 1}}
+        server.instead["/inference/v1/generate"] = [lambda: (200, server.reply(body, ["default"], "abort"))]
+        assert (await sampler.generate([5, 5], ONE)).ids == (2, 11)
+
+    play(scene)
+
+
+def test_a_server_that_never_ends_a_reply_is_as_good_as_away() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        body = {"token_ids": [5], "sampling_params": {"seed": 1}}
+        server.instead["/inference/v1/generate"] = [lambda: (200, server.reply(body, ["default"], "abort"))] * 999
+        with pytest.raises(EngineGone, match=r"away for 0\.3 s: a reply ended by abort"):
+            await sampler.generate([5], ONE)
+
+    play(scene, patience=0.3)
+
+
+def test_patience_has_an_end_and_everybody_is_told() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        await sampler.load(weights(1))
+        server.die()
+        said = await asyncio.gather(*(sampler.generate([5], ONE) for _ in range(4)), return_exceptions=True)
+        for error in said:
+            assert isinstance(error, EngineGone)
+            assert f"{server.url} has been away for 0.2 s: ConnectError" in str(error)
+
+    play(scene, patience=0.2)
+
+
+def test_a_server_that_hangs_is_away_and_one_that_is_slow_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        sampler._http = VllmHttp(server.url, pulse=0.05)
+        server.seconds = 0.3
+        assert (await sampler.generate([5], ONE)).ids == (1, 11)
+        assert server.paths.count("/health") > 2
+        server.well = False
+        with pytest.raises(EngineGone, match=r"away for 0\.4 s: ReadTimeout"):
+            await sampler.generate([5], ONE)
+
+    play(scene, patience=0.4)
+
+
+@pytest.mark.parametrize(
+    ("path", "answer", "said"),
+    [
+        ("/collective_rpc", (404, {"detail": "Not Found"}), "VLLM_SERVER_DEV_MODE=1 vllm serve"),
+        ("/inference/v1/generate", (403, {"error": {"message": "Scale-out is disabled"}}), "--enable-scale-out"),
+    ],
+)
+def test_a_server_without_our_flags_is_refused_and_the_flags_named(path: str, answer: Any, said: str) -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        server.instead[path] = [lambda: answer]
+        with pytest.raises(EngineGone, match=said):
+            await sampler.generate([5], ONE)
+
+    play(scene)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [("logprobs_mode", "raw_logprobs", "gives raw_logprobs"), ("max_model_len", 32, "--max-model-len 64")],
+)
+def test_a_server_that_samples_otherwise_is_refused(name: str, value: Any, said: str) -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        setattr(server.worker.vllm_config.model_config, name, value)
+        with pytest.raises(EngineGone, match=said):
+            await sampler.generate([5], ONE)
+
+    play(scene)
+
+
+def test_an_adapter_needs_room() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        with pytest.raises(EngineGone, match=r"up to rank 8, not 12. .* --max-lora-rank 16"):
+            await sampler.load(weights(1, adapter={"r": 12}))
+
+    play(scene)
+
+
+def test_weights_that_dont_fit_end_the_run_at_once() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        def misfit(weights_iterator: Any) -> None:
+            raise RuntimeError("no parameter of that name")
+
+        server.worker.reload_weights = misfit
+        with pytest.raises(EngineGone, match="no parameter of that name"):
+            await sampler.load(weights(1))
+
+    play(scene)
+
+
+def test_what_the_learner_raises_is_raised() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        def torn() -> Iterator[tuple[str, Tensor]]:
+            yield "one", torch.ones(3)
+            raise ArithmeticError("no more memory")
+
+        with pytest.raises(ArithmeticError, match="no more memory"):
+            await sampler.load(Weights(1, torn))
+        assert [set(got) for got in server.worker.loaded] == [{"one"}]
+        assert server.label == "run@none"
+        await sampler.load(weights(2))
+        assert (await sampler.generate([5], ONE)).version == 2
+
+    play(scene)
+
+
+def test_a_server_that_lost_its_weights_gets_them_while_only_others_ask_it() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        other = engine(server, pushes=False)
+        await asyncio.gather(sampler.load(weights(1)), other.load(weights(1)))
+        server.die()
+        await server.start()
+        assert (await other.generate([5], ONE)).version == 1
+        assert len(server.worker.loaded) == 1
+        await other.close()
+
+    play(scene, watch_every=0.05)
+
+
+def test_two_runs_dont_take_each_others_weights() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        await sampler.load(weights(1))
+        stranger = engine(server, run="stranger")
+        await stranger.load(weights(7))
+        with pytest.raises(EngineGone, match=r"given the weights stranger@7\.1 while this run used it"):
+            await sampler.generate([5], ONE)
+        await stranger.close()
+
+    play(scene)

@@ -1,0 +1,80 @@
+"""A vLLM server of our own, with other programs in its place: how it starts, and that it never stays behind."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import psutil
+import pytest
+from agentgym_trainer.engines import EngineGone
+from agentgym_trainer.engines.vllm_process import Serving, VllmProcess, room_for
+from fake_vllm import ONE, engine
+
+
+@dataclass(frozen=True)
+class Script:
+    """Any program in vLLM's place."""
+
+    lines: str
+
+    def command(self, port: int) -> list[str]:
+        return [sys.executable, "-c", self.lines, str(port)]
+
+
+FAMILY = """
+import subprocess, sys, time
+print(subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"]).pid, flush=True)
+time.sleep(600)
+"""
+OWNER = f"""
+import sys, time
+from pathlib import Path
+from types import SimpleNamespace
+from agentgym_trainer.engines.vllm_process import VllmProcess
+VllmProcess(SimpleNamespace(command=lambda port: [sys.executable, "-c", {FAMILY!r}]), Path(sys.argv[1])).start()
+time.sleep(600)
+"""
+
+
+def test_our_server_ends_with_all_its_children_when_we_are_killed(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    owner = subprocess.Popen([sys.executable, "-c", OWNER, str(log)])
+    while not log.is_file() or not log.read_text().endswith("\n"):
+        assert owner.poll() is None
+        time.sleep(0.01)
+    child = psutil.Process(int(log.read_text()))
+    family = [*psutil.Process(owner.pid).children(recursive=True)]
+    assert child in family and len(family) == 3
+    owner.kill()
+    owner.wait()
+    gone, alive = psutil.wait_procs(family, timeout=60)
+    assert len(gone) == 3 and not alive
+
+
+def test_a_server_of_ours_that_dies_is_started_once_more(tmp_path: Path) -> None:
+    async def scene() -> None:
+        process: Any = VllmProcess(Script("import sys; sys.exit('an error that it has')"), tmp_path / "log")
+        sampler = engine(process)
+        with pytest.raises(EngineGone, match="died again after a restart: an error that it has"):
+            await sampler.generate([5], ONE)
+        assert process.log.read_text().count("an error") == 2
+        await sampler.close()
+        await sampler.close()
+
+    asyncio.run(scene())
+
+
+def test_the_command_line_of_a_server_of_ours() -> None:
+    serving = Serving(Path("start"), max_context=64, dtype="bfloat16", memory=0.5, devices="2,3", lora_rank=12)
+    command = serving.command(8000)
+    assert command[command.index("--max-model-len") + 1] == "64"
+    assert command[command.index("--max-lora-rank") + 1] == "16" and "--enable-lora" in command
+    assert "CUDA_VISIBLE_DEVICES=2,3" in command
+    assert not {"--enable-lora", "CUDA_VISIBLE_DEVICES="} & {*replace(serving, devices="", lora_rank=0).command(1)}
+    assert [room_for(rank) for rank in (1, 2, 8, 500, 9999)] == [1, 8, 8, 512, 9999]
