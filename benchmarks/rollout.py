@@ -9,7 +9,8 @@ aloud in replies of very different lengths. Engines: transformers, which samples
 Worlds answer at once, or in a time of their own, lognormal with a median of 50 ms and one in a hundred above half a
 second, as browsers do.
 
-`of raw` is tokens/s over those of the engine alone on the same requests; `over minimum` is tokens read over those that
+`of raw` is tokens/s over those of the engine alone on the same requests, and `by CPU` the same per second of processor
+time, which depends least on who else is at work on the machine; `over minimum` is tokens read over those that
 have to be read at least; `x lock-step` compares tokens/s with a loop in which all wait for all, turn by turn, and the
 engine reads every context anew. All three take turns on the same engine in one process, and the ratios of neighbours
 are what counts. The ways are in `ways.py`, the models in `talkers.py`. Each engine has a process of its own.
@@ -37,6 +38,7 @@ from agentgym_trainer.chat import Chat
 from agentgym_trainer.engines import Engine
 from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.rollout import Budget, Rollouts
+from agentgym_trainer.weights import Weights
 from rich.console import Console
 from rich.table import Table
 from talkers import HORIZON, SCENES, SIZE, Scene, idle_replies, talker  # the files beside this one
@@ -84,16 +86,17 @@ def trials(engine: str, world: str, size: Size, repeats: int, models: Path) -> l
         model, chat = talker(wrapped, models / world, episodes=size.demonstrations)
         tasks = spread(text_env(wrapped).tasks.train, size.tasks)
         jobs = tuple(Job(task.id, sample, 0) for task in tasks for sample in range(size.samples))
+        weights = Weights(0, lambda: iter(model.state_dict().items()))
         with Rollouts(open_engine(engine, model, chat, models / world, scene, wrapped)) as rollouts:
             found: list[Trial] = []
             for repeat in range(repeats):
                 for name, latency in LATENCIES.items():
                     with _pool(world_spec(settings), len(jobs), latency) as pool:
-                        stage = Stage(pool, wrapped, chat, jobs, HORIZON, BUDGET)
+                        stage = Stage(pool, wrapped, chat, jobs, HORIZON, BUDGET, weights)
                         if repeat == 0:  # so that nobody is the first
                             play(rollouts, replace(stage, jobs=jobs[: size.samples]))
                         ours, minimum, chains = play(rollouts, stage)
-                        alone, locked = raw(rollouts, chains), lock_step(rollouts, stage)
+                        alone, locked = raw(rollouts, stage, chains), lock_step(rollouts, stage)
                     found.append(Trial(world, engine, name, ours, minimum, alone, locked))
     return found
 
@@ -176,6 +179,7 @@ def _row(world: str, engine: str, latency: str, found: list[dict[str, Any]]) -> 
         "tokens/s": f"{median(map(_rate, ours)):,.0f}",
         "busy": f"{busy:.0%}",
         "of raw": f"{median(_rate(trial['ours']) / _rate(trial['raw']) for trial in found):.0%}",
+        "by CPU": f"{median(_cost(trial['raw']) / _cost(trial['ours']) for trial in found):.0%}" if reads else "–",
         "over minimum": f"{_read(found, 'ours'):.2f}" if reads else "–",
         "x lock-step": f"{median(ratios):.2f} ({ratios[0]:.2f} to {ratios[-1]:.2f})",
         "its prefill": f"{_read(found, 'lock_step'):.1f}" if reads else "–",
@@ -184,6 +188,10 @@ def _row(world: str, engine: str, latency: str, found: list[dict[str, Any]]) -> 
 
 def _rate(outcome: dict[str, Any]) -> float:
     return outcome["generated"] / outcome["seconds"]
+
+
+def _cost(outcome: dict[str, Any]) -> float:
+    return outcome["processor"] / outcome["generated"]
 
 
 def _read(found: list[dict[str, Any]], way: str) -> float:
@@ -217,7 +225,8 @@ of a CPU. Worlds answer at once, or "ragged": lognormal, with a median of 50 ms 
 - `tokens/s` are sampled ones. `busy` is the share of the time in which the engine was at work (the script: in which any
   reply was under way; it takes 20 ms a reply and 5 ms a token, for 64 replies at once).
 - `of raw`: over the tokens/s of the same engine on the same requests with the same seeds, in the same order within each
-  trajectory, without worlds, tokenizer or anything else around it. Where worlds are slow this is what they cost.
+  trajectory, without worlds, tokenizer or anything else around it. Where worlds are slow this is what they cost. `by
+  CPU`: the same per second of processor time.
 - `over minimum`: tokens read over those that have to be read at least, when every beginning that several contexts have
   in common is read once, and nothing again that was sampled. The script reads nothing.
 - `x lock-step`: tokens/s over those of a loop on the same engine in which every turn waits for the longest reply and

@@ -6,8 +6,8 @@
 Rollouts are those of `simulator.py`; for a GPU the times of a pass come from its bandwidth and its arithmetic. What the
 learner takes are operations over their rate, or bytes over theirs.
 
-Efficiencies are assumptions, named below. The figures say what limits what, to a factor of about two; what they come to
-on GPUs was not measured here.
+Efficiencies are assumptions, named below; only what sends weights was measured. The figures say what limits what, to a
+factor of about two. What they come to on GPUs was not measured here.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ BANDWIDTH_SHARE = 0.6
 """Of a GPU's memory bandwidth that decoding reaches."""
 PREFILL_MFU, TRAINING_MFU = 0.5, 0.35
 """Shares of its arithmetic that reading prompts and training reach."""
+WIRE = 0.9e9
+"""Bytes per second that one process sends of its weights to vLLM servers, as measured on one core."""
 PASS = 2e-3
 """Seconds of a pass that have to do with neither: launching, scheduling, sampling."""
 
@@ -199,11 +201,13 @@ def held_bytes(plan: Plan) -> float:
 
 
 def push_seconds(plan: Plan) -> float:
-    """Weights gathered from all learners and sent to all engines, one link wide."""
-    if plan.learners == 1 and not plan.engines:
-        return 0.0
-    apart = plan.learners + plan.engines > plan.per_node
-    return 2 * plan.model.weights / (plan.gpu.network if apart else plan.gpu.link)
+    """Float32 weights gathered from all learners, and with engines of their own one copy in bfloat16 for each of their
+    GPUs, sent by as many learners as there are engines.
+    """
+    rate = plan.gpu.network if plan.learners > plan.per_node else plan.gpu.link
+    gathered = 4 * plan.model.weights / rate if plan.learners > 1 else 0.0
+    engines = plan.engines // plan.together
+    return gathered + 2 * plan.model.weights * plan.together * -(-engines // plan.learners) / WIRE
 
 
 PLANS = (

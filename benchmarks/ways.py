@@ -23,6 +23,7 @@ from agentgym_envs import Conversation, EnvPool, Job, Message, ReplyWrapper, Sam
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.engines import Completion, Engine, Sampling
 from agentgym_trainer.rollout import Budget, EnginePlayer, Match, Rollouts
+from agentgym_trainer.weights import Weights
 
 SLOW = "benchmark/Slow-v0"
 _NONCE = 3  # tokens
@@ -78,6 +79,8 @@ class Stage:
     jobs: tuple[Job, ...]
     horizon: int
     budget: Budget
+    weights: Weights
+    """The engine's own; loading them again makes it forget what it has read."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,8 +103,8 @@ class Outcome:
 class Clock:
     """Measures what an engine does from now on. Before, it forgets what it has read."""
 
-    def __init__(self, rollouts: Rollouts) -> None:
-        rollouts.rest()
+    def __init__(self, rollouts: Rollouts, stage: Stage) -> None:
+        rollouts.load(stage.weights)
         rollouts.run(rollouts.engine.generate([0], Sampling(max_tokens=1)))
         self._engine = rollouts.engine
         self._before = replace(self._engine.usage)
@@ -140,7 +143,7 @@ def play(rollouts: Rollouts, stage: Stage) -> tuple[Outcome, int, list[Chain]]:
     """Our rollouts; the tokens that had to be read for them at least; and their requests."""
     recorder: Any = Recorder(rollouts.engine)
     player = EnginePlayer(recorder, stage.chat, stage.budget, name="talker")
-    clock = Clock(rollouts)
+    clock = Clock(rollouts, stage)
     episodes = list(rollouts.play([Match(stage, stage.jobs, stage.horizon)], player))
     outcome = clock.outcome(len(episodes), sum(len(episode.turns) for episode in episodes))
     if failed := [episode.error for episode in episodes if episode.failed]:
@@ -149,7 +152,7 @@ def play(rollouts: Rollouts, stage: Stage) -> tuple[Outcome, int, list[Chain]]:
     return outcome, least_prefill(samples), list(recorder.chains.values())
 
 
-def raw(rollouts: Rollouts, chains: Sequence[Chain]) -> Outcome:
+def raw(rollouts: Rollouts, stage: Stage, chains: Sequence[Chain]) -> Outcome:
     """The engine alone."""
 
     async def follow(chain: Chain) -> int:
@@ -158,13 +161,13 @@ def raw(rollouts: Rollouts, chains: Sequence[Chain]) -> Outcome:
     async def follow_all() -> list[int]:
         return await asyncio.gather(*map(follow, chains))
 
-    clock = Clock(rollouts)
+    clock = Clock(rollouts, stage)
     return clock.outcome(0, sum(rollouts.run(follow_all())))
 
 
 def lock_step(rollouts: Rollouts, stage: Stage) -> Outcome:
     """A turn of all, and then the next turn of all."""
-    clock = Clock(rollouts)
+    clock = Clock(rollouts, stage)
     return clock.outcome(len(stage.jobs), rollouts.run(_turn_by_turn(rollouts.engine, stage)))
 
 
