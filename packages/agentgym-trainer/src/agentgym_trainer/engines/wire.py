@@ -76,7 +76,7 @@ def fetch(host: str, port: int, secret: str) -> Iterator[tuple[str, Tensor]]:
             "Workers of a vLLM server must be able to open connections to the machine that trains."
         ) from error
     with connection:
-        connection.sendall(secret.encode())
+        connection.sendall(bytes(secret, "ascii"))
         while size := _SIZE.unpack(_exactly(connection, _SIZE.size))[0]:
             name, dtype, shape = json.loads(_exactly(connection, size))
             kind: torch.dtype = getattr(torch, dtype)
@@ -106,7 +106,7 @@ async def _send(
     loop = asyncio.get_running_loop()
     with connection:
         try:
-            if not secrets.compare_digest(await _said(connection), secret.encode()):
+            if not secrets.compare_digest(await _said(connection), bytes(secret, "ascii")):
                 return
             for name, tensor in tensors():
                 head, data = _packed(name, tensor, dtype)
@@ -132,7 +132,7 @@ def _packed(name: str, tensor: Tensor, dtype: torch.dtype | None) -> tuple[bytes
     """What announces a tensor, and its bytes."""
     tensor = tensor.detach()
     tensor = tensor.to("cpu", dtype if tensor.is_floating_point() else None).contiguous()
-    head = json.dumps([name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]).encode()
+    head = bytes(json.dumps([name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]), "utf-8")
     return head, tensor.reshape(-1).view(torch.uint8).numpy()
 
 
