@@ -365,20 +365,22 @@ def test_each_of_two_processes_has_an_engine_of_its_own(start: Path, tmp_path: P
         assert seen == {"processes": 2, "versions": [1, 2, 2], "replayed": rank == 1}
 
 
-def test_a_run_of_two_steps_samples_from_vllm_and_its_model_plays_through_evaluate(tmp_path: Path) -> None:
+@pytest.mark.parametrize("rank", ["0", "3"])
+def test_a_run_of_two_steps_samples_from_vllm_and_its_model_plays_through_evaluate(rank: str, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    more = ("--engine.kind", "vllm", "--engine.memory", "0.05", "--engine.tolerance", "1e-4")
-    assert (
-        train_cli(coin_flags(folder.path, "--steps", "2", "--evaluation.every", "1", "--scratch.hidden", "64", *more))
-        == 0
-    )
+    settings = {
+        "steps": "2", "evaluation.every": "1", "scratch.hidden": "64", "lora.rank": rank, "engine.kind": "vllm",
+        "engine.memory": "0.05", "engine.tolerance": "1e-4",
+    }  # fmt: skip
+    flags = [word for name, value in settings.items() for word in (f"--{name}", value)]
+    assert train_cli(coin_flags(folder.path, *flags)) == 0
     lines = list(folder.read_metrics())
     assert [line["step"] for line in lines] == [1, 2]
     for step in range(3):
         episodes = folder.read_evaluation(step, "sampled") or []
         versions = {turn.reply.sample.version for e in episodes for turn in e.turns if turn.reply.sample}
         assert versions == {step}
-    flags = ["--env", ENV, "--policy", f"vllm:{folder.model}", "--samples", "2", "--wrapper", "bare"]
-    flags += ["--no-instructions", "--max-tokens", "6", "--horizon", "3", "--out", str(tmp_path / "played")]
-    assert evaluate(flags) == 0
+    asked = ["--env", ENV, "--policy", f"vllm:{folder.model}", "--samples", "2", "--wrapper", "bare"]
+    asked += ["--no-instructions", "--max-tokens", "6", "--horizon", "3", "--out", str(tmp_path / "played")]
+    assert evaluate(asked) == 0
     assert len((tmp_path / "played" / "episodes.jsonl").read_text().splitlines()) == 8
