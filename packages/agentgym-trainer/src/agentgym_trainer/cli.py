@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from agentgym_trainer.run_folder import RunFolder
 
 _INTERRUPTED = 130
+_SAME_S = 1.0
+"""A launcher of many processes passes Ctrl-C on to those that had it from the terminal already."""
 _FLAGS = "The flags of {} (for those of another algorithm, horizon or sampler, name it before --help):"
 _SAMPLERS: dict[str, Sampler] = {"uniform": Uniform(), "middling": Middling()}
 
@@ -170,17 +172,19 @@ def _open(recipe: str, command: Command, arguments: Sequence[str]) -> tuple[RunF
 @contextmanager
 def _interruptible(console: Console) -> Generator[Callable[[], bool]]:
     """Ctrl-C once asks the run to stop and save; twice stops it where it is."""
-    asked = False
+    asked: float | None = None
 
     def on_interrupt(number: int, frame: FrameType | None) -> None:
         nonlocal asked
-        if asked:
+        now = time.monotonic()
+        if asked is None:
+            asked = now
+            console.print("Stopping after this step; Ctrl-C again stops at once.", highlight=False)
+        elif now - asked > _SAME_S:
             raise KeyboardInterrupt
-        asked = True
-        console.print("Stopping after this step; Ctrl-C again stops at once.", highlight=False)
 
     before = signal.signal(signal.SIGINT, on_interrupt)
     try:
-        yield lambda: asked
+        yield lambda: asked is not None
     finally:
         signal.signal(signal.SIGINT, before)
