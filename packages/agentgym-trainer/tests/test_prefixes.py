@@ -2,12 +2,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
+from agentgym_trainer.engines import prefixes as module
 from agentgym_trainer.engines.prefixes import Match, Prefixes, packed
 from hypothesis import given
 from hypothesis import strategies as st
 
-TOKENS = st.lists(st.integers(0, 1), max_size=3).flatmap(
-    lambda seed: st.integers(0, 70).map(lambda n: (seed * n + [0] * n)[:n])
+TOKENS = st.tuples(st.lists(st.integers(0, 1), max_size=3), st.integers(0, 70)).map(
+    lambda drawn: (drawn[0] * drawn[1] + [0] * drawn[1])[: drawn[1]]
 )
 
 
@@ -30,33 +32,37 @@ def test_it_finds_what_a_search_through_everything_finds(
             del held[holder]
     alike, within = prefixes.find(packed(wanted))
     matches = [Match(holder, _common(tokens, wanted)) for holder, tokens in held.items()]
-    assert [m.common for m in alike[:1]] == [max(m.common for m in matches)] if matches else alike == []
-    assert set(alike) | set(within) <= set(matches)
-    # A beginning of what is wanted, be it whole or but for its last token, is never missed.
-    assert {m for m in matches if m.common == len(held[m.holder])} <= set(within)
-    assert within == sorted(within, key=lambda m: (-m.common, m.holder))
+    assert alike in matches if matches else alike is None
+    assert alike is None or alike.common == max(match.common for match in matches)
+    whole = [match for match in matches if match.common == len(held[match.holder])]
+    assert sorted(within) == sorted(match.holder for match in whole)
+    assert [len(held[holder]) for holder in within] == sorted((m.common for m in whole), reverse=True)
 
 
 def test_nothing_is_left_of_what_was_dropped() -> None:
     prefixes = Prefixes()
     for holder in range(4):
-        prefixes.hold(holder, packed(range(40)))
-        prefixes.hold(holder, packed(range(60)))
-        prefixes.hold(holder, packed([1] * 33))
+        for content in (range(40), range(60), [1] * 33):
+            prefixes.hold(holder, packed(content))
     for holder in range(4):
         prefixes.drop(holder)
-    assert prefixes.find(packed(range(60))) == ([], [])
-    assert [len(table) for table in (prefixes._held, prefixes._keys, prefixes._holders, prefixes._ending)] == [
-        0,
-        0,
-        1,
-        1,
-    ]
+    assert prefixes.find(packed(range(60))) == (None, [])
+    assert (prefixes._held, prefixes._keys, prefixes._holders, prefixes._whole) == ({}, {}, {}, {})
 
 
-def test_equal_hashes_of_unequal_blocks_are_noticed() -> None:
+def test_of_very_many_the_latest_are_looked_at() -> None:
     prefixes = Prefixes()
-    prefixes.hold(0, packed(range(40)))
-    prefixes._held[0] = packed([*range(20), *range(60, 80)])
-    (match,), _ = prefixes.find(packed(range(40)))
-    assert 0 < match.common <= 20
+    for holder in range(100):
+        prefixes.hold(holder, packed([*range(20), holder, 7]))
+    assert prefixes.find(packed([*range(20), 90, 7, 7])) == (Match(90, 22), [90])
+    assert prefixes.find(packed([*range(20), 3, 7, 7]))[1] == [3]
+
+
+def test_equal_hashes_of_unequal_blocks_do_no_harm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "hash", lambda pair: pair[0] + 1, raising=False)
+    prefixes = Prefixes()
+    prefixes.hold(0, packed([*range(20), *range(60, 80)]))
+    match, within = prefixes.find(packed(range(40)))
+    assert match == Match(0, 16)
+    assert within == []
+    prefixes.drop(0)

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from itertools import islice
+from typing import NamedTuple, TypeVar
 
-_BLOCK = 16
-_BYTES = 4 * _BLOCK
+_TOKEN = 4
+"""Bytes of a token."""
+_BYTES = 16 * _TOKEN
+"""Bytes of a block."""
 _ROOT = 0
+_CANDIDATES = 32
+"""Holders of the same blocks that are looked at, the latest ones: members of a group come one after the other."""
+
+_K = TypeVar("_K")
 
 
 def packed(ids: Sequence[int]) -> bytes:
@@ -35,69 +42,73 @@ class Prefixes:
         self._held: dict[int, bytes] = {}
         self._keys: dict[int, list[int]] = {}
         # Dicts, not sets: what is found first must not hang on hashes that differ from process to process.
-        self._holders: dict[int, dict[int, None]] = {_ROOT: {}}
-        """Of a sequence with this key."""
-        self._ending: dict[int, dict[int, None]] = {_ROOT: {}}
-        """Of a sequence whose last whole block has this key."""
+        self._holders: dict[int, dict[int, None]] = {}
+        """Of sequences with this key."""
+        self._whole: dict[tuple[int, bytes], dict[int, None]] = {}
+        """Of sequences whose last whole block has this key, and behind which there is this."""
 
     def hold(self, holder: int, content: bytes) -> None:
         """Note what a holder has now."""
         if holder in self._held and not content.startswith(self._held[holder]):
             self.drop(holder)
-        keys = self._keys.get(holder)
-        if keys is None:
-            keys = self._keys[holder] = [_ROOT]
-            self._holders[_ROOT][holder] = None
-        else:
-            _remove(self._ending, keys[-1], holder)
-        for key in _chain(content, keys[-1], len(keys) - 1):
+        keys = self._keys.setdefault(holder, [])
+        if holder in self._held:
+            _remove(self._whole, self._end(holder), holder)
+        for key in _chain(content, keys):
             self._holders.setdefault(key, {})[holder] = None
             keys.append(key)
-        self._ending.setdefault(keys[-1], {})[holder] = None
         self._held[holder] = content
+        self._whole.setdefault(self._end(holder), {})[holder] = None
 
     def drop(self, holder: int) -> None:
         """Forget a holder."""
-        del self._held[holder]
-        keys = self._keys.pop(holder)
-        _remove(self._ending, keys[-1], holder)
-        for key in keys:
+        _remove(self._whole, self._end(holder), holder)
+        for key in self._keys.pop(holder):
             _remove(self._holders, key, holder)
+        del self._held[holder]
 
-    def find(self, content: bytes) -> tuple[list[Match], list[Match]]:
+    def find(self, content: bytes) -> tuple[Match | None, list[int]]:
         """Who begins as this does.
 
         Returns:
-            Who begins longest alike, the longest first, and who has, give or take a block, nothing that this hasn't,
-            the longest first.
+            Who begins longest alike, give or take a block when very many do; and who has the beginning of this and
+            nothing else, the longest first.
         """
-        key, depth, within = _ROOT, 0, self._matches(self._ending, _ROOT, content, 0)
-        for deeper in _chain(content, _ROOT, 0):
-            if deeper not in self._holders:
+        keys, within = [_ROOT], list[int]()
+        for key in _chain(content, []):
+            if key not in self._holders:
                 break
-            key, depth = deeper, depth + _BYTES
-            within += self._matches(self._ending, key, content, depth)
-        alike = self._matches(self._holders, key, content, depth)
-        return sorted(alike, key=_longest), sorted(within, key=_longest)
+            keys.append(key)
+        for depth, key in enumerate(keys):
+            for end in range(depth * _BYTES, min(len(content), (depth + 1) * _BYTES - 1) + 1, _TOKEN):
+                candidates = self._whole.get((key, content[depth * _BYTES : end]), ())
+                within += [holder for holder in candidates if content.startswith(self._held[holder])]
+        alike = self._holders.get(keys[-1], self._held)
+        some = islice(reversed(alike), _CANDIDATES)
+        depth = (len(keys) - 1) * _BYTES
+        matches = [Match(holder, _common(self._held[holder], content, depth)) for holder in some]
+        return min(matches, key=_longest, default=None), within[::-1]
 
-    def _matches(self, table: dict[int, dict[int, None]], key: int, content: bytes, depth: int) -> list[Match]:
-        return [Match(holder, _common(self._held[holder], content, depth)) for holder in table.get(key, ())]
+    def _end(self, holder: int) -> tuple[int, bytes]:
+        keys = self._keys[holder]
+        return keys[-1] if keys else _ROOT, self._held[holder][len(keys) * _BYTES :]
 
 
 def _longest(match: Match) -> tuple[int, int]:
     return -match.common, match.holder
 
 
-def _chain(content: bytes, key: int, blocks: int) -> Iterator[int]:
-    """Keys of the whole blocks behind the first so many, the last of which has this key."""
-    for start in range(blocks * _BYTES, len(content) - _BYTES + 1, _BYTES):
+def _chain(content: bytes, keys: Sequence[int]) -> Iterator[int]:
+    """Keys of the whole blocks, behind those that have these."""
+    key = keys[-1] if keys else _ROOT
+    for start in range(len(keys) * _BYTES, len(content) - _BYTES + 1, _BYTES):
         key = hash((key, content[start : start + _BYTES]))
         yield key
 
 
-def _remove(table: dict[int, dict[int, None]], key: int, holder: int) -> None:
+def _remove(table: dict[_K, dict[int, None]], key: _K, holder: int) -> None:
     del table[key][holder]
-    if not table[key] and key != _ROOT:
+    if not table[key]:
         del table[key]
 
 
@@ -111,4 +122,4 @@ def _common(some: bytes, others: bytes, alike: int) -> int:
     end = min(len(some), len(others), alike + _BYTES)
     differing = int.from_bytes(some[alike:end], "little") ^ int.from_bytes(others[alike:end], "little")
     same = ((differing & -differing).bit_length() - 1) // 8 if differing else end - alike
-    return (alike + same) // 4
+    return (alike + same) // _TOKEN

@@ -73,17 +73,16 @@ class Rows:
         """A row for a context: the one that holds most of it and nothing else, or a new one."""
         content = packed(ids)
         alike, within = self._prefixes.find(content)
-        own = next((m for m in within if self._named[m.holder].idle and m.common >= self._named[m.holder].read), None)
-        row = self._new() if own is None else self._named[own.holder]
+        row = next((self._named[holder] for holder in within if self._named[holder].idle), None) or self._new()
         self._idle.pop(row, None)
+        # Of what it has said itself it has not read the last token yet.
+        unread = row.ids[row.read : row.read + 1]
+        row.known = row.read + (1 if unread and unread == list(ids[row.read : row.read + 1]) else 0)
         row.idle, row.ids, row.context = False, list(ids), len(ids)
-        row.known = own.common if own else 0
         # Without the last token there is nothing to draw the next one from.
         row.read = min(row.read, len(ids) - 1)
-        shared = ((self._named[m.holder], min(m.common, len(ids) - 1)) for m in alike if m.holder != row.holder)
-        reachable = [(other, min(common, other.read) if other.idle else common) for other, common in shared]
-        if reachable:
-            self._learn(row, *max(reachable, key=lambda pair: pair[1]))
+        if alike is not None and alike.holder != row.holder:
+            self._learn(row, self._named[alike.holder], min(alike.common, len(ids) - 1))
         self._usage.reused += row.read
         self._prefixes.hold(row.holder, content)
         return row
@@ -96,7 +95,7 @@ class Rows:
         for other in self._rows:
             if other.leader is row:
                 other.leader = None
-        self._prefixes.hold(row.holder, packed(row.ids))
+        self._prefixes.hold(row.holder, packed(row.ids[: row.read]))
         self._idle[row] = None
 
     def read(self, going: Iterable[Row]) -> tuple[list[Row], Reading]:

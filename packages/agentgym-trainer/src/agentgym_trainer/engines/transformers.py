@@ -125,6 +125,8 @@ class _Core:
         rows, reading = self._rows.read([draft.row for draft in self._drafts.values()])
         logits = self._forward(rows, reading)
         read = [i for i, row in enumerate(rows) if row.read == len(row.ids)]
+        if not read:
+            return []
         if len(read) < len(rows):
             logits = logits[torch.tensor(read, device=logits.device)]
         numbers = [self._numbers[rows[i]] for i in read]
