@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import math
 import secrets
 import socket
 import struct
@@ -77,11 +76,11 @@ def fetch(host: str, port: int, secret: str) -> Iterator[tuple[str, Tensor]]:
         ) from error
     with connection:
         connection.sendall(bytes(secret, "ascii"))
-        while size := _SIZE.unpack(_exactly(connection, _SIZE.size))[0]:
-            name, dtype, shape = json.loads(_exactly(connection, size))
-            kind: torch.dtype = getattr(torch, dtype)
-            data = _exactly(connection, math.prod(shape) * kind.itemsize)
-            yield name, torch.frombuffer(data, dtype=kind).reshape(shape) if data else torch.empty(shape, dtype=kind)
+        while size := _SIZE.unpack(_filled(connection, bytearray(_SIZE.size)))[0]:
+            name, dtype, shape = json.loads(_filled(connection, bytearray(size)))
+            tensor = torch.empty(shape, dtype=getattr(torch, dtype))
+            _filled(connection, _bytes(tensor))
+            yield name, tensor
 
 
 async def _serve(
@@ -133,14 +132,18 @@ def _packed(name: str, tensor: Tensor, dtype: torch.dtype | None) -> tuple[bytes
     tensor = tensor.detach()
     tensor = tensor.to("cpu", dtype if tensor.is_floating_point() else None).contiguous()
     head = bytes(json.dumps([name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]), "utf-8")
-    return head, tensor.reshape(-1).view(torch.uint8).numpy()
+    return head, _bytes(tensor)
 
 
-def _exactly(connection: socket.socket, size: int) -> bytearray:
-    """So many bytes."""
-    data = bytearray(size)
+def _bytes(tensor: Tensor) -> Any:
+    """The memory of a tensor that lies in one piece on the CPU."""
+    return tensor.reshape(-1).view(torch.uint8).numpy()
+
+
+def _filled(connection: socket.socket, data: Any) -> Any:
+    """These bytes, with what comes next."""
     view, got = memoryview(data), 0
-    while got < size:
+    while got < len(view):
         more = connection.recv_into(view[got:])
         if not more:
             raise ConnectionError("The learner hung up before all weights were there.")
