@@ -44,8 +44,8 @@ class Prefixes:
         # Dicts, not sets: what is found first must not hang on hashes that differ from process to process.
         self._holders: dict[int, dict[int, None]] = {}
         """Of sequences with this key."""
-        self._whole: dict[tuple[int, bytes], dict[int, None]] = {}
-        """Of sequences whose last whole block has this key, and behind which there is this."""
+        self._whole: dict[int, dict[bytes, dict[int, None]]] = {}
+        """Of sequences whose last whole block has this key, by what is behind it."""
 
     def hold(self, holder: int, content: bytes) -> None:
         """Note what a holder has now."""
@@ -53,16 +53,17 @@ class Prefixes:
             self.drop(holder)
         keys = self._keys.setdefault(holder, [])
         if holder in self._held:
-            _remove(self._whole, self._end(holder), holder)
+            self._reopen(holder)
         for key in _chain(content, keys):
             self._holders.setdefault(key, {})[holder] = None
             keys.append(key)
         self._held[holder] = content
-        self._whole.setdefault(self._end(holder), {})[holder] = None
+        key, tail = self._end(holder)
+        self._whole.setdefault(key, {}).setdefault(tail, {})[holder] = None
 
     def drop(self, holder: int) -> None:
         """Forget a holder."""
-        _remove(self._whole, self._end(holder), holder)
+        self._reopen(holder)
         for key in self._keys.pop(holder):
             _remove(self._holders, key, holder)
         del self._held[holder]
@@ -80,14 +81,22 @@ class Prefixes:
                 break
             keys.append(key)
         for depth, key in enumerate(keys):
-            for end in range(depth * _BYTES, min(len(content), (depth + 1) * _BYTES - 1) + 1, _TOKEN):
-                candidates = self._whole.get((key, content[depth * _BYTES : end]), ())
+            behind = content[depth * _BYTES : (depth + 1) * _BYTES - 1]
+            tails = self._whole.get(key, {})
+            for end in range(0, len(behind) + 1, _TOKEN) if tails else ():
+                candidates = tails.get(behind[:end], ())
                 within += [holder for holder in candidates if content.startswith(self._held[holder])]
         alike = self._holders.get(keys[-1], self._held)
         some = islice(reversed(alike), _CANDIDATES)
         depth = (len(keys) - 1) * _BYTES
         matches = [Match(holder, _common(self._held[holder], content, depth)) for holder in some]
         return min(matches, key=_longest, default=None), within[::-1]
+
+    def _reopen(self, holder: int) -> None:
+        key, tail = self._end(holder)
+        _remove(self._whole[key], tail, holder)
+        if not self._whole[key]:
+            del self._whole[key]
 
     def _end(self, holder: int) -> tuple[int, bytes]:
         keys = self._keys[holder]
