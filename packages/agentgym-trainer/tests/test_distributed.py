@@ -2,8 +2,11 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -11,6 +14,8 @@ import two_processes
 from accelerate import Accelerator
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
+from agentgym_trainer.algorithms import GRPO
+from miniature import learner, some_trajectories, teach
 
 CONFIGS = Path(str(files("agentgym_trainer"))) / "accelerate_configs"
 
@@ -77,3 +82,20 @@ def test_accelerate_takes_the_configurations_that_are_shipped(name: str) -> None
 
 def test_every_configuration_is_tested() -> None:
     assert len(list(CONFIGS.iterdir())) == 5
+
+
+def test_places_say_in_which_order_episodes_are_dealt_out(new_model: Callable[..., Any]) -> None:
+    made = some_trajectories(3, 6)
+    places = [(number, 0) for number in range(6)]
+    algorithm = replace(GRPO, kl=replace(GRPO.kl, where="off"))
+
+    def after(order: list[int], **more: Any) -> torch.Tensor:
+        student = learner(new_model())
+        teach(student, [made[i] for i in order], algorithm, minibatches=3, **more)
+        return torch.cat([parameter.detach().flatten() for parameter in student.policy.parameters()])
+
+    whole, mixed = list(range(6)), [4, 0, 5, 2, 1, 3]
+    expected = after(whole)
+    assert torch.equal(after(whole, places=places), expected)
+    torch.testing.assert_close(after(mixed, places=[places[i] for i in mixed]), expected, atol=1e-5, rtol=0)
+    assert not torch.allclose(after(mixed), expected, atol=1e-4)
