@@ -128,6 +128,15 @@ def _ids(*numbers: int) -> list[str]:
     return [f"coin/train/{n}" for n in numbers]
 
 
+def _others(rollouts: Rollouts) -> int:
+    """How many tasks are in the thread of the rollouts, beside this question."""
+
+    async def count() -> int:
+        return len(asyncio.all_tasks() - {asyncio.current_task()})
+
+    return rollouts.run(count())
+
+
 def test_without_overlap_a_step_is_dealt_when_it_is_asked_for_and_awaited_whole(table: Open) -> None:
     playing = table()
     for step in range(3):
@@ -244,6 +253,17 @@ def test_all_worlds_of_a_mixture_are_played(table: Open) -> None:
     assert Counter(group.outcome.world for group in groups) == {"coin/Coin-v0": 10, "coin/OneSided-v0": 10}
 
 
+def test_a_group_whose_world_is_broken_is_a_group_of_failed_episodes(table: Open) -> None:
+    gone = World(ENV, ("gone=(1,)",), wrapper="bare", instructions=False, backend="inline")
+    groups = table(world=gone, overlap=Overlap(1)).collect(0)
+    assert [[e.stop for e in group.outcome.episodes] for group in groups] == [
+        ["terminated"] * SAMPLES,
+        ["failed"] * SAMPLES,
+        ["terminated"] * SAMPLES,
+    ]
+    assert [group.outcome.lag(4) for group in groups] == [4, 0, 4]
+
+
 def test_few_slots_are_enough(table: Open) -> None:
     playing = table(slots=2, overlap=Overlap(2))
     assert len(playing.worlds[0].pool) == 2
@@ -303,18 +323,13 @@ def test_closing_cancels_what_is_in_play_and_frees_its_worlds(table: Open) -> No
     playing.ahead.close()
     playing.ahead.close()
     assert playing.teller.left == len(playing.teller.begun) == 2 * TASKS * SAMPLES
-
-    async def others() -> int:
-        return len(asyncio.all_tasks() - {asyncio.current_task()})
-
     playing.teller.held.clear()
     world = playing.worlds[0]
     played = list(
         playing.rollouts.play([Match(world, jobs(list(world.tasks.test), samples=3, seed=0))], playing.teller)
     )
     assert [e.stop for e in played] == ["terminated"] * 12
-    # What carries the question itself: no other.
-    assert playing.rollouts.run(others()) <= 1
+    assert _others(playing.rollouts) == 0
 
 
 # In the training loop.
@@ -363,7 +378,7 @@ def _bytes(loop: Loop) -> list[bytes]:
 
 def test_no_version_ahead_is_the_synchronous_loop_to_the_bit(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     other = World(OTHER, wrapper="bare", instructions=False, backend="inline")
-    mixture: dict[str, Any] = {"others": (other,), "tasks": 5, "slots": 3, "sampler": Middling()}
+    mixture: dict[str, Any] = {"others": (other,), "tasks": 5, "slots": 3, "sampler": Middling(), "save_every": 100}
     plain = _no_evaluation(build("plain", **mixture), monkeypatch)
     plain.run(lambda: False)
     ahead = _no_evaluation(build("ahead", **mixture), monkeypatch)
@@ -377,7 +392,7 @@ def test_no_version_ahead_is_the_synchronous_loop_to_the_bit(build: Build, monke
 
 def test_a_run_that_samples_ahead_lags_no_further_than_it_may(build: Build) -> None:
     evaluation = Evaluation(tasks=2, samples=1, ks=(1,), every=2)
-    loop = build(overlap=Overlap(1), steps=4, evaluation=evaluation)
+    loop = build(overlap=Overlap(1), steps=4, evaluation=evaluation, save_every=100)
     loop.run(lambda: False)
     lines = _lines(loop)
     assert [line["step"] for line in lines] == [1, 2, 3, 4]
@@ -391,15 +406,24 @@ def test_a_run_that_samples_ahead_lags_no_further_than_it_may(build: Build) -> N
         assert {turn.reply.sample.version for e in held_out for turn in e.turns if turn.reply.sample} == {step}
 
 
+def test_an_interrupted_run_leaves_nothing_in_play(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = _no_evaluation(build(overlap=Overlap(2)), monkeypatch)
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop.learner, "update", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(lambda: False)
+    assert _others(loop.rollouts) == 0
+
+
+@pytest.mark.long
 def test_a_run_that_samples_ahead_is_stopped_and_goes_on(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     asked = iter([False, False, True])
     loop = _no_evaluation(build(overlap=Overlap(2), steps=4), monkeypatch)
     assert loop.run(lambda: next(asked)).step == 2
-
-    async def others() -> int:
-        return len(asyncio.all_tasks() - {asyncio.current_task()})
-
-    assert loop.rollouts.run(others()) <= 1
+    assert _others(loop.rollouts) == 0
     again = _no_evaluation(build(overlap=Overlap(2), steps=4), monkeypatch)
     assert again.run(lambda: False).step == 4
     assert [line["step"] for line in _lines(again)] == [1, 2, 3, 4]
@@ -423,6 +447,7 @@ def test_weights_that_do_not_reach_the_engine_end_the_run_and_the_step_is_saved(
     assert again.run(lambda: False).step == 3
 
 
+@pytest.mark.long
 def test_an_engine_that_dies_while_the_learner_works_ends_the_run_and_the_step_is_saved(
     build: Build, monkeypatch: pytest.MonkeyPatch
 ) -> None:

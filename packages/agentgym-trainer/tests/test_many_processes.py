@@ -111,6 +111,17 @@ def test_two_processes_that_share_out_the_weights_train_as_one_does(one: RunFold
     assert all(line["probe_gap"] < 1e-4 for line in run.read_metrics())
 
 
+def test_two_processes_sample_ahead_each_its_share(tmp_path: Path) -> None:
+    run = RunFolder(tmp_path / "run")
+    settings = ("--algorithm", "grpo", "--algorithm.groups.flat", "keep", "--overlap.versions", "1")
+    done = _launch_with("ddp", "well", coin_flags(run.path, *SETTINGS, *settings))
+    assert done.returncode == 0, done.stderr[-3000:]
+    lines = list(run.read_metrics())
+    assert [(line["groups"]["all"], line["trained"]) for line in lines] == [(5, 20)] * 3
+    assert max(line["lag"]["max"] for line in lines) <= 1
+    assert all(line["probe_gap"] < 1e-4 for line in lines)
+
+
 @pytest.mark.parametrize(
     ("fate", "sentence"),
     [
