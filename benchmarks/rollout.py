@@ -109,12 +109,10 @@ def open_engine(kind: str, model: Any, chat: Chat, folder: Path, scene: Scene, w
 
             return transformers_engine(model, end_id=chat.end_id)
         case "vllm":
-            from agentgym_trainer.config import EngineSettings
             from agentgym_trainer.engines.vllm import vllm_engine
 
-            settings = EngineSettings(kind="vllm", memory=1.0)
             context, dtype = SIZE.context, torch.float32
-            return vllm_engine(str(folder), settings, end_id=chat.end_id, max_context=context, dtype=dtype)
+            return vllm_engine(str(folder), 1.0, end_id=chat.end_id, max_context=context, dtype=dtype)
         case _:
             replies = idle_replies(scene, world, chat)
             return ScriptedEngine(

@@ -95,11 +95,9 @@ def open_engine(kind: str, model: Any, folder: Path, shape: Shape) -> Engine:
         from agentgym_trainer.engines.transformers import transformers_engine
 
         return transformers_engine(model, end_id=shape.vocab - 1)
-    from agentgym_trainer.config import EngineSettings
     from agentgym_trainer.engines.vllm import vllm_engine
 
-    settings = EngineSettings(kind="vllm")
-    return vllm_engine(str(folder), settings, end_id=shape.vocab - 1, max_context=shape.context, dtype=model.dtype)
+    return vllm_engine(str(folder), 0.4, end_id=shape.vocab - 1, max_context=shape.context, dtype=model.dtype)
 
 
 async def talk(engine: Engine, talk: Talk, vocab: int, trajectories: int) -> int:

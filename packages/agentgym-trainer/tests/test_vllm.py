@@ -21,7 +21,7 @@ import torch
 import vllm_ranks
 from agentgym_eval.cli import evaluate
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.config import EngineSettings, Lora
+from agentgym_trainer.config import Lora
 from agentgym_trainer.engines import Completion, EngineGone, Sampling
 from agentgym_trainer.engines.batching import Batching
 from agentgym_trainer.engines.vllm import MISSING, VllmCore, vllm_engine
@@ -33,6 +33,7 @@ from miniature import VOCAB, coin_flags, learner, train_cli
 from test_distributed import CONFIGS
 from torch import Tensor
 from transformers import AutoModelForCausalLM
+from vllm_ranks import MEMORY
 
 pytestmark = pytest.mark.long
 TOLERANCE = 1e-4
@@ -117,7 +118,7 @@ def test_it_leaves_the_process_as_it_was(start: Path, chat: Chat) -> None:
     threads, state = torch.set_num_threads, torch.get_rng_state()
     with asyncio.Runner() as runner:
         engine = vllm_engine(
-            str(start), EngineSettings(kind="vllm", memory=0.05), end_id=chat.end_id, max_context=2**20,
+            str(start), MEMORY, end_id=chat.end_id, max_context=2**20,
             dtype=torch.float32,
         )  # fmt: skip
         assert torch.equal(torch.get_rng_state(), state)
@@ -137,10 +138,9 @@ def test_it_leaves_the_process_as_it_was(start: Path, chat: Chat) -> None:
 
 def _pair(start: Path, chat: Chat, wrap: Callable[[Any], Any], **how: Any) -> Generator[Pair]:
     model = wrap(AutoModelForCausalLM.from_pretrained(start).eval())
-    settings = EngineSettings(kind="vllm", memory=0.05)
     with asyncio.Runner() as runner:
         engine = vllm_engine(
-            str(start), settings, end_id=chat.end_id, max_context=CONTEXT, dtype=torch.float32, **how
+            str(start), MEMORY, end_id=chat.end_id, max_context=CONTEXT, dtype=torch.float32, **how
         )  # fmt: skip
         try:
             yield Pair(model, engine, runner.run)
@@ -321,7 +321,7 @@ def test_memory_stays_flat_over_updates(pair: Pair) -> None:
 def test_heads_that_vllm_has_no_kernel_for_are_refused(new_model: Callable[..., Any], tmp_path: Path) -> None:
     new_model().save_pretrained(tmp_path)
     with pytest.raises(ValueError, match=r"heads have a size of 16, and vLLM on a CPU can do 32, 64, .* scratch.heads"):
-        vllm_engine(str(tmp_path), EngineSettings(kind="vllm"), end_id=1, max_context=64, dtype=torch.float32)
+        vllm_engine(str(tmp_path), MEMORY, end_id=1, max_context=64, dtype=torch.float32)
 
 
 # Adapters.

@@ -12,11 +12,13 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from agentgym_trainer.config import EngineSettings
 from agentgym_trainer.engines import Completion, Sampling
 from agentgym_trainer.engines.vllm import VllmCore, vllm_engine
 from agentgym_trainer.weights import Weights
 from transformers import AutoModelForCausalLM
+
+MEMORY = 0.05
+"""GiB for the cache of an engine."""
 
 
 def _gap(model: Any, context: list[int], said: Completion) -> float:
@@ -43,8 +45,8 @@ def _dying_once() -> list[int]:
 async def sample(start: str, rank: int) -> dict[str, Any]:
     """Sample before and after an update; then the engine of the second process dies, while the first's goes on."""
     model = AutoModelForCausalLM.from_pretrained(start).eval()
-    settings, context = EngineSettings(kind="vllm", memory=0.05), [5 + rank] * (10 + 30 * rank)
-    engine = vllm_engine(start, settings, end_id=1, max_context=128, dtype=torch.float32)
+    context = [5 + rank] * (10 + 30 * rank)
+    engine = vllm_engine(start, MEMORY, end_id=1, max_context=128, dtype=torch.float32)
     said: list[Completion] = []
     gaps: list[float] = []
     died: list[int] = []

@@ -8,7 +8,6 @@ from agentgym_envs.play import Seat
 from agentgym_eval.errors import RunStopped, UsageError
 
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.config import EngineSettings
 from agentgym_trainer.engines import Engine, EngineGone
 from agentgym_trainer.engines.transformers import transformers_engine
 from agentgym_trainer.engines.vllm import vllm_engine
@@ -71,8 +70,8 @@ def vllm(argument: str, *, temperature: float, seed: int, max_tokens: int) -> Lo
             f"{argument} holds an adapter, and vllm plays whole models; write --policy hf:{argument}, which merges it "
             "with its model, or give the folder `model` of the run that trained it."
         )
-    chat, settings = load_chat(argument), EngineSettings(kind="vllm", memory=0.9)
-    engine = vllm_engine(argument, settings, end_id=chat.end_id, max_context=_LONGEST, dtype=_dtype())
+    chat = load_chat(argument)
+    engine = vllm_engine(argument, 0.9, end_id=chat.end_id, max_context=_LONGEST, dtype=_dtype())
     return LocalModel(engine, chat, name=f"vllm:{argument}", temperature=temperature, max_tokens=max_tokens)
 
 

@@ -104,7 +104,9 @@ def _open_engine(config: Config, name: str, policy: Any, chat: Chat, accelerator
                 from agentgym_trainer.engines.vllm import vllm_engine
 
                 longest, rank = config.generation.max_context, config.lora.rank
-                return vllm_engine(name, config.engine, max_context=longest, dtype=precision, lora_rank=rank, **common)
+                return vllm_engine(
+                    name, config.engine.memory, max_context=longest, dtype=precision, lora_rank=rank, **common
+                )
             case "vllm-server":
                 return _server(config, name, precision, chat, folder)
     except (ImportError, ValueError) as error:

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor, distributed
 
-from agentgym_trainer.config import EngineSettings
 from agentgym_trainer.engines import Completion, Engine, Sampling, Usage
 from agentgym_trainer.engines.batching import Batching
 from agentgym_trainer.engines.vllm_process import is_cpu_build, room_for
@@ -35,7 +34,7 @@ _ADAPTER = 1
 
 def vllm_engine(
     model: str,
-    settings: EngineSettings,
+    memory: float,
     *,
     end_id: int,
     max_context: int,
@@ -48,7 +47,7 @@ def vllm_engine(
 
     Args:
         model: Its weights are sampled from until others are loaded; beneath an adapter they stay.
-        settings: How much memory it may take.
+        memory: Share of the GPU's memory that it takes, or GiB for its cache on a CPU.
         end_id: The token that ends a reply.
         max_context: The most tokens of a context and its reply; less where the model takes less.
         dtype: What it computes in.
@@ -62,7 +61,7 @@ def vllm_engine(
         raise ImportError(MISSING)
     device = None if is_cpu_build() else torch.cuda.current_device()
     core = partial(
-        VllmCore, model, settings.memory, end_id=end_id, max_context=max_context, dtype=dtype, lora_rank=lora_rank,
+        VllmCore, model, memory, end_id=end_id, max_context=max_context, dtype=dtype, lora_rank=lora_rank,
         device=device,
     )  # fmt: skip
     return Batching(core, in_thread=True)
