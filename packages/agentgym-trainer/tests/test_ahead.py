@@ -284,6 +284,12 @@ def test_a_process_plays_its_share_and_numbers_of_two_never_meet(table: Open) ->
     assert not numbers[0] & numbers[1]
 
 
+def test_a_process_for_which_no_task_is_left_plays_nothing(table: Open) -> None:
+    playing = table(overlap=Overlap(1))
+    ahead = Ahead(playing.rollouts, playing.teller, playing.config, lambda *_: [], ranks=playing.ranks)
+    assert ahead.collect(Progress(Stage(3))) == []
+
+
 def test_a_run_that_goes_on_deals_from_the_step_it_is_at(table: Open) -> None:
     assert _tasks(table(overlap=Overlap(1)).collect(3)) == _ids(9, 10, 11)
 

@@ -112,6 +112,8 @@ class Ahead:
         kept = resampled = 0
         while kept < self._tasks and kept + resampled < most:
             self._top_up(progress, kept)
+            if not self._places:
+                break  # the world has fewer tasks than the run has processes, and none is left for this one
             dealt = await self._ended.get()
             if isinstance(dealt, BaseException):
                 raise dealt
@@ -130,18 +132,20 @@ class Ahead:
         """Deal as many groups as may be on their way, beside those that are kept for this step already."""
         left = self._config.steps - 1 - progress.step
         ahead = min(self._config.overlap.versions, left)
-        while self._places + kept < self._tasks * (1 + ahead):
-            self._deal(progress)
+        while self._places + kept < self._tasks * (1 + ahead) and self._deal(progress):
+            pass
         for table in self._tables.values():
             for _ in range(min(len(table.free), len(table.waiting))):
                 self._employ(table, table.free.pop(0))
 
-    def _deal(self, progress: Progress) -> None:
-        """Put the next group on its table. Tasks are drawn a step's at a time."""
-        self._draws = max(self._draws, progress.step)
-        while not self._drawn:
-            self._drawn += self._draw(self._draws, progress)
-            self._draws += 1
+    def _deal(self, progress: Progress) -> bool:
+        """Put the next group on its table, if there is one. Tasks are drawn a step's at a time."""
+        if not self._drawn:
+            number = max(self._draws, progress.step)
+            self._drawn.extend(self._draw(number, progress))
+            self._draws = number + 1
+        if not self._drawn:
+            return False
         deal = self._drawn.popleft()
         number = self._dealt * self._ranks.count + self._ranks.index
         dealt = _Dealt(number, deal.jobs, progress.stage.turns)
@@ -149,6 +153,7 @@ class Ahead:
         self._places += dealt.places(self._config)
         table = self._tables.setdefault(deal.world.name, _Table(deal.world, list(range(len(deal.world.pool)))))
         table.waiting.extend((dealt, job) for job in deal.jobs)
+        return True
 
     def _judged(self, dealt: _Dealt) -> Group:
         return Group.judged(
