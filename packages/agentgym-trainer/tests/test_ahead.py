@@ -412,6 +412,16 @@ def test_a_run_that_samples_ahead_lags_no_further_than_it_may(build: Build) -> N
         assert {turn.reply.sample.version for e in held_out for turn in e.turns if turn.reply.sample} == {step}
 
 
+def test_all_that_was_sampled_ahead_is_counted_and_nothing_else(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluation = Evaluation(tasks=2, samples=1, ks=(1,), every=1)
+    loop = build(overlap=Overlap(1), steps=4, evaluation=evaluation, save_every=100)
+    # Without a probe, which is asked at the same time as what is played ahead.
+    monkeypatch.setattr(loop, "_compare", lambda step: 0.0)
+    loop.run(lambda: False)
+    said, generated = (sum(line["tokens"][name] for line in _lines(loop)) for name in ("said", "generated"))
+    assert said == generated > 0
+
+
 def test_an_interrupted_run_leaves_nothing_in_play(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = _no_evaluation(build(overlap=Overlap(2)), monkeypatch)
 

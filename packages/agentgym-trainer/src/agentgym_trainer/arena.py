@@ -51,8 +51,17 @@ class Arena:
             own = self.ahead.collect(progress)
         return own, self._outcomes(own)
 
+    def settle(self) -> None:
+        """Play what is in play ahead to its end. All slots are free then, for an evaluation."""
+        if self.ahead:
+            with self.ranks.together():
+                self.ahead.settle()
+
     def held_out(self, *, samples: int, seed: int, temperature: float) -> list[Episode]:
-        """Episodes of held-out tasks for the process that leads, in the order of the tasks; the others get none."""
+        """Episodes of held-out tasks for the process that leads, in the order of the tasks; the others get none.
+
+        What is played ahead is settled before.
+        """
         dealt = list[Deal]()
         for world in self.worlds:
             test = world.tasks.test
@@ -60,8 +69,6 @@ class Arena:
             dealt += deals(world, tasks, samples=samples, seed=seed, after=len(dealt))
         own = self.ranks.share(dealt)
         with self.ranks.together():
-            if self.ahead:
-                self.ahead.settle()
             played = self._play(own, horizon=self.config.horizon.longest, temperature=temperature)
         gathered = self.ranks.collect([(deal.number, some) for deal, some in zip(own, played, strict=True)])
         return [episode for _, some in sorted(gathered, key=lambda item: item[0]) for episode in some]

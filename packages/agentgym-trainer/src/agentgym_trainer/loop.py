@@ -219,10 +219,11 @@ class Loop:
         if manner == "greedy":
             samples, temperature = 1, 0.0
         self._load(step)
-        seed = _seed(config.seed, step, _EVALUATION)
+        self.arena.settle()
+        before, seed = self._used(), _seed(config.seed, step, _EVALUATION)
         episodes = self.arena.held_out(samples=samples, seed=seed, temperature=temperature)
         self._rest()
-        self._known = self._used()
+        self._known += self._used() - before
         if self.ranks.leads:
             self.folder.save_evaluation(step, manner, episodes)
         return episodes
@@ -277,9 +278,11 @@ class Loop:
 
     @contextmanager
     def _timed(self, phase: str) -> Generator[None]:
-        began = time.perf_counter()
+        """Count the seconds of a phase, without those of phases within it."""
+        began, within = time.perf_counter(), sum(self._seconds.values())
         yield
-        self._seconds[phase] += time.perf_counter() - began
+        within = sum(self._seconds.values()) - within
+        self._seconds[phase] += time.perf_counter() - began - within
 
     def _taken(self) -> dict[str, float]:
         """Seconds of each phase since this was last asked."""
