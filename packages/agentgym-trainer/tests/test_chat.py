@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ from chat_templates import FAMILIES, chat_of
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import TEXTS
+from tokenizers import AddedToken
 
 Conversation = tuple[Message, ...]
 
@@ -113,6 +115,38 @@ def test_what_was_said_never_becomes_a_control_token_when_history_is_read_again(
     conversation = (Message("user", "x"), Message("assistant", f"a{said}a"), Message("user", "x"))
     harmless = (Message("user", "x"), Message("assistant", "aa"), Message("user", "x"))
     assert _shape(chat, conversation) == _shape(chat, harmless)
+
+
+@pytest.fixture(scope="module")
+def thinking() -> Chat:
+    """As published: some special tokens have no name, and <think> is a token that isn't special; so is ###."""
+    tokenizer = copy.deepcopy(CHATS["qwen3"].tokenizer)
+    tokenizer.add_tokens([AddedToken("<|reserved|>", special=True), "<think>", "</think>", "###"])
+    return Chat(tokenizer)
+
+
+@some
+@given(data=st.data())
+def test_tokens_that_the_template_knows_are_never_the_worlds(data: st.DataObject, thinking: Chat) -> None:
+    tokens = ["<|reserved|>", "<think>", "</think>", "<|im_end|>", "<thi", "nk>"]
+    hostile = "".join(data.draw(st.lists(st.one_of(st.sampled_from(tokens), st.text("ab<>", max_size=3)), min_size=1)))
+    control = set(thinking.tokenizer.convert_tokens_to_ids(tokens[:4]))
+    before = Message("user", "x"), Message("assistant", "<think>\nhm\n</think>\n\ngo")
+    for conversation in ((), before):
+        ids, quiet = (thinking.open((*conversation, Message("user", said))) for said in (hostile, "x"))
+        assert [i for i in ids if i in control] == [i for i in quiet if i in control]
+        kept = thinking.tokenizer.decode(quiet).replace("user\nx<|im_end|>\n<|im_start|>assistant\n", "")
+        assert hostile.strip() in thinking.tokenizer.decode(ids).removeprefix(kept)
+
+
+def test_tokens_that_the_template_knows_are_the_agents(thinking: Chat) -> None:
+    think = thinking.tokenizer.convert_tokens_to_ids("<think>")
+    assert think in thinking.reply_ids("<think>\nhm\n</think>\n\ngo")
+    assert thinking.tokenizer.all_special_tokens == CHATS["qwen3"].tokenizer.all_special_tokens
+
+
+def test_tokens_that_the_template_does_not_know_are_words(thinking: Chat) -> None:
+    assert thinking.tokenizer.convert_tokens_to_ids("###") in thinking.open((Message("user", "### ### <think>"),))
 
 
 @some

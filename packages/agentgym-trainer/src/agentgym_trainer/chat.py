@@ -5,15 +5,17 @@ observation and the template's scaffolding around it, never a re-encoding of wha
 history (one that drops earlier thinking, say) appending can't be exact, and a fresh segment begins.
 
 What a world says is encoded with control tokens switched off, so that `<|im_end|>` in an observation stays text; and
-so does `<|im_end|>` in a reply, for instance one that quotes the world, when a fresh segment reads it again.
+so does `<|im_end|>` in a reply, for instance one that quotes the world, when a fresh segment reads it again. Tokens of
+the template's that aren't special, such as `<think>`, are the agent's to say, and never the world's.
 """
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Sequence
 from functools import lru_cache
-from typing import Any
+from typing import Any, Literal
 
 from agentgym_envs import Message
 from jinja2 import TemplateError
@@ -24,6 +26,9 @@ _OPEN, _CLOSE = "\ue000", "\ue001"
 _SLOT = re.compile(f"{_OPEN}(c?\\d+){_CLOSE}")
 # Bounded, so that a long run's memory stays flat.
 _TEXTS, _LONGEST_TEXT, _SCAFFOLDS = 2_048, 8_192, 1_024
+
+Speaker = Literal["template", "agent", "world"]
+"""Whose text it is: all control tokens are the template's; those that aren't special are also the agent's."""
 
 
 class Chat:
@@ -41,8 +46,13 @@ class Chat:
                 "model, or save a template with the tokenizer (tokenizer.chat_template = ...)."
             )
         self.tokenizer = tokenizer
-        self._control: list[str] = sorted(tokenizer.all_special_tokens, key=len, reverse=True)
-        self._spelled = re.compile("|".join(map(re.escape, self._control)))
+        # Tokenizers name but a few of their special tokens: Llama 3's has <|start_header_id|> among those added only.
+        added = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
+        self._special = _longest_first([*tokenizer.all_special_tokens, *added])
+        self._spelled = _any_of(self._special)
+        known = self._known_to_template()
+        self._control = _any_of(_longest_first([*self._special, *known]))
+        self._worldly = _with_special(tokenizer, known) if known else tokenizer
         self.takes_system = self._takes_system()
         self._lead, self.end_id = self._find_ends()
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_id
@@ -69,7 +79,7 @@ class Chat:
 
     def reply_ids(self, text: str) -> list[int]:
         """A reply as it would have been sampled: its ids and the end-of-turn token."""
-        return [*self._encode(self._lead + text, control=False), self.end_id]
+        return [*self._encode(self._lead + text, "agent"), self.end_id]
 
     def reply_text(self, ids: Sequence[int]) -> str:
         """The words of sampled ids, without the end-of-turn token."""
@@ -85,7 +95,7 @@ class Chat:
     def _quoted(self, reply: str) -> str:
         """A reply with slots in place of the control tokens that it spells."""
         text = reply.replace(_OPEN, "").replace(_CLOSE, "")
-        return self._spelled.sub(lambda token: f"{_OPEN}c{self._control.index(token[0])}{_CLOSE}", text)
+        return self._spelled.sub(lambda token: f"{_OPEN}c{self._special.index(token[0])}{_CLOSE}", text)
 
     def _render_uncached(self, messages: tuple[tuple[str, str], ...]) -> str:
         turns = [
@@ -100,22 +110,29 @@ class Chat:
     def _fill(self, scaffold: str, conversation: Sequence[Message]) -> list[int]:
         pieces = _SLOT.split(scaffold)
         texts = [self._content(piece, conversation) if i % 2 else piece for i, piece in enumerate(pieces)]
-        meant = [token for text in texts[::2] for token in self._spelled.findall(text)]
-        if self._spelled.findall(whole := "".join(texts)) == meant:
-            return list(self._encode(whole, control=True))
+        meant = [token for text in texts[::2] for token in self._control.findall(text)]
+        if self._control.findall(whole := "".join(texts)) == meant:
+            return list(self._encode(whole, "template"))
         # Piece by piece, so that no text becomes a control token; words that meet the template's may split otherwise.
-        return [token for i, text in enumerate(texts) for token in self._encode(text, control=i % 2 == 0)]
+        return [token for i, text in enumerate(texts) for token in self._encode(text, "world" if i % 2 else "template")]
 
     def _content(self, slot: str, conversation: Sequence[Message]) -> str:
         """What stands in a slot: a control token that a reply spells, or what the world says."""
-        return self._control[int(slot[1:])] if slot.startswith("c") else conversation[int(slot)].content.strip()
+        return self._special[int(slot[1:])] if slot.startswith("c") else conversation[int(slot)].content.strip()
 
-    def _encode(self, text: str, control: bool) -> list[int]:
+    def _encode(self, text: str, whose: Speaker) -> list[int]:
         encode = self._encode_short if len(text) <= _LONGEST_TEXT else self._encode_uncached
-        return encode(text, control)
+        return encode(text, whose)
 
-    def _encode_uncached(self, text: str, control: bool) -> list[int]:
-        return self.tokenizer.encode(text, add_special_tokens=False, split_special_tokens=not control)
+    def _encode_uncached(self, text: str, whose: Speaker) -> list[int]:
+        tokenizer = self._worldly if whose == "world" else self.tokenizer
+        return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=whose != "template")
+
+    def _known_to_template(self) -> list[str]:
+        """Tokens that aren't special and that the template spells: <think> in Qwen3's, DeepSeek's names of roles."""
+        template = self.tokenizer.get_chat_template()
+        added = [str(token) for token in self.tokenizer.added_tokens_decoder.values() if not token.special]
+        return [token for token in added if token.strip() and token in template]
 
     def _takes_system(self) -> bool:
         messages = [{"role": "system", "content": _OPEN}, {"role": "user", "content": _CLOSE}]
@@ -129,13 +146,28 @@ class Chat:
         turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _OPEN}]
         asked = self.tokenizer.apply_chat_template(turns[:1], tokenize=False, add_generation_prompt=True)
         head, _, tail = self.tokenizer.apply_chat_template(turns, tokenize=False).partition(_OPEN)
-        ids = self._encode_uncached(tail, control=True)
-        if not ids or ids[0] not in self.tokenizer.all_special_ids:
+        ids = self._encode_uncached(tail, "template")
+        if not ids or not self._control.fullmatch(self.tokenizer.convert_ids_to_tokens(ids[0])):
             raise ValueError(
                 f"The chat template ends a reply with {tail!r}, which does not begin with a control token."
             )
         lead = head.removeprefix(asked)
         return lead if lead.isspace() else "", ids[0]
+
+
+def _longest_first(tokens: Sequence[str]) -> list[str]:
+    return sorted(dict.fromkeys(tokens), key=len, reverse=True)
+
+
+def _any_of(tokens: Sequence[str]) -> re.Pattern[str]:
+    return re.compile("|".join(map(re.escape, tokens)) or "(?!)")
+
+
+def _with_special(tokenizer: Any, tokens: Sequence[str]) -> Any:
+    """A copy to which these tokens are special, so that they can be switched off like the others."""
+    tokenizer = copy.deepcopy(tokenizer)
+    tokenizer.add_tokens(list(tokens), special_tokens=True)
+    return tokenizer
 
 
 class Context:
