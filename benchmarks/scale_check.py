@@ -101,7 +101,8 @@ async def really(engine: Engine, trajectories: Sequence[Sequence[Turn]], rng: np
         for t, turn in enumerate(trajectory):
             context += rng.integers(VOCAB, size=turn.read).tolist() if t else ()
             context += await _ask(engine, context, turn.said)
-            await asyncio.sleep(turn.world)
+            if t + 1 < len(trajectory):
+                await asyncio.sleep(turn.world)
 
     await asyncio.gather(*map(follow, starts, trajectories))
 
