@@ -57,6 +57,22 @@ def test_our_server_ends_with_all_its_children_when_we_are_killed(tmp_path: Path
     assert len(gone) == 3 and not alive
 
 
+def test_our_server_leaves_no_sockets_behind(tmp_path: Path) -> None:
+    lines = """
+import os, pathlib
+folder = pathlib.Path(os.environ["VLLM_RPC_BASE_PATH"])
+(folder / "a-socket").touch()
+print(folder, flush=True)
+"""
+    process: Any = VllmProcess(Script(lines), tmp_path / "log")
+    process.start()
+    while process.running:
+        time.sleep(0.01)
+    process.stop()
+    folder = Path(process.log.read_text().strip())
+    assert folder.is_absolute() and not folder.exists()
+
+
 def test_a_server_of_ours_that_dies_is_started_once_more(tmp_path: Path) -> None:
     async def scene() -> None:
         process: Any = VllmProcess(Script("import sys; sys.exit('an error that it has')"), tmp_path / "log")

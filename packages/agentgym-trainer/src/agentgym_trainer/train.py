@@ -67,7 +67,8 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
         name = str(folder.start) if made_here else config.model
         model, chat = load_model(name, dtype=torch.float32, device=accelerator.device)
         actor = _actor(config, model, attention)
-        with Rollouts(_open_engine(config, name, actor.policy, chat, accelerator, folder.path)) as rollouts:
+        engine = _open_engine(config, name, actor.policy, chat, accelerator, folder.path, tracker.say)
+        with Rollouts(engine) as rollouts:
             learner = Learner(
                 actor,
                 accelerator,
@@ -85,7 +86,15 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
     return progress
 
 
-def _open_engine(config: Config, name: str, policy: Any, chat: Chat, accelerator: Accelerator, folder: Path) -> Engine:
+def _open_engine(
+    config: Config,
+    name: str,
+    policy: Any,
+    chat: Chat,
+    accelerator: Accelerator,
+    folder: Path,
+    say: Callable[[str], None],
+) -> Engine:
     """The engine that the configuration asks for, before `policy`, which came from the model `name`, is distributed.
 
     Raises:
@@ -108,12 +117,14 @@ def _open_engine(config: Config, name: str, policy: Any, chat: Chat, accelerator
                     name, config.engine.memory, max_context=longest, dtype=precision, lora_rank=rank, **common
                 )
             case "vllm-server":
-                return _server(config, name, precision, chat, folder)
+                return _server(config, name, precision, chat, folder, say)
     except (ImportError, ValueError) as error:
         raise UsageError(f"The engine {config.engine.kind} can't be had: {error}") from error
 
 
-def _server(config: Config, name: str, dtype: torch.dtype, chat: Chat, folder: Path) -> Engine:
+def _server(
+    config: Config, name: str, dtype: torch.dtype, chat: Chat, folder: Path, say: Callable[[str], None]
+) -> Engine:
     """A vLLM server: one of those that run, in turn, or else one for all processes of a machine, started by the first
     of them. Whoever of its clients is the first gives it the weights.
     """
@@ -137,6 +148,7 @@ def _server(config: Config, name: str, dtype: torch.dtype, chat: Chat, folder: P
         own, pushes = VllmProcess(serving, folder / f"vllm-{ranks.index}.log"), ranks.index == ranks.first_here
         urls = ranks.gather([own.url])
         where = own if pushes else urls[ranks.first_here]
+        say(f"Starting a vLLM server, which takes a while; its log is {own.log}.")
     return VllmServer(
         where,
         run=ranks.tell(uuid4().hex),

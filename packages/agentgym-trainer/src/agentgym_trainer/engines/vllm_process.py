@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 from importlib.metadata import PackageNotFoundError, distribution
 from importlib.util import find_spec
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 EXTENSION = "agentgym_trainer.engines.vllm_worker.WeightReceiver"
 _GRACE = 3.0
@@ -131,10 +132,13 @@ def room_for(rank: int) -> int:
 
 def guard(command: Sequence[str]) -> int:
     """Run a command until it ends or our owner does, who holds the other end of stdin; then end all of its group."""
-    process = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
-    threading.Thread(target=_end_with_owner, args=(process.pid,), daemon=True).start()
-    code = process.wait()
-    _signal_group(process.pid, signal.SIGKILL)
+    # vLLM leaves its sockets lying wherever it is told to put them.
+    with TemporaryDirectory(prefix="vllm-", ignore_cleanup_errors=True) as sockets:
+        told = ["env", f"VLLM_RPC_BASE_PATH={sockets}", *command]
+        process = subprocess.Popen(told, stdin=subprocess.DEVNULL, start_new_session=True)
+        threading.Thread(target=_end_with_owner, args=(process.pid,), daemon=True).start()
+        code = process.wait()
+        _signal_group(process.pid, signal.SIGKILL)
     return code
 
 
