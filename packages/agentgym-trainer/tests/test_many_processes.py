@@ -27,6 +27,7 @@ SETTINGS = (
     *("--tasks", "5", "--steps", "3", "--evaluation.every", "2", "--save-every", "1"),
     *("--warm-start.episodes", "20", "--warm-start.epochs", "2"),
 )
+AGAIN = "uv run accelerate launch … -m agentgym_trainer --resume"
 OWN = ("prefilled", "reused", "padding", "fill")
 """Figures that hang on how many processes there are: what is shared in a cache or a micro-batch."""
 
@@ -125,9 +126,9 @@ def test_two_processes_sample_ahead_each_its_share(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("fate", "sentence"),
     [
-        ("gone", "error: The engine has left for good. What is done is saved; go on with: uv run train --resume "),
+        ("gone", f"error: The engine has left for good. What is done is saved; go on with: {AGAIN} "),
         ("killed", "Signal 9 (SIGKILL)"),
-        ("asked", "Saved after step 2; go on with: uv run train --resume "),
+        ("asked", f"Saved after step 2; go on with: {AGAIN} "),
     ],
 )
 def test_whatever_becomes_of_one_process_ends_both_and_the_run_goes_on_where_it_was(

@@ -82,11 +82,12 @@ def _run(arguments: Sequence[str]) -> int:
     transformers_logging.disable_progress_bar()
     logging.getLogger("accelerate").setLevel(logging.ERROR)
     # What one process has to say, the others needn't say again; errors they tell all the same.
-    leads = join(config).leads
-    console = Console(stderr=True, quiet=not leads)
+    ranks = join(config)
+    console = Console(stderr=True, quiet=not ranks.leads)
     console.print(f"recipe {recipe}, run folder {folder.path}", highlight=False, soft_wrap=True, markup=False)
     began = time.monotonic()
-    resume = f"uv run train --resume {folder.path}"
+    command = "train" if ranks.count == 1 else "accelerate launch … -m agentgym_trainer"
+    resume = f"uv run {command} --resume {folder.path}"
     with _interruptible(console) as stopping:
         try:
             progress = train(config, folder, Tracker(console, steps=config.steps), stopping)
@@ -96,7 +97,7 @@ def _run(arguments: Sequence[str]) -> int:
         except EngineError as error:
             raise RunStopped(f"{error} What is done is saved; go on with: {resume}") from error
         except UsageError:
-            if leads and not arguments[0].startswith("--resume"):
+            if ranks.leads and not arguments[0].startswith("--resume"):
                 folder.discard()
             raise
     if progress.step < config.steps:
@@ -104,7 +105,7 @@ def _run(arguments: Sequence[str]) -> int:
             f"Saved after step {progress.step}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False
         )
         return _INTERRUPTED
-    if leads:
+    if ranks.leads:
         finish(config, folder, Console(), seconds=time.monotonic() - began)
     return 0
 
