@@ -47,7 +47,7 @@ class CountingCore:
 
     def abort(self, numbers: Collection[int]) -> None:
         for number in numbers:
-            del self.going[number]
+            self.going.pop(number, None)
         self.diary.append(f"abort {len(numbers)}")
 
     def load(self, weights: Weights) -> None:
@@ -227,6 +227,94 @@ def test_a_core_that_dies_again_is_gone_for_all(in_thread: bool) -> None:
     assert diary.count("close") == 2
 
 
+@BOTH
+def test_replies_under_way_are_played_again_with_the_old_weights_also_when_new_ones_wait(in_thread: bool) -> None:
+    diary: list[Any] = []
+    engine = _engine(diary, in_thread=in_thread, dies=[lambda step: step == 2])
+
+    async def play() -> tuple[int, int]:
+        early = asyncio.create_task(_ask(engine, 1, 3))
+        while not diary:
+            await asyncio.sleep(0)
+        loading = asyncio.create_task(engine.load(WEIGHTS))
+        await asyncio.sleep(0)
+        late = asyncio.create_task(_ask(engine, 2, 1))
+        await loading
+        return (await early).version, (await late).version
+
+    assert _run(engine, play()) == (0, 7)
+    assert diary == [[1], [1], "close", [1], [1], [1], "load 7", [2], "close"]
+
+
+@BOTH
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_core_that_dies_at_rest_is_made_anew_and_put_to_rest(in_thread: bool, times: int) -> None:
+    diary: list[Any] = []
+
+    class Restless(CountingCore):
+        def rest(self) -> None:
+            super().rest()
+            if diary.count("rest") <= times:
+                raise OSError("bad dreams")
+
+    engine = Batching(lambda usage: Restless(usage, diary), in_thread=in_thread)
+
+    async def play() -> int:
+        await engine.load(WEIGHTS)
+        await engine.rest()
+        return (await _ask(engine, 1, 1)).version
+
+    if times == 1:
+        assert _run(engine, play()) == 7
+    else:
+        with pytest.raises(EngineGone, match="bad dreams"):
+            _run(engine, play())
+    assert diary == ["load 7", "rest", "close", "load 7", "rest", *([[1]] if times == 1 else []), "close"]
+
+
+@BOTH
+def test_a_core_made_anew_that_does_not_take_the_weights_is_closed(in_thread: bool) -> None:
+    diary: list[Any] = []
+
+    class Picky(CountingCore):
+        def load(self, weights: Weights) -> None:
+            super().load(weights)
+            raise OSError("not these")
+
+    engine = Batching(lambda usage: Picky(usage, diary), in_thread=in_thread)
+    with pytest.raises(EngineGone, match="not these"):
+        _run(engine, engine.load(WEIGHTS))
+    assert diary == ["load 7", "close", "load 7", "close"]
+
+
+def test_closing_in_the_middle_of_making_a_core_anew_closes_that_one() -> None:
+    diary: list[Any] = []
+    making, go_on = threading.Event(), threading.Event()
+
+    def make(usage: Usage) -> CountingCore:
+        if diary:
+            making.set()
+            assert go_on.wait(60)
+        diary.append("made")
+        return CountingCore(usage, diary, dies=lambda _: True)
+
+    engine = Batching(make, in_thread=True)
+
+    async def play() -> None:
+        asked = asyncio.create_task(_ask(engine, 1, 1))
+        while not making.is_set():
+            await asyncio.sleep(0.001)
+        closing = asyncio.create_task(engine.close())
+        await asyncio.sleep(0)
+        go_on.set()
+        await closing
+        with pytest.raises(EngineGone):
+            await asked
+
+    _run(engine, play())
+    assert diary == ["made", [1], "close", "made", "abort 1", "close"]
+
+
 def test_a_core_that_can_not_be_made_anew_is_gone_too() -> None:
     made: list[int] = []
 
@@ -261,7 +349,7 @@ def test_a_core_that_dies_of_new_weights_gets_them_again() -> None:
 
 
 @BOTH
-def test_closing_cancels_who_waits_and_nothing_is_served_any_more(in_thread: bool) -> None:
+def test_closing_ends_what_is_under_way_and_nothing_is_served_any_more(in_thread: bool) -> None:
     diary: list[Any] = []
     engine = _engine(diary, in_thread=in_thread)
 
@@ -271,23 +359,55 @@ def test_closing_cancels_who_waits_and_nothing_is_served_any_more(in_thread: boo
             await asyncio.sleep(0)
         await engine.close()
         await engine.close()
-        with pytest.raises(asyncio.CancelledError):
-            await asked
-        with pytest.raises(EngineGone, match="closed"):
-            await _ask(engine, 1, 1)
+        for late in (asked, _ask(engine, 1, 1)):
+            # Not cancelled: a task group would take that for an end like any other.
+            with pytest.raises(EngineGone, match="closed"):
+                await late
 
     _run(engine, play())
     assert diary.count("close") == 1
 
 
-def test_an_interruption_is_not_swallowed() -> None:
-    def interrupt(_: int) -> bool:
-        raise KeyboardInterrupt
+@pytest.mark.parametrize("when", ["admit", "step"])
+def test_an_interruption_is_not_swallowed_and_leaves_nothing_half_done(when: str) -> None:
+    diary: list[Any] = []
 
-    engine = _engine([], dies=[interrupt])
+    class Interrupted(CountingCore):
+        def admit(self, number: int, ids: Sequence[int], sampling: Sampling) -> None:
+            if when == "admit" and number:
+                raise KeyboardInterrupt
+            super().admit(number, ids, sampling)
+
+        def step(self) -> list[tuple[int, Completion]]:
+            super().step()
+            raise KeyboardInterrupt
+
+    engine = Batching(lambda usage: Interrupted(usage, diary), in_thread=False)
+
+    async def play() -> None:
+        await asyncio.gather(_ask(engine, 1, 1), _ask(engine, 2, 2))
+
     with pytest.raises(KeyboardInterrupt):
-        asyncio.run(_ask(engine, 1, 1))
+        asyncio.run(play())
     assert (engine._waiting, engine._under_way, engine._driver) == ({}, {}, None)
+    with pytest.raises(EngineGone, match="in the middle of a step"):
+        _run(engine, _ask(engine, 1, 1))
+    assert diary[-1:] == ["close"]
+    assert diary.count("close") == 1
+
+
+@BOTH
+def test_a_loop_that_ends_in_the_middle_leaves_the_engine_to_the_next_one(in_thread: bool) -> None:
+    diary: list[Any] = []
+    engine = _engine(diary, in_thread=in_thread)
+
+    async def leave() -> None:
+        asked = [asyncio.create_task(_ask(engine, 1, tokens)) for tokens in (1, 2, 50, 60)]
+        await asked[1]
+
+    asyncio.run(leave())
+    assert _run(engine, _ask(engine, 5, 2)).ids == (5,)
+    assert diary[-3:] == [[5], [5], "close"]
 
 
 @pytest.mark.parametrize(("context", "tokens"), [(0, 1), (100, 1), (50, 51)])

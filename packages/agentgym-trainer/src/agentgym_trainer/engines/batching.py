@@ -13,10 +13,12 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol, TypeVar
 
 from agentgym_trainer.engines import Completion, EngineGone, Sampling, Usage
 from agentgym_trainer.weights import Weights
+
+_T = TypeVar("_T")
 
 
 class Core(Protocol):
@@ -34,7 +36,7 @@ class Core(Protocol):
         ...
 
     def abort(self, numbers: Collection[int]) -> None:
-        """Drop these requests, each of which is under way."""
+        """Drop these requests, as far as they are under way."""
         ...
 
     def load(self, weights: Weights) -> None:
@@ -73,6 +75,9 @@ class Batching:
         self.version = 0
         self._make = make
         self._core = make(self.usage)
+        self._alive = True
+        """Whether the core is open. It and the core change where the core computes."""
+        self._closed = False
         self.max_context = self._core.max_context
         self._thread = ThreadPoolExecutor(1, "engine") if in_thread else None
         self._numbers = itertools.count()
@@ -82,7 +87,7 @@ class Batching:
         self._alone = asyncio.Lock()
         self._pausing = False
         self._weights: Weights | None = None
-        self._death: Exception | None = None
+        self._death: BaseException | None = None
         """What the core died of, until the one after it has completed something."""
         self._over = ""
         """Why nothing is served any more."""
@@ -113,29 +118,32 @@ class Batching:
         """
         async with self._nothing_under_way():
             self._weights, self.version = weights, weights.version
-            try:
-                await self._call(self._core.load, weights)
-            except Exception as error:  # noqa: BLE001 - whatever a core may die of
-                await self._revive(error)
-                self._check()
+            # A core that is made anew gets them, too.
+            await self._survived(lambda: self._core.load(weights))
 
     async def rest(self) -> None:
-        """Free what only sampling needs, when all replies under way are finished."""
+        """Free what only sampling needs, when all replies under way are finished.
+
+        Raises:
+            EngineGone: as `load`.
+        """
         async with self._nothing_under_way():
-            await self._call(self._core.rest)
+            while not await self._survived(lambda: self._core.rest()):
+                pass
 
     async def close(self) -> None:
-        """Free everything. Who waits for a reply is cancelled."""
-        over, self._over = self._over, self._over or "The engine was closed; make a new one."
+        """Free everything. Who waits for a reply gets an EngineGone."""
+        self._over = self._over or "The engine was closed; make a new one."
         if self._driver is not None:
             self._driver.cancel()
             await asyncio.wait([self._driver])
             self._driver = None
-        self._abandon()
-        if not over:
-            await self._call(self._core.close)
-        if self._thread is not None:
-            self._thread.shutdown()
+        self._refuse()
+        closed, self._closed = self._closed, True
+        if not closed:
+            await self._call(self._let_go)
+            if self._thread is not None:
+                self._thread.shutdown()
 
     def _check(self) -> None:
         if self._over:
@@ -159,6 +167,8 @@ class Batching:
         idle = self._driver is None or self._driver.done()
         if self._waiting and idle and not self._pausing:
             self._driver = asyncio.get_running_loop().create_task(self._serve())
+            # Whoever waits is told what it died of.
+            self._driver.add_done_callback(lambda driver: driver.cancelled() or driver.exception())
 
     async def _serve(self) -> None:
         """Step until nobody waits any more."""
@@ -167,8 +177,14 @@ class Batching:
                 await self._step()
                 # Whoever has just got a reply, and answers at once, joins the very next step.
                 await asyncio.sleep(0)
-        except BaseException:
+        except asyncio.CancelledError:
             self._abandon()
+            raise
+        except BaseException as error:
+            # What the core believes to have read, for one, may be more than it has.
+            self._over = f"The engine was interrupted in the middle of a step, by {error!r}; make a new one."
+            self._death = error
+            self._refuse()
             raise
         finally:
             self._driver = None
@@ -185,7 +201,7 @@ class Batching:
             self._under_way |= coming
         began = time.perf_counter()
         try:
-            completions = await self._call(_turn, self._core, left, coming, bool(self._under_way))
+            completions = await self._call(lambda: self._turn(left, coming, bool(self._under_way)))
         except Exception as error:  # noqa: BLE001 - whatever a core may die of
             await self._revive(error)
         else:
@@ -200,57 +216,83 @@ class Batching:
             if not reply.done():
                 reply.set_result(completion)
 
+    def _turn(
+        self, left: Sequence[int], coming: Mapping[int, _Request], anyone: bool
+    ) -> Sequence[tuple[int, Completion]]:
+        if left:
+            self._core.abort(left)
+        self._admit(coming)
+        return self._core.step() if anyone else []
+
+    def _admit(self, requests: Mapping[int, _Request]) -> None:
+        for number, request in requests.items():
+            self._core.admit(number, request.ids, request.sampling)
+
+    async def _survived(self, do: Callable[[], None]) -> bool:
+        """Whether the core does this without dying; if not, there is a new one.
+
+        Raises:
+            EngineGone: when there isn't.
+        """
+        try:
+            await self._call(do)
+        except Exception as error:  # noqa: BLE001 - likewise
+            await self._revive(error)
+            self._check()
+            return False
+        return True
+
     async def _revive(self, error: Exception) -> None:
         """Make the core anew and let it play everything under way again, unless it has just died before."""
         before, self._death = self._death, error
+        if before is None:
+            try:
+                await self._call(lambda: self._make_anew(dict(self._under_way)))
+            except Exception as again:  # noqa: BLE001 - likewise
+                self._death = again
+            else:
+                return
+        self._over = self._over or f"The engine died, was started again, and died again: {self._death!r}"
+        self._refuse()
+        with contextlib.suppress(Exception):
+            await self._call(self._let_go)
+
+    def _make_anew(self, requests: Mapping[int, _Request]) -> None:
         # How it died is known; that it can't be closed properly any more adds nothing.
         with contextlib.suppress(Exception):
-            await self._call(self._core.close)
-        if before is not None:
-            return self._give_up()
-        try:
-            self._core = await self._call(self._make, self.usage)
-            if self._weights is not None:
-                await self._call(self._core.load, self._weights)
-        except Exception as again:  # noqa: BLE001 - likewise
-            self._death = again
-            return self._give_up()
-        self._waiting, self._under_way = {**self._under_way, **self._waiting}, {}
-        return None
+            self._let_go()
+        self._core, self._alive = self._make(self.usage), True
+        if self._weights is not None:
+            self._core.load(self._weights)
+        self._admit(requests)
 
-    def _give_up(self) -> None:
-        self._over = f"The engine died, was started again, and died again: {self._death!r}"
-        requests = [*self._under_way.values(), *self._waiting.values()]
-        self._under_way, self._waiting = {}, {}
-        for request in requests:
-            if not request.reply.done():
-                gone = EngineGone(self._over)
-                gone.__cause__ = self._death
-                request.reply.set_exception(gone)
+    def _let_go(self) -> None:
+        if self._alive:
+            self._alive = False
+            self._core.close()
 
     def _abandon(self) -> None:
-        """Serve nobody any more."""
-        numbers, requests = list(self._under_way), [*self._under_way.values(), *self._waiting.values()]
-        self._under_way, self._waiting = {}, {}
-        for request in requests:
-            request.reply.cancel()
+        """The loop ends, and with it whoever waits there; the core stays for the next one."""
+        numbers = list(self._under_way)
+        self._refuse()
         if numbers and self._thread is None:
             self._core.abort(numbers)
         elif numbers and self._thread is not None:
             # Behind the step that may still be under way there.
-            self._thread.submit(self._core.abort, numbers)
+            self._thread.submit(lambda: self._core.abort(numbers))
 
-    async def _call(self, do: Callable[..., Any], *args: Any) -> Any:
+    def _refuse(self) -> None:
+        """Serve none of those who wait. They aren't cancelled: a group of tasks would take no notice of that."""
+        requests = [*self._under_way.values(), *self._waiting.values()]
+        self._under_way, self._waiting = {}, {}
+        for request in requests:
+            if not request.reply.done():
+                gone = EngineGone(self._over or "The engine's loop has ended.")
+                gone.__cause__ = self._death
+                request.reply.set_exception(gone)
+
+    async def _call(self, do: Callable[[], _T]) -> _T:
+        """What comes of it where the core computes: nothing else is done to the core meanwhile."""
         if self._thread is None:
-            return do(*args)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, do, *args)
-
-
-def _turn(
-    core: Core, left: Sequence[int], coming: Mapping[int, _Request], anyone: bool
-) -> list[tuple[int, Completion]]:
-    if left:
-        core.abort(left)
-    for number, request in coming.items():
-        core.admit(number, request.ids, request.sampling)
-    return core.step() if anyone else []
+            return do()
+        return await asyncio.get_running_loop().run_in_executor(self._thread, do)

@@ -116,7 +116,8 @@ class _Core:
     def abort(self, numbers: Collection[int]) -> None:
         """Let the rows of requests rest."""
         for number in numbers:
-            self._leave(number)
+            if number in self._drafts:
+                self._leave(number)
 
     @torch.no_grad()
     def step(self) -> list[tuple[int, Completion]]:
