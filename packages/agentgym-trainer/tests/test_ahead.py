@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from accelerate import Accelerator
 from agentgym_envs import Reply, Sample
 from agentgym_envs.play import Seat
@@ -420,6 +421,23 @@ def test_all_that_was_sampled_ahead_is_counted_and_nothing_else(build: Build, mo
     loop.run(lambda: False)
     said, generated = (sum(line["tokens"][name] for line in _lines(loop)) for name in ("said", "generated"))
     assert said == generated > 0
+
+
+def test_an_engine_that_is_started_again_while_the_learner_works_gets_the_weights_it_had(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = _no_evaluation(build(overlap=Overlap(1), steps=2), monkeypatch)
+    load, given = loop.rollouts.engine.load, list[tuple[Weights, dict[str, torch.Tensor]]]()
+
+    async def keep(weights: Weights) -> None:
+        given.append((weights, {name: tensor.clone() for name, tensor in weights.tensors()}))
+        await load(weights)
+
+    monkeypatch.setattr(loop.rollouts.engine, "load", keep)
+    loop.run(lambda: False)
+    assert [weights.version for weights, _ in given] == [0, 1]
+    for weights, before in given:
+        assert all(torch.equal(tensor, before[name]) for name, tensor in weights.tensors())
 
 
 def test_an_interrupted_run_leaves_nothing_in_play(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -235,6 +235,19 @@ def test_what_was_never_finished_is_passed_over_with_a_word(
     assert len(said) == 3
 
 
+def test_a_whole_one_that_has_not_got_its_name_yet_gets_it(
+    made: Path, checkpoints: Checkpoints, said: list[str]
+) -> None:
+    _line_up(checkpoints, made, 1, 2)
+    shutil.copytree(made, checkpoints.folder / ".step-000002")
+    # As a process leaves it that was killed while it made room for the name.
+    (checkpoints.folder / "step-000002" / "a.bin").unlink()
+    assert checkpoints.latest() == checkpoints.folder / "step-000002"
+    assert find_damage(checkpoints.folder / "step-000002") is None
+    assert _names(checkpoints) == ["step-000001", "step-000002"]
+    assert not said
+
+
 def test_nothing_begins_anew_over_damaged_checkpoints(made: Path, checkpoints: Checkpoints) -> None:
     _line_up(checkpoints, made, 1, 2)
     _cut(checkpoints.folder / "step-000001" / "a.bin")

@@ -87,6 +87,10 @@ def _guess(seed: int = 0) -> Callable[[], str]:
     return lambda: ("heads", "tails")[int(rng.integers(2))]
 
 
+def _interrupt(*_: Any) -> None:
+    raise KeyboardInterrupt
+
+
 def _begin(loop: Loop, **more: Any) -> Progress:
     return Progress(stage=loop.config.horizon.begin(), **more)
 
@@ -256,6 +260,17 @@ def test_the_samplers_memory_goes_from_step_to_step(build: Build) -> None:
     assert with_memory != {group.task for group in loop.collect(replace(progress, step=7, sampler=avoided)).groups}
 
 
+def test_the_sampler_learns_of_all_groups_of_a_task(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = build(coins(sampler=Middling()), lambda: "heads")
+    collected = loop.collect(_begin(loop))
+    one = collected.groups[0]
+    lost, won = (
+        replace(one, number=n, episodes=tuple(replace(e, success=bool(n)) for e in one.episodes)) for n in (0, 1)
+    )
+    monkeypatch.setattr(loop, "collect", lambda _: replace(collected, groups=[lost, won]))
+    assert loop.learn(_begin(loop)).sampler == {one.task: 0.5}
+
+
 def test_the_horizon_of_the_stage_ends_episodes(build: Build) -> None:
     loop = build(coins(horizon=FixedHorizon(3)))
     groups = loop.collect(Progress(stage=Stage(2))).own
@@ -289,6 +304,17 @@ def test_a_step_has_a_line_with_all_that_happened(build: Build) -> None:
         assert line["worlds"][COIN]["held_out"] == line["held_out"]
         assert {"ratio", "entropy", "kl_sampled", "lr", "return", "advantage_std", "loss"} <= line.keys()
     assert progress.env_steps == last["env_steps"] == round(12 * (first["turns"] + last["turns"]))
+
+
+def test_seconds_of_a_phase_are_all_there_whenever_in_a_step_they_passed(build: Build) -> None:
+    loop = build(coins(evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1)), _guess())
+    progress = loop.learn(_begin(loop))
+    assert progress.learned is not None
+    assert progress.learned["line"]["seconds"]["load"] > 0
+    progress.learned["line"]["seconds"]["load"] = 1e6
+    loop.conclude(progress)  # loads what is evaluated
+    (line,) = loop.folder.read_metrics()
+    assert line["seconds"]["load"] > 1e6
 
 
 def test_the_best_step_is_told_and_saved(build: Build) -> None:
@@ -364,6 +390,9 @@ def test_a_run_whose_engine_is_gone_is_saved_and_goes_on_where_it_was(
     # Where it left in an evaluation, the update before it is not lost; nor is half an evaluation.
     assert loop.checkpoints.latest() == loop.folder.checkpoints / "step-000001"
     assert [line["step"] for line in loop.folder.read_metrics()] == ([1] if method == "collect" else [])
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop, "_save", _interrupt)
+        loop.run(lambda: False)
     assert loop.run(lambda: False).step == 2
     assert _lines(loop.folder) == _lines(whole.folder)
 

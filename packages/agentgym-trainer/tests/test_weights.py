@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from agentgym_trainer.config import Lora
 from agentgym_trainer.models import with_lora
 from miniature import learner
@@ -18,6 +19,15 @@ def test_weights_for_an_engine_are_the_policys_own_tensors(new_model: Callable[.
     assert given.keys() == own.keys() >= {"lm_head.weight", "model.embed_tokens.weight"}
     assert all(tensor.data_ptr() == own[name].data_ptr() for name, tensor in given.items())
     assert dict(weights.tensors()).keys() == given.keys(), "they can be asked for again"
+
+
+def test_weights_that_are_copied_stay_as_they_are(new_model: Callable[..., Any]) -> None:
+    student = learner(new_model())
+    given, own = dict(student.weights(7, copied=True).tensors()), student.policy.state_dict()
+    assert given.keys() == own.keys()
+    for name, tensor in given.items():
+        assert torch.equal(tensor, own[name])
+        assert tensor.data_ptr() != own[name].data_ptr()
 
 
 def test_weights_of_an_adapter_are_the_adapters(new_model: Callable[..., Any]) -> None:

@@ -113,9 +113,12 @@ class Checkpoints:
         for path in sorted(self.folder.glob("*step-*"), key=_age, reverse=True):
             if not _NAME.fullmatch(path.name):
                 continue
+            problem = find_damage(path)
+            if path.name.startswith(".") and not problem:
+                return self._name(path)
             if path.name.startswith("."):
                 self._say(f"Passing over {path.name[1:]}: it was never finished.")
-            elif problem := find_damage(path):
+            elif problem:
                 damage.append(f"{path.name} ({problem})")
                 self._say(f"Passing over {damage[-1]}: it is damaged.")
             else:
@@ -173,10 +176,7 @@ class Checkpoints:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise OSError(self._cant_save(final, error)) from error
         if accelerator.is_main_process:
-            # There is one already only when it was passed over as damaged.
-            shutil.rmtree(final, ignore_errors=True)
-            unfinished.rename(final)
-            _sync(self.folder)
+            self._name(unfinished)
             self._tidy(progress)
         accelerator.wait_for_everyone()
         return final
@@ -185,6 +185,16 @@ class Checkpoints:
         for leftover in self.folder.glob(".step-*"):
             shutil.rmtree(leftover)
         unfinished.mkdir(parents=True)
+
+    def _name(self, sealed: Path) -> Path:
+        """Give a checkpoint that is whole its name. There is one of that name already where it was damaged, or written
+        before an evaluation of its step.
+        """
+        final = sealed.with_name(sealed.name[1:])
+        shutil.rmtree(final, ignore_errors=True)
+        sealed.rename(final)
+        _sync(self.folder)
+        return final
 
     def _cant_save(self, path: Path, error: Exception) -> str:
         free = shutil.disk_usage(self.folder).free / 2**30

@@ -165,13 +165,23 @@ def held_out_figures(held_out: Mapping[Any, Iterable[Outcome]], world: str | Non
     }
 
 
-def success_rate(episodes: Sequence[Outcome]) -> float | None:
+def success_rate(episodes: Iterable[Outcome]) -> float | None:
     """Mean over tasks, as reports have it; None when every episode failed."""
+    by_task = _success_by_task(episodes)
+    return fmean(by_task.values()) if by_task else None
+
+
+def success_by_task(groups: Iterable[GroupOutcome]) -> dict[str, float]:
+    """Mean success of each task over all its groups; tasks of which every episode failed are left out."""
+    return _success_by_task(episode for group in groups for episode in group.episodes)
+
+
+def _success_by_task(episodes: Iterable[Outcome]) -> dict[str, float]:
     by_task: dict[str, list[bool]] = {}
     for episode in episodes:
         if episode.stop != "failed":
             by_task.setdefault(episode.task, []).append(bool(episode.success))
-    return fmean(map(fmean, by_task.values())) if by_task else None
+    return {task: fmean(known) for task, known in by_task.items()}
 
 
 def cut_while_improving(groups: Sequence[GroupOutcome]) -> float:

@@ -78,20 +78,25 @@ class Learner:
         """The Hugging Face model under training, or the peft model of one."""
         return self._bare.policy
 
-    def weights(self, version: int) -> Weights:
+    def weights(self, version: int, *, copied: bool = False) -> Weights:
         """What an engine is to sample with: the policy's own tensors, or the adapter's where one trains.
 
         Shards of FSDP2 are gathered into the memory of every process's CPU; so all processes call this.
 
         Args:
             version: Number of updates that the policy has seen.
+            copied: Whether they are copied there in any case, and don't change with the next update.
         """
         policy, adapter = self.policy, None
         if self._bare.has_adapter:
-            tensors, adapter = get_peft_model_state_dict(policy), policy.peft_config[policy.active_adapter].to_dict()
+            # By itself peft would ask the hub whether the vocabulary has grown.
+            tensors = get_peft_model_state_dict(policy, save_embedding_layers=False)
+            adapter = policy.peft_config[policy.active_adapter].to_dict()
         else:
             tensors = policy.state_dict()
         whole = {name: t.full_tensor().cpu() if isinstance(t, DTensor) else t for name, t in tensors.items()}
+        if copied:
+            whole = {name: tensor.to("cpu", copy=True) for name, tensor in whole.items()}
         return Weights(version, lambda: iter(whole.items()), adapter)
 
     @property

@@ -36,7 +36,7 @@ from agentgym_trainer.figures import (
     held_out_figures,
     lag_figures,
     step_figures,
-    success_rate,
+    success_by_task,
 )
 from agentgym_trainer.horizon import Seen
 from agentgym_trainer.learner import Learner
@@ -106,7 +106,8 @@ class Loop:
         config, resumed = self.config, self.checkpoints.resume(self.learner)
         progress = resumed or Progress(stage=config.horizon.begin())
         if self.ranks.leads:
-            self.folder.rewind(progress.step)
+            # The line of an update of which an evaluation is still to come is written once that is played.
+            self.folder.rewind(progress.step - bool(progress.learned))
         try:
             if not progress.step:
                 self.evaluate(0)
@@ -135,12 +136,11 @@ class Loop:
         collected = self.collect(progress)
         groups = collected.groups
         metrics = self.update(progress.step, [group for group in collected.own if group.treatment == "keep"])
-        success = {group.task: mean for group in groups if (mean := success_rate(group.episodes)) is not None}
         after = replace(
             progress,
             step=progress.step + 1,
             env_steps=progress.env_steps + sum(episode.turns for group in groups for episode in group.episodes),
-            sampler=config.sampler.after(progress.sampler, success),
+            sampler=config.sampler.after(progress.sampler, success_by_task(groups)),
         )
         line = self._line(after, collected, metrics)
         return replace(after, learned={"cut": cut_while_improving(groups), "line": line})
@@ -153,7 +153,8 @@ class Loop:
         line = learned["line"] | {"held_out": tested}
         for name, figures in line["worlds"].items():
             figures["held_out"] = held_out_figures(held_out, name)
-        line["seconds"] |= self._taken()
+        for phase, seconds in self._taken().items():
+            line["seconds"][phase] = line["seconds"].get(phase, 0.0) + seconds
         if self.ranks.leads:
             self.folder.log(line)
         self.tracker.step(line)
@@ -232,7 +233,8 @@ class Loop:
         """Have the engine sample with the weights of this step. Caches are empty then, as in a run that was resumed."""
         if self._loaded != step:
             with self._timed("load"):
-                weights = self.learner.weights(step)
+                # An engine that dies while the learner works gets them again.
+                weights = self.learner.weights(step, copied=self.config.overlap.versions > 0)
                 with self.ranks.together():
                     self.rollouts.load(weights)
                 if samples_apart(self.config, self.learner.accelerator):
