@@ -92,10 +92,11 @@ def test_every_reply_is_the_models_whatever_happens_around_it(
     monkeypatch.setattr(rows, "_TOKENS", 90)
     for s in seed if isinstance(seed, range) else [seed]:
         engine = transformers_engine(small, end_id=_END, keep=[0, 300, 3000][s % 3])
+        core: Any = engine._core
         said = asyncio.run(_party(engine, s, 60))
+        assert engine._core is core, "it died, and was made anew"
         assert len(said) > 60
         assert _furthest(small, said) < 1e-5
-        core: Any = engine._core
         assert (engine._waiting, engine._under_way, core._drafts, core._numbers) == ({}, {}, {}, {})
         if core._rows is not None:
             assert all(row.idle and row.leader is None for row in core._rows._rows)

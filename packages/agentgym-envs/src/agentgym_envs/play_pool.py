@@ -173,6 +173,9 @@ async def play_pool(
             item = await ended.get()
             if isinstance(item, Episode):
                 yield item
+            elif item.cancelled():
+                # Passed on it would look like the end: the episodes that are missing would be missed by nobody.
+                raise RuntimeError(f"{player.name} or the world cancelled an episode, and nobody had asked for that.")
             else:
                 item.result()
                 playing -= 1

@@ -267,6 +267,16 @@ def test_any_other_error_of_a_player_ends_it_all_and_leaves_nothing_behind(gates
     assert len(asyncio.run(play())) == 6
 
 
+def test_an_episode_that_is_cancelled_from_within_is_no_end_like_any_other() -> None:
+    async def say(seat: Seat) -> str:
+        if told(seat) == 3:
+            raise asyncio.CancelledError
+        return "open"
+
+    with pytest.raises(RuntimeError, match="says or the world cancelled an episode"):
+        played(Says(say), jobs())
+
+
 def test_who_stops_listening_stops_the_play(gates: Any) -> None:
     async def play() -> None:
         player = Says(lambda seat: "open" if told(seat) == 0 else gates.closed("never"))
