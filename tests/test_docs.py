@@ -145,7 +145,9 @@ def test_the_command_works(command: str, arguments: tuple[str, ...], workplace: 
         assert not end.code
 
 
-FLAGS_OF_UV = {"--extra", "--frozen", "--locked", "--upgrade"}
+FLAGS_OF_OTHERS = {"--extra", "--frozen", "--locked", "--upgrade"}  # uv
+FLAGS_OF_OTHERS |= {"--machine_rank", "--num_processes"}  # accelerate launch
+FLAGS_OF_OTHERS |= {"--api-server-count", "--data-parallel-size", "--tensor-parallel-size"}  # vllm serve
 
 
 @pytest.fixture
@@ -168,7 +170,7 @@ def test_every_flag_in_the_text_exists(flags: set[str]) -> None:
     assert {"--policy", "--horizon.turns", "--horizon.stages", "--keep"} <= flags
     for document in DOCUMENTS:
         named = {code.split()[0] for code in re.findall(r"`(--[^`\n]+)`", prose(document))}
-        assert named <= flags | FLAGS_OF_UV, document
+        assert named <= flags | FLAGS_OF_OTHERS, document
 
 
 @every_document
