@@ -147,7 +147,8 @@ def test_the_command_works(command: str, arguments: tuple[str, ...], workplace: 
 
 FLAGS_OF_OTHERS = {"--extra", "--frozen", "--locked", "--upgrade"}  # uv
 FLAGS_OF_OTHERS |= {"--machine_rank", "--num_processes"}  # accelerate launch
-FLAGS_OF_OTHERS |= {"--api-server-count", "--data-parallel-size", "--enforce-eager", "--tensor-parallel-size"}  # vllm serve
+FLAGS_OF_OTHERS |= {"--dtype", "--enable-lora", "--enforce-eager", "--max-lora-rank"}  # vllm serve
+FLAGS_OF_OTHERS |= {"--api-server-count", "--data-parallel-size", "--tensor-parallel-size"}
 
 
 @pytest.fixture
