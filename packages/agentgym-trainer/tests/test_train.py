@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -12,6 +14,7 @@ import torch
 from agentgym_envs import EnvPool, Episode, Job
 from agentgym_envs.play_pool import play_slot
 from agentgym_envs.wrappers import Bare
+from agentgym_eval.errors import UsageError
 from agentgym_trainer.actor import Actor, SeparateCritic
 from agentgym_trainer.algorithms import GRPO, PPO, GiGPO, Groups
 from agentgym_trainer.config import Config, CriticModel, Evaluation, Generation, Lora, WarmStart, World
@@ -65,6 +68,15 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return _run(
         tmp_path_factory.mktemp("start") / "run", model="scratch", scratch=scratch, warm_start=warm, steps=1
     ).start
+
+
+def test_a_model_that_can_not_be_trained_is_refused_in_a_sentence(tmp_path: Path, start: Path) -> None:
+    windows = shutil.copytree(start, tmp_path / "windows")
+    layers = {"use_sliding_window": True, "sliding_window": 4, "layer_types": ["sliding_attention"]}
+    settings = windows / "config.json"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | layers))
+    with pytest.raises(UsageError, match=r"windows can't be trained like this: .* has layers of sliding_attention"):
+        _run(tmp_path / "run", model=str(windows))
 
 
 async def _play(folder: Path) -> Episode:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -66,17 +67,19 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
             _make_start(config, folder, accelerator, attention, worlds, tracker, stopping)
         name = str(folder.start) if made_here else config.model
         model, chat = load_model(name, dtype=torch.float32, device=accelerator.device)
-        actor = _actor(config, model, attention)
+        with _refusing(config):
+            actor = _actor(config, model, attention)
         engine = _open_engine(config, name, actor.policy, chat, accelerator, folder.path, tracker.say)
         with Rollouts(engine) as rollouts:
-            learner = Learner(
-                actor,
-                accelerator,
-                config.optimizer,
-                total_steps=config.steps * config.epochs * config.minibatches,
-                critic_lr=config.critic.lr,
-                reference=config.algorithm.needs_reference,
-            )
+            with _refusing(config):
+                learner = Learner(
+                    actor,
+                    accelerator,
+                    config.optimizer,
+                    total_steps=config.steps * config.epochs * config.minibatches,
+                    critic_lr=config.critic.lr,
+                    reference=config.algorithm.needs_reference,
+                )
             # Dropout draws from torch's own generator and takes no other; checkpoints keep its state.
             set_seed(config.seed, device_specific=True)
             loop = Loop(config, folder, worlds, learner, chat, tracker, rollouts)
@@ -203,6 +206,15 @@ def _actor(config: Config, model: Any, attention: str) -> Actor:
     return Actor(model, temperature=config.generation.temperature, critic=critic, attention=attention)
 
 
+@contextmanager
+def _refusing(config: Config) -> Generator[None]:
+    """Tell in a sentence why a model can't be trained as it was asked for."""
+    try:
+        yield
+    except ValueError as error:
+        raise UsageError(f"The model {config.model} can't be trained like this: {error}") from error
+
+
 def _make_start(
     config: Config,
     folder: RunFolder,
@@ -228,8 +240,9 @@ def _make_start(
         model, chat = load_model(config.model, dtype=torch.float32, device=accelerator.device)
     total = warm.epochs * -(-warm.episodes // warm.batch)
     settings = replace(config.optimizer, lr=warm.lr, warmup=total // 10, schedule="linear")
-    actor = Actor(model, temperature=config.generation.temperature, attention=attention)
-    learner = Learner(actor, accelerator, settings, total_steps=max(1, total))
+    with _refusing(config):
+        actor = Actor(model, temperature=config.generation.temperature, attention=attention)
+        learner = Learner(actor, accelerator, settings, total_steps=max(1, total))
     steps = imitate(learner, chat, demonstrations, epochs=warm.epochs, batch=warm.batch, seed=config.seed, ranks=ranks)
     for _ in tracker.phase("Imitating it", steps, total):
         if ranks.any(stopping()):
