@@ -28,7 +28,11 @@ class FakeWorker(WeightReceiver):
         model = SimpleNamespace(
             dtype=torch.float32, logprobs_mode="processed_logprobs", max_model_len=64, hf_text_config=text
         )
-        self.vllm_config = SimpleNamespace(model_config=model, lora_config=SimpleNamespace(max_lora_rank=8))
+        self.vllm_config = SimpleNamespace(
+            model_config=model,
+            lora_config=SimpleNamespace(max_lora_rank=8),
+            device_config=SimpleNamespace(device_type="fake"),
+        )
 
     def agentgym_take_adapter(self, host: str, port: int, secret: str, config: Any) -> None:
         """The real one needs vLLM's own parts."""
@@ -136,7 +140,7 @@ class FakeServer:
     async def _call(self, body: Any) -> Answer:
         try:
             return 200, {"results": [await asyncio.to_thread(getattr(self.worker, body["method"]), *body["args"])]}
-        except (ConnectionError, RuntimeError) as error:
+        except (ConnectionError, RuntimeError, ValueError) as error:
             return 500, {"error": {"message": f"Worker failed with {error}"}}
 
     async def _generate(self, body: Any) -> Answer:

@@ -5,16 +5,13 @@ from __future__ import annotations
 import asyncio
 import copy
 import json
-import os
 import subprocess
 import sys
-from collections.abc import Callable, Coroutine, Generator, Sequence
-from dataclasses import dataclass
-from importlib.util import find_spec
+from collections.abc import Callable, Generator
+from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import psutil
 import pytest
 import torch
@@ -23,104 +20,36 @@ from agentgym_eval.cli import evaluate
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import Lora
 from agentgym_trainer.engines import Completion, EngineGone, Sampling
-from agentgym_trainer.engines.batching import Batching
-from agentgym_trainer.engines.vllm import MISSING, VllmCore, vllm_engine
+from agentgym_trainer.engines.vllm import VllmCore, vllm_engine
+from agentgym_trainer.engines.vllm_server import VllmServer
 from agentgym_trainer.models import with_lora
 from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.scratch import Scratch, build_model
 from coin_world import ENV
-from miniature import VOCAB, coin_flags, learner, train_cli
-from test_distributed import CONFIGS
-from torch import Tensor
+from fake_vllm import FakeServer, play, weights
+from miniature import coin_flags, learner, train_cli
 from transformers import AutoModelForCausalLM
-from vllm_ranks import MEMORY
+from vllm_pairs import CONTEXT, LENGTHS, MEMORY, TOLERANCE, Pair, gap, need_vllm, random_contexts, save_start
 
 pytestmark = pytest.mark.long
-TOLERANCE = 1e-4
-"""Nats between the learner's log-probabilities and the engine's, both in float32."""
-CONTEXT = 256
-LENGTHS = (3, 40, 77, 100, 128, 130, 200)
+CONFIG = Path(str(files("agentgym_trainer"))) / "accelerate_configs" / "cpu-ddp.yaml"
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _installed() -> None:
-    if find_spec("vllm") is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(MISSING)
-
-
-@dataclass
-class Pair:
-    """A model that learns, and an engine that began with it."""
-
-    model: Any
-    engine: Batching
-    do: Callable[[Coroutine[Any, Any, Any]], Any]
-    """Runs a coroutine in the engine's loop."""
-
-    def sample(self, contexts: Sequence[Sequence[int]], *, tokens: int = 20, **how: Any) -> list[Completion]:
-        """A reply to each context, all asked for at once; the n-th with seed n."""
-        settings = (Sampling(max_tokens=tokens, seed=seed, **how) for seed in range(len(contexts)))
-        asked = [self.engine.generate(ids, one) for ids, one in zip(contexts, settings, strict=True)]
-
-        async def all_at_once() -> list[Completion]:
-            return await asyncio.gather(*asked)
-
-        return self.do(all_at_once())
-
-    def load(self, version: int) -> None:
-        """Give the engine what the learner would give it."""
-        self.do(self.engine.load(learner(self.model).weights(version)))
-
-    def move(self, seed: int) -> None:
-        """Change all that trains."""
-        generator = torch.Generator().manual_seed(seed)
-        with torch.no_grad():
-            for parameter in self.model.parameters():
-                if parameter.requires_grad:
-                    parameter.add_(torch.randn(parameter.shape, generator=generator), alpha=0.1)
-
-
-def _random_contexts(*lengths: int, seed: int = 0) -> list[list[int]]:
-    rng = np.random.default_rng(seed)
-    return [rng.integers(3, VOCAB, length).tolist() for length in lengths]
-
-
-@torch.no_grad()
-def _logprobs(model: Any, context: Sequence[int], said: Completion, temperature: float = 1.0) -> Tensor:
-    logits = model(torch.tensor([[*context, *said.ids]])).logits[0, len(context) - 1 : -1]
-    return torch.log_softmax(logits / temperature, -1).gather(1, torch.tensor(said.ids)[:, None])[:, 0]
-
-
-def _gap(model: Any, contexts: Sequence[Sequence[int]], said: Sequence[Completion], **how: float) -> float:
-    """The largest difference between the engine's log-probabilities and the model's own."""
-    return max(
-        (_logprobs(model, context, one, **how) - torch.tensor(one.logprobs)).abs().max().item()
-        for context, one in zip(contexts, said, strict=True)
-    )
+    need_vllm()
 
 
 @pytest.fixture(scope="module")
 def start(chat: Chat, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the model that everything here begins with."""
-    folder = tmp_path_factory.mktemp("vllm") / "start"
-    scratch = Scratch(vocab=320, hidden=64, layers=2, heads=2, context=512)
-    model = build_model(scratch, vocab=VOCAB, end_id=chat.end_id, pad_id=chat.pad_id, seed=0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.mul_(4)
-    model.save_pretrained(folder)
-    return folder
+    return save_start(tmp_path_factory.mktemp("vllm") / "start", chat)
 
 
 # First, before the engines of the other tests are there.
 def test_it_leaves_the_process_as_it_was(start: Path, chat: Chat) -> None:
     threads, state = torch.set_num_threads, torch.get_rng_state()
     with asyncio.Runner() as runner:
-        engine = vllm_engine(
-            str(start), MEMORY, end_id=chat.end_id, max_context=2**20,
-            dtype=torch.float32,
-        )  # fmt: skip
+        engine = vllm_engine(str(start), MEMORY, end_id=chat.end_id, max_context=2**20, dtype=torch.float32)
         assert torch.equal(torch.get_rng_state(), state)
         # What the model takes.
         assert engine.max_context == 512
@@ -139,9 +68,7 @@ def test_it_leaves_the_process_as_it_was(start: Path, chat: Chat) -> None:
 def _pair(start: Path, chat: Chat, wrap: Callable[[Any], Any], **how: Any) -> Generator[Pair]:
     model = wrap(AutoModelForCausalLM.from_pretrained(start).eval())
     with asyncio.Runner() as runner:
-        engine = vllm_engine(
-            str(start), MEMORY, end_id=chat.end_id, max_context=CONTEXT, dtype=torch.float32, **how
-        )  # fmt: skip
+        engine = vllm_engine(str(start), MEMORY, end_id=chat.end_id, max_context=CONTEXT, dtype=torch.float32, **how)
         try:
             yield Pair(model, engine, runner.run)
         finally:
@@ -155,7 +82,7 @@ def pair(start: Path, chat: Chat) -> Generator[Pair]:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_log_probabilities_are_the_learners_before_and_after_every_update(pair: Pair, temperature: float) -> None:
-    contexts = _random_contexts(*LENGTHS)
+    contexts = random_contexts(*LENGTHS)
     for version in range(4):
         if version:
             before = copy.deepcopy(pair.model)
@@ -163,14 +90,14 @@ def test_log_probabilities_are_the_learners_before_and_after_every_update(pair: 
         pair.load(version)
         said = pair.sample(contexts, temperature=temperature)
         assert {one.version for one in said} == {version}
-        assert _gap(pair.model, contexts, said, temperature=temperature) < TOLERANCE
+        assert gap(pair.model, contexts, said, temperature=temperature) < TOLERANCE
         if version:
-            assert _gap(before, contexts, said, temperature=temperature) > 0.1
+            assert gap(before, contexts, said, temperature=temperature) > 0.1
 
 
 def test_what_was_read_is_read_again_only_after_an_update(pair: Pair) -> None:
     pair.load(1)
-    usage, contexts = pair.engine.usage, _random_contexts(*LENGTHS, seed=1)
+    usage, contexts = pair.engine.usage, random_contexts(*LENGTHS, seed=1)
 
     def read_and_reused() -> tuple[int, int]:
         before = (usage.prefilled, usage.reused)
@@ -186,18 +113,18 @@ def test_what_was_read_is_read_again_only_after_an_update(pair: Pair) -> None:
     assert read_and_reused() == (total, 0)
 
 
-def test_those_who_begin_alike_share_what_was_read(pair: Pair) -> None:
+def test_those_who_begin_alike_share_what_is_read_also_when_they_ask_at_once(pair: Pair) -> None:
     pair.load(1)
-    usage = pair.engine.usage
-    prompt, *tails = _random_contexts(128, 5, 6, 7)
-    pair.sample([prompt], tokens=1)
-    before = usage.prefilled
-    pair.sample([[*prompt, *tail] for tail in tails])
-    assert usage.prefilled - before == 5 + 6 + 7
+    before = pair.engine.usage.prefilled
+    prompt, *tails = random_contexts(128, 5, 6, 7)
+    contexts = [[*prompt, *tail] for tail in tails]
+    said = pair.sample(contexts)
+    assert pair.engine.usage.prefilled - before == 128 + 5 + 6 + 7
+    assert gap(pair.model, contexts, said) < TOLERANCE
 
 
 def test_a_reply_hangs_on_its_seed_and_not_on_who_else_is_there(pair: Pair) -> None:
-    contexts = _random_contexts(*LENGTHS)
+    contexts = random_contexts(*LENGTHS)
     together = pair.sample(contexts)
     alone = pair.do(pair.engine.generate(contexts[3], Sampling(max_tokens=20, seed=3)))
     assert alone.ids == together[3].ids
@@ -208,12 +135,12 @@ def test_a_reply_hangs_on_its_seed_and_not_on_who_else_is_there(pair: Pair) -> N
 
 def test_more_may_be_asked_at_once_than_are_read_in_one_step(pair: Pair) -> None:
     pair.load(0)
-    contexts = _random_contexts(*[150] * 20)  # a step reads 2,048 tokens
-    assert _gap(pair.model, contexts, pair.sample(contexts, tokens=5)) < TOLERANCE
+    contexts = random_contexts(*[150] * 20)  # a step reads 2,048 tokens
+    assert gap(pair.model, contexts, pair.sample(contexts, tokens=5)) < TOLERANCE
 
 
 def test_a_reply_ends_with_its_end_token_or_at_its_budget(pair: Pair, chat: Chat) -> None:
-    contexts = _random_contexts(*[30] * 64)
+    contexts = random_contexts(*[30] * 64)
     said = pair.sample(contexts, tokens=60)
     assert {one.finish for one in said} == {"stop", "length"}
     for one in said:
@@ -222,14 +149,14 @@ def test_a_reply_ends_with_its_end_token_or_at_its_budget(pair: Pair, chat: Chat
         assert len(one.ids) == len(one.logprobs)
         assert one.finish == "stop" or len(one.ids) == 60
     with pytest.raises(ValueError, match="a budget of 20 was asked for"):
-        pair.sample(_random_contexts(CONTEXT))
-    (whole,) = pair.sample(_random_contexts(CONTEXT - 4), tokens=4)
+        pair.sample(random_contexts(CONTEXT))
+    (whole,) = pair.sample(random_contexts(CONTEXT - 4), tokens=4)
     assert 1 <= len(whole.ids) <= 4
 
 
 def test_greedy_replies_are_the_most_likely_and_certain(pair: Pair) -> None:
     pair.load(0)
-    context = _random_contexts(50)[0]
+    context = random_contexts(50)[0]
     greedy, _ = pair.sample([context] * 2, temperature=0.0, tokens=10)
     assert greedy.logprobs == (0.0,) * len(greedy.ids)
     whole = torch.tensor([[*context, *greedy.ids]])
@@ -239,7 +166,7 @@ def test_greedy_replies_are_the_most_likely_and_certain(pair: Pair) -> None:
 
 def test_an_update_waits_for_replies_under_way_and_those_behind_it_wait_for_the_update(pair: Pair) -> None:
     pair.load(5)
-    before, contexts = copy.deepcopy(pair.model), _random_contexts(*LENGTHS)
+    before, contexts = copy.deepcopy(pair.model), random_contexts(*LENGTHS)
 
     async def meanwhile() -> tuple[list[Completion], list[Completion]]:
         def ask(seed: int) -> list[asyncio.Task[Completion]]:
@@ -259,12 +186,12 @@ def test_an_update_waits_for_replies_under_way_and_those_behind_it_wait_for_the_
 
     first, later = pair.do(meanwhile())
     assert [{one.version for one in said} for said in (first, later)] == [{5}, {6}]
-    assert _gap(before, contexts, first) < TOLERANCE
-    assert _gap(pair.model, contexts, later) < TOLERANCE
+    assert gap(before, contexts, first) < TOLERANCE
+    assert gap(pair.model, contexts, later) < TOLERANCE
 
 
 def test_requests_that_are_given_up_leave_nothing_behind(pair: Pair) -> None:
-    contexts = _random_contexts(*LENGTHS)
+    contexts = random_contexts(*LENGTHS)
 
     async def give_up() -> None:
         tasks = [asyncio.create_task(pair.engine.generate(context, Sampling(max_tokens=50))) for context in contexts]
@@ -286,7 +213,7 @@ async def _loop() -> asyncio.AbstractEventLoop:
 def test_an_engine_that_dies_in_a_step_is_made_anew_with_its_weights_and_replays(
     pair: Pair, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    contexts = _random_contexts(*LENGTHS)
+    contexts = random_contexts(*LENGTHS)
     pair.move(7)
     pair.load(7)
     expected, dead = pair.sample(contexts), pair.engine._core
@@ -302,11 +229,11 @@ def test_an_engine_that_dies_in_a_step_is_made_anew_with_its_weights_and_replays
     assert pair.engine._core is not dead
     assert [one.ids for one in said] == [one.ids for one in expected]
     assert {one.version for one in said} == {7}
-    assert _gap(pair.model, contexts, said) < TOLERANCE
+    assert gap(pair.model, contexts, said) < TOLERANCE
 
 
 def test_memory_stays_flat_over_updates(pair: Pair) -> None:
-    process, contexts = psutil.Process(), _random_contexts(*LENGTHS)
+    process, contexts = psutil.Process(), random_contexts(*LENGTHS)
     taken: list[int] = []
     for version in range(23):
         pair.move(version)
@@ -324,6 +251,17 @@ def test_heads_that_vllm_has_no_kernel_for_are_refused(new_model: Callable[..., 
         vllm_engine(str(tmp_path), MEMORY, end_id=1, max_context=64, dtype=torch.float32)
 
 
+def test_a_server_says_so_before_it_is_given_weights() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        server.worker.vllm_config.device_config.device_type = "cpu"
+        server.worker.vllm_config.model_config.get_head_size = lambda: 16
+        with pytest.raises(EngineGone, match="heads have a size of 16, and vLLM on a CPU can do 32"):
+            await sampler.load(weights(1))
+        assert not server.worker.loaded
+
+    play(scene)
+
+
 # Adapters.
 
 
@@ -333,26 +271,26 @@ def adapted(start: Path, chat: Chat) -> Generator[Pair]:
 
 
 def test_adapters_are_put_in_place_of_each_other_and_stay_the_learners(adapted: Pair) -> None:
-    contexts = _random_contexts(*LENGTHS)
+    contexts = random_contexts(*LENGTHS)
     with adapted.model.disable_adapter():
-        assert _gap(adapted.model, contexts, adapted.sample(contexts)) < TOLERANCE
+        assert gap(adapted.model, contexts, adapted.sample(contexts)) < TOLERANCE
     for version in range(1, 4):
         adapted.move(version)
         mine = copy.deepcopy(adapted.model.state_dict())
         adapted.load(version)
         said = adapted.sample(contexts)
         assert {one.version for one in said} == {version}
-        assert _gap(adapted.model, contexts, said) < TOLERANCE
+        assert gap(adapted.model, contexts, said) < TOLERANCE
         assert all(torch.equal(tensor, mine[name]) for name, tensor in adapted.model.state_dict().items())
         with adapted.model.disable_adapter():
-            assert _gap(adapted.model, contexts, said) > 0.1
+            assert gap(adapted.model, contexts, said) > 0.1
 
 
 # Many processes, and whole runs.
 
 
 def test_each_of_two_processes_has_an_engine_of_its_own(start: Path, tmp_path: Path) -> None:
-    config = ("--config_file", str(CONFIGS / "cpu-ddp.yaml"), "--main_process_port", "0")
+    config = ("--config_file", str(CONFIG), "--main_process_port", "0")
     launcher = [sys.executable, "-m", "accelerate.commands.launch", *config, vllm_ranks.__file__]
     done = subprocess.run(
         [*launcher, str(start), str(tmp_path)], check=False, capture_output=True, text=True, timeout=300
@@ -380,6 +318,8 @@ def test_a_run_of_two_steps_samples_from_vllm_and_its_model_plays_through_evalua
         episodes = folder.read_evaluation(step, "sampled") or []
         versions = {turn.reply.sample.version for e in episodes for turn in e.turns if turn.reply.sample}
         assert versions == {step}
+    if rank != "0":
+        return  # What it leaves behind is a model like any other.
     asked = ["--env", ENV, "--policy", f"vllm:{folder.model}", "--samples", "2", "--wrapper", "bare"]
     asked += ["--no-instructions", "--max-tokens", "6", "--horizon", "3", "--out", str(tmp_path / "played")]
     assert evaluate(asked) == 0

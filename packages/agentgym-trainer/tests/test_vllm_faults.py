@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.engines import EngineGone
+from agentgym_trainer.engines import EngineGone, wire
 from agentgym_trainer.engines.vllm_http import VllmHttp
 from agentgym_trainer.engines.vllm_server import VllmServer
+from agentgym_trainer.engines.wire import offered
 from agentgym_trainer.weights import Weights
-from fake_vllm import ONE, FakeServer, engine, play, weights
+from fake_vllm import ONE, FakeServer, FakeWorker, engine, play, weights
+from miniature import coin_flags, train_cli
 from torch import Tensor
 
 
@@ -103,8 +107,8 @@ def test_patience_has_an_end_and_everybody_is_told() -> None:
 
 def test_a_server_that_hangs_is_away_and_one_that_is_slow_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
-        sampler._http = VllmHttp(server.url, pulse=0.05)
-        server.seconds = 0.3
+        sampler._http = VllmHttp(server.url, pulse=0.2)
+        server.seconds = 0.7
         assert (await sampler.generate([5], ONE)).ids == (1, 11)
         assert server.paths.count("/health") > 2
         server.well = False
@@ -177,6 +181,64 @@ def test_what_the_learner_raises_is_raised() -> None:
         assert (await sampler.generate([5], ONE)).version == 2
 
     play(scene)
+
+
+def test_a_load_that_was_given_up_is_made_good_by_the_next_request() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        await sampler.load(weights(1))
+        server.answering.clear()
+        server.asked.clear()
+        asking = asyncio.create_task(sampler.generate([5], ONE))
+        while not server.sampling:
+            await asyncio.sleep(0.001)
+        loading = asyncio.create_task(sampler.load(weights(2)))
+        while "/pause" not in server.paths:
+            await asyncio.sleep(0.001)
+        loading.cancel()
+        server.answering.set()
+        assert (await asking).version == 1
+        assert (await sampler.generate([5], ONE)).version == 2
+
+    play(scene)
+
+
+def test_a_fault_that_was_mended_while_nothing_was_sampled_is_forgotten() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        await sampler.load(weights(1))
+        server.die()
+        await server.start()
+        while server.label != "run@1.1":
+            await asyncio.sleep(0.01)
+        await asyncio.sleep(0.5)
+        await sampler.load(weights(2))
+        assert (await sampler.generate([5], ONE)).version == 2
+
+    play(scene, patience=0.4, watch_every=0.02)
+
+
+def test_weights_that_stop_coming_leave_no_model_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    def stuck() -> Iterator[tuple[str, Tensor]]:
+        yield "one", torch.ones(3)
+        time.sleep(0.3)
+        yield "two", torch.ones(3)
+
+    async def scene() -> None:
+        worker = FakeWorker()
+        async with offered(stuck, host="127.0.0.1") as offer:
+            with pytest.raises(ConnectionError, match="lost before all weights were there: timed out"):
+                await asyncio.to_thread(worker.agentgym_take_weights, offer.host, offer.port, offer.secret)
+        (got,) = worker.loaded
+        assert list(got) == ["one"]
+
+    monkeypatch.setattr(wire, "_SILENCE", 0.1)
+    asyncio.run(scene())
+
+
+def test_servers_that_no_process_would_use_are_refused(tmp_path: Path) -> None:
+    urls = ("--engine.kind", "vllm-server", "--engine.urls", "http://127.0.0.1:1", "http://127.0.0.1:2")
+    flags = coin_flags(tmp_path / "run", "--warm-start.episodes", "0", *urls)
+    assert train_cli(flags, tmp_path / "said") == 2
+    assert "engine.urls names 2 servers" in " ".join((tmp_path / "said").read_text().split())
 
 
 def test_a_server_that_lost_its_weights_gets_them_while_only_others_ask_it() -> None:

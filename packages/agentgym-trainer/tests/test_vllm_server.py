@@ -4,35 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import copy
-import os
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
-import torch
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import Lora
 from agentgym_trainer.engines import Completion, Sampling
-from agentgym_trainer.engines.vllm import MISSING
 from agentgym_trainer.engines.vllm_process import Serving, VllmProcess
 from agentgym_trainer.engines.vllm_server import VllmServer
 from agentgym_trainer.models import with_lora
 from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.scratch import Scratch, build_model
-from miniature import VOCAB, coin_flags, learner, train_cli
-from test_vllm import CONTEXT, LENGTHS, TOLERANCE, Pair, _gap, _random_contexts
+from miniature import coin_flags, learner, train_cli
+from transformers import AutoModelForCausalLM
+from vllm_pairs import CONTEXT, LENGTHS, MEMORY, TOLERANCE, Pair, gap, need_vllm, random_contexts, save_start
 
 pytestmark = pytest.mark.long
 
 
 @pytest.fixture(scope="module", autouse=True)
 def _installed() -> None:
-    if find_spec("vllm") is None:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(MISSING)
+    need_vllm()
 
 
 @dataclass
@@ -46,15 +41,8 @@ class Served(Pair):
 @pytest.fixture(scope="module")
 def served(chat: Chat, tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
     folder = tmp_path_factory.mktemp("server")
-    scratch = Scratch(vocab=320, hidden=64, layers=2, heads=2, context=512)
-    model = build_model(scratch, vocab=VOCAB, end_id=chat.end_id, pad_id=chat.pad_id, seed=0)
-    with torch.no_grad():
-        for parameter in model.parameters():
-            if parameter.ndim > 1:
-                parameter.mul_(4)
-    model.save_pretrained(folder / "start")
-    chat.tokenizer.save_pretrained(folder / "start")
-    serving = Serving(folder / "start", max_context=CONTEXT, dtype="float32", memory=0.05, lora_rank=3)
+    model = AutoModelForCausalLM.from_pretrained(save_start(folder / "start", chat))
+    serving = Serving(folder / "start", max_context=512, dtype="float32", memory=MEMORY, lora_rank=3)
     process = VllmProcess(serving, folder / "log")
     with asyncio.Runner() as runner:
         engine: Any = VllmServer(process, run="tests", end_id=chat.end_id, max_context=CONTEXT, patience=600.0)
@@ -78,26 +66,26 @@ def _family() -> list[psutil.Process]:
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
 def test_log_probabilities_are_the_learners_before_and_after_every_update(served: Served, temperature: float) -> None:
-    contexts = _random_contexts(*LENGTHS)
+    contexts = random_contexts(*LENGTHS)
     for version in range(1, 4):
         served.move(version)
         served.load(version)
         said = served.sample(contexts, temperature=temperature)
         assert {one.version for one in said} == {version}
-        assert _gap(served.model, contexts, said, temperature=temperature) < TOLERANCE
+        assert gap(served.model, contexts, said, temperature=temperature) < TOLERANCE
         # A prefix cache of the last weights, or one matrix of them, would show.
         served.move(10 + version)
-        assert _gap(served.model, contexts, said, temperature=temperature) > 0.1
+        assert gap(served.model, contexts, said, temperature=temperature) > 0.1
 
 
 def test_what_was_read_is_read_again_only_after_an_update(served: Served) -> None:
     served.load(4)
-    usage, contexts = served.engine.usage, _random_contexts(100, 130, seed=1)
+    usage, contexts = served.engine.usage, random_contexts(100, 130, seed=1)
     for reused in (0, 96 + 128):
         before = usage.reused, usage.prefilled
         said = served.sample(contexts)
         assert (usage.reused - before[0], usage.prefilled - before[1]) == (reused, 230 - reused)
-        assert _gap(served.model, contexts, said) < TOLERANCE
+        assert gap(served.model, contexts, said) < TOLERANCE
     served.load(5)
     before = usage.reused
     served.sample(contexts)
@@ -105,7 +93,7 @@ def test_what_was_read_is_read_again_only_after_an_update(served: Served) -> Non
 
 
 def test_a_reply_hangs_on_its_seed_and_ends_with_its_end_token_or_at_its_budget(served: Served, chat: Chat) -> None:
-    context = _random_contexts(30)[0]
+    context = random_contexts(30)[0]
     together = served.sample([context] * 24, tokens=60)
     assert len({one.ids for one in together}) > 20
     again = served.do(served.engine.generate(context, Sampling(max_tokens=60, seed=3)))
@@ -148,22 +136,23 @@ def test_memory_stays_flat_over_updates(served: Served) -> None:
 
 
 def test_adapters_are_adapters_and_whole_models_come_after_them(served: Served) -> None:
-    base, contexts = served.model, _random_contexts(*LENGTHS)
+    base, contexts = served.model, random_contexts(*LENGTHS)
     served.load(30)
     adapted = replace(served, model=with_lora(copy.deepcopy(base), Lora(rank=3, alpha=12.0), seed=0).eval())
     for version in (31, 32):
         adapted.move(version)
         adapted.load(version)
         said = adapted.sample(contexts)
-        assert _gap(adapted.model, contexts, said) < TOLERANCE
-        assert _gap(base, contexts, said) > 0.1
+        assert gap(adapted.model, contexts, said) < TOLERANCE
+        assert gap(base, contexts, said) > 0.1
     served.load(33)
-    assert _gap(base, contexts, served.sample(contexts)) < TOLERANCE
+    assert gap(base, contexts, served.sample(contexts)) < TOLERANCE
 
 
 def test_a_run_of_two_steps_samples_from_a_server(served: Served, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    more = ("--engine.kind", "vllm-server", "--engine.urls", served.process.url, "--engine.tolerance", "1e-4")
+    more = ["--engine.kind", "vllm-server", "--engine.urls", served.process.url, "--engine.tolerance", "1e-4"]
+    more += ["--generation.max-context", "4096"]  # the model takes 512, and so does the server
     plain = ("--model", str(served.start), "--warm-start.episodes", "0", "--steps", "2", "--evaluation.every", "1")
     assert train_cli(coin_flags(folder.path, *plain, *more)) == 0
     assert [line["step"] for line in folder.read_metrics()] == [1, 2]
@@ -176,7 +165,7 @@ def test_a_run_of_two_steps_samples_from_a_server(served: Served, tmp_path: Path
 # The last: it takes the server away.
 def test_a_killed_server_comes_back_with_its_weights_and_replays(served: Served) -> None:
     served.load(40)
-    contexts = _random_contexts(*LENGTHS[:-1])
+    contexts = random_contexts(*LENGTHS[:-1])
     calm = served.sample(contexts, tokens=60)
     before = _family()
     command = ["-m", "vllm.entrypoints.openai.api_server"]
@@ -194,6 +183,6 @@ def test_a_killed_server_comes_back_with_its_weights_and_replays(served: Served)
 
     again = served.do(scene())
     assert [(one.ids, one.version) for one in again] == [(one.ids, 40) for one in calm]
-    assert _gap(served.model, contexts, again) < TOLERANCE
+    assert gap(served.model, contexts, again) < TOLERANCE
     assert not {process.pid for process in before} & {process.pid for process in _family()}
     assert not psutil.wait_procs(before, timeout=60)[1]

@@ -16,16 +16,7 @@ from agentgym_trainer.engines import Completion, Sampling
 from agentgym_trainer.engines.vllm import VllmCore, vllm_engine
 from agentgym_trainer.weights import Weights
 from transformers import AutoModelForCausalLM
-
-MEMORY = 0.05
-"""GiB for the cache of an engine."""
-
-
-def _gap(model: Any, context: list[int], said: Completion) -> float:
-    with torch.no_grad():
-        logits = model(torch.tensor([[*context, *said.ids]])).logits[0, len(context) - 1 : -1]
-    logp = torch.log_softmax(logits, -1).gather(1, torch.tensor(said.ids)[:, None])[:, 0]
-    return (logp - torch.tensor(said.logprobs)).abs().max().item()
+from vllm_pairs import MEMORY, gap
 
 
 def _dying_once() -> list[int]:
@@ -60,7 +51,7 @@ async def sample(start: str, rank: int) -> dict[str, Any]:
         elif rank == 1:
             died = _dying_once()
         said.append(await engine.generate(context, Sampling(max_tokens=10 + 20 * rank, seed=rank)))
-        gaps.append(_gap(model, context, said[-1]))
+        gaps.append(gap(model, [context], said[-1:]))
     await engine.close()
     return {"versions": [one.version for one in said], "gaps": gaps, "replayed": bool(died)}
 

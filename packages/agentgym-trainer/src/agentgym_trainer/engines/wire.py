@@ -65,7 +65,7 @@ def fetch(host: str, port: int, secret: str) -> Iterator[tuple[str, Tensor]]:
     """The tensors offered there, on the CPU, one after the other.
 
     Raises:
-        ConnectionError: when nobody is there, or the stream ends too early.
+        ConnectionError: when nobody is there, or the stream ends too early or is silent for too long.
     """
     try:
         connection = socket.create_connection((host, port), timeout=_SILENCE)
@@ -112,7 +112,7 @@ async def _send(
                 await loop.sock_sendall(connection, _SIZE.pack(len(head)) + head)
                 await loop.sock_sendall(connection, data)
             await loop.sock_sendall(connection, _SIZE.pack(0))
-        except ConnectionError:
+        except OSError:
             return  # The other side's death is told by its server.
 
 
@@ -144,7 +144,10 @@ def _filled(connection: socket.socket, data: Any) -> Any:
     """These bytes, with what comes next."""
     view, got = memoryview(data), 0
     while got < len(view):
-        more = connection.recv_into(view[got:])
+        try:
+            more = connection.recv_into(view[got:])
+        except OSError as error:  # silence, and networks that break, are no ConnectionErrors by themselves
+            raise ConnectionError(f"The learner was lost before all weights were there: {error}.") from error
         if not more:
             raise ConnectionError("The learner hung up before all weights were there.")
         got += more
