@@ -104,37 +104,50 @@ def _open_engine(
         UsageError: when it isn't installed, or can't run the model.
     """
     precision = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
-    common: Any = {"end_id": chat.end_id}
+    longest = config.generation.max_context
+    longest = min(longest, getattr(policy.config, "max_position_embeddings", longest))
     try:
         match config.engine.kind:
             case "transformers":
                 autocast: Any = accelerator.autocast
-                return transformers_engine(
-                    policy, own_copy=samples_apart(config, accelerator), autocast=autocast, **common
-                )
+                apart = samples_apart(config, accelerator)
+                return transformers_engine(policy, end_id=chat.end_id, own_copy=apart, autocast=autocast)
             case "vllm":
                 from agentgym_trainer.engines.vllm import vllm_engine
 
-                longest, rank = config.generation.max_context, config.lora.rank
-                return vllm_engine(
-                    name, config.engine.memory, max_context=longest, dtype=precision, lora_rank=rank, **common
-                )
+                how: Any = {"max_context": longest, "dtype": precision, "lora_rank": config.lora.rank}
+                return vllm_engine(name, config.engine.memory, end_id=chat.end_id, **how)
             case "vllm-server":
-                return _server(config, name, precision, chat, folder, say)
+                return _server(config, name, precision, chat.end_id, longest, folder, say)
     except (ImportError, ValueError) as error:
         raise UsageError(f"The engine {config.engine.kind} can't be had: {error}") from error
 
 
 def _server(
-    config: Config, name: str, dtype: torch.dtype, chat: Chat, folder: Path, say: Callable[[str], None]
+    config: Config,
+    name: str,
+    dtype: torch.dtype,
+    end_id: int,
+    longest: int,
+    folder: Path,
+    say: Callable[[str], None],
 ) -> Engine:
     """A vLLM server: one of those that run, in turn, or else one for all processes of a machine, started by the first
     of them. Whoever of its clients is the first gives it the weights.
+
+    Raises:
+        ValueError: when there are more servers than processes, so that some would have nothing to do.
+        ImportError: without vLLM, where one has to be started.
     """
     from agentgym_trainer.engines.vllm_process import Serving, VllmProcess
     from agentgym_trainer.engines.vllm_server import VllmServer
 
-    settings, ranks, longest = config.engine, Ranks(), config.generation.max_context
+    settings, ranks = config.engine, Ranks()
+    if len(settings.urls) > ranks.count:
+        raise ValueError(
+            f"engine.urls names {len(settings.urls)} servers, each process that trains uses one of them, and there are "
+            f"{ranks.count} of these. Name no more servers than that, or one that has --data-parallel-size."
+        )
     where: str | VllmProcess
     if settings.urls:
         where, pushes = settings.urls[ranks.index % len(settings.urls)], ranks.index < len(settings.urls)
@@ -155,7 +168,7 @@ def _server(
     return VllmServer(
         where,
         run=ranks.tell(uuid4().hex),
-        end_id=chat.end_id,
+        end_id=end_id,
         max_context=longest,
         pushes=pushes,
         patience=settings.patience,
