@@ -240,7 +240,9 @@ class Loop:
                 if samples_apart(self.config, self.learner.accelerator):
                     before = self._used()
                     self._gap = self._compare(step)
-                    self._known += self._used() - before
+                    # Of what is played at the same time, the probe is a small part, and not to be told from it.
+                    if not self.config.overlap.versions:
+                        self._known += self._used() - before
             self._loaded = step
 
     def _compare(self, step: int) -> float:
