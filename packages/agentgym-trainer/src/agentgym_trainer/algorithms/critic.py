@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from math import inf
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -43,12 +44,14 @@ class Critic:
                 "The algorithm trains a critic, but the model has none. "
                 "Set the configuration's critic to 'head' or 'separate', or choose an algorithm without a critic."
             )
-        error_M = free_M = (scores.value_M - part.target_M).square()
-        if self.clip:
-            moved_M = (scores.value_M - part.value_M).clamp(-self.clip, self.clip)
-            error_M = free_M.maximum((part.value_M + moved_M - part.target_M).square())
+        moved_M, width = scores.value_M - part.value_M, self.clip or inf
+        free_M = (scores.value_M - part.target_M).square()
+        held_M = (part.value_M + moved_M.clamp(-width, width) - part.target_M).square()
+        # Within the width both are the same, but for rounding.
+        clipped_M = (moved_M.abs() > width) & (held_M > free_M)
+        error_M = held_M.where(clipped_M, free_M)
         error = (part.critic_weight_M * error_M).sum()
-        figures = {"value": scores.value_M, "value_loss": error_M, "value_clipped": error_M != free_M}
+        figures = {"value": scores.value_M, "value_loss": error_M, "value_clipped": clipped_M}
         return self.weight * error, {
             name: (part.critic_weight_M * figure_M).sum().detach() for name, figure_M in figures.items()
         }
