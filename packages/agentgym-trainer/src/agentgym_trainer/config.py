@@ -73,7 +73,7 @@ class EngineSettings:
     """GPUs for a vLLM server of its own, as in CUDA_VISIBLE_DEVICES; empty: those that the training process sees."""
     memory: float = 0.4
     """Share of the GPU's memory, or GiB for the cache on a CPU, that vLLM takes."""
-    patience: float = 300.0
+    patience: float = 600.0
     """Seconds to wait for a server that isn't up yet or has gone away, before the run is saved and ends."""
     tolerance: float = 0.05
     """How far the engine's log-probabilities may be from the learner's after an update, in nats on average over the
