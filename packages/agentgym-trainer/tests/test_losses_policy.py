@@ -326,13 +326,13 @@ def test_imitation_is_the_mean_negative_log_likelihood(tokens: list[Said]) -> No
 def test_a_value_that_has_not_moved_far_is_not_clipped_by_rounding(clip: float) -> None:
     generator = torch.Generator().manual_seed(0)
     before_M = torch.randn(1000, generator=generator) * 0.02
-    moved_M, target_M = torch.rand(2, 1000, generator=generator) * torch.tensor([0.15, 0.3])[:, None]
+    value_M, target_M = torch.rand(2, 1000, generator=generator) * torch.tensor([0.1, 0.3])[:, None]
     none_M = torch.zeros(1000)
     part = Part(
         none_M, none_M, none_M, none_M, none_M, none_M, none_M,
         value_M=before_M, target_M=target_M, critic_weight_M=torch.full((1000,), 1e-3),
     )  # fmt: skip
-    _, metrics = Critic(clip=clip).loss(Scores(none_M, none_M, before_M + moved_M), part)
+    _, metrics = Critic(clip=clip).loss(Scores(none_M, none_M, value_M), part)
     assert metrics["value_clipped"] == 0
 
 
