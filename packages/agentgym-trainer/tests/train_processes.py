@@ -1,8 +1,8 @@
 """`train` as each of the processes that accelerate's launcher starts: with DDP, or sharded, with FSDP2.
 
 On GPUs accelerate shards models itself; on CPUs it ignores the wish, and is made to. The second argument is what
-befalls the second process: its engine is "gone" in the third step's rollout, it is "killed" in the third update, it
-alone is "asked" to stop after the second step; or all goes "well".
+befalls the second process: it alone is "asked" to stop after the second step, its engine is "gone" in the first
+rollout, it is "killed" in the first update; or all goes "well".
 """
 
 from __future__ import annotations
@@ -52,10 +52,9 @@ if __name__ == "__main__":
     if os.environ.get("RANK") == "1":
         match fate:
             case "gone":
-                # Two evaluations, of two plays each, are before it: at the start, and after the second step.
-                _befall(Arena, "_play", 2 + 2 + 2 + 1, _lose_the_engine)
+                _befall(Arena, "_play", 1, _lose_the_engine)
             case "killed":
-                _befall(Loop, "update", 3, lambda: os.kill(os.getpid(), signal.SIGKILL))
+                _befall(Loop, "update", 1, lambda: os.kill(os.getpid(), signal.SIGKILL))
             case "asked":
                 _befall(Loop, "conclude", 2, lambda: os.kill(os.getpid(), signal.SIGINT))
             case _:
