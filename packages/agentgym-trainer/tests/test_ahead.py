@@ -22,7 +22,6 @@ from agentgym_trainer.ahead import Ahead
 from agentgym_trainer.algorithms import GRPO, Groups
 from agentgym_trainer.batch import Batch
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.checkpoint import Progress
 from agentgym_trainer.config import Config, EngineSettings, Evaluation, Generation, Overlap, World
 from agentgym_trainer.engines import Completion, Disagreement, EngineGone, Sampling
 from agentgym_trainer.engines.scripted import ScriptedEngine
@@ -30,6 +29,7 @@ from agentgym_trainer.engines.transformers import transformers_engine
 from agentgym_trainer.figures import Group, lag_figures
 from agentgym_trainer.horizon import FixedHorizon, Stage
 from agentgym_trainer.loop import Loop
+from agentgym_trainer.progress import Progress
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Match, Rollouts
 from agentgym_trainer.run_folder import RunFolder

@@ -15,8 +15,9 @@ from accelerate import Accelerator
 from agentgym_eval.errors import UsageError
 from agentgym_trainer.actor import Actor, ValueHead, separate_critic
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.checkpoint import Best, Checkpoints, Progress, find_damage, seal
+from agentgym_trainer.checkpoint import Checkpoints, find_damage, seal
 from agentgym_trainer.horizon import Stage
+from agentgym_trainer.progress import Best, Progress
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import files_up_to

@@ -17,7 +17,6 @@ from accelerate import Accelerator
 from agentgym_envs import Episode
 from agentgym_trainer.algorithms import GRPO, PRESETS, Groups
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.checkpoint import Progress
 from agentgym_trainer.config import Config, Evaluation, Generation, World
 from agentgym_trainer.engines import Engine, EngineGone
 from agentgym_trainer.engines.scripted import ScriptedEngine
@@ -25,6 +24,7 @@ from agentgym_trainer.engines.transformers import transformers_engine
 from agentgym_trainer.figures import Group
 from agentgym_trainer.horizon import AdaptiveHorizon, FixedHorizon, Stage
 from agentgym_trainer.loop import Loop
+from agentgym_trainer.progress import Progress
 from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import Middling

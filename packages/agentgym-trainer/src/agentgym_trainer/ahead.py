@@ -14,9 +14,9 @@ from dataclasses import dataclass, field, replace
 from agentgym_envs import Episode, Job
 from agentgym_envs.play_pool import Player, play_slot
 
-from agentgym_trainer.checkpoint import Progress
 from agentgym_trainer.config import Config
 from agentgym_trainer.figures import Group
+from agentgym_trainer.progress import Progress
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.worlds import Deal, OpenWorld

@@ -15,9 +15,9 @@ from agentgym_eval.worlds import spread
 
 from agentgym_trainer.ahead import Ahead
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.checkpoint import Progress
 from agentgym_trainer.config import Config
 from agentgym_trainer.figures import Group, GroupOutcome
+from agentgym_trainer.progress import Progress
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Budget, EnginePlayer, Match, Rollouts
 from agentgym_trainer.sampler import apportion, draw

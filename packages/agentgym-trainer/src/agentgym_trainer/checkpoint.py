@@ -13,7 +13,6 @@ import os
 import re
 import shutil
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,60 +25,13 @@ from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from agentgym_trainer.horizon import Stage
 from agentgym_trainer.learner import Learner
+from agentgym_trainer.progress import Progress
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
 CRITIC = "critic.safetensors"
 _NAME = re.compile(r"\.?step-(\d{6,})")
-
-
-@dataclass(frozen=True, slots=True)
-class Best:
-    """The best checkpoint so far."""
-
-    step: int
-    success: float
-    """On held-out tasks, from 0 to 1."""
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a run has come. All else (tasks, seeds) is a function of this and the configuration."""
-
-    stage: Stage
-    """Where the horizon's schedule is."""
-    step: int = 0
-    """Updates done."""
-    env_steps: int = 0
-    """Turns played in training."""
-    sampler: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What the task samplers remember; JSON values."""
-    best: Best | None = None
-    learned: dict[str, Any] | None = None
-    """Figures of the last update, when it was taken and what is held out not yet played; JSON values."""
-
-    def evaluated(self, success: float | None) -> Progress:
-        """The same after an evaluation at this step: this is the best if none before had as high a success.
-
-        `success` is None where every held-out episode failed. What was there before the first update is no candidate.
-        """
-        if not self.step or success is None or (self.best and self.best.success >= success):
-            return self
-        return replace(self, best=Best(self.step, success))
-
-    def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, record: dict[str, Any]) -> Progress:
-        """What `to_json` wrote."""
-        known: dict[str, Any] = {**record, "stage": Stage(**record["stage"])}
-        if known["best"]:
-            known["best"] = Best(**known["best"])
-        return cls(**known)
 
 
 class Checkpoints:

@@ -25,7 +25,7 @@ from agentgym_trainer.agreement import PROBES, check_agreement, last_contexts
 from agentgym_trainer.arena import Arena
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.checkpoint import Checkpoints, Progress
+from agentgym_trainer.checkpoint import Checkpoints
 from agentgym_trainer.config import Config
 from agentgym_trainer.engines import EngineError
 from agentgym_trainer.figures import (
@@ -40,6 +40,7 @@ from agentgym_trainer.figures import (
 )
 from agentgym_trainer.horizon import Seen
 from agentgym_trainer.learner import Learner
+from agentgym_trainer.progress import Progress
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder

@@ -22,13 +22,13 @@ from agentgym_eval.policies import Oracle, Scripted
 from agentgym_trainer.actor import Actor, ValueHead, separate_critic
 from agentgym_trainer.attention import choose_attention
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.checkpoint import Progress
 from agentgym_trainer.config import Config
 from agentgym_trainer.engines import Engine
 from agentgym_trainer.engines.transformers import transformers_engine
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.loop import Loop, samples_apart
 from agentgym_trainer.models import is_adapter, load_model, scratch_model, with_lora
+from agentgym_trainer.progress import Progress
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
