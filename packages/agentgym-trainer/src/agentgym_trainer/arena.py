@@ -99,6 +99,8 @@ class Arena:
             known += seen
             again = Counter(group.world for group in seen if group.treatment == "resample")
             wanted = [again[world.name] for world in self.worlds]
+            if not any(wanted):
+                break
         return own, known
 
     def _wanted(self, number: int) -> tuple[list[int], np.random.Generator]:
