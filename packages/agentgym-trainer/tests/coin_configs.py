@@ -1,0 +1,35 @@
+"""Configurations of small runs in the coin world, and a look at what still runs."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+from agentgym_trainer.algorithms import GRPO, Groups
+from agentgym_trainer.config import Config, World
+from agentgym_trainer.rollout import Rollouts
+from coin_world import ENV
+
+TASKS, SAMPLES = 3, 2
+
+
+def coins(**settings: Any) -> Config:
+    known: dict[str, Any] = {
+        "world": World(ENV, wrapper="bare", instructions=False, backend="inline"),
+        # A model that knows nothing earns nothing; what moves its weights is the entropy.
+        "algorithm": replace(GRPO, groups=Groups(flat="keep"), entropy=0.1),
+        "tasks": TASKS,
+        "samples": SAMPLES,
+        "steps": 5,
+    }
+    return Config(**(known | settings))
+
+
+def others(rollouts: Rollouts) -> int:
+    """How many tasks are in the thread of the rollouts, beside this question."""
+
+    async def count() -> int:
+        return len(asyncio.all_tasks() - {asyncio.current_task()})
+
+    return rollouts.run(count())

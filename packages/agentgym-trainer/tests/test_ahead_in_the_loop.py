@@ -1,0 +1,206 @@
+"""Sampling ahead in the training loop."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from agentgym_trainer.batch import Batch
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.config import EngineSettings, Evaluation, Generation, Overlap, World
+from agentgym_trainer.engines import Completion, Disagreement, EngineGone, Sampling
+from agentgym_trainer.engines.transformers import transformers_engine
+from agentgym_trainer.horizon import FixedHorizon, Stage
+from agentgym_trainer.loop import Loop
+from agentgym_trainer.progress import Progress
+from agentgym_trainer.rollout import Rollouts
+from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.sampler import Middling
+from agentgym_trainer.tracking import Tracker
+from agentgym_trainer.weights import Weights
+from agentgym_trainer.worlds import open_worlds
+from coin_configs import SAMPLES, TASKS, coins, others
+from coin_world import OTHER
+from miniature import learner
+from rich.console import Console
+
+Build = Callable[..., Loop]
+
+
+@pytest.fixture
+def build(tmp_path: Path, new_model: Callable[..., Any], chat: Chat) -> Generator[Build]:
+    """Makes a loop over a tiny model; what it opens is closed after the test."""
+    with ExitStack() as stack:
+
+        def make(name: str = "run", **settings: Any) -> Loop:
+            generation = Generation(max_tokens=8, max_context=200)
+            config = coins(**{"horizon": FixedHorizon(3), "generation": generation, "steps": 3} | settings)
+            student = learner(new_model(init=1.0), micro_tokens=400, reference=config.algorithm.needs_reference)
+            engine = transformers_engine(student.policy, end_id=chat.end_id, own_copy=config.overlap.versions > 0)
+            folder = RunFolder.open(tmp_path / name)[0] if (tmp_path / name).exists() else None
+            return Loop(
+                config,
+                folder or RunFolder.create(tmp_path / name, config, "test"),
+                stack.enter_context(open_worlds(config)),
+                student,
+                chat,
+                Tracker(Console(quiet=True), steps=config.steps),
+                stack.enter_context(Rollouts(engine)),
+            )
+
+        yield make
+
+
+def _no_evaluation(loop: Loop, monkeypatch: pytest.MonkeyPatch) -> Loop:
+    monkeypatch.setattr(loop, "evaluate", lambda step: {})
+    return loop
+
+
+def _lines(loop: Loop) -> list[dict[str, Any]]:
+    return [
+        {k: v for k, v in line.items() if k not in ("seconds", "tokens_per_s")} for line in loop.folder.read_metrics()
+    ]
+
+
+def _bytes(loop: Loop) -> list[bytes]:
+    return [parameter.detach().numpy().tobytes() for parameter in loop.learner.policy.parameters()]
+
+
+def test_no_version_ahead_is_the_synchronous_loop_to_the_bit(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    other = World(OTHER, wrapper="bare", instructions=False, backend="inline")
+    mixture: dict[str, Any] = {"others": (other,), "tasks": 5, "slots": 3, "sampler": Middling(), "save_every": 100}
+    plain = _no_evaluation(build("plain", **mixture), monkeypatch)
+    plain.run(lambda: False)
+    ahead = _no_evaluation(build("ahead", **mixture), monkeypatch)
+    ahead.arena.ahead = ahead.arena.play_ahead()
+    ahead.run(lambda: False)
+    assert len(_lines(plain)) == 3
+    assert all(line["lag"] == {"mean": 0.0, "max": 0, "stale": 0} for line in _lines(plain))
+    assert _lines(ahead) == _lines(plain)
+    assert _bytes(ahead) == _bytes(plain) != _bytes(build("start"))
+
+
+def test_a_run_that_samples_ahead_lags_no_further_than_it_may(build: Build) -> None:
+    evaluation = Evaluation(tasks=2, samples=1, ks=(1,), every=2)
+    loop = build(overlap=Overlap(1), steps=4, evaluation=evaluation, save_every=100)
+    loop.run(lambda: False)
+    lines = _lines(loop)
+    assert [line["step"] for line in lines] == [1, 2, 3, 4]
+    assert lines[0]["lag"]["max"] == 0
+    assert max(line["lag"]["max"] for line in lines) == 1
+    assert all(line["lag"]["stale"] == 0 and line["trained"] == TASKS * SAMPLES for line in lines)
+    # The engine has what the learner has trained, right after every update.
+    assert all(0 < line["probe_gap"] < 1e-5 for line in lines)
+    for step in (0, 2, 4):
+        held_out = loop.folder.read_evaluation(step, "sampled") or []
+        assert {turn.reply.sample.version for e in held_out for turn in e.turns if turn.reply.sample} == {step}
+
+
+def test_all_that_was_sampled_ahead_is_counted_and_nothing_else(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    evaluation = Evaluation(tasks=2, samples=1, ks=(1,), every=1)
+    loop = build(overlap=Overlap(1), steps=4, evaluation=evaluation, save_every=100)
+    # Without a probe, which is asked at the same time as what is played ahead.
+    monkeypatch.setattr(loop, "_compare", lambda step: 0.0)
+    loop.run(lambda: False)
+    said, generated = (sum(line["tokens"][name] for line in _lines(loop)) for name in ("said", "generated"))
+    assert said == generated > 0
+
+
+def test_an_engine_that_is_started_again_while_the_learner_works_gets_the_weights_it_had(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = _no_evaluation(build(overlap=Overlap(1), steps=2), monkeypatch)
+    load, given = loop.rollouts.engine.load, list[tuple[Weights, dict[str, torch.Tensor]]]()
+
+    async def keep(weights: Weights) -> None:
+        given.append((weights, {name: tensor.clone() for name, tensor in weights.tensors()}))
+        await load(weights)
+
+    monkeypatch.setattr(loop.rollouts.engine, "load", keep)
+    loop.run(lambda: False)
+    assert [weights.version for weights, _ in given] == [0, 1]
+    for weights, before in given:
+        assert all(torch.equal(tensor, before[name]) for name, tensor in weights.tensors())
+
+
+def test_an_interrupted_run_leaves_nothing_in_play(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = _no_evaluation(build(overlap=Overlap(2)), monkeypatch)
+
+    def interrupt(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(loop.learner, "update", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        loop.run(lambda: False)
+    assert others(loop.rollouts) == 0
+
+
+@pytest.mark.long
+def test_a_run_that_samples_ahead_is_stopped_and_goes_on(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = iter([False, False, True])
+    loop = _no_evaluation(build(overlap=Overlap(2), steps=4), monkeypatch)
+    assert loop.run(lambda: next(asked)).step == 2
+    assert others(loop.rollouts) == 0
+    again = _no_evaluation(build(overlap=Overlap(2), steps=4), monkeypatch)
+    assert again.run(lambda: False).step == 4
+    assert [line["step"] for line in _lines(again)] == [1, 2, 3, 4]
+    assert _lines(again)[2]["lag"]["max"] == 0
+
+
+def test_weights_that_do_not_reach_the_engine_end_the_run_and_the_step_is_saved(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = EngineSettings(tolerance=1e-4)
+    loop = _no_evaluation(build(overlap=Overlap(1), save_every=100, engine=settings), monkeypatch)
+    load = loop.rollouts.engine.load
+
+    async def lose(weights: Weights) -> None:
+        await load(Weights(weights.version, lambda: iter(()), None) if weights.version else weights)
+
+    monkeypatch.setattr(loop.rollouts.engine, "load", lose)
+    with pytest.raises(Disagreement, match="After update 1"):
+        loop.run(lambda: False)
+    again = _no_evaluation(build(overlap=Overlap(1), engine=settings), monkeypatch)
+    assert again.run(lambda: False).step == 3
+
+
+@pytest.mark.long
+def test_an_engine_that_dies_while_the_learner_works_ends_the_run_and_the_step_is_saved(
+    build: Build, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = _no_evaluation(build(overlap=Overlap(1), save_every=100), monkeypatch)
+    engine = loop.rollouts.engine
+    generate = engine.generate
+
+    async def die(ids: Sequence[int], sampling: Sampling) -> Completion:
+        if engine.version == 2:
+            raise EngineGone("it is no more")
+        return await generate(ids, sampling)
+
+    monkeypatch.setattr(engine, "generate", die)
+    with pytest.raises(EngineGone, match="it is no more"):
+        loop.run(lambda: False)
+    again = _no_evaluation(build(overlap=Overlap(1)), monkeypatch)
+    assert again.run(lambda: False).step == 3
+    assert [line["step"] for line in _lines(again)] == [1, 2, 3]
+
+
+def test_two_groups_of_one_task_are_not_compared_with_each_other(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = build()
+    groups = loop.collect(Progress(Stage(3))).own[:2]
+    same = [replace(group, episodes=groups[0].episodes, usable=groups[0].usable) for group in groups]
+    compared: list[int] = []
+    assess = loop.learner.assess
+
+    def watch(batch: Batch, algorithm: Any) -> Any:
+        compared.extend(batch.experience.group_E.tolist())
+        return assess(batch, algorithm)
+
+    monkeypatch.setattr(loop.learner, "assess", watch)
+    loop.update(0, same)
+    assert compared == [0] * SAMPLES + [1] * SAMPLES
