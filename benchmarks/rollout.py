@@ -230,6 +230,9 @@ of a CPU. Worlds answer at once, or "ragged": lognormal, with a median of 50 ms 
 - `x lock-step`: tokens/s over those of a loop on the same engine in which every turn waits for the longest reply and
   then for the slowest world, and every context is read anew; `its prefill` is that loop's over our minimum.
 
+Where the engine is busy and yet far from raw, its passes have fewer rows: trajectories whose worlds are slow aren't in
+them. vLLM finds beginnings by whole blocks, of 32 tokens on a CPU, so after short observations it reads some again.
+
 Medians of {repeats}, and of the ratio the least and the most; ours, raw and lock-step took turns in one process, on a
 machine with other work, so that ratios say more than figures.
 """
