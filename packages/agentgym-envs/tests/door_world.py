@@ -61,6 +61,15 @@ class Door(TextEnv):
     def oracle(self) -> str:
         return "knock" if self.knocks < self.goal else "open"
 
+    def oracle_thought(self) -> str:
+        return f"I have knocked {self.knocks} of {self.goal} times."
+
+    def oracle_plan(self) -> str:
+        return f"Knock until I have knocked {self.goal} times, then open."
+
+    def scene(self) -> dict[str, Any]:
+        return {"kind": "door", "open": self.is_open}
+
     def _raw(self) -> dict[str, Any]:
         return {"knocks": self.knocks}
 

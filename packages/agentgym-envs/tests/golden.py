@@ -8,23 +8,29 @@ from agentgym_envs.registry import make, text_env
 
 
 def transcript(world: str, games: Mapping[str, Sequence[str]]) -> str:
-    """What `world` tells an agent, and each of `games`: the actions given, and then the oracle's to the end."""
+    """What `world` tells an agent, and each of `games`: the oracle's plan, the actions given, and then the oracle's,
+    each after its reasons, to the end.
+    """
     return "\n".join(_lines(world, games)) + "\n"
 
 
 def _lines(world: str, games: Mapping[str, Sequence[str]]) -> Iterator[str]:
     env = make(world)
-    yield text_env(env).instructions
+    expert = text_env(env)
+    yield expert.instructions
     for task, actions in games.items():
         observation, _ = env.reset(seed=0, options={"task": task})
-        yield f"\n=== {task}\n\n{observation}"
+        yield f"\n=== {task}\n\n{observation}\n"
+        yield from (f"# {line}" for line in expert.oracle_plan().splitlines())
         script = iter(actions)
         over = False
         while not over:
-            action = next(script, None) or text_env(env).oracle()
+            action = next(script, None)
+            thought = "" if action else f"# {expert.oracle_thought()}\n"
+            action = action or expert.oracle()
             observation, reward, terminated, truncated, info = env.step(action)
             over = terminated or truncated
             marks = [f"reward {reward}"] * bool(reward) + ["end"] * terminated + ["limit"] * truncated
             marks += ["invalid"] * (not info["valid"])
-            yield f"\n> {action}\n{observation}" + (f"\n({', '.join(marks)})" if marks else "")
+            yield f"\n{thought}> {action}\n{observation}" + (f"\n({', '.join(marks)})" if marks else "")
     env.close()

@@ -6,7 +6,7 @@ import itertools
 from typing import Any
 
 import pytest
-from agentgym_envs import Feedback, Task, Tasks, TaskSet, TextEnv
+from agentgym_envs import Feedback, Function, Task, Tasks, TaskSet, TextEnv
 from agentgym_envs.checks import ContractError, check_text_env
 from door_world import Door, made, tasks_of
 
@@ -39,6 +39,47 @@ class MisunderstoodOracle(Door):
 class TalkativeOracle(Door):
     def oracle(self) -> str:
         return f"I shall\n{super().oracle()}"
+
+
+class TalkativeReasons(Door):
+    def oracle_thought(self) -> str:
+        return "I shall\nknock"
+
+
+class WaveringOracle(Door):
+    asked = itertools.count()
+
+    def oracle_thought(self) -> str:
+        return f"This is the {next(self.asked)}th time I am asked."
+
+
+class UnspeakableScene(Door):
+    def scene(self) -> dict[str, Any]:
+        return {"kind": "door", "door": object}
+
+
+class NamelessScene(Door):
+    def scene(self) -> dict[str, Any]:
+        return {"open": self.is_open}
+
+
+class WaveringScene(Door):
+    drawn = itertools.count()
+
+    def scene(self) -> dict[str, Any]:
+        return {"kind": "door", "drawn": next(self.drawn)}
+
+
+class MeddlingScene(Door):
+    def scene(self) -> dict[str, Any]:
+        self.knocks = self.goal
+        return super().scene()
+
+
+class SpeechlessFunctions(Door):
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        return (Function("open", "Open the door.", ["open"]),)
 
 
 class HighScore(Door):
@@ -120,6 +161,13 @@ class Opaque(Door):
         (LostOracle, "did not succeed within 500 actions"),
         (MisunderstoodOracle, "the oracle's own action 'Knock, please' was not understood"),
         (TalkativeOracle, "isn't one line"),
+        (TalkativeReasons, "the oracle's thought 'I shall.*isn't one line"),
+        (WaveringOracle, "asking the oracle for its reasons changed what it says"),
+        (UnspeakableScene, "the scene is not JSON"),
+        (NamelessScene, "the scene doesn't say of which kind it is"),
+        (WaveringScene, "two scenes of the same state differ"),
+        (MeddlingScene, "drawing the scene changed what the oracle says"),
+        (SpeechlessFunctions, "none of the world's functions is the oracle's action 'knock'"),
         (HighScore, "is outside \\[0, 1\\]"),
         (VagueSuccess, "success is not a bool"),
         (RunningTotal, "rewards sum to"),

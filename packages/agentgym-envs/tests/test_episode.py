@@ -72,7 +72,7 @@ def changed(path: list[Any], value: Any) -> str:
 @pytest.mark.parametrize(
     ("line", "complaint"),
     [
-        (changed(["schema"], "agentgym.episode/99"), "agentgym.episode/1, but of 'agentgym.episode/99'"),
+        (changed(["schema"], "agentgym.episode/99"), "agentgym.episode/2, but of 'agentgym.episode/99'"),
         (changed(["schema"], None), "but of None"),
         ("[1, 2]", "but of None"),
         (changed(["stop"], "bored"), "'bored' is not a stop reason; there are terminated, truncated, length, failed"),
@@ -98,10 +98,30 @@ def test_a_file_gives_back_its_episodes(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kept", [1, 100, -2, -1])
 def test_half_a_last_line_is_passed_over(tmp_path: Path, kept: int) -> None:
-    line = EPISODE.to_json() + "\n"
+    line = EPISODE.to_json()
     path = tmp_path / "episodes.jsonl"
-    path.write_text(line + line[:kept], encoding="utf-8")
+    path.write_text(f"{line}\n{line[:kept]}", encoding="utf-8")
     assert list(read_episodes(str(path))) == [EPISODE]
+
+
+def test_half_a_character_at_the_end_is_passed_over(tmp_path: Path) -> None:
+    line = replace(EPISODE, error="é").to_json().encode()
+    path = tmp_path / "episodes.jsonl"
+    path.write_bytes(line + b"\n" + line[: line.index("é".encode()) + 1])
+    assert len(list(read_episodes(path))) == 1
+
+
+def test_what_editors_leave_out_or_put_in_loses_no_episode(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    path.write_text(f"\ufeff{EPISODE.to_json()}\r\n{EPISODE.to_json()}", encoding="utf-8", newline="")
+    assert list(read_episodes(path)) == [EPISODE, EPISODE]
+
+
+def test_a_whole_last_line_of_something_else_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "episodes.jsonl"
+    path.write_text(f'{EPISODE.to_json()}\n{{"schema": "diary"}}', encoding="utf-8")
+    with pytest.raises(ValueError, match=r"episodes\.jsonl, line 2: "):
+        list(read_episodes(path))
 
 
 def test_a_damaged_line_in_the_middle_is_named(tmp_path: Path) -> None:

@@ -22,6 +22,8 @@ from agentgym_envs import (
     play_many,
     text_env,
 )
+from agentgym_envs.functions import Function
+from agentgym_envs.wrappers import FunctionCall
 from door_world import Door, made
 
 
@@ -169,6 +171,18 @@ def test_a_world_that_never_begins_fails_every_job() -> None:
     with made(NeverBegins) as env:
         episodes = list(play_many([env], knocker(), [Job(f"door/train/{i}") for i in range(3)]))
     assert [(episode.stop, episode.turns) for episode in episodes] == [("failed", ())] * 3
+
+
+class Speechless(Door):
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        raise EnvFault("nobody there to ask")
+
+
+def test_a_world_that_can_not_say_what_its_functions_are_fails_the_episode() -> None:
+    with made(Speechless) as env:
+        episode = play(FunctionCall(env), knocker(), Job("door/train/1"))
+    assert (episode.stop, episode.error, episode.tools) == ("failed", "EnvFault: nobody there to ask", ())
 
 
 def test_a_policy_that_breaks_fails_the_episode(door: gymnasium.Env[str, str]) -> None:

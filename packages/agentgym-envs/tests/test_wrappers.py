@@ -7,7 +7,7 @@ import re
 
 import pytest
 from agentgym_envs import Malformed, ReplyWrapper
-from agentgym_envs.wrappers import WRAPPERS, Bare, ReAct, Tags
+from agentgym_envs.wrappers import FORMS, Bare, ReAct, Tags
 from door_world import Door
 from hypothesis import given
 from hypothesis import strategies as st
@@ -18,9 +18,7 @@ REPLIES = st.text() | st.lists(
     )
 ).map("".join)
 ACTIONS = REPLIES.filter(lambda text: text.strip() == text and len(text.splitlines()) == 1)
-every_wrapper = pytest.mark.parametrize(
-    "wrapper", [wrapper(Door()) for wrapper in WRAPPERS.values()], ids=list(WRAPPERS)
-)
+every_wrapper = pytest.mark.parametrize("wrapper", [wrapper(Door()) for wrapper in FORMS.values()], ids=list(FORMS))
 
 
 @every_wrapper
@@ -50,6 +48,7 @@ def test_what_is_formatted_is_parsed(wrapper: ReplyWrapper, action: str, thought
         ("Action: knock", "knock"),
         ("Thought: hm\n  Action:\n\n  knock  \nand so on", "knock"),
         ("My last Action: was wrong.\nAction: open", "open"),
+        ("<think>\nAction: knock\nor not?\n</think>\n\nThought: no.\nAction: open", "open"),
     ],
 )
 def test_react_finds_the_action(reply: str, action: str) -> None:
@@ -68,6 +67,11 @@ def test_react_finds_the_action(reply: str, action: str) -> None:
 )
 def test_tags_find_the_action(reply: str, action: str) -> None:
     assert Tags(Door()).parse(reply) == action
+
+
+def test_an_answer_below_a_thought_is_found() -> None:
+    assert Bare(Door()).parse("<think>\nknock\nor open?\n</think>\n\nopen") == "open"
+    assert isinstance(ReAct(Door()).parse("<think>\nAction: knock\n</think>\n\nI am done."), Malformed)
 
 
 @given(st.lists(st.sampled_from(["<a>", "</a>", "<b>", "</b>", "<", "x", "\n"])).map("".join))
@@ -105,7 +109,9 @@ def test_a_reply_is_played(wrapper: ReplyWrapper) -> None:
 
 @every_wrapper
 def test_instructions_tell_the_form_of_a_reply(wrapper: ReplyWrapper) -> None:
-    assert wrapper.instructions == f"Knock as often as you are told to, then open.\n\n{wrapper.manner}"
+    told = wrapper.instructions
+    assert told.startswith("Knock as often as you are told to, then open.\n\n")
+    assert told.endswith(f"\n\n{wrapper.manner}")
     assert type(wrapper)(Door(), instructions="").instructions == ""
 
 

@@ -4,6 +4,7 @@ Importing this registers the worlds: `gymnasium.make("agentgym/TextCraft-v0")`. 
 """
 
 from agentgym_envs.episode import Episode, StopReason, Turn, read_episodes
+from agentgym_envs.functions import Function
 from agentgym_envs.play import Conversation, Job, Message, Policy, Reply, Sample, Seat, WorldSeat, play, play_many
 from agentgym_envs.play_pool import Player, play_pool, play_slot
 from agentgym_envs.pool import EnvPool, Result, SlotBusy, WorldSpec
@@ -11,16 +12,19 @@ from agentgym_envs.registry import WORLDS, World, make, register_worlds, text_en
 from agentgym_envs.tasks import Task, Tasks, TaskSet
 from agentgym_envs.text_env import EnvFault, Feedback, Malformed, TextEnv
 from agentgym_envs.text_space import TextSpace
-from agentgym_envs.wrappers import Bare, ReAct, ReplyWrapper, Tags
+from agentgym_envs.wrappers import Bare, CodeAct, FunctionCall, ReAct, ReplyWrapper, Tags
 
 __all__ = [
     "WORLDS",
     "Bare",
+    "CodeAct",
     "Conversation",
     "EnvFault",
     "EnvPool",
     "Episode",
     "Feedback",
+    "Function",
+    "FunctionCall",
     "Job",
     "Malformed",
     "Message",

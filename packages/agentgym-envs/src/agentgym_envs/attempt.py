@@ -15,21 +15,10 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agentgym_envs.episode import Episode, Reply, StopReason, Turn
+from agentgym_envs.dialogue import Conversation, Dialogue
+from agentgym_envs.episode import Episode, Kind, Reply, StopReason, Turn
+from agentgym_envs.habits import Habits
 from agentgym_envs.tasks import Split, Task
-
-
-@dataclass(frozen=True, slots=True)
-class Message:
-    """One thing said."""
-
-    role: Literal["system", "user", "assistant"]
-    content: str
-
-
-Conversation = tuple[Message, ...]
-"""Instructions (where there are any) as `system`, observations as `user`, replies as `assistant`, in order; the last is
-an observation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +32,13 @@ class Seat:
     """Of the last `reset` or `step`."""
     rng: np.random.Generator
     """Seeded from the job; the same over all turns of the attempt."""
+    kind: Kind
+    """What the reply is for."""
+    acts: int
+    """How many actions were played in this trial. 0 where the agent looks back at one that has ended."""
+    tools: tuple[dict[str, Any], ...]
+    """JSON schemas of the functions it can call, for agents that call functions. The conversation doesn't have them:
+    chat templates and endpoints have places of their own for them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +58,19 @@ _keys = itertools.count()
 
 
 class Attempt:
-    """One attempt at a job, from the first observation to the episode."""
+    """One attempt at a job, from the first observation to the episode: in as many trials as the agent takes.
 
-    def __init__(self, job: Job, horizon: int | None) -> None:
+    Whoever drives it resets the world and calls `begin`. Actions are played in the world and recorded with `played`,
+    other replies are `noted`; when that says so the world is reset once more, for `begin_again`.
+    """
+
+    def __init__(self, job: Job, horizon: int | None, agent: str) -> None:
         """Begin with nothing seen.
 
         Args:
             job: What is played.
-            horizon: The most turns; None leaves it to the world's own limit.
+            horizon: The most actions of a trial; None leaves it to the world's own limit.
+            agent: Who plays, as `Agent.parse` takes it.
 
         Raises:
             ValueError: for a horizon below 1.
@@ -79,8 +80,10 @@ class Attempt:
         self.key = next(_keys)
         self._job = job
         self._horizon = horizon
+        self._agent = agent
+        self._tools: tuple[dict[str, Any], ...] = ()
         self._instructions = ""
-        self._conversation: Conversation = ()
+        self._dialogue = Dialogue(Habits(), "")
         self._observation = ""
         self._info: dict[str, Any] = {}
         self._turns: list[Turn] = []
@@ -95,37 +98,64 @@ class Attempt:
         finally:
             self._seconds[whom] += time.perf_counter() - began
 
-    def begin(self, observation: str, info: dict[str, Any], instructions: str) -> None:
-        """The world was reset."""
+    def begin(
+        self, observation: str, info: dict[str, Any], instructions: str, tools: tuple[dict[str, Any], ...]
+    ) -> None:
+        """The world was reset. For the `tools` see `Seat`."""
         job = self._job
-        self._observation, self._info, self._instructions = observation, info, instructions
-        self._conversation = (Message("system", instructions),) if instructions else ()
-        self._conversation += (Message("user", observation),)
+        self._instructions, self._tools = instructions, tools
+        self._dialogue = Dialogue(Habits.parse(self._agent), instructions)
         self._rng = np.random.default_rng([job.seed or 0, job.sample, *info["task_id"].encode()])
+        self.begin_again(observation, info)
+
+    def begin_again(self, observation: str, info: dict[str, Any]) -> None:
+        """The world was reset for another trial."""
+        self._observation, self._info = observation, info
+        self._dialogue.saw(observation)
+
+    @property
+    def task_id(self) -> str:
+        """The task that is played."""
+        return self._info["task_id"]
 
     @property
     def seat(self) -> Seat:
         """Where the agent sits now."""
-        return Seat(self.key, self._conversation, self._info, self._rng)
+        dialogue = self._dialogue
+        return Seat(self.key, dialogue.conversation, self._info, self._rng, dialogue.kind, dialogue.acts, self._tools)
 
     def cut(self, reply: Reply) -> StopReason:
         """Record a reply that the token budget cut. It isn't played."""
-        state = self._info["state_key"]
-        self._turns.append(Turn(self._observation, reply, None, valid=False, reward=0.0, state_key=state))
+        self._record(reply, None, valid=self._dialogue.kind != "act", reward=0.0)
         return "length"
+
+    def noted(self, reply: Reply) -> bool:
+        """Record a reply that is no action. Whether the world is to be reset now, for another trial."""
+        new_trial = self._dialogue.trial > (self._turns[-1].trial if self._turns else 0)
+        self._record(reply, None, valid=True, reward=0.0 - self._info["score"] if new_trial else 0.0)
+        self._dialogue.said(reply.text)
+        return self._dialogue.listens
 
     def played(
         self, reply: Reply, observation: str, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]
     ) -> StopReason | None:
-        """Record a reply and what came of it; why the attempt ends here, if it does. `info` has the `action`."""
-        state = self._info["state_key"]
-        turn = Turn(self._observation, reply, info["action"], valid=info["valid"], reward=reward, state_key=state)
-        self._turns.append(turn)
+        """Record an action and what came of it; why the attempt ends here, if it does. `info` has the `action`."""
+        self._record(reply, info["action"], valid=info["valid"], reward=reward)
+        self._dialogue.said(reply.text)
         self._observation, self._info = observation, info
-        self._conversation += (Message("assistant", reply.text), Message("user", observation))
-        if terminated:
-            return "terminated"
-        return "truncated" if truncated or len(self._turns) == self._horizon else None
+        over = terminated or truncated or self._dialogue.acts == self._horizon
+        if not over:
+            self._dialogue.saw(observation)
+        elif info["success"] or not self._dialogue.over(observation):
+            return "terminated" if terminated else "truncated"
+        return None
+
+    def _record(self, reply: Reply, action: str | None, *, valid: bool, reward: float) -> None:
+        kind, state = self._dialogue.kind, self._info["state_key"]
+        key = state if kind == "act" else f"{state} {kind}"
+        self._turns.append(
+            Turn(self._observation, reply, action, valid, reward, key, kind=kind, trial=self._dialogue.trial)
+        )
 
     def episode(self, task: Task, policy: str, stop: StopReason, error: str | None = None) -> Episode:
         """What is left, for `task` played by `policy`."""
@@ -146,4 +176,6 @@ class Attempt:
             success=None if failed else bool(self._info["success"]),
             error=error,
             seconds={name: round(spent, 6) for name, spent in self._seconds.items()},
+            agent=self._agent,
+            tools=self._tools,
         )

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 from gymnasium.utils.env_checker import check_env
 
+from agentgym_envs.functions import action_of, call_for
 from agentgym_envs.registry import text_env
 from agentgym_envs.tasks import SPLITS
 from agentgym_envs.text_env import Malformed, TextEnv
@@ -108,9 +109,12 @@ def _check_oracle(world: TextEnv, task_id: str, limit: int) -> None:
     total = 0.0
     for _ in range(limit):
         action = world.oracle()
+        _check_reasons(world, task_id, action)
+        _check_scene(world, task_id, action)
         parsed = Bare(world).parse(action)
         is_line = parsed == action and not isinstance(parsed, Malformed)  # which equals the reply it was made of
         _demand(is_line, f"{task_id}: the oracle's action {action!r} isn't one line.")
+        _demand(_is_call(world, action), f"{task_id}: none of the world's functions is the oracle's action {action!r}.")
         _, reward, terminated, truncated, info = world.step(action)
         _check_info(task_id, info)
         total += float(reward)
@@ -122,6 +126,27 @@ def _check_oracle(world: TextEnv, task_id: str, limit: int) -> None:
     _demand(info["success"], f"{task_id}: the oracle did not succeed within {limit} actions.")
     _, reward, *_ = world.step("after the end")
     _demand(reward == 0, f"{task_id}: {reward} was paid after the end.")
+
+
+def _check_reasons(world: TextEnv, task_id: str, action: str) -> None:
+    thought, plan = world.oracle_thought(), world.oracle_plan()
+    _demand(len(thought.splitlines()) < 2, f"{task_id}: the oracle's thought {thought!r} isn't one line.")
+    again = (world.oracle(), world.oracle_thought(), world.oracle_plan())
+    _demand(again == (action, thought, plan), f"{task_id}: asking the oracle for its reasons changed what it says.")
+
+
+def _check_scene(world: TextEnv, task_id: str, action: str) -> None:
+    scene = world.scene()
+    if scene is not None:
+        _demand(_is_json(scene), f"{task_id}: the scene is not JSON: {scene}.")
+        _demand(bool(scene.get("kind")), f"{task_id}: the scene doesn't say of which kind it is.")
+    _demand(world.scene() == scene, f"{task_id}: two scenes of the same state differ.")
+    _demand(world.oracle() == action, f"{task_id}: drawing the scene changed what the oracle says.")
+
+
+def _is_call(world: TextEnv, action: str) -> bool:
+    call = call_for(world.functions, action)
+    return call.name in {function.name for function in world.functions} and action_of(world.functions, call) == action
 
 
 def _check_nonsense(world: TextEnv, task_id: str) -> None:

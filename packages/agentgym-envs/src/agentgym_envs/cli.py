@@ -77,10 +77,12 @@ def _tell(sentence: str, code: int) -> int:
 
 
 def _serve(settings: ServeSettings) -> int:
+    from agentgym_envs.registry import look_here
     from agentgym_envs.retrieval.extras import brought_by
 
     with brought_by("serve"):
         from agentgym_envs.server.serving import run
+    look_here()
     return run(settings)
 
 

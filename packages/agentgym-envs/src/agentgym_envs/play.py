@@ -13,13 +13,26 @@ from typing import Protocol
 
 import gymnasium
 
-from agentgym_envs.attempt import Attempt, Conversation, Job, Message, Seat
+from agentgym_envs.attempt import Attempt, Job, Seat
+from agentgym_envs.dialogue import Conversation, Message
 from agentgym_envs.episode import Episode, Reply, Sample, StopReason
 from agentgym_envs.registry import text_env
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.wrappers import Bare
 
-__all__ = ["Conversation", "Job", "Message", "Policy", "Reply", "Sample", "Seat", "WorldSeat", "play", "play_many"]
+__all__ = [
+    "Conversation",
+    "Job",
+    "Message",
+    "Policy",
+    "Reply",
+    "Sample",
+    "Seat",
+    "WorldSeat",
+    "play",
+    "play_many",
+    "seats",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +82,8 @@ def play_many(
         envs: Worlds, each in a `ReplyWrapper` or else put in `Bare`. They stay open.
         policy: Answers all live seats in one call.
         jobs: Taken one by one as worlds become free.
-        horizon: The most turns of an episode; None leaves it to the world's own limit.
+        horizon: The most actions of an episode, in each trial for agents that begin again; None leaves it to the
+            world's own limit.
         retries: How often a task is begun again after an `EnvFault` before the episode counts as failed.
     """
     waiting = iter(jobs)
@@ -103,9 +117,9 @@ def _episode(
     env: gymnasium.Env[str, str], job: Job, policy: str, horizon: int | None, retries: int
 ) -> Generator[WorldSeat, Reply | EnvFault, Episode]:
     for attempts_left in range(retries, -1, -1):
-        attempt, error = Attempt(job, horizon), None
+        attempt, error = Attempt(job, horizon, env.get_wrapper_attr("agent")), None
         try:
-            stop = yield from _attempt(env, job, attempt)
+            stop = yield from seats(env, job, attempt)
         except EnvFault as fault:
             if attempts_left:
                 continue
@@ -116,20 +130,38 @@ def _episode(
     raise ValueError(f"The number of retries is at least 0, not {retries}.")
 
 
-def _attempt(
+def seats(
     env: gymnasium.Env[str, str], job: Job, attempt: Attempt
 ) -> Generator[WorldSeat, Reply | EnvFault, StopReason]:
+    """Each seat of one attempt, for a reply or the fault that keeps it from being given, and at last why it ended.
+
+    Args:
+        env: The world in its `ReplyWrapper`.
+        job: What is played.
+        attempt: Records it, not begun yet; whoever drives this makes the `Episode` of it.
+
+    Raises:
+        EnvFault: when the world broke, or that fault was sent.
+    """
     with attempt.clock("world"):
         observation, info = env.reset(seed=job.seed, options={"task": job.task_id, "split": job.split})
-    attempt.begin(observation, info, env.get_wrapper_attr("instructions"))
+    attempt.begin(observation, info, env.get_wrapper_attr("instructions"), env.get_wrapper_attr("tools"))
     while True:
         seat = attempt.seat
         with attempt.clock("policy"):
-            reply = yield WorldSeat(seat.key, seat.conversation, seat.info, seat.rng, env)
+            reply = yield WorldSeat(
+                seat.key, seat.conversation, seat.info, seat.rng, seat.kind, seat.acts, seat.tools, env
+            )
         if isinstance(reply, EnvFault):
             raise reply
         if reply.finish == "length":
             return attempt.cut(reply)
+        if seat.kind != "act":
+            if attempt.noted(reply):
+                with attempt.clock("world"):
+                    observation, info = env.reset(seed=job.seed, options={"task": attempt.task_id})
+                attempt.begin_again(observation, info)
+            continue
         with attempt.clock("world"):
             observation, reward, terminated, truncated, info = env.step(reply.text)
         stop = attempt.played(reply, observation, float(reward), terminated, truncated, info)

@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from agentgym_envs.attempt import Attempt, Job, Seat
 from agentgym_envs.episode import Episode, Reply, StopReason
-from agentgym_envs.pool import EnvPool
+from agentgym_envs.pool import EnvPool, Result
 from agentgym_envs.registry import text_env
 from agentgym_envs.text_env import EnvFault, Malformed
 from agentgym_envs.wrappers import ReplyWrapper
@@ -62,7 +62,7 @@ async def play_slot(
         player: Who is asked.
         job: Names its task: which slot's generator would draw one hangs on who is faster.
         world: A local instance of the world, with the same options, in its wrapper. It isn't played.
-        horizon: The most turns; None leaves it to the world's own limit.
+        horizon: The most actions of a trial; None leaves it to the world's own limit.
         retries: How often the task is begun again after an `EnvFault` before the episode counts as failed.
         deadline: Seconds for each call of the world, after which it is given up for a fresh one; None takes the pool's.
 
@@ -74,7 +74,7 @@ async def play_slot(
     if job.task_id is None:
         raise ValueError("A job played in a pool names its task; choose one of the world's tasks.")
     for attempts_left in range(retries, -1, -1):
-        attempt, error = Attempt(job, horizon), None
+        attempt, error = Attempt(job, horizon, world.agent), None
         try:
             stop = await _attempt(pool, slot, player, job, attempt, world, deadline)
         except EnvFault as fault:
@@ -96,16 +96,26 @@ async def _attempt(
     world: ReplyWrapper,
     deadline: float | None,
 ) -> StopReason:
-    with attempt.clock("world"):
+    async def reset() -> Result:
         start = pool.start(slot, job.task_id, split=job.split, seed=job.seed, deadline=deadline)
-        began = await _freeing(pool, slot, start)
+        return await _freeing(pool, slot, start)
+
+    with attempt.clock("world"):
+        began = await reset()
         instructions = await _freeing(pool, slot, pool.inquire(slot, "instructions", deadline=deadline))
-    attempt.begin(began.observation, began.info, world.told(instructions))
+    attempt.begin(began.observation, began.info, world.told(instructions), world.tools)
     while True:
+        seat = attempt.seat
         with attempt.clock("policy"):
-            reply = await player.reply(attempt.seat)
+            reply = await player.reply(seat)
         if reply.finish == "length":
             return attempt.cut(reply)
+        if seat.kind != "act":
+            if attempt.noted(reply):
+                with attempt.clock("world"):
+                    began = await reset()
+                attempt.begin_again(began.observation, began.info)
+            continue
         parsed = world.parse(reply.text)
         with attempt.clock("world"):
             step = await _freeing(pool, slot, pool.step(slot, parsed, deadline=deadline))
@@ -146,7 +156,7 @@ async def play_pool(
         jobs: Taken one by one as slots become free.
         world: The local instance.
         slots: Which to play in; all of the pool when not given.
-        horizon: The most turns of an episode.
+        horizon: The most actions of a trial.
         retries: How often a task is begun again.
         deadline: Seconds for each call of the world.
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import gymnasium
@@ -23,15 +25,15 @@ class World:
     entry_point: str
     max_episode_steps: int
     """Turns after which Gymnasium's `TimeLimit` truncates, unless `make` is told otherwise."""
-    wrapper: str = "react"
-    """Form of a reply, a name in `agentgym_envs.wrappers.WRAPPERS`, unless whoever plays asks for another."""
+    agent: str = "react"
+    """Who plays it unless another is asked for, as `Agent.parse` takes it."""
 
 
 WORLDS = (
     World("agentgym/TextCraft-v0", "agentgym_envs.worlds.textcraft:TextCraft", 60),
     World("agentgym/BabyAI-v0", "agentgym_envs.worlds.babyai:BabyAI", 100),
     World("agentgym/SciWorld-v0", "agentgym_envs.worlds.sciworld:SciWorld", 250),
-    World("agentgym/SearchQA-v0", "agentgym_envs.worlds.searchqa:SearchQA", 10, wrapper="tags"),
+    World("agentgym/SearchQA-v0", "agentgym_envs.worlds.searchqa:SearchQA", 10, agent="tags"),
     World("agentgym/WebArena-v0", "agentgym_envs.worlds.webarena:WebArena", 30),
 )
 
@@ -76,6 +78,13 @@ def find_spec(world_id: str) -> EnvSpec:
         hint = f" Did you mean {near[0]}?" if near else ""
         raise ValueError(f"There is no world {name!r}.{hint} There are: {', '.join(known)}.")
     return gymnasium.registry[name]
+
+
+def look_here() -> None:
+    """Let the modules of worlds (`MODULE:ID`) be found in the working folder too, as `python -m` would."""
+    here = str(Path.cwd())
+    if here not in sys.path:
+        sys.path.append(here)  # the last one: nothing that lies there stands before what is installed
 
 
 def full_id(name: str) -> str:

@@ -18,6 +18,7 @@ from typing import Any, ClassVar, SupportsFloat
 import gymnasium
 from gymnasium.error import ResetNeeded
 
+from agentgym_envs.functions import Function, read_functions
 from agentgym_envs.tasks import SPLITS, Split, Task, TaskSet
 from agentgym_envs.text_space import TextSpace
 
@@ -66,7 +67,7 @@ class Feedback:
 
 
 class TextEnv(gymnasium.Env[str, str], ABC):
-    """A text world. CONTRIBUTING.md, "Add a world", writes one from beginning to end.
+    """A text world. docs/howto/add-a-world.md writes one from beginning to end.
 
     `reset(seed=..., options={"task": id, "split": "train" | "dev" | "test"})`: a task id gives exactly that task;
     without one, a task is drawn from the split (default `train`) with the env's own generator. The same task is the
@@ -80,7 +81,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - declared so by Gymnasium
     package: ClassVar[str]
-    """The Python package of the world, where its `instructions.md` and `manifest.json` lie."""
+    """The Python package of the world, where its `instructions.md`, `actions.json` and `manifest.json` lie."""
     client_options: ClassVar[frozenset[str]] = frozenset()
     """Which options a client of a server may set, beside `render_mode` and `max_episode_steps`: none that names a file,
     an address or a program, or costs more than a session may."""
@@ -137,12 +138,35 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         """The simulator's own figures for `info["raw"]`."""
         return {}
 
+    def oracle_thought(self) -> str:
+        """Why the expert's next action is what it is, from the expert's own reasons, on one line; empty where there are
+        none. It names nothing that an agent couldn't know from what it was shown. Changes nothing, as `oracle` doesn't.
+        """
+        return ""
+
+    def oracle_plan(self) -> str:
+        """What the expert intends from here to the end, in a few lines; the same holds."""
+        return ""
+
+    def scene(self) -> dict[str, Any] | None:
+        """What a viewer draws of the state after the last `reset` or `step`, or None where there is nothing to draw but
+        text. JSON values under a `kind`, which says what else there is; docs/viewer.md has the kinds. Changes nothing.
+        """
+        return None
+
     # What a user calls.
 
     @property
     def instructions(self) -> str:
         """What the world tells an agent about its goal and its actions."""
         return _instructions(self.package)
+
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """The kinds of actions, for agents that call functions: those in `actions.json` beside the instructions, else
+        one that takes the action as text.
+        """
+        return read_functions(self.package)
 
     @property
     def task(self) -> Task:

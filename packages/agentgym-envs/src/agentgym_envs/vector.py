@@ -181,7 +181,8 @@ class TextVectorEnv(VectorEnv[tuple[str, ...], Sequence[str], NDArray[Any]]):
         """What each world has under `name`: the attribute, or what the method of that name returns.
 
         With backend `process`, arguments and values are copies, and must be things that can be pickled. A server can
-        be asked for `instructions`, `oracle`, `render` and `tasks`.
+        be asked for `functions`, `instructions`, `oracle`, `oracle_thought`, `oracle_plan`, `scene`, `render` and
+        `tasks`.
         """
         played = self._play({i: Ask(name, args, kwargs) for i in range(self.num_envs)})
         return tuple(result.value for result in played.values())

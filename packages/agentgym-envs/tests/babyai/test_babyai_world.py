@@ -99,7 +99,7 @@ def test_order_words_stay_in_the_goal_and_say_what_comes_first(words: str, first
         goal = world.reset(options={"task": task.id})[0].splitlines()[0].removeprefix("Your goal: ")
         if words in goal:
             part = goal.split(words)[first]
-            assert world._simulator.clause().surface(world._simulator.level) in part
+            assert world._simulator.clauses()[0].surface(world._simulator.level) in part
             found += 1
     assert found
 
@@ -158,6 +158,6 @@ def test_closing_twice_is_harmless_and_worlds_are_apart() -> None:
 def test_the_expert_names_what_it_does_not_know() -> None:
     world = BabyAI(levels="GoToObj")
     world.reset(seed=0)
-    world._simulator.clause = lambda: object()  # type: ignore[method-assign,return-value]
+    world._simulator.clauses = lambda: [object()]  # type: ignore[method-assign,return-value]
     with pytest.raises(NotImplementedError, match="object is no deed"):
-        Expert(world._simulator, world._view, world._menu, world._seen).action()
+        Expert(world._simulator, world._view, world._menu, world._seen).intent()

@@ -30,9 +30,16 @@ from agentgym_envs import (
     play_pool,
     play_slot,
 )
+from agentgym_envs.dialogue import Habits
 from pool_toys import SHY, TOY
 
 BACKENDS = ("inline", "thread", pytest.param("process", marks=pytest.mark.long))
+WRAPPERS = {
+    "told": ReAct,
+    "untold": partial(ReAct, instructions=""),
+    "bare": Bare,
+    "with habits": partial(ReAct, habits=Habits(plan=2, window=2, reflect=2, retry=1)),
+}
 CUT = Reply("half a", finish="length", sample=Sample((1,), (2,), (-1.0,)))
 
 
@@ -118,7 +125,7 @@ def played(
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("wrapper", [ReAct, partial(ReAct, instructions=""), Bare], ids=["told", "untold", "bare"])
+@pytest.mark.parametrize("wrapper", WRAPPERS.values(), ids=list(WRAPPERS))
 def test_the_episodes_are_those_of_play_many(backend: str, wrapper: Callable[[Any], ReplyWrapper]) -> None:
     envs = [wrapper(make(TOY)) for _ in range(4)]
     expected = bare(play_many(envs, Gambler(), jobs(12), horizon=5))

@@ -73,8 +73,12 @@ class Wire:
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
-        with contextlib.suppress(ConnectionError):
-            await asyncio.gather(self._there(reader, there_writer), self._back(there_reader, writer))
+        try:
+            with contextlib.suppress(ConnectionError):
+                await asyncio.gather(self._there(reader, there_writer), self._back(there_reader, writer))
+        finally:  # also when the loop ends: a writer that outlives it complains in whatever test comes next
+            writer.close()
+            there_writer.close()
 
     async def _there(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):

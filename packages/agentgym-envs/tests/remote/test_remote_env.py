@@ -62,6 +62,8 @@ def test_the_task_set_is_the_worlds(far: Far) -> None:
     assert list(world.tasks.test[300:303]) == list(here.tasks.test[300:303])
     assert world.tasks.name == here.tasks.name
     assert world.instructions == here.instructions
+    assert world.functions == here.functions
+    assert len(here.functions) == 3
     world.reset(seed=1)
     assert world.task == here.tasks[world.task.id]
 
@@ -117,7 +119,14 @@ def test_pictures_in_infos_are_arrays_again() -> None:
 
 def test_before_the_first_reset_there_is_nothing_to_play(far: Far) -> None:
     world = text_env(far())
-    for act in (lambda: world.step("knock"), world.oracle, lambda: world.task):
+    for act in (
+        lambda: world.step("knock"),
+        world.oracle,
+        world.oracle_thought,
+        world.oracle_plan,
+        world.scene,
+        lambda: world.task,
+    ):
         with pytest.raises(ResetNeeded):
             act()
 

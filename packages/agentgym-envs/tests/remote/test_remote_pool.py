@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs import EnvFault, Malformed, TaskSet, make
+from agentgym_envs.functions import ACT
 from agentgym_envs.pool import EnvPool, Result, WorldSpec
 from far_servers import HELD, FarServer, Wire
 from gymnasium.error import ResetNeeded
@@ -103,6 +104,7 @@ def test_worlds_are_asked_over_http(server: FarServer) -> None:
     async def ask() -> None:
         with EnvPool(HELD, 1, server.url, options={"render_mode": "ansi"}) as pool:
             assert (await pool.inquire(0, "instructions")).startswith("Knock")
+            assert await pool.inquire(0, "functions") == (ACT,)
             assert isinstance(await pool.inquire(0, "tasks"), TaskSet)
             with pytest.raises(ResetNeeded):
                 await pool.step(0, "knock")
@@ -110,8 +112,14 @@ def test_worlds_are_asked_over_http(server: FarServer) -> None:
                 await pool.inquire(0, "oracle")
             await pool.start(0, "door/train/1")
             assert await pool.inquire(0, "oracle") == "knock"
+            assert await pool.inquire(0, "oracle_thought") == "I have knocked 0 of 1 times."
+            assert await pool.inquire(0, "oracle_plan") == "Knock until I have knocked 1 times, then open."
+            assert await pool.inquire(0, "scene") == {"kind": "door", "open": False}
             assert await pool.inquire(0, "render") == "Knock 1 times."
-            with pytest.raises(ValueError, match="it has instructions, oracle, render, tasks"):
+            with pytest.raises(
+                ValueError,
+                match="it has functions, instructions, oracle, oracle_thought, oracle_plan, scene, render, tasks",
+            ):
                 await pool.inquire(0, "goal")
             with pytest.raises(KeyError, match="door/train/77"):
                 await pool.start(0, "door/train/77")

@@ -50,6 +50,20 @@ def test_whoever_waits_is_told_that_the_worker_is_gone(monkeypatch: pytest.Monke
     worker.end()
 
 
+def test_whoever_ends_the_worker_meanwhile_takes_its_last_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    worker = scripted(monkeypatch, READY + "exit 3")
+    read = os.pread
+
+    def closed_before(number: int, length: int, offset: int) -> bytes:
+        worker.let_go()  # as another thread does
+        return read(number, length, offset)
+
+    monkeypatch.setattr(os, "pread", closed_before)
+    with pytest.raises(EnvFault, match=r"Its last words: none"):
+        worker.ask({}, 20)
+    worker.end()
+
+
 def test_a_fault_is_its_askers_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     script = READY + """echo '{"id": 1, "fault": "no text"}'; read request; echo '{"id": 2, "found": []}'; read end"""
     worker = scripted(monkeypatch, script)

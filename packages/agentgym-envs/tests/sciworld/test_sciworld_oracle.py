@@ -4,9 +4,10 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import WORLDS
+from agentgym_envs.functions import ACT, call_for
 from agentgym_envs.worlds.sciworld import SciWorld
 from agentgym_envs.worlds.sciworld import gold as gold_module
-from agentgym_envs.worlds.sciworld.gold import EDITION, gold_path, shortened
+from agentgym_envs.worlds.sciworld.gold import EDITION, gold_path, shortened, worded
 from agentgym_envs.worlds.sciworld.simulator import Setup, Simulator, jar_version
 
 LIMIT = next(world.max_episode_steps for world in WORLDS if world.id == "agentgym/SciWorld-v0")
@@ -20,13 +21,36 @@ def test_the_oracle_solves_a_variation_of_each_task() -> None:
         _, info = world.reset(options={"task": task.id})
         over = False
         for _ in range(LIMIT):
-            *_, over, _, info = world.step(world.oracle())
+            action = world.oracle()
+            assert call_for(world.functions, action).name != ACT.name
+            *_, over, _, info = world.step(action)
             assert info["valid"]
             if over:
                 break
         solved += info["success"]
     world.close()
     assert solved == 30
+
+
+@pytest.mark.parametrize(
+    ("said", "meant"),
+    [
+        ("drop black wire", "put down black wire"),
+        ("pour jug in jug", "pour jug into jug"),
+        (
+            "pour cup containing blue paint in art studio in bowl",
+            "pour cup containing blue paint in art studio into bowl",
+        ),
+        (
+            "pour cup in art studio in cup containing red paint in table",
+            "pour cup in art studio into cup containing red paint in table",
+        ),
+        ("pour cup in kitchen into bowl in kitchen", "pour cup in kitchen into bowl in kitchen"),
+        ("pick up drop of water", "pick up drop of water"),
+    ],
+)
+def test_solutions_are_in_the_words_of_the_instructions(said: str, meant: str) -> None:
+    assert worded(said) == meant
 
 
 def test_a_solution_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -36,6 +36,25 @@ def begun(task: str = BOIL, **options: object) -> SciWorld:
     return world
 
 
+def test_the_scene_is_what_look_around_and_inventory_would_say() -> None:
+    world = begun(simplifications="teleportAction")
+    world.step("teleport to kitchen")
+    world.step("pick up thermometer")
+    room, bag, goals = world.scene()["parts"]
+    assert (room["title"], bag["title"], goals["title"]) == ("Room", "Inventory", "Subgoals")
+    assert room["text"] == world.step("look around")[0]
+    assert bag["text"] == world.step("inventory")[0]
+    assert "thermometer" in bag["text"]
+    first, second, third, below, *rest = goals["text"].splitlines()
+    assert (first, below) == ("☐ focus on substance", "On the way, perhaps:")
+    assert [line[0] for line in (second, third, *rest)] == ["☐"] * (2 + len(rest))
+    world = begun("sciworld/train/find-animal/0")
+    before = world.scene()["parts"][2]["text"]
+    while (now := world.scene()["parts"][2]["text"]) == before:
+        world.step(world.oracle())
+    assert now.count("☑") == before.count("☑") + 1
+
+
 def key(world: SciWorld, *actions: str) -> str:
     for action in actions:
         info = world.step(action)[-1]

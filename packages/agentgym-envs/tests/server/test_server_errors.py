@@ -40,6 +40,10 @@ def test_what_is_not_there(asked: Client) -> None:
         ("GET", "/observation"),
         ("GET", "/render"),
         ("GET", "/oracle"),
+        ("GET", "/oracle_thought"),
+        ("GET", "/oracle_plan"),
+        ("GET", "/scene"),
+        ("GET", "/functions"),
         ("GET", "/tasks"),
         ("GET", f"/tasks/{TASK}"),
     ],
@@ -68,7 +72,7 @@ def test_an_unknown_task(client: Client) -> None:
 def test_nothing_is_played_before_a_reset(client: Client) -> None:
     session = client.made(render_mode="ansi")
     refused(client.step(session, "knock"), 409, "reset_needed")
-    for what in ("observation", "render", "oracle"):
+    for what in ("observation", "render", "oracle", "oracle_thought", "oracle_plan", "scene"):
         refused(client.ask(session, what), 409, "reset_needed")
 
 

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import strange_worlds
+from agentgym_envs.functions import ACT, Function
 from agentgym_envs.registry import WORLDS
 from agentgym_envs.server import models
 from PIL import Image
@@ -63,6 +64,21 @@ def test_the_limit_on_turns_is_the_clients(client: Client) -> None:
 def test_the_expert_speaks(client: Client) -> None:
     session = client.playing()
     assert told(client.ask(session, "oracle"), model=models.ActionSeen) == {"action": "knock"}
+    thought = told(client.ask(session, "oracle_thought"), model=models.ThoughtSeen)
+    assert thought == {"thought": "I have knocked 0 of 2 times."}
+    assert told(client.ask(session, "oracle_plan"), model=models.PlanSeen) == {
+        "plan": "Knock until I have knocked 2 times, then open."
+    }
+
+
+def test_a_scene_is_drawn(client: Client) -> None:
+    session = client.playing()
+    assert told(client.ask(session, "scene"), model=models.SceneSeen) == {"scene": {"kind": "door", "open": False}}
+
+
+def test_the_functions_are_those_of_the_world(client: Client) -> None:
+    (function,) = told(client.ask(client.made(), "functions"), model=models.FunctionsSeen)["functions"]
+    assert Function(**function) == ACT
 
 
 def test_a_world_is_shown_as_text(client: Client) -> None:

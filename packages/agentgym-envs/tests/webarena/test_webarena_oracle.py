@@ -7,6 +7,7 @@ import os
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
+from typing import Any
 
 import pytest
 from agentgym_envs.sites import store
@@ -14,6 +15,7 @@ from agentgym_envs.sites.directory import PLACES
 from agentgym_envs.tasks import SPLITS, Task
 from agentgym_envs.worlds.webarena import WebArena
 from agentgym_envs.worlds.webarena.evaluation import database, string_match, url_match
+from agentgym_envs.worlds.webarena.observation import literal
 from agentgym_envs.worlds.webarena.sites import Sites
 
 AT_ONCE = 8
@@ -63,15 +65,33 @@ def idle() -> Iterator[SimpleQueue[WebArena]]:
         world.close()
 
 
+def untrue(world: Any, shown: list[str]) -> str | None:
+    """The oracle's thought or plan if it names an element that isn't in sight, or an answer that wasn't shown yet."""
+    thought, plan = world.oracle_thought(), world.oracle_plan()
+    step, answer = world._expert.left[0], world._expert.left[-1]["answer"]
+    if (
+        thought.startswith("I am on")
+        and "There is the" in thought
+        and f"{step['role']} {literal(step['name'])}" not in shown[-1]
+    ):
+        return thought
+    ahead = plan if step["do"] == "stop" else f"{thought} {plan}"
+    known = len(answer) < 4 or any(answer in text for text in shown)
+    return None if known or answer not in ahead else ahead
+
+
 def failure(task: Task, idle: SimpleQueue[WebArena]) -> str | None:
     """What the oracle did when it didn't do the task within the limit."""
     world = idle.get()
     try:
-        world.reset(options={"task": task.id})
-        said: list[str] = []
+        observation, _ = world.reset(options={"task": task.id})
+        shown, said = [observation], list[str]()
         for _ in range(MOST_TURNS):
             said.append(world.oracle())
-            *_, terminated, _, info = world.step(said[-1])
+            if told := untrue(world, shown):
+                return f"{task.id}: {told!r} after {said}"
+            observation, _, terminated, _, info = world.step(said[-1])
+            shown.append(observation)
             if terminated:
                 parts = info["raw"]["parts"]
                 return None if info["success"] else f"{task.id} {task.payload['intent']}: {parts} after {said}"

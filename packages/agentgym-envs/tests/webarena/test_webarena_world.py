@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
+from agentgym_envs.album import Album
 from agentgym_envs.registry import make, text_env
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena import WebArena
@@ -172,6 +173,25 @@ def test_a_picture_when_asked_for(real: Make) -> None:
     assert not np.array_equal(after["screenshot"], info["screenshot"])
     world.step("stop []")
     assert world.render().shape == (480, 640, 3)
+
+
+def test_pictures_are_kept_beside_what_was_read(real: Make, tmp_path: Path) -> None:
+    world = real(ANSWER, pictures=tmp_path / "pictures", viewport=(320, 240))
+    album, task = Album(tmp_path / "pictures"), only_task(world)["task"]
+    first, _ = world.reset(options={"task": task})
+    shown = [first, world.step("dance")[0], world.step("click [3]")[0]]
+    front, refused, more = (album.find(task, text) for text in shown)
+    assert front is not None and refused is not None and more is not None
+    assert front.read_bytes() == refused.read_bytes() != more.read_bytes()
+    assert album.find(task, world.step("stop []")[0]) is None
+    assert len(list(album.folder.iterdir())) == len(shown)
+
+
+def test_pictures_that_cannot_be_kept_are_a_fault(real: Make, tmp_path: Path) -> None:
+    (tmp_path / "taken").touch()
+    world = real(ANSWER, pictures=tmp_path / "taken")
+    with pytest.raises(EnvFault, match="picture can't be kept"):
+        world.reset(options=only_task(world))
 
 
 def test_the_whole_page_or_what_fits(real: Make, server: PagesServer) -> None:

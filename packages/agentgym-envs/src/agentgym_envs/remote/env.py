@@ -11,6 +11,7 @@ from typing import Any, ClassVar, SupportsFloat
 import gymnasium
 from gymnasium.error import ResetNeeded
 
+from agentgym_envs.functions import Function
 from agentgym_envs.pool.calls import Ask, Call, Reset, Result, Step, WorldSpec
 from agentgym_envs.remote.servers import TIMEOUT, Servers, servers
 from agentgym_envs.remote.slots import RemoteSlot
@@ -84,6 +85,11 @@ class RemoteEnv(TextEnv):
         text = connection.instructions = connection.instructions or self._call(Ask("instructions")).value
         return text
 
+    @property
+    def functions(self) -> tuple[Function, ...]:
+        """See `TextEnv.functions`. Raises as `reset`."""
+        return self._call(Ask("functions")).value
+
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """See `TextEnv.reset`. The server draws the task; without a seed, from what its world drew before.
 
@@ -116,6 +122,18 @@ class RemoteEnv(TextEnv):
     def oracle(self) -> str:
         """See `TextEnv.oracle`."""
         return self._call(Ask("oracle")).value
+
+    def oracle_thought(self) -> str:
+        """See `TextEnv.oracle_thought`."""
+        return self._call(Ask("oracle_thought")).value
+
+    def oracle_plan(self) -> str:
+        """See `TextEnv.oracle_plan`."""
+        return self._call(Ask("oracle_plan")).value
+
+    def scene(self) -> dict[str, Any] | None:
+        """See `TextEnv.scene`."""
+        return self._call(Ask("scene")).value
 
     def close(self) -> None:
         """Give the session back; a later `reset` opens another."""

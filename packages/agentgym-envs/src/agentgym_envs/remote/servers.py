@@ -20,6 +20,7 @@ from typing import Any
 
 import httpx
 
+from agentgym_envs.functions import Function
 from agentgym_envs.loop import LoopThread
 from agentgym_envs.pool.calls import Reset, Step, WorldSpec
 from agentgym_envs.remote import tasks
@@ -90,6 +91,7 @@ class Servers:
         self._sessions: set[Session] = set()
         self._leaving: set[asyncio.Task[None]] = set()
         self._task_sets: dict[str, TaskSet] = {}
+        self._functions: dict[str, tuple[Function, ...]] = {}
         self._gate = asyncio.Semaphore(_GATE)
         self._looking = asyncio.Lock()
         self._looked = -_FRESH
@@ -214,10 +216,18 @@ class Servers:
         def fetch_now(route: str) -> dict[str, Any]:
             return self.loop.run(fetch(route), TIMEOUT)
 
-        key = json.dumps([spec.id, _sendable(spec)], sort_keys=True)
+        key = _key(spec)
         if key not in self._task_sets:
             self._task_sets[key] = await tasks.load(fetch, fetch_now)
         return self._task_sets[key]
+
+    async def functions(self, spec: WorldSpec) -> tuple[Function, ...]:
+        """The kinds of actions of the world; fetched once. Raises as `open` and `ask`."""
+        key = _key(spec)
+        if key not in self._functions:
+            said = await self._ask_any(spec, "functions")
+            self._functions[key] = tuple(Function(**record) for record in said["functions"])
+        return self._functions[key]
 
     async def _ask_any(self, spec: WorldSpec, route: str) -> dict[str, Any]:
         """What any session of the world answers: one of ours, or one that is opened for it."""
@@ -262,6 +272,11 @@ def _wanted(call: Reset | Step) -> tuple[str, dict[str, Any]]:
         return "step", {"action": action}
     named = {} if call.task is None else {"task": call.task}
     return "reset", {**named, "split": call.split, **({} if call.seed is None else {"seed": int(call.seed)})}
+
+
+def _key(spec: WorldSpec) -> str:
+    """The same for specs of the same world."""
+    return json.dumps([spec.id, _sendable(spec)], sort_keys=True)
 
 
 def _sendable(spec: WorldSpec) -> dict[str, Any]:

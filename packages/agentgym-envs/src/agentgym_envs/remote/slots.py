@@ -15,7 +15,9 @@ from agentgym_envs.remote.servers import Servers, Session
 
 __all__ = ["RemoteSlot", "Servers"]
 
-_ASKABLE = ("instructions", "oracle", "render", "tasks")
+_SPOKEN = {"oracle": "action", "oracle_thought": "thought", "oracle_plan": "plan", "scene": "scene"}
+"""What can be asked of a task in play: routes below a session, and the field of each answer."""
+_ASKABLE = ("functions", "instructions", *_SPOKEN, "render", "tasks")
 
 
 class _Stay:
@@ -34,7 +36,8 @@ class _Stay:
 class RemoteSlot:
     """A slot whose world is a session on one of `servers`, opened by the first call that needs it.
 
-    What can be asked is `instructions`, `oracle`, `render` and `tasks`.
+    What can be asked is `functions`, `instructions`, `oracle`, `oracle_thought`, `oracle_plan`, `scene`, `render` and
+    `tasks`.
     """
 
     def __init__(self, number: int, spec: WorldSpec, servers: Servers) -> None:
@@ -119,14 +122,16 @@ class RemoteSlot:
     async def _answer(self, stay: _Stay, name: str) -> Any:
         if name == "tasks":
             return await self._servers.tasks(self._spec)
+        if name == "functions":
+            return await self._servers.functions(self._spec)
         if name == "render" and self._spec.options.get("render_mode") is None:
             return None  # as of any world that was made without
         session = await self._session(stay)
         if name == "instructions":
             return session.instructions
         answer = await self._servers.ask(session, name)
-        if name == "oracle":
-            return answer.json()["action"]
+        if name in _SPOKEN:
+            return answer.json()[_SPOKEN[name]]
         return pixels(answer.content) if answer.headers["content-type"] == "image/png" else answer.text
 
     async def _session(self, stay: _Stay) -> Session:

@@ -235,7 +235,7 @@ class Worker:
         try:
             size = os.fstat(self._log.fileno()).st_size
             return os.pread(self._log.fileno(), 2000, max(0, size - 2000)).decode(errors="replace").strip() or "none"
-        except ValueError:  # closed
+        except (OSError, ValueError):  # closed, perhaps just now by another thread
             return "none"
 
 

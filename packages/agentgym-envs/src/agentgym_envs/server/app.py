@@ -198,9 +198,27 @@ def _add_look_routes(app: FastAPI, sessions: Sessions) -> None:
     @app.get("/v1/sessions/{session_id}/oracle", **route(200, models.ActionSeen, 404, 409))
     async def oracle(session_id: str) -> Response:
         """The expert's next action."""
-        session = sessions.get(session_id)
-        _last(session)
-        return json_response({"action": (await sessions.call(session, Ask("oracle"))).value})
+        return json_response({"action": await _asked(sessions, session_id, "oracle")})
+
+    @app.get("/v1/sessions/{session_id}/oracle_thought", **route(200, models.ThoughtSeen, 404, 409))
+    async def oracle_thought(session_id: str) -> Response:
+        """Why the expert's next action is what it is."""
+        return json_response({"thought": await _asked(sessions, session_id, "oracle_thought")})
+
+    @app.get("/v1/sessions/{session_id}/oracle_plan", **route(200, models.PlanSeen, 404, 409))
+    async def oracle_plan(session_id: str) -> Response:
+        """What the expert intends from here."""
+        return json_response({"plan": await _asked(sessions, session_id, "oracle_plan")})
+
+    @app.get("/v1/sessions/{session_id}/scene", **route(200, models.SceneSeen, 404, 409))
+    async def scene(session_id: str) -> Response:
+        """What a viewer draws of the state, or null."""
+        return json_response({"scene": await _asked(sessions, session_id, "scene")})
+
+    @app.get("/v1/sessions/{session_id}/functions", **route(200, models.FunctionsSeen, 404, 409))
+    async def functions(session_id: str) -> Response:
+        """The kinds of actions as functions, for agents that call tools."""
+        return json_response({"functions": (await sessions.call(sessions.get(session_id), Ask("functions"))).value})
 
     @app.get("/v1/sessions/{session_id}/tasks", **route(200, models.TasksSeen, 404, 409))
     async def tasks(
@@ -218,6 +236,12 @@ def _add_look_routes(app: FastAPI, sessions: Sessions) -> None:
     async def task(session_id: str, task_id: models.TaskId) -> Response:
         """One task."""
         return json_response((await sessions.call(sessions.get(session_id), Ask("find_task", (task_id,)))).value)
+
+
+async def _asked(sessions: Sessions, session_id: str, asked: str) -> Any:
+    session = sessions.get(session_id)
+    _last(session)
+    return (await sessions.call(session, Ask(asked))).value
 
 
 def _add_server_routes(app: FastAPI, sessions: Sessions) -> None:

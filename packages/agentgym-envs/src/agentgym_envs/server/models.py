@@ -181,10 +181,49 @@ class TasksSeen(TypedDict):
     tasks: list[str] | list[TaskSeen]
 
 
+class FunctionSeen(TypedDict):
+    """A kind of action as a function."""
+
+    name: str
+    description: str
+    templates: list[str]
+    """Texts of the action, with `{name}` for an argument; the one counts that has the arguments that are given."""
+    properties: dict[str, dict[str, Any]]
+    """JSON schema of each argument."""
+    optional: list[str]
+
+
+class FunctionsSeen(TypedDict):
+    """The kinds of actions of a world."""
+
+    functions: list[FunctionSeen]
+
+
 class ActionSeen(TypedDict):
     """The expert's next action."""
 
     action: str
+
+
+class ThoughtSeen(TypedDict):
+    """Why the expert's next action is what it is."""
+
+    thought: str
+    """Empty where the world's expert gives no reasons."""
+
+
+class PlanSeen(TypedDict):
+    """What the expert intends from here."""
+
+    plan: str
+    """Empty where the world's expert says nothing of it."""
+
+
+class SceneSeen(TypedDict):
+    """What a viewer draws of the state."""
+
+    scene: dict[str, Any] | None
+    """Null where there is nothing to draw but text."""
 
 
 class WorkerSeen(TypedDict):
@@ -206,6 +245,7 @@ class Health(TypedDict, total=False):
 
 WIRE: tuple[type, ...] = (
     SessionWanted, ResetWanted, StepWanted, ResetBatch, StepBatch,
-    SessionMade, SessionSeen, WorldsSeen, TasksSeen, TaskSeen, ActionSeen, Outcome, Line, Health, ErrorBody,
+    SessionMade, SessionSeen, WorldsSeen, TasksSeen, TaskSeen, FunctionsSeen, ActionSeen, ThoughtSeen, PlanSeen,
+    SceneSeen, Outcome, Line, Health, ErrorBody,
 )  # fmt: skip
 """All that is sent and answered."""

@@ -21,6 +21,7 @@ try:
             AfterInstr,
             GoToInstr,
             Instr,
+            ObjDesc,
             OpenInstr,
             PickupInstr,
             PutNextInstr,
@@ -37,7 +38,9 @@ __all__ = [
     "Cell",
     "Door",
     "GoToInstr",
+    "Instr",
     "Move",
+    "ObjDesc",
     "OpenInstr",
     "PickupInstr",
     "PutNextInstr",
@@ -128,14 +131,9 @@ class Simulator:
             if thing is not None and thing.type != "wall":
                 yield (index % width, index // width), thing
 
-    def clause(self) -> Instr:
-        """The part of the mission that is one deed and is to be done next."""
-        part: Any = self._instructions
-        while isinstance(part, SeqInstr):
-            progress: dict[str, Any] = vars(part)
-            first, second = ("b", "a") if isinstance(part, AfterInstr) else ("a", "b")
-            part = progress[f"instr_{second if progress[f'{first}_done'] == 'success' else first}"]
-        return part
+    def clauses(self) -> list[Instr]:
+        """The parts of the mission that are one deed each and are still to be done, in order; at the end the last."""
+        return _left(self._instructions)
 
     def _mark(self) -> dict[int, str]:
         """For the objects that the mission means, where it does: two red balls may differ in nothing else."""
@@ -161,6 +159,15 @@ class Simulator:
             return f"{thing.color} door {thing.is_open} {thing.is_locked} {mark}"
         inside = self._tell(thing.contains) if isinstance(thing, Box) and thing.contains is not None else ""
         return f"{thing.color} {thing.type} {mark} {inside}"
+
+
+def _left(instruction: Any) -> list[Instr]:
+    if not isinstance(instruction, SeqInstr):
+        return [instruction]
+    progress: dict[str, Any] = vars(instruction)
+    halves = "ba" if isinstance(instruction, AfterInstr) else "ab"
+    open_ones = [half for half in halves if progress[f"{half}_done"] != "success"] or [halves[1]]
+    return [clause for half in open_ones for clause in _left(progress[f"instr_{half}"])]
 
 
 def _parts(instruction: Any) -> Iterator[Any]:

@@ -171,20 +171,21 @@ def _note(window: _Window, depth: int, side: int, cell: Cell, thing: WorldObj | 
     if thing is not None and thing.type != "wall":
         window.found.append((depth + abs(side), depth, side, cell, thing))
     if thing is not None and side == 0 and window.facing is None:
-        window.facing = (_kind(thing), depth)
+        window.facing = (kind_of(thing), depth)
 
 
 def _numbered(window: _Window) -> list[Thing]:
     count: Counter[str] = Counter()
     things: list[Thing] = []
     for _, depth, side, cell, thing in sorted(window.found, key=lambda entry: entry[:3]):
-        kind = _kind(thing)
+        kind = kind_of(thing)
         count[kind] += 1
         things.append(Thing(f"{kind} {count[kind]}", thing, cell, depth, side))
     return things
 
 
-def _kind(thing: WorldObj) -> str:
+def kind_of(thing: WorldObj) -> str:
+    """What a thing is called without its number: `red ball`, `purple closed door`, `wall`."""
     if isinstance(thing, Door):
         state = "open" if thing.is_open else "locked" if thing.is_locked else "closed"
         return f"{thing.color} {state} door"

@@ -37,6 +37,10 @@ class Ways:
         wanted = {id(thing) for thing in things}
         return [cell for cell, thing in self.things if id(thing) in wanted]
 
+    def is_seen(self, cell: Cell) -> bool:
+        """Whether the cell has been seen."""
+        return cell in self._seen
+
     def seen(self, cells: Iterable[tuple[int, int]]) -> list[Cell]:
         """Those of `cells` that have been seen."""
         return [(x, y) for x, y in cells if (x, y) in self._seen]

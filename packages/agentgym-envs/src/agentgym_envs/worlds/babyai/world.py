@@ -10,7 +10,8 @@ from agentgym_envs.tasks import Task, TaskSet
 from agentgym_envs.text_env import Feedback, TextEnv
 from agentgym_envs.worlds.babyai.actions import menu, normalise, refusal
 from agentgym_envs.worlds.babyai.levels import all_levels, choose, task_set
-from agentgym_envs.worlds.babyai.oracle import Expert
+from agentgym_envs.worlds.babyai.oracle import Expert, Intent
+from agentgym_envs.worlds.babyai.scene import draw
 from agentgym_envs.worlds.babyai.simulator import Cell, Simulator
 from agentgym_envs.worlds.babyai.view import View
 
@@ -80,6 +81,7 @@ class BabyAI(TextEnv):
         self._view = View(self._simulator)
         self._menu = menu(self._view)
         self._seen.update(self._view.cells)
+        self._intent: Intent | None = None
         return self._view.text() + self._listing()
 
     def _listing(self) -> str:
@@ -100,7 +102,24 @@ class BabyAI(TextEnv):
 
     def oracle(self) -> str:
         """The next action of an expert that knows the cells seen so far; see `Expert`."""
-        return Expert(self._simulator, self._view, self._menu, self._seen).action()
+        return self._decision().action
+
+    def oracle_thought(self) -> str:
+        """What is to be done, what stands in the way, and what of it the expert has seen."""
+        return self._decision().thought
+
+    def oracle_plan(self) -> str:
+        """The deeds that are left, and what the first takes as far as the expert has seen."""
+        return Expert(self._simulator, self._view, self._menu, self._seen).plan()
+
+    def _decision(self) -> Intent:
+        """The expert's, which takes as long as a step does; made once in each state."""
+        self._intent = self._intent or Expert(self._simulator, self._view, self._menu, self._seen).intent()
+        return self._intent
+
+    def scene(self) -> dict[str, Any]:
+        """The grid, its things, and which cells the agent sees and has seen; see `babyai.scene.draw`."""
+        return draw(self._simulator, self._view.cells, self._seen)
 
     def render(self) -> Any:
         """The last observation as text, or Minigrid's picture of the whole grid, (height, width, 3) uint8."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from contextlib import closing
 from itertools import groupby
 
@@ -11,6 +12,9 @@ from agentgym_envs.worlds.sciworld.simulator import UNKNOWN, UNRESOLVED, WAITED,
 
 EDITION = 2
 """Of what is done here to ScienceWorld's solutions; kept ones of another edition are made anew."""
+
+_ROOMS = "art studio|bathroom|bedroom|foundry|greenhouse|hallway|kitchen|living room|outside|workshop"
+_POUR = re.compile(rf"pour ((?:(?! into ).)+?(?: in (?:{_ROOMS}))?) in ((?:(?! into ).)+)")
 
 
 def gold_path(simulator: Simulator, setup: Setup) -> tuple[str, ...]:
@@ -25,11 +29,17 @@ def gold_path(simulator: Simulator, setup: Setup) -> tuple[str, ...]:
     game = "-".join((str(setup.variation), *setup.simplifications.split(","))).rstrip("-")
     file = cache_folder("sciworld", f"{jar_version()}-{EDITION}", setup.task) / f"{game}.json"
     try:
-        return tuple(json.loads(file.read_text(encoding="utf-8")))
+        return tuple(map(worded, json.loads(file.read_text(encoding="utf-8"))))
     except (FileNotFoundError, ValueError):  # not made yet, or damaged
         path = _make(simulator, setup)
     write_whole(file, json.dumps(path, indent=0))
-    return tuple(path)
+    return tuple(map(worded, path))
+
+
+def worded(action: str) -> str:
+    """`action` in the words of the instructions. ScienceWorld's solutions use others at times that mean the same."""
+    pour = _POUR.fullmatch(action)
+    return f"pour {pour[1]} into {pour[2]}" if pour else re.sub(r"^drop ", "put down ", action)
 
 
 def _make(simulator: Simulator, setup: Setup) -> list[str]:

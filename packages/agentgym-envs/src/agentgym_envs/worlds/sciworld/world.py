@@ -8,6 +8,8 @@ from typing import Any, ClassVar
 from agentgym_envs.tasks import Task, TaskSet
 from agentgym_envs.text_env import EnvFault, Feedback, TextEnv
 from agentgym_envs.worlds.sciworld.gold import gold_path
+from agentgym_envs.worlds.sciworld.reasons import Situation
+from agentgym_envs.worlds.sciworld.scene import draw
 from agentgym_envs.worlds.sciworld.simulator import UNKNOWN, UNRESOLVED, Setup, Simulator, Standing, find_jar
 from agentgym_envs.worlds.sciworld.tasks import choose, kinds, simplify, task_set
 
@@ -102,11 +104,13 @@ class SciWorld(TextEnv):
         self._gold: tuple[str, ...] | None = None
         self._rooms: dict[str, str] = {}
         self._observe()
-        return f"{goal}\n{self._now.look.strip()}"
+        self._shown = [f"{goal}\n{self._now.look.strip()}"]
+        return self._shown[0]
 
     def _act(self, action: str) -> Feedback:
         asked, simulator = self._now.asking, self._running()
         answer = simulator.step(action).strip()
+        self._shown.append(answer)
         self._observe()
         over = self._now.completed or self._now.score < 0
         if asked and answer.startswith(UNRESOLVED):
@@ -150,13 +154,33 @@ class SciWorld(TextEnv):
         Actions in between that change nothing that matters don't disturb it. After a change that the solution didn't
         count on it goes on all the same, and may fail. Where the solution is at its end, or there is none, it waits.
         """
+        left = self._left()
+        return left[0] if left else "wait"
+
+    def oracle_thought(self) -> str:
+        """The goal that comes next, what was just seen, and what the solution's next action is for."""
+        return self._situation().thought()
+
+    def oracle_plan(self) -> str:
+        """The goals that are left, and what is done about the first."""
+        return self._situation().outline()
+
+    def scene(self) -> dict[str, Any]:
+        """The room, what the agent carries, and which subgoals are reached; see `sciworld.scene.draw`."""
+        return draw(self._now.look, self._now.inventory, self._now.progress)
+
+    def _left(self) -> list[str]:
+        """What of the solution wasn't tried yet."""
         if self._gold is None:
             self._gold = gold_path(self._running(), self._setup)
         left = list(self._gold)
         for action in self._said:
             if left and left[0] == action:
                 left.pop(0)
-        return left[0] if left else "wait"
+        return left
+
+    def _situation(self) -> Situation:
+        return Situation(self._left(), self._now.progress, self._shown, self._now.asking)
 
     def close(self) -> None:
         """Give the place in the JVM back; the last world of a process to do so ends it."""

@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, ClassVar
 
-from agentgym_envs.retrieval import Hit, Retriever, check_spec, open_retriever
+from agentgym_envs.retrieval import Hit, Passage, Retriever, check_spec, open_retriever
 from agentgym_envs.squad import exact_match, f1
 from agentgym_envs.tasks import Task, TaskSet
 from agentgym_envs.text_env import MAX_ACTION_CHARS, MAX_OBSERVATION_CHARS, EnvFault, Feedback, TextEnv, writable
 from agentgym_envs.worlds.searchqa.published import check_set
+from agentgym_envs.worlds.searchqa.reasons import Derivation
 from agentgym_envs.worlds.searchqa.tasks import ALMANAC, task_set
 
 MAX_TOP_K = 50
@@ -82,19 +83,37 @@ class SearchQA(TextEnv):
 
         Published sets come without derivations: there it searches for the question itself, and knows the answer.
         """
+        derivation, step = self._derivation()
+        if step < len(derivation.queries):
+            return f"<search>{derivation.queries[step]}</search>"
+        known = set(derivation.support) <= self._read.keys()
+        return f"<answer>{derivation.answer if known else _UNKNOWN}</answer>"
+
+    def oracle_thought(self) -> str:
+        """What the passage of the last query told, in its own sentence, and what that leaves to be looked up."""
+        derivation, step = self._derivation()
+        return derivation.before(step) if step < len(derivation.queries) else derivation.at_the_end()
+
+    def oracle_plan(self) -> str:
+        """What was found so far, what is looked for next, and how much is left."""
+        derivation, step = self._derivation()
+        return derivation.outline(step)
+
+    def _derivation(self) -> tuple[Derivation, int]:
+        """How the question is answered, and the number of its first query that wasn't asked yet."""
         payload = self.task.payload
-        for query in payload.get("queries", [payload["question"]]):
-            if query not in self._asked:
-                return f"<search>{query}</search>"
-        known = set(payload.get("support", ())) <= self._seen
-        return f"<answer>{payload['answers'][0] if known else _UNKNOWN}</answer>"
+        question = payload["question"]
+        queries, support = payload.get("queries", [question]), payload.get("support", ())
+        compares = self.task.category.endswith("comparison")
+        derivation = Derivation(question, queries, support, payload["answers"][0], compares, self._read)
+        return derivation, next((i for i, query in enumerate(queries) if query not in self._asked), len(queries))
 
     def _start(self, task: Task) -> str:
         if self._retriever is None:
             self._retriever = open_retriever(self._spec)
         self._asked: list[str] = []
         self._found: tuple[str, ...] = ()
-        self._seen: set[str] = set()
+        self._read: dict[str, Passage] = {}
         self._answer: str | None = None
         return f"Question: {task.payload['question']}"
 
@@ -120,7 +139,7 @@ class SearchQA(TextEnv):
             raise EnvFault(f"{self._spec} can't be searched: {error}") from error
         self._asked.append(query)
         self._found = tuple(hit.passage.id for hit in hits)
-        self._seen.update(self._found)
+        self._read.update((hit.passage.id, hit.passage) for hit in hits)
         return information(hits)
 
     def _right(self) -> bool:
@@ -132,7 +151,7 @@ class SearchQA(TextEnv):
 
     def _state(self) -> str:
         """The passages seen so far and the answer: to the world all questions look alike, to an agent these matter."""
-        return f"{self.task.id}: {sorted(self._seen)} {self._answer}"
+        return f"{self.task.id}: {sorted(self._read)} {self._answer}"
 
     def _raw(self) -> dict[str, Any]:
         return {

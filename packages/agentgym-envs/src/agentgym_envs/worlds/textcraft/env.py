@@ -9,7 +9,9 @@ from agentgym_envs.text_env import Feedback, TextEnv
 from agentgym_envs.worlds.textcraft.commands import Command, Craft, Get, Look, Refusal
 from agentgym_envs.worlds.textcraft.crafting import craft, gather, understand
 from agentgym_envs.worlds.textcraft.goals import brief, task_set
-from agentgym_envs.worlds.textcraft.planner import plan
+from agentgym_envs.worlds.textcraft.planner import Step, plan
+from agentgym_envs.worlds.textcraft.reasons import outline, thought
+from agentgym_envs.worlds.textcraft.scene import draw
 
 DEPTHS = (1, 4)
 _MOST_DISTRACTORS = 10_000  # more than the game has recipes
@@ -45,7 +47,7 @@ class TextCraft(TextEnv):
         self._goal = ""
         self._held: dict[str, int] = {}
         self._actions: tuple[str, ...] = ()
-        self._plan: list[str] = []
+        self._plan: list[Step] = []
 
     @property
     def tasks(self) -> TaskSet:
@@ -54,9 +56,25 @@ class TextCraft(TextEnv):
 
     def oracle(self) -> str:
         """The next command of a plan from what is held now, shortest when begun with empty hands."""
-        if not self._plan:
-            self._plan = [step.command for step in plan(self._goal, self._held)]
-        return self._plan[0] if self._plan else "inventory"
+        steps = self._steps()
+        return steps[0].command if steps else "inventory"
+
+    def oracle_thought(self) -> str:
+        """What the next step of the plan is for, and how much of what it takes is held."""
+        return thought(self._goal, self._steps(), self._held)
+
+    def oracle_plan(self) -> str:
+        """The steps of the plan from what is held now."""
+        return outline(self._goal, self._steps(), self._held)
+
+    def scene(self) -> dict[str, Any]:
+        """The inventory, and how the goal comes about from it; see `textcraft.scene.draw`."""
+        return draw(self._goal, self._steps(), self._held)
+
+    def _steps(self) -> list[Step]:
+        """The plan as far as it isn't carried out yet; a new one where something else was done."""
+        self._plan = self._plan or plan(self._goal, self._held)
+        return self._plan
 
     def _start(self, task: Task) -> str:
         self._goal = task.payload["goal"]
@@ -66,7 +84,7 @@ class TextCraft(TextEnv):
         return briefing.text
 
     def _act(self, action: str) -> Feedback:
-        self._plan = self._plan[1:] if self._plan and self._plan[0] == action else []
+        self._plan = self._plan[1:] if self._plan and self._plan[0].command == action else []
         try:
             answer = self._carry_out(understand(action))
         except Refusal as refusal:

@@ -23,6 +23,11 @@ class Expert:
         self._at = 0
         self._scrolls = 0
 
+    @property
+    def left(self) -> Sequence[Mapping[str, Any]]:
+        """The steps that are still to come."""
+        return self._plan[self._at :]
+
     def next(self, page: Snapshot) -> str:
         """The next action on `page`."""
         step = self._plan[self._at]

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
+from agentgym_envs.album import Album
 from agentgym_envs.retrieval.extras import brought_by
 from agentgym_envs.tasks import Task, TaskSet
 from agentgym_envs.text_env import MAX_OBSERVATION_CHARS, EnvFault, Feedback, TextEnv
@@ -23,9 +24,10 @@ with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.evaluation import Judge, Verdict, evaluate
     from agentgym_envs.worlds.webarena.faults import TabClosed
     from agentgym_envs.worlds.webarena.login import Accounts
-    from agentgym_envs.worlds.webarena.observation import frame, literal, shortened, tree
+    from agentgym_envs.worlds.webarena.observation import frame, literal, one_line, shortened, tree
     from agentgym_envs.worlds.webarena.oracle import Expert
     from agentgym_envs.worlds.webarena.perform import perform
+    from agentgym_envs.worlds.webarena.reasons import Situation
     from agentgym_envs.worlds.webarena.reset import ResetHook
     from agentgym_envs.worlds.webarena.session import Session
     from agentgym_envs.worlds.webarena.sites import Sites
@@ -59,6 +61,7 @@ class WebArena(TextEnv):
         max_chars: Longest tree shown.
         viewport: Width and height of the window in pixels.
         screenshot: Add a picture of the window to `info["screenshot"]`, as an array (height, width, 3) of uint8.
+        pictures: A folder in which a picture of each page that was shown is kept; see `agentgym_envs.album`.
         executable_path: The Chromium to run.
         render_mode: `ansi` for the text, `rgb_array` for a picture.
 
@@ -86,6 +89,7 @@ class WebArena(TextEnv):
         max_chars: int = 12_000,
         viewport: tuple[int, int] = (1280, 720),
         screenshot: bool = False,
+        pictures: str | Path | None = None,
         executable_path: str | None = None,
         render_mode: str | None = None,
     ) -> None:
@@ -111,7 +115,8 @@ class WebArena(TextEnv):
         self._max_chars = max_chars
         self._viewport = (viewport[0], viewport[1])
         self._screenshot = screenshot
-        self._pictured = screenshot or render_mode == "rgb_array"
+        self._album = None if pictures is None else Album(pictures)
+        self._pictured = screenshot or self._album is not None or render_mode == "rgb_array"
         self._executable_path = executable_path
         self._stage: Stage | None = None
 
@@ -129,6 +134,18 @@ class WebArena(TextEnv):
             return f"stop [{reference.get('exact_match') or ' '.join(reference.get('must_include', ()))}]"
         return self._expert.next(self._page)
 
+    def oracle_thought(self) -> str:
+        """What on this page serves the plan's next step, and what that leads to."""
+        return self._situation().thought()
+
+    def oracle_plan(self) -> str:
+        """The plan's steps from here, without what only later pages show."""
+        return self._situation().outline()
+
+    def _situation(self) -> Situation:
+        title, objective = self._titles[self._active], str(self.task.payload["intent"])
+        return Situation(one_line(objective), one_line(title), self._page, self._expert.left, self.oracle())
+
     # The episode.
 
     def _start(self, task: Task) -> str:
@@ -140,7 +157,7 @@ class WebArena(TextEnv):
         self._said = "None"
         self._expert = Expert(task.payload.get("plan", ()), stage.venue.sites.fill(task.payload["start_url"]))
         stage.run(self._begin(stage, task.payload), _START_PATIENCE)
-        return self._frame()
+        return self._shown()
 
     def _standing_stage(self) -> Stage:
         """The stage of this process, set up at the first reset."""
@@ -159,7 +176,7 @@ class WebArena(TextEnv):
         parsed = actions.parse(action)
         if isinstance(parsed, str):
             self._notices = (parsed,)
-            return Feedback(self._frame(), valid=False)
+            return Feedback(self._shown(), valid=False)
         stage = self._standing_stage()
         stage.venue.look_after()
         if isinstance(parsed, actions.Stop):
@@ -168,7 +185,7 @@ class WebArena(TextEnv):
         refusal = stage.run(self._play(stage.session, parsed), _STEP_PATIENCE)
         self._expert.played(action, before, valid=refusal is None)
         self._said = action
-        return Feedback(self._frame(), valid=refusal is None)
+        return Feedback(self._shown(), valid=refusal is None)
 
     async def _play(self, session: Session, action: actions.Action) -> str | None:
         refusal = await perform(session, self._page, action)
@@ -208,6 +225,16 @@ class WebArena(TextEnv):
         )
 
     # What it says.
+
+    def _shown(self) -> str:
+        """What the agent reads of the page; a picture of it is kept where that is asked for."""
+        said = self._frame()
+        if self._album is not None and self._picture is not None:
+            try:
+                self._album.put(self.task.id, said, self._picture)
+            except OSError as error:
+                raise EnvFault(f"A picture can't be kept in {self._album.folder}: {error}") from error
+        return said
 
     def _frame(self) -> str:
         page = tree(self._page, self._whole, self._max_chars)

@@ -1,75 +1,24 @@
-"""How a reply becomes an action. Worlds take actions; a language model says more than that.
-
-A `ReplyWrapper` is an ordinary Gymnasium wrapper whose actions are replies. Parsing is total: every text is either an
-action or `Malformed`. `format` is the other direction, for experts: `parse(format(a)) == a` for every one-line action.
-"""
+"""Forms of replies that hold the action as text: `ReAct`, `Bare`, `Tags`. They know no world's grammar."""
 
 from __future__ import annotations
 
 import re
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from typing import Any, ClassVar, SupportsFloat
-
-import gymnasium
 
 from agentgym_envs.text_env import Malformed
-from agentgym_envs.text_space import TextSpace
-
-MAX_REPLY_CHARS = 65_536
-
-
-class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
-    """A world that takes replies. `info["action"]` is the action found in the reply, or None."""
-
-    manner: ClassVar[str]
-    """What an agent is told about the form of its replies; appended to the world's instructions."""
-
-    def __init__(self, env: gymnasium.Env[str, str], *, instructions: str | None = None) -> None:
-        """Wrap a world.
-
-        Args:
-            env: The world.
-            instructions: What the agent is told instead of the world's instructions and the form of a reply; the
-                empty string tells it nothing, for agents that were trained without.
-        """
-        super().__init__(env)
-        self.action_space = TextSpace(MAX_REPLY_CHARS)
-        self._instructions = instructions
-
-    @abstractmethod
-    def parse(self, reply: str) -> str | Malformed:
-        """The action in `reply`, or `Malformed` with a hint."""
-
-    @abstractmethod
-    def format(self, action: str, thought: str = "") -> str:
-        """A reply from which `parse` gets `action`."""
-
-    @property
-    def instructions(self) -> str:
-        """The world's instructions, and the form of a reply."""
-        return self.told(self.env.get_wrapper_attr("instructions"))
-
-    def told(self, instructions: str) -> str:
-        """What an agent is told when those of the world are `instructions`: the form of a reply with them."""
-        return f"{instructions}\n\n{self.manner}" if self._instructions is None else self._instructions
-
-    def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """Play the action that the reply holds; a malformed one costs a turn and is answered with what was expected."""
-        parsed = self.parse(action)
-        observation, reward, terminated, truncated, info = self.env.step(parsed)
-        info["action"] = None if isinstance(parsed, Malformed) else parsed
-        return observation, reward, terminated, truncated, info
+from agentgym_envs.wrappers.base import ReplyWrapper
 
 
 class Bare(ReplyWrapper):
     """The reply is the action: one line, nothing else."""
 
+    form = "bare"
+    thinks = False
     manner = "Answer with one action on one line and nothing else."
 
     def parse(self, reply: str) -> str | Malformed:
         """The stripped reply, if it is one line that isn't empty."""
-        action = reply.strip()
+        action = _answer(reply).strip()
         if not action:
             return Malformed(reply, "Your answer was empty. Answer with one action on one line.")
         if len(action.splitlines()) > 1:
@@ -84,24 +33,26 @@ class Bare(ReplyWrapper):
 class ReAct(ReplyWrapper):
     """`Thought: ...` and then `Action: ...` (Yao et al. 2022, arXiv 2210.03629); one action per reply."""
 
+    form = "react"
     manner = "Answer in this form, with exactly one action:\nThought: what you think\nAction: the action"
     _MARK = re.compile(r"^[ \t]*Action:", re.MULTILINE)
 
     def parse(self, reply: str) -> str | Malformed:
         """The first line that isn't empty after the one `Action:` at the start of a line."""
-        marks = list(self._MARK.finditer(reply))
+        said = _answer(reply)
+        marks = list(self._MARK.finditer(said))
         if not marks:
             return Malformed(reply, "There was no action in your answer. Write a line that begins with 'Action:'.")
         if len(marks) > 1:
             return Malformed(reply, "There were several actions in your answer. Write exactly one 'Action:' line.")
-        lines = reply[marks[0].end() :].strip().splitlines()
+        lines = said[marks[0].end() :].strip().splitlines()
         if not lines:
             return Malformed(reply, "There was nothing after 'Action:' in your answer. Write the action there.")
         return lines[0].strip()
 
     def format(self, action: str, thought: str = "") -> str:
         """Thought and action, each on its line."""
-        return f"Thought: {' '.join(thought.split())}\nAction: {action}"
+        return f"Thought: {' '.join(thought.replace('</', '< /').split())}\nAction: {action}"
 
 
 class Tags(ReplyWrapper):
@@ -110,6 +61,7 @@ class Tags(ReplyWrapper):
     The form of Search-R1 (Jin et al. 2025, arXiv 2503.09516).
     """
 
+    form = "tags"
     manner = "Answer in this form, with exactly one action:\n<think>what you think</think>\nthe action"
     _OPENING = re.compile(r"<(\w+)>")
 
@@ -145,5 +97,7 @@ class Tags(ReplyWrapper):
         return f"<think>{' '.join(thought.replace('</', '< /').split())}</think>\n{action}"
 
 
-WRAPPERS: dict[str, type[ReplyWrapper]] = {"react": ReAct, "bare": Bare, "tags": Tags}
-"""The wrappers by the name that command lines and recipes use."""
+def _answer(reply: str) -> str:
+    """The lines below the one in which a model that thinks first ends its thought; an action may hold the mark too."""
+    below = reply.rpartition("</think>")[2]
+    return below if below.strip() and "\n" in below else reply

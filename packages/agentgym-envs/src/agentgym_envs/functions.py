@@ -1,0 +1,263 @@
+"""A world's actions as functions: what tool-calling models are shown, and what their calls mean as actions.
+
+A world declares its grammar as data, `actions.json` beside its `instructions.md`; both directions are read off it. This
+knows neither worlds nor how a call is written in a reply.
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+import reprlib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from difflib import get_close_matches
+from functools import cache, cached_property
+from importlib import resources
+from typing import Any
+
+_FIELD = re.compile(r"\{(\w+)\}")
+_WHOLE = re.compile(r"-?[0-9]{1,18}")
+_READ = {"integer": _WHOLE.pattern, "boolean": "[01]", "string": ".*?", "array": ".*?"}
+_KINDS = {"integer": "a whole number", "boolean": "true or false", "string": "text", "array": "a list of texts"}
+
+_BOOLEANS = {"true": "1", "false": "0", "1": "1", "0": "0"}
+
+
+class CallError(ValueError):
+    """There is no call that could be carried out. Its text tells an agent why, and what could be."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A function with arguments, as an agent calls it."""
+
+    name: str
+    arguments: dict[str, Any]
+    thought: str = ""
+
+    def to_json(self) -> str:
+        """As experts write it, whatever the model: `{"thought": …, "function_name": …, "arguments": {…}}`.
+
+        No `</` is in it, so that it ends no tag that a chat template puts around it.
+        """
+        thought = {"thought": self.thought} if self.thought else {}
+        record = thought | {"function_name": self.name, "arguments": self.arguments}
+        return json.dumps(record, ensure_ascii=False).replace("</", "<\\/")
+
+
+@dataclass(frozen=True)
+class Function:
+    """A kind of action.
+
+    Raises:
+        ValueError: when its parts don't fit together.
+    """
+
+    name: str
+    """A Python identifier."""
+    description: str
+    templates: Sequence[str]
+    """Texts of the action with `{name}` for an argument, an array with commas, a boolean as 0 or 1; the one counts that
+    has exactly the arguments that are given."""
+    properties: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
+    """JSON schema of each argument: an integer, a boolean, a string, or an array of strings."""
+    optional: Sequence[str] = field(default_factory=list[str])
+    """Arguments that may be left out."""
+
+    def __post_init__(self) -> None:
+        for name in (self.name, *self.properties):
+            if not name.isidentifier() or keyword.iskeyword(name):
+                raise ValueError(f"Functions and parameters have names such as go_to, not {name!r}.")
+        written = {name for template in self.templates for name in _FIELD.findall(template)}
+        if written != set(self.properties) or not written.issuperset(self.optional):
+            raise ValueError(
+                f"{self.name} has the parameters {sorted(self.properties)}, {sorted(self.optional)} of them optional, "
+                f"and its templates name {sorted(written)}; the same ones belong into both."
+            )
+        if kinds := {schema["type"] for schema in self.properties.values()} - _KINDS.keys():
+            raise ValueError(f"{self.name} has parameters of type {sorted(kinds)}; there are {', '.join(_KINDS)}.")
+
+    @property
+    def schema(self) -> dict[str, Any]:
+        """What chat templates and endpoints take as a tool."""
+        parameters = {
+            "type": "object",
+            "properties": dict(self.properties),
+            "required": [name for name in self.properties if name not in self.optional],
+            "additionalProperties": False,
+        }
+        own = {"name": self.name, "description": self.description, "parameters": parameters}
+        return {"type": "function", "function": own}
+
+    def action(self, arguments: Mapping[str, Any]) -> str:
+        """The action that a call with `arguments` stands for: one line that isn't empty.
+
+        Values of another type that mean the same are taken: `"2"` for 2, `"2 planks, 1 stick"` for a list.
+
+        Raises:
+            CallError: for arguments that are missing, unknown or of a wrong type. Whether the action is possible is for
+                the world to say.
+        """
+        given = {name: value for name, value in arguments.items() if value is not None}
+        for name in given:
+            if name not in self.properties:
+                raise CallError(f"{self.name} has no argument {_short(name)}. {self._usage}")
+        for name in self.properties:
+            if name not in given and name not in self.optional:
+                raise CallError(f"{self.name} needs the argument {name!r}. {self._usage}")
+        texts = {name: self._text(name, value) for name, value in given.items()}
+        for template in self.templates:
+            if texts.keys() == set(_FIELD.findall(template)):
+                action = _FIELD.sub(lambda found: texts[found[1]], template).strip()
+                if action:
+                    return action
+        raise CallError(f"With these arguments alone {self.name} does nothing. {self._usage}")
+
+    def arguments(self, action: str) -> dict[str, Any] | None:
+        """The arguments with which this function is `action`, to the letter; None when there are none."""
+        for pattern in self._patterns:
+            found = pattern.fullmatch(action)
+            if found is not None:
+                arguments = {name: self._value(name, text) for name, text in found.groupdict().items()}
+                if self.action(arguments) == action:
+                    return arguments
+        return None
+
+    @property
+    def _usage(self) -> str:
+        if not self.properties:
+            return "It takes no arguments."
+        names = [f"{name} (optional)" if name in self.optional else name for name in self.properties]
+        return f"Its arguments: {', '.join(names)}."
+
+    def _text(self, name: str, value: object) -> str:
+        """`value` as it stands in the action."""
+        schema = self.properties[name]
+        text = _written(schema["type"], value)
+        if text is None or text not in schema.get("enum", [text]):
+            wanted = " or ".join(map(repr, schema["enum"])) if "enum" in schema else _KINDS[schema["type"]]
+            raise CallError(f"{name!r} of {self.name} is {wanted}, not {_short(value)}. {self._usage}")
+        return " ".join(text.splitlines())
+
+    def _value(self, name: str, text: str) -> Any:
+        """What stands in the action as `text`."""
+        match self.properties[name]["type"]:
+            case "integer":
+                return int(text)
+            case "boolean":
+                return text == "1"
+            case "array":
+                return text.split(", ")
+            case _:
+                return text
+
+    @cached_property
+    def _patterns(self) -> list[re.Pattern[str]]:
+        patterns: list[re.Pattern[str]] = []
+        for template in self.templates:
+            parts = _FIELD.split(template)  # text and names in turn
+            parts[::2] = map(re.escape, parts[::2])
+            parts[1::2] = [f"(?P<{name}>{_read(self.properties[name])})" for name in parts[1::2]]
+            patterns.append(re.compile("".join(parts)))
+        return patterns
+
+
+ACT = Function(
+    "act", "Play an action.", ["{action}"], {"action": {"type": "string", "description": "The action, on one line."}}
+)
+"""The one function of a world that declares none. In every world it says what none of its functions does."""
+
+
+@cache
+def read_functions(package: str) -> tuple[Function, ...]:
+    """What the world in `package` declares in its `actions.json`; `ACT` where it has none.
+
+    Raises:
+        ValueError: when a function is declared wrongly, or two have one name.
+    """
+    try:
+        text = resources.files(package).joinpath("actions.json").read_text(encoding="utf-8")
+    except (FileNotFoundError, TypeError):  # the latter, in Python 3.11, for a module that is no package
+        return (ACT,)
+    functions = tuple(Function(**record) for record in json.loads(text))
+    names = [function.name for function in functions]
+    if len(set(names)) < len(names):
+        raise ValueError(f"Two functions of {package} have the same name, of {', '.join(names)}.")
+    return functions
+
+
+def call_for(functions: Iterable[Function], action: str, thought: str = "") -> Call:
+    """The call of one of `functions` that is `action`, else of `ACT`. For every action that is one line without blanks
+    around it, `action_of` gets it back.
+    """
+    for function in functions:
+        arguments = function.arguments(action)
+        if arguments is not None:
+            return Call(function.name, arguments, thought)
+    return Call(ACT.name, {"action": action}, thought)
+
+
+def action_of(functions: Sequence[Function], call: Call) -> str:
+    """The action that `call` stands for.
+
+    Raises:
+        CallError: see `find` and `Function.action`.
+    """
+    return find(functions, call.name).action(call.arguments)
+
+
+def find(functions: Sequence[Function], name: str) -> Function:
+    """The function called `name`, `ACT` included.
+
+    Raises:
+        CallError: when there is none; the text says which there are.
+    """
+    named = {function.name: function for function in (ACT, *functions)}
+    if name in named:
+        return named[name]
+    names = [function.name for function in functions]
+    near = get_close_matches(name[:40], names, 1)
+    meant = f" Did you mean {near[0]}?" if near else ""
+    raise CallError(f"There is no function {_short(name)}.{meant} The functions: {', '.join(names)}.")
+
+
+def described(tools: Iterable[Mapping[str, Any]]) -> str:
+    """What a model is told of `tools` (as in `Seat.tools`) whose chat template or endpoint has no place for them."""
+    lines = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
+    return (
+        f"Your functions, with the JSON schema of their parameters:\n{lines}\n\n"
+        "To call one, answer with one JSON object in this form and nothing after it:\n"
+        '{"thought": "what you think", "function_name": "name of the function", "arguments": {"parameter": "value"}}'
+    )
+
+
+def _read(schema: Mapping[str, Any]) -> str:
+    """A pattern for what `_written` writes."""
+    return "|".join(map(re.escape, schema["enum"])) if "enum" in schema else _READ[schema["type"]]
+
+
+def _written(kind: str, value: object) -> str | None:
+    """`value` as an argument of that kind is written in an action; None when it can't mean one."""
+    match kind, value:
+        case "boolean", bool() | int() | str():
+            return _BOOLEANS.get(str(value).lower())
+        case "integer", bool():
+            return None
+        case ("integer" | "string", int()) | ("string", float()):
+            return str(value)
+        case "integer", float() if value.is_integer():
+            return str(int(value))
+        case "integer", str() if _WHOLE.fullmatch(value.strip()):
+            return value.strip()
+        case "string" | "array", str():
+            return value
+        case "array", list():
+            return ", ".join(value) if all(isinstance(item, str) for item in value) else None
+        case _:
+            return None
+
+
+def _short(value: object) -> str:
+    return reprlib.repr(value)

@@ -1,0 +1,110 @@
+"""The law for agents, over every form of a reply and every world. Names none of either."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from pkgutil import resolve_name
+from typing import Any
+
+import pytest
+from agentgym_envs import WORLDS, Episode, Job, World, WorldSeat, make, play, text_env
+from agentgym_envs.agents import Agent
+from agentgym_envs.dialogue import Habits
+from agentgym_envs.wrappers import FORMS
+from hypothesis import given
+from hypothesis import strategies as st
+from talking import Talker, check_conversations
+
+ALL = "+plan:2+window:2+reflect:2+retry"
+CHEAP = 5e-4
+"""Seconds a step, of worlds that are played every day."""
+COUNTS = st.integers(1, 99)
+HABITS = st.builds(
+    Habits, plan=st.none() | st.just(0) | COUNTS, window=st.just(0) | COUNTS, reflect=st.just(0) | COUNTS, retry=COUNTS
+)
+
+
+@given(form=st.sampled_from([*FORMS]), habits=HABITS, order=st.randoms(use_true_random=False))
+def test_an_agent_is_its_name(form: str, habits: Habits, order: Any) -> None:
+    agent = Agent(form, habits)
+    words = str(agent).split("+")[1:]
+    order.shuffle(words)
+    assert Agent.parse("+".join([form, *words])) == agent == Agent.parse(str(agent))
+
+
+@pytest.mark.parametrize("name", ["react", "bare+plan", "tags+retry:2", "react+plan:8+window:6+reflect:5+retry"])
+def test_the_shortest_name_is_the_one_that_is_written(name: str) -> None:
+    assert str(Agent.parse(name)) == name
+    assert Agent.parse("react+retry:1+plan") == Agent.parse("react+plan+retry")
+
+
+@pytest.mark.parametrize(
+    ("name", "complaint"),
+    [
+        ("", "no agent ''"),
+        ("raect+plan", r"no agent 'raect\+plan'. Did you mean react\? .*\(react, bare, tags, .*react\+plan\+window:6"),
+        (
+            "react+plam:3",
+            r"no habit 'plam:3'. Did you mean plan\? Habits: plan\[:N\], window:N, reflect:N, retry\[:K\]",
+        ),
+        ("react+", "no habit ''"),
+        ("react+plan+plan:3", "plan stands twice"),
+        ("react+window", "'window' needs a whole number from 1, as in window:5"),
+        ("react+reflect:0", "needs a whole number from 1"),
+        ("react+retry:", "needs a whole number from 1"),
+        ("react+retry:-1", "needs a whole number from 1"),
+        ("react+plan:²", "needs a whole number from 1"),
+    ],
+)
+def test_other_names_are_refused_with_what_there_is(name: str, complaint: str) -> None:
+    with pytest.raises(ValueError, match=complaint):
+        Agent.parse(name)
+
+
+def test_a_number_below_nothing_is_refused() -> None:
+    with pytest.raises(ValueError, match="window is at least 0, not -1"):
+        Habits(window=-1)
+
+
+# Every form in every world.
+
+
+def _in_time(world: World) -> Any:
+    dear = resolve_name(world.entry_point).step_seconds > CHEAP
+    return pytest.param(world, marks=[pytest.mark.long] if dear else [], id=world.id)
+
+
+@pytest.mark.parametrize("world", [*map(_in_time, WORLDS)])
+def test_every_agent_plays_every_world(world: World) -> None:
+    with closing(make(world.id)) as env:
+        task = text_env(env).tasks.train.ids[0]
+        for form in FORMS:
+            agent = Agent.parse(form + ALL)
+            talker = Talker(expert)
+            episode = play(agent.seat(env), talker, Job(task, seed=3), horizon=3)
+            check_game(episode, agent, talker)
+
+
+def expert(seat: WorldSeat) -> str:
+    """The world's own, in the form of the agent; but first it says what no form understands."""
+    if seat.acts == 0:
+        return ""
+    return seat.env.get_wrapper_attr("format")(text_env(seat.env).oracle(), "It is what comes next.")
+
+
+def check_game(episode: Episode, agent: Agent, talker: Talker) -> None:
+    """The episode says who played, can be replayed, and counts and pays as it should."""
+    assert Agent.parse(episode.agent) == agent
+    assert bool(episode.tools) == (agent.form == "function-call")
+    check_conversations(episode, talker.seen)
+    assert sum(turn.reward for turn in episode.turns) == pytest.approx(episode.score)
+    for turn in episode.turns:
+        if turn.kind == "act":
+            understood = bool(turn.reply.text)
+            assert (turn.action is not None, turn.valid) == (understood, understood)
+    if episode.success is False:
+        assert (episode.acts, episode.turns[-1].trial) == (6, 1)
+
+
+def test_worlds_name_agents_that_there_are() -> None:
+    assert all(str(Agent.parse(world.agent)) == world.agent for world in WORLDS)

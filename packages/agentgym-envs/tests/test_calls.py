@@ -1,0 +1,217 @@
+"""A call is found in whatever a model says, or it is said why there is none; and nothing that is said is ever run."""
+
+from __future__ import annotations
+
+import json
+import warnings
+
+import pytest
+from agentgym_envs import CodeAct, FunctionCall, Malformed
+from agentgym_envs.calls import find_call, find_code_call, write_code_call
+from agentgym_envs.functions import ACT, Call, CallError, Function
+from agentgym_envs.wrappers import MAX_REPLY_CHARS
+from door_world import Door
+from hypothesis import given
+from hypothesis import strategies as st
+
+GO = Function(
+    "go",
+    "Go.",
+    ["go {place} {steps}", "go {place}"],
+    {"place": {"type": "string"}, "steps": {"type": "integer"}},
+    ["steps"],
+)
+GONE = Call("go", {"place": "home"})
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        '{"function_name": "go", "arguments": {"place": "home"}}',
+        '{"name": "go", "arguments": {"place": "home"}}',
+        '{"name": "go", "parameters": {"place": "home"}}',
+        '{"type": "function", "function": {"name": "go", "arguments": "{\\"place\\": \\"home\\"}"}}',
+        'I am tired {and} "hungry".\n```json\n{"name": "go", "arguments": {"place": "home"}}\n```\nBye.',
+        '<tool_call>\n{"name": "go", "arguments": {"place": "home"}}\n</tool_call>',
+        'Well.<|python_tag|>{"name": "go", "parameters": {"place": "home"}}',
+        '[TOOL_CALLS] [{"name": "go", "arguments": {"place": "home"}, "id": "abcdefghi"}]',
+        '[TOOL_CALLS]go{"place": "home"}',
+        '[TOOL_CALLS]go[CALL_ID]abc123[ARGS]{"place": "home"}',
+        '<function=go>{"place": "home"}</function>',
+        "<tool_call>\n<function=go>\n<parameter=place>\nhome\n</parameter>\n</function>\n</tool_call>",
+        '<｜tool▁call▁begin｜>function<｜tool▁sep｜>go\n```json\n{"place": "home"}\n```<｜tool▁call▁end｜>',
+        '<｜tool▁call▁begin｜>go<｜tool▁sep｜>{"place": "home"}<｜tool▁call▁end｜>',
+        '<|channel|>commentary to=functions.go <|constrain|>json<|message|>{"place": "home"}',
+        '<think>{"name": "stay", "arguments": {}} or go?</think>{"name": "go", "arguments": {"place": "home"}}',
+    ],
+)
+def test_a_call_is_found_in_the_form_of(reply: str) -> None:
+    assert find_call(reply) == GONE
+
+
+def test_what_a_call_holds_is_taken_as_it_is() -> None:
+    reply = (
+        '{"thought": "Line\nbreaks.", "function_name": "go", "arguments": {"place": {"name": "x", "arguments": {}}}}'
+    )
+    assert find_call(reply) == Call("go", {"place": {"name": "x", "arguments": {}}}, "Line\nbreaks.")
+    assert find_call('{"function_name": "rest"}') == Call("rest", {})
+    for nothing in ("{}", "null", '""'):
+        assert find_call(f'{{"name": "rest", "arguments": {nothing}}}') == Call("rest", {})
+    xml = '<function=mix><parameter=parts>["a", "b"]</parameter><parameter=note>[a</parameter></function>'
+    assert find_call(xml) == Call("mix", {"parts": ["a", "b"], "note": "[a"})
+
+
+@pytest.mark.parametrize(
+    ("reply", "hint"),
+    [
+        ("", "no function call"),
+        ("I go home.", "no function call"),
+        ('{"name": "go", "arguments": {"place": "home"}', "no function call"),
+        ('{"name": "go"}', "no function call"),
+        ('{"name": 1, "arguments": {}}', "no function call"),
+        ('{"name": "go", "arguments": "home"}', "no function call"),
+        ('{"name": "go", "arguments": ["home"]}', "no function call"),
+        ('{"name": "a", "arguments": {}}{"name": "a", "arguments": {}}', "2 function calls"),
+        ('[{"name": "a", "arguments": {}}, {"name": "b", "arguments": {}}]', "2 function calls"),
+        ('{"a":' * 10_000, "no function call"),
+        ("[" * 10_000, "no function call"),
+        ('{"a":' * 900 + "x", "no function call"),
+    ],
+)
+def test_where_no_single_call_is_it_is_said(reply: str, hint: str) -> None:
+    with pytest.raises(CallError, match=hint):
+        find_call(reply)
+
+
+def test_objects_within_each_other_are_not_read_again_for_each_of_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    tried: list[int] = []
+
+    class Counting(json.JSONDecoder):
+        def raw_decode(self, s: str, idx: int = 0) -> tuple[object, int]:
+            tried.append(idx)
+            return super().raw_decode(s, idx)
+
+    monkeypatch.setattr("agentgym_envs.calls._DECODER", Counting())
+    for reply in ("{" * MAX_REPLY_CHARS, ('{"a":' * 900 + "1" + "}" * 900) * 12):
+        with pytest.raises(CallError, match="no function call"):
+            find_call(reply)
+    assert len(tried) <= 500
+
+
+def test_half_a_character_is_no_part_of_an_action() -> None:
+    assert FunctionCall(Door()).parse('{"name": "act", "arguments": {"action": "say \\ud83d"}}') == "say ?"
+    assert CodeAct(Door()).parse("act('say \\ud83d')") == "say ?"
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=9),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=9), inner, max_size=3),
+    max_leaves=8,
+)
+TAGS = ["<tool_call>", "</tool_call>", "[TOOL_CALLS]", "[ARGS]", "<function=act>", "<parameter=action>", "</parameter>"]
+PIECES = [*TAGS, "</function>", "act", "{", "}", '"', ":", ",", '"name"', '"arguments"', "```", "(", ")", "'", "\\d"]
+REPLIES = st.lists(st.sampled_from(PIECES) | st.text(max_size=5)).map("".join) | st.builds(
+    lambda name, arguments: json.dumps({"name": name, "arguments": arguments}), st.sampled_from(["act", "go"]), JSON
+)
+
+
+@given(reply=REPLIES)
+def test_parsing_is_total(reply: str) -> None:
+    for wrapper in (FunctionCall(Door()), CodeAct(Door())):
+        parsed = wrapper.parse(reply)
+        assert parsed == (reply if isinstance(parsed, Malformed) else parsed.strip())
+        assert isinstance(parsed, Malformed) or len(parsed.splitlines()) == 1
+
+
+@given(
+    name=st.from_regex(r"[a-z_]{1,9}", fullmatch=True), arguments=st.dictionaries(st.text(), JSON), thought=st.text()
+)
+def test_calls_in_json_come_back(name: str, arguments: dict[str, object], thought: str) -> None:
+    found = find_call(f"So:\n{Call(name, arguments, thought).to_json()}")
+    assert (found.name, found.thought, repr(found.arguments)) == (name, thought, repr(arguments))
+
+
+# Python.
+
+LITERALS = st.text() | st.integers(-(10**18) + 1, 10**18 - 1) | st.booleans() | st.none() | st.lists(st.text())
+
+
+@given(place=LITERALS, steps=LITERALS)
+def test_calls_in_python_come_back(place: object, steps: object) -> None:
+    call = Call("go", {"place": place, "steps": steps})
+    written = write_code_call(call)
+    assert "`" not in written and "</" not in written
+    assert find_code_call(f"Home it is.\n```python\n{written}\n```", [GO]) == call
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "go('home')",
+        "go(place='home')",
+        'So.\n```python\n# home\ngo(\n    "home",\n)\n```\nBye.',
+        "```py\ngo('ho' 'me')\n```",
+        "```\ngo('home')",
+        "<think>go('away')</think>\ngo('home')",
+    ],
+)
+def test_a_call_is_read(reply: str) -> None:
+    assert find_code_call(reply, [GO]) == GONE
+
+
+def test_escapes_that_python_does_not_know_are_taken_without_a_warning() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert find_code_call(r"go('\d', -1)", [GO]) == Call("go", {"place": r"\d", "steps": -1})
+
+
+@pytest.mark.parametrize(
+    ("code", "hint"),
+    [
+        ("", "no function call"),
+        ("import os", "no function call"),
+        ("x = go('home')", "no function call"),
+        ("lambda: go('home')", "no function call"),
+        ("go", "no function call"),
+        ("go('a'); go('b')", "2 statements"),
+        ("```\ngo('a')\n```\n```\ngo('b')\n```", "several pieces of code"),
+        ("__import__('os')", "There is no function '__import__'"),
+        ("__import__('os').system('true')", "Names with dots"),
+        ("go.__class__()", "Names with dots"),
+        ("eval('1')", "There is no function 'eval'"),
+        ("go(open('x'))", "calls within calls aren't understood"),
+        ("go(__builtins__)", "variables aren't understood"),
+        ("go(''.__class__)", "names with dots aren't understood"),
+        ("go(f'{1}')", "f-strings aren't understood"),
+        ("go([x for x in 'ab'])", "comprehensions aren't understood"),
+        ("go(x for x in 'ab')", "comprehensions aren't understood"),
+        ("go('a' * 10**9)", "arithmetic"),
+        ("go({'a': 1})", "dictionaries aren't understood"),
+        ("go(*'ab')", "stars aren't understood"),
+        ("go(**{'place': 'x'})", "stars aren't understood"),
+        ("go(**'x')", "stars aren't understood"),
+        ("go(lambda: 1)", "such expressions aren't understood"),
+        ("go(b'x')", "such expressions aren't understood"),
+        ("go(1j)", "such expressions aren't understood"),
+        ("go(...)", "such expressions aren't understood"),
+        ("go(not 1)", "such expressions aren't understood"),
+        (f"go(0x{'f' * 5000})", "such expressions aren't understood"),
+        ("go('a', 1, 2)", r"go takes 2 arguments \(place, steps\), not 3"),
+        ("go('a', place='b')", "An argument of go was given twice"),
+        ("go(place='a', place='b')", "An argument of go was given twice"),
+        ("go('a'", "could not be read"),
+        ("go(\x00)", "could not be read"),
+        ("(" * 5000, "could not be read"),
+        ("go(" + "-" * 60_000 + "1)", "could not be read|such expressions"),
+    ],
+)
+def test_what_is_no_call_with_literals_is_refused(code: str, hint: str) -> None:
+    with pytest.raises(CallError, match=hint):
+        find_code_call(code, [GO])
+
+
+def test_every_function_is_told_in_python() -> None:
+    told = CodeAct(Door()).instructions
+    assert "act(action: str)\n    Play an action.\n    action: The action, on one line." in told
+    assert FunctionCall(Door()).tools == (ACT.schema,)
+    assert "act(" not in FunctionCall(Door()).instructions
