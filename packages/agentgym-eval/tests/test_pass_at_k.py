@@ -1,22 +1,26 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from itertools import combinations
 
 import pytest
-from agentgym_eval.pass_at_k import pass_at_k
+from agentgym_eval.pass_at_k import pass_at_k, pass_hat_k
 from hypothesis import given
 from hypothesis import strategies as st
 
 
-def brute_force(attempts: list[bool], k: int) -> float:
+def brute_force(attempts: list[bool], k: int, enough: Callable[[tuple[bool, ...]], bool]) -> float:
     subsets = list(combinations(attempts, k))
-    return sum(any(subset) for subset in subsets) / len(subsets)
+    return sum(enough(subset) for subset in subsets) / len(subsets)
 
 
 @given(st.lists(st.booleans(), min_size=1, max_size=9), st.data())
-def test_equals_the_share_of_subsets_that_hold_a_success(attempts: list[bool], data: st.DataObject) -> None:
+def test_equals_the_share_of_subsets_that_hold_a_success_or_nothing_else(
+    attempts: list[bool], data: st.DataObject
+) -> None:
     k = data.draw(st.integers(1, len(attempts)))
-    assert pass_at_k(len(attempts), sum(attempts), k) == pytest.approx(brute_force(attempts, k), abs=1e-12)
+    for estimate, enough in ((pass_at_k, any), (pass_hat_k, all)):
+        assert estimate(len(attempts), sum(attempts), k) == pytest.approx(brute_force(attempts, k, enough), abs=1e-12)
 
 
 def test_is_exact_where_floats_would_cancel() -> None:
@@ -27,5 +31,6 @@ def test_is_exact_where_floats_would_cancel() -> None:
 
 @pytest.mark.parametrize(("attempts", "successes", "k"), [(2, 1, 3), (2, 3, 1), (2, 1, 0), (0, 0, 1), (2, -1, 1)])
 def test_refuses_what_is_not_defined(attempts: int, successes: int, k: int) -> None:
-    with pytest.raises(ValueError, match="not defined"):
-        pass_at_k(attempts, successes, k)
+    for estimate, name in ((pass_at_k, "pass@"), (pass_hat_k, r"pass\^")):
+        with pytest.raises(ValueError, match=f"{name}{k} is not defined"):
+            estimate(attempts, successes, k)

@@ -13,7 +13,7 @@ from agentgym_eval import policies
 from agentgym_eval.cli import evaluate
 from agentgym_eval.errors import RunStopped, UsageError
 from agentgym_eval.run import open_run
-from agentgym_eval.settings import EvaluateSettings
+from agentgym_eval.settings import PlaySettings
 from counting_player import Counter, Entry, never
 from counting_world import ENV, Count
 from gymnasium.error import DependencyNotInstalled
@@ -21,7 +21,7 @@ from gymnasium.error import DependencyNotInstalled
 
 def play(folder: Path, player: Counter, count: int | None = None, **changes: Any) -> dict[tuple[str, int], list[str]]:
     """What was said in each episode of a run after at most `count` more of them."""
-    settings = EvaluateSettings(**{"env": ENV, "policy": "counter", "samples": 3, "slots": 4} | changes)
+    settings = PlaySettings(**{"env": ENV, "policy": "counter", "samples": 3, "slots": 4} | changes)
     with open_run(settings, folder, lambda **_: player) as run:
         for _ in islice(run.play(), count):
             pass
@@ -57,7 +57,7 @@ def test_faults_fail_episodes_and_nothing_else(tmp_path: Path) -> None:
         if seat.info["task_id"] == "count/test/3":
             raise EnvFault("the endpoint coughed")
 
-    settings = EvaluateSettings(env=ENV, policy="counter", options=("broken=(2,)",))
+    settings = PlaySettings(env=ENV, policy="counter", options=("broken=(2,)",))
     with open_run(settings, tmp_path, lambda **_: Counter(stumble)) as run:
         failed = {episode.task_id: episode.error for episode in run.play() if episode.failed}
     assert failed == {

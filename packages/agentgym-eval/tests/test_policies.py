@@ -6,7 +6,8 @@ from typing import Any
 import gymnasium
 import pytest
 from agentgym_envs import EnvFault, Job, Policy, Reply, WorldSeat, play
-from agentgym_envs.wrappers import ReAct
+from agentgym_envs.agents import Agent
+from agentgym_envs.wrappers import Bare, ReAct
 from agentgym_eval import policies
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import find_policy
@@ -31,6 +32,28 @@ def test_the_oracle_succeeds_and_speaks_in_the_wrapper_s_form() -> None:
     assert episode.turns[0].reply == Reply("Thought: \nAction: add")
 
 
+class Thinking(Count):
+    def oracle_thought(self) -> str:
+        return f"I am at {self._count} of {self._goal}."
+
+
+def test_the_expert_s_reasons_are_its_thoughts() -> None:
+    replies = [turn.reply.text for turn in play(ReAct(Thinking()), build("oracle"), Job("count/test/1")).turns]
+    assert replies == ["Thought: I am at 0 of 1.\nAction: add", "Thought: I am at 1 of 1.\nAction: stop"]
+
+
+def test_a_random_action_has_no_other_reason() -> None:
+    episode = play(ReAct(gymnasium.wrappers.TimeLimit(Thinking(), 3)), build("oracle:1"), Job("count/test/2"))
+    thoughts = {turn.reply.text.partition("\n")[0] for turn in episode.turns}
+    assert thoughts == {"Thought: I try something at random."}
+
+
+def test_nobody_thinks_where_there_is_no_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Count, "oracle_thought", lambda self: pytest.fail("asked for a thought"))
+    episode = play(Bare(Count()), build("oracle"), Job("count/test/1"))
+    assert [turn.reply.text for turn in episode.turns] == ["add", "stop"]
+
+
 def test_noise_mixes_in_other_actions_in_its_proportion() -> None:
     assert actions("oracle:0") == actions("oracle")
     firsts = [actions("oracle:0.5", sample=i)[0] for i in range(400)]
@@ -53,6 +76,51 @@ def test_a_script_is_played_in_order_and_its_last_line_repeated(tmp_path: Path) 
     script = tmp_path / "script.txt"
     script.write_text("add\n\n  jump \nadd\n")
     assert actions(f"scripted:{script}") == ["add", "jump", *["add"] * 10]
+
+
+class Reasons(Count):
+    """A world whose expert says why."""
+
+    def oracle_thought(self) -> str:
+        return f"{self._goal - self._count} to go."
+
+    def oracle_plan(self) -> str:
+        return f"Add {self._goal - self._count} times, then stop."
+
+
+def spoken(spec: str, habits: str, world: type[Count] = Reasons, goal: int = 3) -> list[tuple[str, str]]:
+    """Kind and text of each reply that is no action."""
+    env: Any = Agent.parse(f"bare{habits}").seat(gymnasium.wrappers.TimeLimit(world(), 4))
+    episode = play(env, build(spec), Job(f"count/test/{goal}", 0, 0, "test"))
+    return [(turn.kind, turn.reply.text) for turn in episode.turns if turn.kind != "act"]
+
+
+def test_the_oracle_plans_and_looks_back_with_its_own_reasons() -> None:
+    assert spoken("oracle", "+plan:2+reflect:2+window:1", goal=3) == [
+        ("plan", "Add 3 times, then stop."),
+        ("reflect", "After 2 actions the goal is not reached. I will go on. 1 to go."),
+        ("plan", "Add 1 times, then stop."),
+        ("summary", "I have played 2 actions, and the goal is not reached.\nAdd 1 times, then stop."),
+    ]
+    assert ("reflect", "I did not reach the goal. I will try again.") in spoken("oracle", "+retry", goal=9)
+
+
+@pytest.mark.parametrize("spec", ["oracle", "random", "scripted"])
+def test_who_has_no_reasons_answers_in_plain_sentences(spec: str, tmp_path: Path) -> None:
+    script = tmp_path / "script.txt"
+    script.write_text("add\n")
+    said = spoken(f"scripted:{script}" if spec == "scripted" else spec, "+plan+reflect:1+window:1+retry", Count, 9)
+    assert {kind for kind, _ in said} >= {"plan", "reflect"}
+    assert all(text.endswith(".") and "add" not in text for _, text in said)
+
+
+def test_a_script_begins_anew_with_each_trial_and_goes_on_behind_a_window(tmp_path: Path) -> None:
+    script = tmp_path / "script.txt"
+    script.write_text("add\njump\nadd\nstop\n")
+    env: Any = Agent.parse("bare+plan+window:1+retry").seat(Count())
+    episode = play(env, build(f"scripted:{script}"), Job("count/test/9"))
+    played = [turn.action for turn in episode.turns if turn.kind == "act"]
+    assert played == ["add", "jump", "add", "stop"] * 2
 
 
 def test_a_fault_of_the_expert_fails_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ COMMANDS = {
     # A shell that runs the tests in the background has Ctrl-C ignored, and children inherit that.
     name: "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
     f"from agentgym_eval.cli import {name}; sys.exit({name}())"
-    for name in ("evaluate", "collect")
+    for name in ("evaluate", "collect", "compare")
 }
 
 
@@ -59,19 +59,64 @@ def test_after_kill_9_nothing_is_lost_and_nothing_played_twice(tmp_path: Path) -
     assert sorted(keys(path)) == [(f"count/test/{i}", sample) for i in range(10) for sample in range(6)]
 
 
+@pytest.mark.long
+def test_policies_in_worlds_survive_kill_9_at_several_moments(tmp_path: Path) -> None:
+    worlds = ["--env", "textcraft", ENV, "--policy", "random", "oracle", "--tasks", "8", "--samples", "5"]
+    arguments = [sys.executable, "-c", COMMANDS["evaluate"], *worlds, "--slots", "3", "--options", "count:pause=0.01"]
+    arguments += ["--out", str(tmp_path)]
+    moments = [("textcraft-random", 1), ("count-random", 3), ("count-random", 30), ("count-oracle", 2)]
+    before: dict[Path, bytes] = {}
+    for run, least in moments:
+        with started(arguments, tmp_path / f"{run}-test/episodes.jsonl", least) as child:
+            child.kill()
+        for path, content in before.items():
+            assert path.read_bytes().startswith(content[: content.rfind(b"\n") + 1])
+        before = {path: path.read_bytes() for path in tmp_path.glob("*/episodes.jsonl")}
+    done = subprocess.run(arguments, env=CHILD, check=True, capture_output=True, text=True)
+    assert "80 episodes, of which 80 are there already" in done.stderr
+    for run in tmp_path.glob("*/episodes.jsonl"):
+        assert len(keys(run)) == len(set(keys(run))) == 40
+    assert len(list(tmp_path.glob("*/report.json"))) == 4
+
+
+@pytest.mark.long
+def test_a_collection_of_several_worlds_survives_kill_9(tmp_path: Path) -> None:
+    worlds = ["--env", "textcraft", ENV, "--policy", "random", "--tasks", "10", "--samples", "6", "--slots", "3"]
+    arguments = [sys.executable, "-c", COMMANDS["collect"], *worlds, "--options", "count:pause=0.01"]
+    partial = tmp_path / "data.partial"
+    with started([*arguments, "--out", str(tmp_path / "data")], partial / "count/episodes.jsonl", 5) as child:
+        child.kill()
+    first, second = keys(partial / "textcraft/episodes.jsonl"), keys(partial / "count/episodes.jsonl")
+    assert len(first) == 60
+    assert 5 <= len(second) < 60
+    for out in ("data", "unbroken"):
+        done = subprocess.run([*arguments, "--out", str(tmp_path / out)], env=CHILD, capture_output=True, text=True)
+        assert done.returncode == 0
+        assert (f"of which {60 + len(second)} are there already" in done.stderr) == (out == "data")
+    for file in ("textcraft/train.jsonl", "count/train.jsonl"):
+        collected = [
+            [(e.task_id, e.sample, [turn.reply.text for turn in e.turns]) for e in read_episodes(tmp_path / out / file)]
+            for out in ("data", "unbroken")
+        ]
+        assert len(collected[0]) == 60
+        assert collected[0] == collected[1]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "unbroken"]
+
+
 @pytest.mark.parametrize("name", ["evaluate", "collect"])
 def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path, name: str) -> None:
     out = tmp_path / "run"
     folder = out if name == "evaluate" else tmp_path / "run.partial"
+    episodes = folder / ("" if name == "evaluate" else "count") / "episodes.jsonl"
     arguments = command(name, "--out", str(out), "--overwrite", pause=0.01)
-    with started(arguments, folder / "episodes.jsonl", 3) as child:
+    with started(arguments, episodes, 3) as child:
         child.send_signal(signal.SIGINT)
         _, err = child.communicate()
     assert child.returncode == 130
     assert "Traceback" not in err
     assert f"kept in {folder}. Go on with: uv run {name} --env {ENV}" in err
     assert "--overwrite" not in err
-    kept = keys(folder / "episodes.jsonl")
+    kept = keys(episodes)
     assert len(kept) >= 3
     again = [argument for argument in arguments if argument != "--overwrite"]
     done = subprocess.run(again, env=CHILD, check=True, capture_output=True, text=True)
@@ -94,7 +139,7 @@ def test_ctrl_c_ends_a_player_who_thinks_for_ever(tmp_path: Path) -> None:
     assert len(keys(path)) == 27
 
 
-HEAVY = ("torch", "transformers", "vllm", "accelerate", "trl")
+HEAVY = ("torch", "transformers", "vllm", "accelerate", "trl", "datasets")
 
 
 def modules_after(code: str) -> set[str]:
@@ -104,14 +149,17 @@ def modules_after(code: str) -> set[str]:
 
 
 def test_nothing_here_imports_torch() -> None:
-    rooms = sorted(path.stem for path in (HERE.parent / "src/agentgym_eval").glob("*.py"))
-    loaded = modules_after("\n".join(f"import agentgym_eval.{room}" for room in rooms if room != "__init__"))
-    assert "agentgym_eval.cli" in loaded
+    source = HERE.parent / "src"
+    rooms = [path.relative_to(source).with_suffix("").parts for path in sorted(source.rglob("*.py"))]
+    loaded = modules_after("\n".join(f"import {'.'.join(room)}" for room in rooms if room[-1] != "__init__"))
+    assert {"agentgym_eval.cli", "agentgym_eval.data.card"} <= loaded
     assert loaded.isdisjoint(HEAVY)
 
 
-@pytest.mark.parametrize("name", ["evaluate", "collect"])
+@pytest.mark.parametrize("name", ["evaluate", "collect", "compare"])
 def test_help_loads_no_world_and_no_numpy(name: str) -> None:
     code = f"from agentgym_eval.cli import {name}\ntry:\n    {name}(['--help'])\nexcept SystemExit:\n    pass"
     loaded = modules_after(code)
-    assert loaded.isdisjoint({*HEAVY, "numpy", "gymnasium", "agentgym_envs", "agentgym_eval.run"})
+    assert loaded.isdisjoint(
+        {*HEAVY, "numpy", "gymnasium", "matplotlib", "jinja2", "agentgym_envs", "agentgym_eval.run"}
+    )

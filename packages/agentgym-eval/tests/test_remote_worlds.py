@@ -17,7 +17,7 @@ from agentgym_envs.server.settings import Settings
 from agentgym_envs.wrappers import Tags
 from agentgym_eval.cli import evaluate
 from agentgym_eval.errors import UsageError
-from agentgym_eval.settings import EvaluateSettings
+from agentgym_eval.settings import PlaySettings
 from agentgym_eval.worlds import choose_tasks, open_world
 
 
@@ -34,8 +34,8 @@ def url() -> Iterator[str]:
     listener.close()
 
 
-def settings(*options: str, horizon: int | None = None) -> EvaluateSettings:
-    return EvaluateSettings(env=REMOTE, policy="oracle", options=options, tasks=2, horizon=horizon)
+def settings(*options: str, horizon: int | None = None) -> PlaySettings:
+    return PlaySettings(env=REMOTE, policy="oracle", options=options, tasks=2, horizon=horizon)
 
 
 def test_episodes_on_a_server_are_those_of_its_world(url: str, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -9,13 +10,13 @@ from agentgym_envs import Reply, read_episodes
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import Random
 from agentgym_eval.run import open_run
-from agentgym_eval.settings import EvaluateSettings
+from agentgym_eval.settings import PlaySettings
 from counting_world import ENV
 from gymnasium.error import DependencyNotInstalled
 
 
-def settings(**changes: Any) -> EvaluateSettings:
-    return EvaluateSettings(**{"env": ENV, "policy": "random", "samples": 3, "slots": 4} | changes)
+def settings(**changes: Any) -> PlaySettings:
+    return PlaySettings(**{"env": ENV, "policy": "random", "samples": 3, "slots": 4} | changes)
 
 
 def play(folder: Path, count: int | None = None, **changes: Any) -> list[tuple[Any, ...]]:
@@ -85,6 +86,15 @@ def test_two_processes_do_not_play_into_one_folder(tmp_path: Path) -> None:
         pass
 
 
+@pytest.mark.parametrize(
+    ("changes", "agent", "horizon"), [({}, "react", 20), ({"agent": "bare", "horizon": 3}, "bare", 3)]
+)
+def test_what_the_world_chose_is_noted(changes: dict[str, Any], agent: str, horizon: int, tmp_path: Path) -> None:
+    play(tmp_path, 1, **changes)
+    resolved = json.loads((tmp_path / "run.json").read_text())["resolved"]
+    assert (resolved["agent"], resolved["horizon"]) == (agent, horizon)
+
+
 def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
     play(tmp_path, 3)
     path = tmp_path / "episodes.jsonl"
@@ -105,7 +115,7 @@ def test_a_policy_can_be_handed_in(tmp_path: Path) -> None:
         def reply(self, seats: Any) -> list[Reply]:
             return [Reply("stop") for _ in seats]
 
-    with open_run(settings(policy="mine", wrapper="bare"), tmp_path, lambda **_: Stop()) as run:
+    with open_run(settings(policy="mine", agent="bare"), tmp_path, lambda **_: Stop()) as run:
         assert {episode.policy for episode in run.play()} == {"mine"}
         assert sum(episode.success is True for episode in run.episodes) == 3
 

@@ -69,6 +69,7 @@ def test_short_names_are_names() -> None:
         ({"env": "no_such_module:x/Y-v0"}, "module of the world no_such_module:x/Y-v0 can't be imported"),
         ({"options": ("speed=3",)}, "option it doesn't have.*'speed'"),
         ({"task": ("count/test/77",)}, "no task 'count/test/77'.*Did you mean count/test/7"),
+        ({"agent": ""}, "no agent ''.*react"),
         ({"tasks": 11}, "has 10 test tasks under these options, not 11"),
     ],
 )

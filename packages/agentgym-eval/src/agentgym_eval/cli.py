@@ -1,4 +1,4 @@
-"""The commands `evaluate` and `collect`.
+"""The commands `evaluate`, `collect` and `compare`.
 
 Exit codes: 0 done, 1 too many episodes failed, nothing was kept or the player is gone, 2 wrong usage, 130 interrupted.
 Whatever is heavy is imported after the flags are read, so that `--help` answers at once.
@@ -6,22 +6,29 @@ Whatever is heavy is imported after the flags are read, so that `--help` answers
 
 from __future__ import annotations
 
+import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import tyro
 
 from agentgym_eval.errors import RunStopped, UsageError
-from agentgym_eval.settings import CollectSettings, EvaluateSettings
+from agentgym_eval.settings import ALL, CollectSettings, CompareSettings, EvaluateSettings, short_name
 
 if TYPE_CHECKING:
+    from agentgym_eval.comparison import Comparison
+    from agentgym_eval.endpoint.settings import EndpointSettings
+    from agentgym_eval.evaluation import Played
+    from agentgym_eval.policies import Maker
     from agentgym_eval.run import Run
 
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 _FILE_WIDTH = 160  # a file or pipe has no width; this holds the widest table
-_Settings = TypeVar("_Settings", EvaluateSettings, CollectSettings)
+_Settings = TypeVar("_Settings", EvaluateSettings, CollectSettings, CompareSettings)
 
 
 def evaluate(argv: Sequence[str] | None = None) -> int:
@@ -34,77 +41,222 @@ def collect(argv: Sequence[str] | None = None) -> int:
     return _command("collect", CollectSettings, _collect, argv)
 
 
-def _command(name: str, noun: type[_Settings], run: Callable[[_Settings], int], argv: Sequence[str] | None) -> int:
+def compare(argv: Sequence[str] | None = None) -> int:
+    """`uv run compare`: see `CompareSettings`. Returns the exit code."""
+    return _command("compare", CompareSettings, _compare, argv)
+
+
+@dataclass
+class _Sitting:
+    """What a command that is interrupted has to tell."""
+
+    folder: Path | None = None
+    """Where what is played lies; None where nothing is."""
+    begun: bool = False
+    """Whether an episode has been kept, which is when an earlier run is replaced."""
+
+
+def _command(
+    name: str, noun: type[_Settings], run: Callable[[_Settings, _Sitting], int], argv: Sequence[str] | None
+) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
-    settings = tyro.cli(noun, prog=name, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
     try:
-        return run(settings)
+        settings = tyro.cli(noun, prog=name, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+    except UsageError as error:  # of settings within the settings, which tyro passes on
+        _tell(f"{name}: {error}")
+        return _USAGE
+    from agentgym_envs.registry import look_here
+
+    look_here()
+    sitting = _Sitting()
+    try:
+        return run(settings, sitting)
     except UsageError as error:
         _tell(f"{name}: {error}")
         return _USAGE
-    except (RunStopped, KeyboardInterrupt) as stop:
-        again = shlex.join(argument for argument in arguments if argument != "--overwrite")
-        why, code = (f"{name}: {stop}", _FAILED) if isinstance(stop, RunStopped) else ("Interrupted.", _INTERRUPTED)
-        _tell(f"{why} What was played is kept in {settings.folder}. Go on with: uv run {name} {again}")
+    except (RunStopped, OSError, KeyboardInterrupt) as stop:  # of the system: the disk is full
+        interrupted = isinstance(stop, KeyboardInterrupt)
+        why, code = ("Interrupted", _INTERRUPTED) if interrupted else (f"{name}: {stop}".rstrip("."), _FAILED)
+        _tell(f"{why}.{_how_to_go_on(name, arguments, sitting)}")
         return code
+
+
+def _how_to_go_on(name: str, arguments: Sequence[str], sitting: _Sitting) -> str:
+    if sitting.folder is None:
+        return ""
+    anew = "--overwrite" in arguments and not sitting.begun
+    kept = "Nothing was replaced yet" if anew else "What was played is kept"
+    again = shlex.join(argument for argument in arguments if anew or argument != "--overwrite")
+    return f" {kept} in {sitting.folder}. Go on with: uv run {name} {again}"
 
 
 def _tell(sentence: str) -> None:
     sys.stderr.write(sentence + "\n")
 
 
-def _evaluate(settings: EvaluateSettings) -> int:
+def _evaluate(settings: EvaluateSettings, sitting: _Sitting) -> int:
+    from agentgym_eval.evaluation import against_first
+    from agentgym_eval.reports import write_reports
+    from agentgym_eval.run import open_runs
+
+    asked = replace(settings, env=_worlds(settings.env))
+    makers = {policy: _maker(policy, asked.endpoint) for policy in asked.policy}
+    _check_room(asked)
+    sitting.folder = asked.folder
+    played: list[Played] = []
+    code = 0
+    for policy, folders in asked.runs().items():
+        with open_runs(folders, makers[policy]) as runs:
+            left = _play(runs, sitting, several=asked.several)
+            played += [_played(asked, run) for run in runs if run not in left]
+            code = _USAGE if left else code
+    if not played:
+        raise UsageError("None of the policies can play any of the worlds.")
+    title = f"{', '.join(asked.policy)} in {', '.join(asked.env)}, {asked.split} split"
+    comparisons = against_first(played, asked.seed)
+    if asked.several:
+        write_reports(asked.folder, [run.evaluated for run in played], comparisons, title=title)
+    _print(played, comparisons, title)
+    told = f"{asked.folder} holds the report and every episode: uv run view {shlex.quote(str(asked.folder))}"
+    sys.stdout.write(f"{told}\n")
+    overall = [run.evaluated.report.overall for run in played]
+    return max(code, *(_verdict(figures.failed, figures.episodes, asked.max_failed) for figures in overall))
+
+
+def _check_room(asked: EvaluateSettings) -> None:
+    """Refuse to mix a run with several in a folder: each kind has its report there."""
+    own = (asked.folder / "episodes.jsonl").exists()
+    if asked.several and own:
+        raise UsageError(f"{asked.folder} holds a run of its own; choose another --out for several.")
+    if not (asked.several or own) and any(asked.folder.glob("*/episodes.jsonl")):
+        raise UsageError(f"{asked.folder} holds several runs; choose another --out for one by itself.")
+
+
+def _played(asked: EvaluateSettings, run: Run) -> Played:
+    """A run that has been played to its end, and what it comes to; its report is written."""
+    from agentgym_eval.evaluation import Played
+    from agentgym_eval.provenance import versions
+    from agentgym_eval.report import report
+    from agentgym_eval.reports import Evaluated, write_reports
+
+    folder, usage, playing = run.store.folder, run.usage, run.settings
+    used = {"usage": usage.to_dict(asked.endpoint.price)} if usage.requests else {}
+    about = {"task_set": run.task_set, "settings": asked.resolved(playing, folder), "versions": versions()} | used
+    found = report(run.episodes, ks=asked.ks, seed=asked.seed)
+    evaluated = Evaluated(playing.policy, playing.env, found, about=about)
+    write_reports(folder, [evaluated], title=f"{playing.policy} in {playing.env}, {asked.split} split")
+    return Played(replace(evaluated, folder=folder), run.episodes)
+
+
+def _print(played: Sequence[Played], comparisons: Sequence[Comparison], title: str) -> None:
     from rich.console import Console
 
-    from agentgym_eval.report import report, versions
-    from agentgym_eval.run import open_run
-    from agentgym_eval.store import write_json
-    from agentgym_eval.table import print_report
+    from agentgym_eval.table import print_report, print_runs
 
-    with open_run(settings, settings.folder) as run:
-        _play(run)
-        result = report(run.episodes, ks=settings.ks, seed=settings.seed)
-        task_set = run.task_set
-    about = {"task_set": task_set, "settings": settings.resolved(), "versions": versions()}
-    write_json(settings.folder / "report.json", result.to_dict() | about)
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
-    named = f" of {task_set}" if task_set else ""
-    print_report(result, f"{settings.policy} in {settings.env}, {settings.split} split{named}", console)
-    console.print(f"{settings.folder} holds episodes.jsonl and report.json", soft_wrap=True, markup=False)
-    return _verdict(result.overall.failed, result.overall.episodes, settings.max_failed)
+    runs = [run.evaluated for run in played]
+    if len(runs) > 1:
+        print_runs(runs, comparisons, title, console)
+    else:
+        task_set = runs[0].about["task_set"]
+        print_report(runs[0].report, f"{title} of {task_set}" if task_set else title, console)
 
 
-def _collect(settings: CollectSettings) -> int:
-    import shutil
+def _compare(settings: CompareSettings, _: _Sitting) -> int:
+    from agentgym_eval.evaluation import against_first, differing, read_runs
+    from agentgym_eval.reports import write_reports
 
-    from agentgym_envs.files import write_whole
+    if settings.out and (settings.out / "episodes.jsonl").exists():
+        raise UsageError(f"{settings.out} holds a run, whose own report would be lost; choose another --out.")
+    played = read_runs(settings.runs, settings.k, settings.seed)
+    comparisons = against_first(played, settings.seed)
+    if not any(comparison.tasks for comparison in comparisons):
+        raise UsageError("These runs share no task that was played in both; name runs of the same world and split.")
+    title = f"{len(played)} runs compared with {played[0].evaluated.policy}"
+    _print(played, comparisons, title)
+    sys.stdout.writelines(f"{sentence}\n" for sentence in differing(played))
+    if settings.out:
+        try:
+            settings.out.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise UsageError(f"{settings.out} can't be written to ({error}); choose another --out.") from error
+        write_reports(settings.out, [run.evaluated for run in played], comparisons, title=title)
+        sys.stdout.write(f"{settings.out} holds the report\n")
+    return 0
 
-    from agentgym_eval.run import open_run
 
-    if settings.out.is_dir() or (settings.out.exists() and not settings.overwrite):
-        raise UsageError(f"{settings.out} exists already; choose another --out, or replace a file with --overwrite.")
-    with open_run(settings, settings.folder) as run:
-        settings.out.unlink(missing_ok=True)
-        _play(run)
-        episodes = run.episodes
-        kept = [episode for episode in episodes if episode.success or (settings.keep == "all" and not episode.failed)]
-        write_whole(settings.out, "".join(f"{episode.to_json()}\n" for episode in kept))
-        shutil.rmtree(settings.folder)
-    failed = sum(episode.failed for episode in episodes)
-    sys.stdout.write(f"{settings.out} holds {len(kept)} of {len(episodes)} episodes; {failed} failed ones left out\n")
-    if not kept:
-        _tell(f"None of the {len(episodes)} episodes is of the kind asked for by --keep {settings.keep}.")
+def _collect(settings: CollectSettings, sitting: _Sitting) -> int:
+    from agentgym_eval.data.collection import Collection
+    from agentgym_eval.run import open_runs
+    from agentgym_eval.usage import Usage
+
+    asked = replace(settings, env=_worlds(settings.env))
+    collection = Collection(asked)
+    collection.check()
+    sitting.folder = asked.folder
+    with open_runs(asked.worlds(), _maker(asked.policy, asked.endpoint)) as runs:
+        _play(runs, sitting)
+        usage = sum((run.usage for run in runs), start=Usage())
+        card = collection.write([episode for run in runs for episode in run.episodes], usage)
+    for world in card.worlds:
+        sys.stdout.write(f"{world.summary}\n")
+    total = card.total
+    left_out = f"{total.failed} failed ones left out"
+    sys.stdout.write(f"{asked.out} holds {total.kept} of {total.played} episodes; {left_out}\n")
+    if not total.kept:
+        _tell(f"None of the {total.played} episodes is of the kind asked for by {collection.rule}.")
         return _FAILED
-    return _verdict(failed, len(episodes), settings.max_failed)
+    worst = max(card.worlds, key=lambda world: world.failed / world.played)
+    return _verdict(worst.failed, worst.played, asked.max_failed)
 
 
-def _play(run: Run) -> None:
+def _worlds(named: Sequence[str]) -> tuple[str, ...]:
+    """The worlds that are named, with the installed ones in place of `all`; what these leave out is told."""
+    if ALL not in named:
+        return tuple(named)
+    from agentgym_eval.worlds import installed_worlds
+
+    installed, missing = installed_worlds()
+    for world, why in missing.items():
+        _tell(f"Without {world}: {why}")
+    short = [short_name(name) for name in named]
+    others = [name for name in installed if name not in short]
+    return tuple(name for asked in named for name in (others if asked == ALL else [asked]))
+
+
+def _play(runs: Sequence[Run], sitting: _Sitting, *, several: bool = False) -> Sequence[Run]:
+    """Play runs of one policy. Those whose world it can't play are given back where it is one of several."""
+    from agentgym_eval.data.items import read_items
     from agentgym_eval.progress import progress
+    from agentgym_eval.run import play_runs
+    from agentgym_eval.usage import Usage
 
-    title = f"{run.settings.policy} in {run.settings.env}"
-    with progress(title, run.episodes, len(run.jobs)) as show:
-        for episode in run.play():
+    asked = runs[0].settings
+    if asked.skip and (without := read_items(asked.items).without_tasks):
+        _tell(f"Left out: {without}")
+    title = f"{asked.policy} in {', '.join(run.settings.env for run in runs)}"
+    left: list[Run] = []
+
+    def leave(run: Run, why: UsageError) -> None:
+        left.append(run)
+        _tell(f"Without {run.settings.policy} in {run.settings.env}: {why}")
+
+    done = [episode for run in runs for episode in run.episodes]
+    with progress(title, done, sum(len(run.jobs) for run in runs)) as show:
+        for episode in play_runs(runs, unplayable=leave if several else None):
+            sitting.begun = True
             show(episode)
+    usage = sum((run.usage for run in runs), start=Usage())
+    if usage.requests:
+        _tell(usage.sentence(asked.endpoint.price))
+    return left
+
+
+def _maker(policy: str, endpoint: EndpointSettings) -> Maker:
+    """Whoever plays. What an endpoint wants from the environment is read here, and nowhere below."""
+    from agentgym_eval.policies import find_policy
+
+    return find_policy(policy, endpoint=endpoint, environment=os.environ)
 
 
 def _verdict(failed: int, episodes: int, bearable: float) -> int:

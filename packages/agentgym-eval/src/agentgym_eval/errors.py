@@ -10,6 +10,10 @@ class UsageError(ValueError):
     """What was asked for can't be had; the message says what exists and what to do next."""
 
 
+class Unplayable(UsageError):
+    """A policy can't play one of the worlds, whatever the task; others it may."""
+
+
 class RunStopped(RuntimeError):
     """The player can't go on, through no mistake of the user's: its engine died, its server is gone. The message is a
     sentence that says which.
@@ -20,3 +24,9 @@ def did_you_mean(asked: str, known: Sequence[str]) -> str:
     """` Did you mean x?` with a leading space, or nothing when no name is near."""
     near = difflib.get_close_matches(asked, known, n=1, cutoff=0.5)
     return f" Did you mean {near[0]}?" if near else ""
+
+
+def listed(names: Sequence[str], most: int = 5) -> str:
+    """The names with commas between them; beyond `most`, how many more there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return f"{', '.join(names[:most])}{more}"

@@ -1,4 +1,4 @@
-"""pass@k: the chance that at least one of k attempts at a task succeeds. Plain arithmetic on two counts."""
+"""pass@k and pass^k: the chance that one of k attempts at a task succeeds, or that all do. Arithmetic on counts."""
 
 from __future__ import annotations
 
@@ -13,6 +13,22 @@ def pass_at_k(attempts: int, successes: int, k: int) -> float:
     Raises:
         ValueError: unless 0 <= successes <= attempts and 1 <= k <= attempts.
     """
+    _check("@", attempts, successes, k)
+    return (comb(attempts, k) - comb(attempts - successes, k)) / comb(attempts, k)
+
+
+def pass_hat_k(attempts: int, successes: int, k: int) -> float:
+    """The unbiased estimate of pass^k for one task (Yao et al. 2024, tau-bench, arXiv 2406.12045).
+
+    It is the share of the k-subsets of the attempts that are successes throughout.
+
+    Raises:
+        ValueError: unless 0 <= successes <= attempts and 1 <= k <= attempts.
+    """
+    _check("^", attempts, successes, k)
+    return comb(successes, k) / comb(attempts, k)
+
+
+def _check(kind: str, attempts: int, successes: int, k: int) -> None:
     if not (0 <= successes <= attempts and 1 <= k <= attempts):
-        raise ValueError(f"pass@{k} is not defined for {successes} successes in {attempts} attempts.")
-    return 1.0 - comb(attempts - successes, k) / comb(attempts, k)
+        raise ValueError(f"pass{kind}{k} is not defined for {successes} successes in {attempts} attempts.")

@@ -1,12 +1,13 @@
 """Players that need no model, and how the players of other packages are found by name.
 
-All of them think in actions and leave the form of the reply to the wrapper around the world. Anything random is drawn
-from the seat's own generator, so a resumed run draws what an unbroken one would have drawn.
+All of them think in actions and leave the form of the reply to the wrapper around the world. Asked for something else
+than an action they answer in plain sentences, the expert with its own reasons. Anything random is drawn from the seat's
+own generator, so a resumed run draws what an unbroken one would have drawn.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import entry_points
@@ -15,7 +16,8 @@ from typing import Any, Protocol
 
 from agentgym_envs import EnvFault, Player, Policy, Reply, WorldSeat, text_env
 
-from agentgym_eval.errors import UsageError, did_you_mean
+from agentgym_eval.endpoint.settings import OPENAI, EndpointSettings
+from agentgym_eval.errors import Unplayable, UsageError, did_you_mean
 
 GROUP = "agentgym.policies"
 """Entry points `NAME = package:maker`, called as `maker(argument, temperature=..., seed=..., max_tokens=...)`."""
@@ -33,15 +35,32 @@ class Maker(Protocol):
         ...
 
 
-def _say(seat: WorldSeat, action: str) -> Reply:
-    return Reply(seat.env.get_wrapper_attr("format")(action))
+_AT_RANDOM = "I try something at random."
+"""All the reason there is for an expert's noise."""
+
+
+def _say(seat: WorldSeat, action: str, thought: str = "") -> Reply:
+    return Reply(seat.env.get_wrapper_attr("format")(action, thought))
+
+
+def _plain_words(seat: WorldSeat) -> Reply:
+    """What someone without reasons answers where something else than an action is asked for."""
+    match seat.kind:
+        case "plan":
+            return Reply("I will try one action after the other and see what comes of it.")
+        case "reflect" if not seat.acts:
+            return Reply("I did not reach the goal. I will try again.")
+        case "reflect":
+            return Reply(f"After {seat.acts} actions the goal is not reached. I will go on.")
+        case _:
+            return Reply(f"I have played {seat.acts} actions, and the goal is not reached.")
 
 
 def _random_action(seat: WorldSeat) -> str:
     actions: list[str] | None = seat.info["available_actions"]
     if not actions:
         world = text_env(seat.env).task.env
-        raise UsageError(
+        raise Unplayable(
             f"{world} lists no available actions here, so none can be drawn; play oracle or scripted:FILE."
         )
     return actions[int(seat.rng.integers(len(actions)))]
@@ -49,7 +68,7 @@ def _random_action(seat: WorldSeat) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Oracle:
-    """The world's own expert, which with probability `noise` plays a random available action instead.
+    """The world's own expert with its reasons, which with probability `noise` plays a random available action instead.
 
     Noisy demonstrations teach a model the grammar and how to recover, and leave reinforcement learning something to do.
     """
@@ -62,16 +81,36 @@ class Oracle:
         return f"oracle:{self.noise:g}" if self.noise else "oracle"
 
     def reply(self, seats: Sequence[WorldSeat]) -> Sequence[Reply | EnvFault]:
-        """One action per seat; the fault of a world that broke while its expert was thinking."""
+        """One reply per seat; the fault of a world that broke while its expert was thinking."""
         return [self._one(seat) for seat in seats]
 
     def _one(self, seat: WorldSeat) -> Reply | EnvFault:
-        if self.noise and seat.rng.random() < self.noise:
-            return _say(seat, _random_action(seat))
         try:
-            return _say(seat, text_env(seat.env).oracle())
+            return self._act(seat) if seat.kind == "act" else self._explain(seat)
         except EnvFault as fault:
             return fault
+
+    def _act(self, seat: WorldSeat) -> Reply:
+        if self.noise and seat.rng.random() < self.noise:
+            return _say(seat, _random_action(seat), _AT_RANDOM)
+        world = text_env(seat.env)
+        thought = world.oracle_thought() if seat.env.get_wrapper_attr("thinks") else ""
+        return _say(seat, world.oracle(), thought)
+
+    def _explain(self, seat: WorldSeat) -> Reply:
+        """What is left to do and, where that isn't the question, how far it came. When a trial is over its reasons have
+        nothing to say.
+        """
+        plain, world = _plain_words(seat), text_env(seat.env)
+        match seat.kind:
+            case "plan":
+                return Reply(world.oracle_plan() or plain.text)
+            case "reflect" if not seat.acts:
+                return plain
+            case "reflect":
+                return Reply(f"{plain.text} {world.oracle_thought()}".strip())
+            case _:
+                return Reply(f"{plain.text}\n{world.oracle_plan()}".strip())
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,7 +121,7 @@ class Random:
 
     def reply(self, seats: Sequence[WorldSeat]) -> Sequence[Reply]:
         """One action per seat."""
-        return [_say(seat, _random_action(seat)) for seat in seats]
+        return [_say(seat, _random_action(seat)) if seat.kind == "act" else _plain_words(seat) for seat in seats]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,11 +133,12 @@ class Scripted:
 
     def reply(self, seats: Sequence[WorldSeat]) -> Sequence[Reply]:
         """The action of each seat's turn."""
-        return [_say(seat, self.actions[min(_turn(seat), len(self.actions) - 1)]) for seat in seats]
+        return [self._one(seat) for seat in seats]
 
-
-def _turn(seat: WorldSeat) -> int:
-    return sum(message.role == "assistant" for message in seat.conversation)
+    def _one(self, seat: WorldSeat) -> Reply:
+        if seat.kind != "act":
+            return _plain_words(seat)
+        return _say(seat, self.actions[min(seat.acts, len(self.actions) - 1)])
 
 
 def _oracle(argument: str, **_: Any) -> Policy:
@@ -130,13 +170,48 @@ def _scripted(argument: str, **_: Any) -> Policy:
     return Scripted(actions, f"scripted:{argument}")
 
 
+def _openai(
+    model: str,
+    endpoint: EndpointSettings,
+    environment: Mapping[str, str],
+    *,
+    temperature: float,
+    seed: int,
+    max_tokens: int,
+) -> Player:
+    from agentgym_eval.endpoint.client import Client
+    from agentgym_eval.endpoint.player import Endpoint
+
+    if not model:
+        raise UsageError(
+            "openai needs a model: write --policy openai:MODEL, with the name that the endpoint has for it."
+        )
+    address = endpoint.base_url or environment.get("OPENAI_BASE_URL") or OPENAI
+    client = Client(address, environment.get("OPENAI_API_KEY", "").strip(), rate=endpoint.rate, seed=seed)
+    return Endpoint(
+        client,
+        model,
+        temperature=temperature,
+        max_tokens=max_tokens,
+        body=endpoint.fields(),
+        native_tools=endpoint.native_tools,
+    )
+
+
 _OWN: dict[str, Callable[..., Policy]] = {"oracle": _oracle, "random": _random, "scripted": _scripted}
 
 
-def find_policy(spec: str) -> Maker:
+def find_policy(
+    spec: str, *, endpoint: EndpointSettings | None = None, environment: Mapping[str, str] | None = None
+) -> Maker:
     """The maker of the policy called `NAME` or `NAME:ARGUMENT`; nothing heavy is loaded before it is called.
 
     `find_policy("hf:PATH")(temperature=1.0, seed=0, max_tokens=512)` is a policy.
+
+    Args:
+        spec: Name and argument.
+        endpoint: What `openai:MODEL` is asked through.
+        environment: Where its key is found, as OPENAI_API_KEY, and its address if `endpoint` has none.
 
     Raises:
         UsageError: when no installed package has a policy of that name; the maker itself raises it for an argument
@@ -145,6 +220,8 @@ def find_policy(spec: str) -> Maker:
     name, _, argument = spec.partition(":")
     if name in _OWN:
         return partial(_OWN[name], argument)
+    if name == "openai":
+        return partial(_openai, argument, endpoint or EndpointSettings(), environment or {})
     installed = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in installed:
         raise UsageError(_unknown(name, spec, sorted(installed)))
@@ -164,8 +241,10 @@ def _unknown(name: str, spec: str, installed: list[str]) -> str:
     if name in _HOMES:
         home = _HOMES[name]
         return f"The policy {spec} comes with {home}, which is not installed here or too old: pip install -U {home}."
-    known = ["oracle", "random", "scripted", *installed]
-    written = ", ".join(["oracle", "oracle:NOISE", "random", "scripted:FILE", *(f"{n}:ARGUMENT" for n in installed)])
+    known = ["oracle", "random", "scripted", "openai", *installed]
+    written = ", ".join(
+        ["oracle", "oracle:NOISE", "random", "scripted:FILE", "openai:MODEL", *(f"{n}:ARGUMENT" for n in installed)]
+    )
     return (
         f"There is no policy {spec!r}.{did_you_mean(name, [*known, *_HOMES])} There are: {written}; "
         "hf:PATH and vllm:PATH come with agentgym-trainer."

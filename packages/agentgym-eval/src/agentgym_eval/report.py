@@ -1,38 +1,27 @@
-"""What episodes come to: success, score, turns and pass@k with intervals, overall, per category and per difficulty.
+"""What episodes come to: success, score, turns, tokens, pass@k and pass^k with intervals, overall and in groups.
 
 Works on any episodes, played just now or read from disk. A failed episode is never scored: it is counted and shown.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
-from importlib.metadata import PackageNotFoundError, version
-from platform import python_version
+from dataclasses import dataclass
 from statistics import fmean
 from typing import Any, TypeVar
 
 import numpy as np
 from agentgym_envs import Episode
 
-from agentgym_eval.intervals import LEVEL, RESAMPLES, Interval, bootstrap
-from agentgym_eval.pass_at_k import pass_at_k
+from agentgym_eval.intervals import LEVEL, RESAMPLES, Interval, bootstrap, share
+from agentgym_eval.pass_at_k import pass_at_k, pass_hat_k
 
-SCHEMA = "agentgym.report/1"
-_PACKAGES = (
-    "agentgym-envs",
-    "agentgym-eval",
-    "agentgym-trainer",
-    "gymnasium",
-    "numpy",
-    "playwright",
-    "torch",
-    "transformers",
-    "vllm",
-)
+SCHEMA = "agentgym.report/2"
+SHARES = "Wilson at the effective number of tasks"
+"""How success, score, pass@k and pass^k get their intervals."""
+MEANS = "expanded BCa bootstrap over tasks"
+"""How turns and tokens get theirs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,20 +38,28 @@ class Figures:
     """Share of attempts that reached the goal exactly."""
     score: Interval
     turns: Interval
-    """Turns per episode."""
+    """Actions per episode."""
+    tokens: Interval
+    """Tokens said per episode, in the episodes whose sampled ids were kept; NaN where none were."""
     pass_at: Mapping[int, Interval]
-    """By k. Its `tasks` are those with at least k attempts that did not fail; `left_out` counts the others."""
+    """pass@k by k. Its `tasks` are those with at least k attempts that did not fail; `left_out` counts the others."""
+    pass_hat: Mapping[int, Interval]
+    """pass^k by k, over the same tasks."""
+    stops: Mapping[str, int]
+    """Episodes by the reason they ended, the failed ones included."""
 
     def left_out(self, k: int) -> int:
-        """How many tasks pass@k leaves out because failures left them fewer than k attempts."""
+        """How many tasks pass@k and pass^k leave out because failures left them fewer than k attempts."""
         return self.tasks - self.pass_at[k].tasks
 
     def to_dict(self) -> dict[str, Any]:
         """The figures as JSON values; what is NaN here is None there."""
         figures: dict[str, Any] = {name: getattr(self, name) for name in ("tasks", "episodes", "failed")}
-        figures |= {name: _interval(getattr(self, name)) for name in ("success", "score", "turns")}
-        passes = {str(k): _interval(at) | {"left_out": self.left_out(k)} for k, at in self.pass_at.items()}
-        return figures | {"pass_at": passes}
+        figures |= {name: getattr(self, name).to_dict() for name in ("success", "score", "turns", "tokens")}
+        for name in ("pass_at", "pass_hat"):
+            by_k: Mapping[int, Interval] = getattr(self, name)
+            figures[name] = {str(k): at.to_dict() | {"left_out": self.left_out(k)} for k, at in by_k.items()}
+        return figures | {"stops": dict(self.stops)}
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +67,15 @@ class Report:
     """Figures over all episodes and over the groups that tasks fall into."""
 
     overall: Figures
+    by_world: Mapping[str, Figures]
+    """By Gymnasium id, in alphabetical order."""
     by_category: Mapping[str, Figures]
     """In alphabetical order."""
     by_difficulty: Mapping[int, Figures]
     """Ascending."""
-    stops: Mapping[str, int]
-    """Episodes by the reason they ended."""
+    by_turns: Mapping[int, Interval]
+    """Share of attempts that had succeeded within so many actions, from 1 to as many as the longest episode has. It is
+    what a lower limit on actions would have left of the success of a player who doesn't know of the limit."""
     faults: Mapping[str, int]
     """Failed episodes by what broke, the commonest first."""
     seed: int
@@ -85,34 +85,60 @@ class Report:
         """The report as JSON values, under its schema's name."""
         return {
             "schema": SCHEMA,
-            "intervals": {"method": "percentile bootstrap over tasks", "level": LEVEL, "resamples": RESAMPLES}
-            | {"seed": self.seed},
-            "stops": dict(self.stops),
+            "intervals": {"level": LEVEL, "shares": SHARES, "means": MEANS, "resamples": RESAMPLES, "seed": self.seed},
             "faults": dict(self.faults),
             "overall": self.overall.to_dict(),
+            "by_world": {name: figures.to_dict() for name, figures in self.by_world.items()},
             "by_category": {name: figures.to_dict() for name, figures in self.by_category.items()},
             "by_difficulty": {str(level): figures.to_dict() for level, figures in self.by_difficulty.items()},
+            "by_turns": {str(turns): at.to_dict() for turns, at in self.by_turns.items()},
         }
 
 
 def report(episodes: Iterable[Episode], *, ks: Sequence[int] = (1,), seed: int = 0) -> Report:
-    """Figures of `episodes`, with intervals by bootstrap over tasks (`intervals.bootstrap`).
+    """Figures of `episodes`, with intervals over tasks: `intervals.share` of what lies in [0, 1], `intervals.bootstrap`
+    of turns and tokens.
 
     Args:
         episodes: Any, in any order; the order changes nothing.
-        ks: For which k pass@k is wanted.
-        seed: Of the intervals. Each figure draws from its own generator, so none depends on the others.
+        ks: For which k pass@k and pass^k are wanted.
+        seed: Of the bootstrap. Each figure draws from its own generator, so none depends on the others.
     """
     played = sorted(episodes, key=lambda episode: (episode.task_id, episode.sample))
     faults = Counter(episode.error or "unknown" for episode in played if episode.failed)
     return Report(
         overall=_figures(played, ks, seed),
+        by_world=_grouped(played, lambda episode: episode.env, ks, seed),
         by_category=_grouped(played, lambda episode: episode.category, ks, seed),
         by_difficulty=_grouped(played, lambda episode: episode.difficulty, ks, seed),
-        stops=dict(sorted(Counter(episode.stop for episode in played).items())),
+        by_turns=_by_turns(by_task(played)),
         faults=dict(faults.most_common()),
         seed=seed,
     )
+
+
+def by_task(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
+    """The attempts at each task that did not fail; a task whose attempts all did is not there."""
+    attempts: dict[str, list[Episode]] = defaultdict(list)
+    for episode in episodes:
+        if not episode.failed:
+            attempts[episode.task_id].append(episode)
+    return dict(attempts)
+
+
+def success_of(attempts: Sequence[Episode]) -> float:
+    """The share of attempts that reached the goal."""
+    return _successes(attempts) / len(attempts)
+
+
+def score_of(attempts: Sequence[Episode]) -> float:
+    """The mean score of attempts that did not fail."""
+    return fmean(episode.score or 0.0 for episode in attempts)
+
+
+def turns_of(attempts: Sequence[Episode]) -> float:
+    """The mean number of actions."""
+    return fmean(episode.acts for episode in attempts)
 
 
 _Group = TypeVar("_Group", str, int)
@@ -128,39 +154,51 @@ def _grouped(
 
 
 def _figures(episodes: Sequence[Episode], ks: Sequence[int], seed: int) -> Figures:
-    attempts: dict[str, list[Episode]] = defaultdict(list)
-    for episode in episodes:
-        if not episode.failed:
-            attempts[episode.task_id].append(episode)
+    tried = list(by_task(episodes).values())
 
-    def mean(figure: Callable[[list[Episode]], float], least: int = 1) -> Interval:
-        values = [figure(tried) for tried in attempts.values() if len(tried) >= least]
-        return bootstrap(values, np.random.default_rng(seed))
+    def mean(values: Iterable[float]) -> Interval:
+        return bootstrap(list(values), np.random.default_rng(seed))
 
+    def part(values: Iterable[float]) -> Interval:
+        return share(list(values), np.random.default_rng(seed))
+
+    def passes(estimate: Callable[[int, int, int], float]) -> dict[int, Interval]:
+        counts = [(len(attempts), _successes(attempts)) for attempts in tried]
+        return {k: part(estimate(n, successes, k) for n, successes in counts if n >= k) for k in ks}
+
+    said = [[tokens for tokens in map(_said, attempts) if tokens is not None] for attempts in tried]
     return Figures(
         tasks=len({episode.task_id for episode in episodes}),
         episodes=len(episodes),
         failed=sum(episode.failed for episode in episodes),
-        success=mean(lambda tried: _successes(tried) / len(tried)),
-        score=mean(lambda tried: fmean(episode.score or 0.0 for episode in tried)),
-        turns=mean(lambda tried: fmean(len(episode.turns) for episode in tried)),
-        pass_at={k: mean(lambda tried, k=k: pass_at_k(len(tried), _successes(tried), k), least=k) for k in ks},
+        success=part(success_of(attempts) for attempts in tried),
+        score=part(score_of(attempts) for attempts in tried),
+        turns=mean(turns_of(attempts) for attempts in tried),
+        tokens=mean(fmean(tokens) for tokens in said if tokens),
+        pass_at=passes(pass_at_k),
+        pass_hat=passes(pass_hat_k),
+        stops=dict(sorted(Counter(episode.stop for episode in episodes).items())),
     )
+
+
+def _by_turns(tried: Mapping[str, Sequence[Episode]]) -> dict[int, Interval]:
+    longest = max((episode.acts for attempts in tried.values() for episode in attempts), default=0)
+    allowed = np.arange(1, longest + 1)
+    within = np.array(
+        [
+            np.searchsorted(sorted(episode.acts for episode in attempts if episode.success), allowed, side="right")
+            / len(attempts)
+            for attempts in tried.values()
+        ]
+    )
+    return {int(turns): share(within[:, i].tolist()) for i, turns in enumerate(allowed)}
 
 
 def _successes(attempts: Sequence[Episode]) -> int:
     return sum(episode.success is True for episode in attempts)
 
 
-def _interval(interval: Interval) -> dict[str, Any]:
-    values = asdict(interval)
-    return {name: None if math.isnan(value) else value for name, value in values.items()}
-
-
-def versions() -> dict[str, str]:
-    """Versions of Python and of the installed packages that figures may depend on, without importing any."""
-    found = {"python": python_version()}
-    for package in _PACKAGES:
-        with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+def _said(episode: Episode) -> int | None:
+    """The tokens that were sampled in an episode; None where they weren't kept."""
+    samples = [turn.reply.sample for turn in episode.turns]
+    return sum(len(sample.ids) for sample in samples if sample) if samples and None not in samples else None

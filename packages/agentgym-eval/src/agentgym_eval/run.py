@@ -6,9 +6,9 @@ Both commands and the trainer's evaluations are runs. Knows nothing about figure
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing, contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +16,15 @@ import gymnasium
 from agentgym_envs import EnvPool, Episode, Job, Player, Policy, ReplyWrapper, Task, Tasks, play_many, text_env
 from agentgym_envs.play_pool import play_pool
 
-from agentgym_eval.errors import UsageError
+from agentgym_eval.errors import RunStopped, Unplayable, UsageError
 from agentgym_eval.policies import Maker, find_policy
 from agentgym_eval.settings import PlaySettings
-from agentgym_eval.store import Store
-from agentgym_eval.worlds import choose_tasks, open_world, world_id, world_spec
+from agentgym_eval.store import USAGE, Store, write_json
+from agentgym_eval.usage import Metered, Usage, read_usage
+from agentgym_eval.worlds import deal_tasks, open_world, world_id, world_spec
+
+_IN_A_ROW = 10
+"""Fewer failed episodes one after the other say nothing about those to come."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,78 +51,172 @@ class Run:
         played = {_key(episode): episode for episode in self.store.episodes}
         return [played[key] for key in map(_key, self.jobs) if key in played]
 
-    def play(self) -> Iterator[Episode]:
-        """Play what is still missing, and yield each episode when it is safely on disk.
-
-        Raises:
-            UsageError: when the policy can't be built, or the world needs what isn't installed.
-            RunStopped: when whoever plays can't go on; see there.
-        """
+    @property
+    def missing(self) -> list[Job]:
+        """The jobs that are still to be played."""
         played = {_key(episode) for episode in self.store.episodes}
-        pending = [job for job in self.jobs if _key(job) not in played]
-        if not pending:
-            return
-        asked = self.settings
-        # Another seed in each sitting: a model would otherwise draw again the numbers it drew in the first.
-        seed = asked.seed + len(played)
-        player = self.maker(temperature=asked.temperature, seed=seed, max_tokens=asked.max_tokens)
-        alone = isinstance(player, Player)
-        try:
-            with closing(self._alone(player, pending) if alone else self._at_once(player, pending)) as episodes:
-                for episode in episodes:
-                    self.store.append(episode)
-                    yield episode
-        except gymnasium.error.DependencyNotInstalled as error:  # of what a world starts at its first reset
-            raise UsageError(str(error)) from error
+        return [job for job in self.jobs if _key(job) not in played]
 
-    def _at_once(self, policy: Policy, jobs: Sequence[Job]) -> Generator[Episode]:
-        """All worlds are here, and the policy answers all of them at once: an expert reads their state."""
+    @property
+    def usage(self) -> Usage:
+        """What a player that is paid by the token has used in this run, in all sittings."""
+        return Usage() if self.store.replaces else read_usage(self.store.folder / USAGE)
+
+    def used(self, usage: Usage) -> None:
+        """Write down what was used in this run."""
+        if usage.requests and not self.store.replaces:
+            write_json(self.store.folder / USAGE, asdict(usage))
+
+    def play(self) -> Iterator[Episode]:
+        """Play what is still missing; see `play_runs`."""
+        return play_runs([self])
+
+    def at_once(self, policy: Policy) -> Generator[Episode]:
+        """What is missing, all worlds here, and the policy answers all of them at once: an expert reads their state."""
+        jobs = self.missing
         with ExitStack() as stack:
             more = (open_world(self.settings) for _ in range(min(self.settings.slots, len(jobs)) - 1))
             envs = [self.env, *(stack.enter_context(closing(env)) for env in more)]
             yield from play_many(envs, policy, jobs)
 
-    def _alone(self, player: Player, jobs: Sequence[Job]) -> Generator[Episode]:
-        """Each trajectory asks when it is its turn. What is asynchronous goes on while an episode is waited for."""
-        with asyncio.Runner() as runner:
-            stack = AsyncExitStack()
+    def alone(self, player: Player, runner: asyncio.Runner) -> Generator[Episode]:
+        """What is missing, each trajectory asking when it is its turn. What is asynchronous goes on while an episode is
+        waited for.
+        """
+        jobs, stack = self.missing, AsyncExitStack()
+        try:
+            pool = stack.enter_context(EnvPool(world_spec(self.settings), min(self.settings.slots, len(jobs))))
+            episodes = play_pool(pool, player, jobs, world=self.env)
+            stack.push_async_callback(episodes.aclose)
+
+            async def following() -> Episode | None:
+                return await anext(episodes, None)
+
+            while (episode := runner.run(following())) is not None:
+                yield episode
+        finally:
+            runner.run(stack.aclose())
+
+
+def play_runs(runs: Sequence[Run], *, unplayable: Callable[[Run, Unplayable], None] | None = None) -> Iterator[Episode]:
+    """Play what is still missing in runs that `open_runs` opened together, one world after the other, and yield each
+    episode when it is safely on disk. The player is built once.
+
+    Args:
+        runs: In the order in which they are played.
+        unplayable: Told of a run whose world the player can't play, so that the others go on.
+
+    Raises:
+        Unplayable: of such a world, when nobody is to be told.
+        UsageError: when the policy can't be built, or a world needs what isn't installed.
+        RunStopped: when whoever plays can't go on; see there.
+    """
+    waiting = [run for run in runs if run.missing]
+    if not waiting:
+        return
+    asked = waiting[0].settings
+    # Another seed in each sitting: a model would otherwise draw again the numbers it drew in the first.
+    seed = asked.seed + sum(len(run.store.episodes) for run in runs)
+    player = waiting[0].maker(temperature=asked.temperature, seed=seed, max_tokens=asked.max_tokens)
+    with ExitStack() as stack:
+        runner = stack.enter_context(asyncio.Runner())
+        if isinstance(player, Player):
+            stack.callback(lambda: runner.run(player.close()))
+        for run in waiting:
+            playing = run.alone(player, runner) if isinstance(player, Player) else run.at_once(player)
             try:
-                stack.push_async_callback(player.close)
-                slots = min(self.settings.slots, len(jobs))
-                pool = stack.enter_context(EnvPool(world_spec(self.settings), slots))
-                episodes = play_pool(pool, player, jobs, world=self.env)
-                stack.push_async_callback(episodes.aclose)
+                with closing(playing) as episodes, _counting(run, player) as count:
+                    for episode in _settled(run, episodes):
+                        run.store.append(episode)
+                        count()
+                        yield episode
+            except Unplayable as error:
+                if unplayable is None:
+                    raise
+                unplayable(run, error)
+            except gymnasium.error.DependencyNotInstalled as error:  # of what a world starts at its first reset
+                raise UsageError(str(error)) from error
 
-                async def following() -> Episode | None:
-                    return await anext(episodes, None)
 
-                while (episode := runner.run(following())) is not None:
-                    yield episode
-            finally:
-                runner.run(stack.aclose())
+def _settled(run: Run, episodes: Iterator[Episode]) -> Iterator[Episode]:
+    """Pass episodes on, but failed ones only when another has ended well since: where the world or its server is gone,
+    no task after the other is written off, and the same command plays them when it is back.
+
+    Raises:
+        RunStopped: when more have failed in a row than the settings bear of the whole run.
+    """
+    bearable = max(_IN_A_ROW - 1, int(run.settings.max_failed * len(run.jobs)))
+    failed = list[Episode]()
+    for episode in episodes:
+        failed.append(episode)
+        if not episode.failed:
+            yield from failed
+            failed.clear()
+        elif len(failed) > bearable:
+            raise RunStopped(
+                f"{len(failed)} episodes in {run.settings.env} failed one after the other and are not kept, the last "
+                f"one with {episode.error}. Mend the world, or play on whatever fails with --max-failed 1."
+            )
+    yield from failed
+
+
+@contextmanager
+def _counting(run: Run, player: Policy | Player) -> Generator[Callable[[], None]]:
+    """Write down what the player uses from here on: whenever what this gives is called, and when it ends."""
+    before = run.usage
+    start = player.usage if isinstance(player, Metered) else Usage()
+
+    def count() -> None:
+        if isinstance(player, Metered):
+            run.used(before + player.usage - start)
+
+    try:
+        yield count
+    finally:
+        count()
 
 
 @contextmanager
 def open_run(settings: PlaySettings, folder: Path, maker: Maker | None = None) -> Generator[Run]:
-    """Open the run in `folder`, begun or resumed.
+    """Open the run in `folder`, begun or resumed; see `open_runs`."""
+    with open_runs({folder: settings}, maker) as (run,):
+        yield run
+
+
+@contextmanager
+def open_runs(asked: Mapping[Path, PlaySettings], maker: Maker | None = None) -> Generator[tuple[Run, ...]]:
+    """Open a run for each world, begun or resumed. No folder is touched before all that is asked for is found.
 
     Args:
-        settings: What is played.
-        folder: Where its episodes lie.
-        maker: Builds the policy; when given, `settings.policy` is no more than its name.
+        asked: What is played, by the folder where its episodes lie. Settings of several worlds differ in `env` and
+            `options` alone.
+        maker: Builds the policy; when given, the `policy` in the settings is no more than its name.
 
     Raises:
-        UsageError: when the world, its options, a task or the policy's name don't exist, or the folder can't be used;
-            see `Store`.
+        UsageError: when a world, its options, a task or the policy's name don't exist, or a folder can't be used; see
+            `Store`.
     """
-    with closing(open_world(settings)) as env:
-        maker = maker or find_policy(settings.policy)
-        tasks = choose_tasks(env, settings)
-        jobs = tuple(
-            Job(task.id, sample, settings.seed, task.split) for sample in range(settings.samples) for task in tasks
-        )
-        with Store(folder, _identity(settings, tasks), overwrite=settings.overwrite) as store:
-            yield Run(settings, jobs, store, maker, env)
+    with ExitStack() as stack:
+        envs = [stack.enter_context(closing(open_world(settings))) for settings in asked.values()]
+        maker = maker or find_policy(next(iter(asked.values())).policy)
+        dealt = deal_tasks(list(zip(envs, asked.values(), strict=True)))
+        runs: list[Run] = []
+        for (folder, settings), env, tasks in zip(asked.items(), envs, dealt, strict=True):
+            jobs = [
+                Job(task.id, sample, settings.seed, task.split) for sample in range(settings.samples) for task in tasks
+            ]
+            identity, resolved = _identity(settings, tasks), _resolved(env)
+            store = Store(folder, identity, resolved=resolved, overwrite=settings.overwrite)
+            runs.append(Run(settings, tuple(jobs), store, maker, env))
+        for run in runs:
+            stack.enter_context(run.store)
+        yield tuple(runs)
+
+
+def _resolved(env: ReplyWrapper) -> dict[str, Any]:
+    """What the world itself has decided."""
+    limit = env.spec.max_episode_steps if env.spec else None
+    return {"agent": env.agent, "horizon": limit, "task_set": text_env(env).tasks.name}
 
 
 def _identity(settings: PlaySettings, tasks: list[Task]) -> dict[str, Any]:

@@ -1,40 +1,75 @@
 """What a run is asked for, as frozen dataclasses that are the command line at the same time.
 
-Only the standard library is imported here: `--help` reads this module and nothing else of ours.
+Nothing heavy is imported here: `--help` reads this module and nothing else of ours.
 """
 
 from __future__ import annotations
 
+import math
 import re
-from dataclasses import dataclass, fields
+from collections.abc import Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
+import tyro
+
+from agentgym_eval.endpoint.settings import EndpointSettings
 from agentgym_eval.errors import UsageError
 
 
-@dataclass(frozen=True, kw_only=True)
-class PlaySettings:
-    """Which episodes are played, and by whom."""
+def short_name(env: str) -> str:
+    """`textcraft` for `agentgym/TextCraft-v0`, `textcraft` or `MODULE:mine/TextCraft-v3`."""
+    return re.sub(r".*[/:]|-v\d+$", "", env).lower()
 
+
+@dataclass(frozen=True, kw_only=True)
+class _OneWorld:
     env: str
     """World: a Gymnasium id (agentgym/TextCraft-v0), its short name (textcraft), or MODULE:ID for a world of yours."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Worlds:
+    env: tuple[str, ...]
+    """Worlds: Gymnasium ids (agentgym/TextCraft-v0), short names (textcraft), MODULE:ID for a world of yours, or all
+    for every world that is installed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OnePolicy:
     policy: str
-    """oracle, oracle:NOISE, random, scripted:FILE, or hf:PATH and vllm:PATH (with agentgym-trainer)."""
+    """oracle, oracle:NOISE, random, scripted:FILE, openai:MODEL, or hf:PATH and vllm:PATH (with agentgym-trainer)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Policies:
+    policy: tuple[str, ...]
+    """One or several of oracle, oracle:NOISE, random, scripted:FILE, openai:MODEL, and hf:PATH and vllm:PATH (with
+    agentgym-trainer). The others are compared with the first."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Play:
     split: Literal["train", "dev", "test"] = "test"
     """Split that the tasks are of."""
     tasks: int | None = None
     """So many tasks, evenly spread over the split's categories and difficulties; all of them when not given."""
     task: tuple[str, ...] = ()
     """Exactly these task ids, of whichever split, instead of --split and --tasks."""
+    items: tuple[Path, ...] = ()
+    """Exactly the tasks in these item-id files of the predecessor: [{"item_id": "babyai_123"}]."""
+    skip: bool = False
+    """Leave out the items that name no task of ours, instead of refusing them."""
     samples: int = 1
     """Attempts at each task."""
-    wrapper: Literal["react", "bare", "tags"] | None = None
-    """Form of a reply: Thought and Action, the bare action, or <think> and a tag; the world's own when not given."""
+    agent: str | None = None
+    """Who plays: the form of replies (react, bare, tags, function-call, code-act) with habits behind it, such as
+    react+plan+window:6; the world's own when not given."""
     instructions: bool = True
     """Tell the player the world's instructions. Switch it off for a model that was trained without them."""
     horizon: int | None = None
-    """Most turns of an episode, in place of the world's own limit."""
+    """Most actions of an episode, in place of the world's own limit; of each trial where the agent tries again."""
     seed: int = 0
     """Seed of everything that is drawn: the world's, the policy's and the intervals' numbers."""
     temperature: float = 1.0
@@ -44,46 +79,64 @@ class PlaySettings:
     slots: int = 16
     """Worlds played at once; no figure depends on it."""
     options: tuple[str, ...] = ()
-    """Options the world is made with, as KEY=VALUE with Python literals: depth=(2,3)."""
+    """Options the world is made with, as KEY=VALUE with Python literals: depth=(2,3). Of several worlds, those of one
+    are WORLD:KEY=VALUE."""
     overwrite: bool = False
     """Begin again where --out holds another run."""
     max_failed: float = 0.05
-    """Share of episodes that may fail (a broken world, not a poor player) before the command exits with 1."""
+    """Share of a run's episodes that may fail (a broken world, not a poor player) before the command exits with 1."""
+    endpoint: Annotated[EndpointSettings, tyro.conf.arg(name="")] = field(default_factory=EndpointSettings)
+    """What openai:MODEL is asked through."""
 
     def __post_init__(self) -> None:
         for name in ("tasks", "samples", "horizon", "max_tokens", "slots"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"--{name.replace('_', '-')} is at least 1, not {value}.")
-        if self.seed < 0 or self.temperature < 0:
+        if self.seed < 0 or not 0 <= self.temperature < math.inf:
             raise UsageError("--seed and --temperature are not negative; give 0 or more.")
-        if self.tasks is not None and self.task:
-            raise UsageError("--task names the tasks and --tasks counts them: give one of the two.")
+        if not 0 <= self.max_failed <= 1:
+            raise UsageError(f"--max-failed is a share, from 0 to 1, not {self.max_failed:g}.")
+        if (self.tasks is not None) + bool(self.task) + bool(self.items) > 1:
+            raise UsageError("--task and --items name the tasks and --tasks counts them: give one of the three.")
+        if self.skip and not self.items:
+            raise UsageError("--skip leaves items out, and there are none: give --items as well.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlaySettings(_Play, _OnePolicy, _OneWorld):
+    """Which episodes are played in a world, and by whom."""
 
     def identity(self) -> dict[str, Any]:
         """The settings that decide which episodes come out, as JSON values. A run resumes only under equal ones."""
-        names = [field.name for field in fields(PlaySettings) if field.name not in _NOT_IDENTITY]
+        names = [f.name for f in fields(PlaySettings) if f.name not in _NOT_IDENTITY]
         values = {name: getattr(self, name) for name in names}
         values["options"] = [pair for pair in self.options if pair.partition("=")[0] not in _ADDRESS]
+        values["items"] = [str(path) for path in self.items]
+        values |= {"body": list(self.endpoint.body)} if self.endpoint.body else {}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
 _ADDRESS = ("url", "token", "timeout")  # options that say where a world on a server is; one of them is a secret
-_NOT_IDENTITY = ("slots", "overwrite", "max_failed")
+_NOT_IDENTITY = ("skip", "slots", "overwrite", "max_failed", "endpoint")
+ALL = "all"
+"""Instead of worlds: every one that is installed."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class EvaluateSettings(PlaySettings):
-    """Play a policy in a world and report success, score, turns and pass@k with 95% intervals.
+class EvaluateSettings(_Play, _Policies, _Worlds):
+    """Play policies in worlds and report success, score, turns, tokens, pass@k and pass^k with 95% intervals.
 
-    Writes episodes.jsonl and report.json to --out. The same command resumes where it stopped. Exits with 0, with 1 when
-    more than --max-failed of the episodes failed, and with 2 when the command itself is wrong.
+    Each policy in each world is a run: a folder with its episodes and report. Several are compared in one table, task
+    by task. The same command resumes where it stopped. Exits with 0, with 1 when more than --max-failed of a run's
+    episodes failed, and with 2 when the command itself is wrong.
     """
 
     k: tuple[int, ...] = ()
-    """Report pass@k for these; 1 and the powers of two up to --samples when not given."""
+    """Report pass@k and pass^k for these; 1 and the powers of two up to --samples when not given."""
     out: Path | None = None
-    """Folder of the run; runs/evaluate/WORLD-POLICY-SPLIT when not given."""
+    """Folder of the run, or of the runs (WORLD-POLICY-SPLIT in it) when there are several; in runs/evaluate when not
+    given."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -92,6 +145,9 @@ class EvaluateSettings(PlaySettings):
                 raise UsageError(
                     f"pass@{k} needs 1 to --samples attempts, here {self.samples}: lower --k or add samples."
                 )
+        _check_names("--env", "world", [short_name(env) for env in self.env])
+        _check_names("--policy", "policy", [_file_name(policy) for policy in self.policy])
+        _options(self.env, self.options)
 
     @property
     def ks(self) -> tuple[int, ...]:
@@ -100,33 +156,129 @@ class EvaluateSettings(PlaySettings):
         return tuple(sorted(set(self.k or powers)))
 
     @property
-    def folder(self) -> Path:
-        """Where the run lies."""
-        world = re.sub(r".*[/:]|-v\d+$", "", self.env).lower()
-        return self.out or Path("runs", "evaluate", re.sub(r"[^\w.]+", "-", f"{world}-{self.policy}-{self.split}"))
+    def several(self) -> bool:
+        """Whether there is more than one run."""
+        return len(self.env) * len(self.policy) > 1 or ALL in self.env
 
-    def resolved(self) -> dict[str, Any]:
-        """All settings as JSON values, with the defaults that depend on others filled in."""
-        filled = {"k": list(self.ks), "out": str(self.folder), "slots": self.slots, "max_failed": self.max_failed}
-        return self.identity() | filled
+    @property
+    def folder(self) -> Path:
+        """Where the run or the runs lie."""
+        worlds, few = "-".join(map(short_name, self.env)), len(self.policy) == 1
+        policies = _file_name(self.policy[0]) if few else f"{len(self.policy)}-policies"
+        return self.out or Path("runs", "evaluate", f"{worlds}-{policies}-{self.split}")
+
+    def runs(self) -> dict[str, dict[Path, PlaySettings]]:
+        """What is played by each policy, by the folder in which the run lies."""
+        found: dict[str, dict[Path, PlaySettings]] = {}
+        for policy in self.policy:
+            worlds = _in_each_world(self, policy, self.env)
+            names = (f"{short_name(world.env)}-{_file_name(policy)}-{self.split}" for world in worlds)
+            folders = (self.folder / name if self.several else self.folder for name in names)
+            found[policy] = dict(zip(folders, worlds, strict=True))
+        return found
+
+    def resolved(self, run: PlaySettings, folder: Path) -> dict[str, Any]:
+        """All settings of a run as JSON values, with the defaults that depend on others filled in."""
+        filled = {"k": list(self.ks), "out": str(folder), "slots": self.slots, "max_failed": self.max_failed}
+        return run.identity() | filled
 
 
 @dataclass(frozen=True, kw_only=True)
-class CollectSettings(PlaySettings):
-    """Play a policy in a world and keep the episodes as data, one JSON line each in the order of the tasks.
+class CollectSettings(_Play, _OnePolicy, _Worlds):
+    """Play a policy in one or several worlds and keep the episodes as data, one JSON line each, with a data card.
 
-    Unfinished work lies in FILE.partial; the same command resumes it. Failed episodes are never data: they are
+    Unfinished work lies in OUT.partial; the same command resumes it. Failed episodes are never data: they are
     counted and left out.
     """
 
     out: Path
-    """File to write; it appears when all episodes are played."""
+    """FILE.jsonl, or a folder with a file for each world and split, which `datasets.load_dataset` loads. It appears
+    when all episodes are played."""
     split: Literal["train", "dev", "test"] = "train"
     """Split that the tasks are of."""
     keep: Literal["all", "success"] = "all"
     """Keep every episode, or those that reached the goal."""
+    min_score: float = 0.0
+    """Keep only episodes with at least this score, from 0 to 1."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not 0 <= self.min_score <= 1:
+            raise UsageError(f"--min-score is from 0 to 1, as scores are, not {self.min_score:g}.")
+        if self.out.name in ("", ".."):
+            raise UsageError(f"--out {self.out} has no name of its own: call it runs/NAME or NAME.jsonl.")
+        if self.out.suffix == ".json":
+            raise UsageError(f"--out {self.out} holds an episode a line: call it {self.out}l, or name a folder.")
+        _check_names("--env", "world", [short_name(env) for env in self.env])
+        _options(self.env, self.options)
 
     @property
     def folder(self) -> Path:
-        """Where the unfinished run lies."""
+        """Where the unfinished work lies."""
         return self.out.with_name(f"{self.out.name}.partial")
+
+    def worlds(self) -> dict[Path, PlaySettings]:
+        """What is asked for in each world, by the folder in which its unfinished run lies."""
+        worlds = _in_each_world(self, self.policy, self.env)
+        return {self.folder / short_name(world.env): world for world in worlds}
+
+    def resolved(self) -> dict[str, Any]:
+        """What decides which episodes come out and are kept, as JSON values."""
+        worlds = [settings.identity() for settings in self.worlds().values()]
+        each = {"env": list(self.env), "options": {world["env"]: world["options"] for world in worlds}}
+        return worlds[0] | each | {"keep": self.keep, "min_score": self.min_score}
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompareSettings:
+    """Compare runs on the tasks that they share: each with the first, task by task.
+
+    A run is a folder that `evaluate` wrote (one with several runs stands for all of them), or a file of episodes, such
+    as an evaluation of a training run. Exits with 0, and with 2 when runs can't be compared.
+    """
+
+    runs: tyro.conf.Positional[tuple[Path, ...]]
+    """Folders of `evaluate` or files of episodes, two or more in all. The others are compared with the first."""
+    k: tuple[int, ...] = ()
+    """Report pass@k and pass^k for these; 1 and the powers of two up to the attempts at each task when not given."""
+    seed: int = 0
+    """Seed of the intervals and of the paired tests."""
+    out: Path | None = None
+    """Folder for the comparison as pages and pictures; without it there is the table alone."""
+
+    def __post_init__(self) -> None:
+        if self.seed < 0:
+            raise UsageError("--seed is not negative; give 0 or more.")
+        if any(k < 1 for k in self.k):
+            raise UsageError(f"pass@k is of 1 or more attempts, not of {min(self.k)}: mend --k.")
+
+
+def _in_each_world(asked: _Play, policy: str, envs: Sequence[str]) -> list[PlaySettings]:
+    common: dict[str, Any] = {f.name: getattr(asked, f.name) for f in fields(_Play)}
+    options = _options(envs, common.pop("options"))
+    return [PlaySettings(env=env, policy=policy, options=options[env], **common) for env in envs]
+
+
+def _options(envs: Sequence[str], options: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Options by world: those without a world's name before the key are for all."""
+    given: dict[str, tuple[str, ...]] = dict.fromkeys(envs, ())
+    for pair in options:
+        name = pair.partition("=")[0].rpartition(":")[0]
+        of = [env for env in envs if name in ("", env, short_name(env))]
+        if not of and ALL not in envs:
+            raise UsageError(f"--options {pair} is for {name}, which --env doesn't name; there are {', '.join(envs)}.")
+        for env in of:
+            given[env] += (pair.removeprefix(f"{name}:") if name else pair,)
+    return given
+
+
+def _check_names(flag: str, noun: str, names: Sequence[str]) -> None:
+    if not names:
+        raise UsageError(f"{flag} names no {noun}; name one or several.")
+    for name in names:
+        if names.count(name) > 1:
+            raise UsageError(f"{flag} names {name} twice; name each {noun} once, or write into another --out.")
+
+
+def _file_name(policy: str) -> str:
+    return re.sub(r"[^\w.]+", "-", policy)

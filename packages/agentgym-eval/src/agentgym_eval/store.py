@@ -1,4 +1,4 @@
-"""The folder of a run: the settings it was begun with and the episodes played so far.
+"""The folder of a run: the settings it was begun with, where it comes from, and the episodes played so far.
 
 An episode is one line, written and flushed when it ends, so a killed process loses only what it was in the middle of:
 half a line at the end, which is cut off when the folder is opened again. Knows nothing about worlds or policies.
@@ -18,8 +18,12 @@ from agentgym_envs import Episode, read_episodes
 from agentgym_envs.files import write_whole
 
 from agentgym_eval.errors import UsageError
+from agentgym_eval.provenance import provenance
 
 SCHEMA = "agentgym.run/1"
+USAGE = "usage.json"
+_OUTCOMES = (USAGE, "report.json", "report.md", "report.html", "turns.png", "turns.svg", "k.png", "k.svg")
+"""What is about the episodes and goes with them."""
 
 
 class Store:
@@ -32,18 +36,32 @@ class Store:
     episodes: list[Episode]
     """All episodes of the run so far, those of earlier sittings first."""
 
-    def __init__(self, folder: Path, settings: Mapping[str, Any], *, overwrite: bool = False) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        settings: Mapping[str, Any],
+        *,
+        resolved: Mapping[str, Any] | None = None,
+        overwrite: bool = False,
+    ) -> None:
         """Nothing is touched before the store is entered.
 
         Args:
             folder: Made when it isn't there.
             settings: What decides about the episodes, as JSON values.
-            overwrite: Forget what an earlier run left here.
+            resolved: What the world filled in where the settings leave it the choice, noted when a run begins.
+            overwrite: Forget what an earlier run left here, as soon as there is an episode to put in its place.
         """
         self.folder = folder
         self.episodes = []
         self._settings = dict(settings)
+        self._resolved = {"resolved": dict(resolved)} if resolved else {}
         self._overwrite = overwrite
+
+    @property
+    def replaces(self) -> bool:
+        """Whether an earlier run still lies here that the first episode will replace."""
+        return self._overwrite
 
     def __enter__(self) -> Self:
         try:
@@ -63,6 +81,8 @@ class Store:
 
     def append(self, episode: Episode) -> None:
         """Add an episode that has just ended; it survives the process from here on."""
+        if self._overwrite:
+            self._forget()
         self._file.write(episode.to_json().encode() + b"\n")
         self._file.flush()
         self.episodes.append(episode)
@@ -75,9 +95,9 @@ class Store:
                 f"Another process is playing into {self.folder}; wait for it or choose another --out."
             ) from error
         path = self.folder / "episodes.jsonl"
+        self._overwrite &= path.stat().st_size > 0
         if self._overwrite:
-            self._file.truncate(0)
-            (self.folder / "report.json").unlink(missing_ok=True)
+            return
         _cut_half_line(path)
         if path.stat().st_size:
             self._compare()
@@ -88,7 +108,18 @@ class Store:
                     f"{error} Mend the file, choose another --out, or begin again with --overwrite."
                 ) from error
         else:
-            write_json(self.folder / "run.json", {"schema": SCHEMA, "settings": self._settings})
+            self._begin_anew()
+
+    def _forget(self) -> None:
+        self._file.truncate(0)
+        for left in _OUTCOMES:
+            (self.folder / left).unlink(missing_ok=True)
+        self._begin_anew()
+        self._overwrite = False
+
+    def _begin_anew(self) -> None:
+        about = {"schema": SCHEMA, "settings": self._settings, **self._resolved}
+        write_json(self.folder / "run.json", about | provenance())
 
     def _compare(self) -> None:
         try:

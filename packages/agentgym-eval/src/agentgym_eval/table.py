@@ -1,9 +1,9 @@
-"""A report as tables for a terminal: one where it is wide enough, else pass@k in a second one."""
+"""Reports as tables for a terminal."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
@@ -12,8 +12,11 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from agentgym_eval.comparison import Comparison
 from agentgym_eval.intervals import Interval
 from agentgym_eval.report import Figures, Report
+from agentgym_eval.reports.evaluated import Evaluated
+from agentgym_eval.reports.tables import summary
 
 _MOST_DIFFICULTIES = 10
 _UNBOUNDED = 10_000
@@ -23,7 +26,8 @@ _Columns = Mapping[str, Callable[[Figures], str]]
 def print_report(report: Report, title: str, console: Console) -> None:
     """Print a row for all tasks, for each category and for each difficulty; below each mean its 95% interval.
 
-    The difficulties are left out where they are the categories under other names, or too many for a table.
+    Where the terminal isn't wide enough, pass@k is in a second table. The difficulties are left out where they are the
+    categories under other names, or too many for a table.
     """
     counts: _Columns = {
         "tasks": lambda figures: str(figures.tasks),
@@ -33,8 +37,15 @@ def print_report(report: Report, title: str, console: Console) -> None:
         "score": lambda figures: _cell(figures.score, percent=True),
         "turns": lambda figures: _cell(figures.turns),
     }
+    if not math.isnan(report.overall.tokens.mean):
+        counts = {**counts, "tokens": lambda figures: _cell(figures.tokens)}
     passes: _Columns = {
-        f"pass@{k}": lambda figures, k=k: _cell(figures.pass_at[k], percent=True) for k in report.overall.pass_at
+        **{f"pass@{k}": lambda figures, k=k: _cell(figures.pass_at[k], percent=True) for k in report.overall.pass_at},
+        **{
+            f"pass^{k}": lambda figures, k=k: _cell(figures.pass_hat[k], percent=True)
+            for k in report.overall.pass_hat
+            if k > 1  # pass^1 is pass@1
+        },
     }
     whole = _table(report, {**counts, **passes})
     unbounded = console.options.update(width=_UNBOUNDED)
@@ -44,6 +55,20 @@ def print_report(report: Report, title: str, console: Console) -> None:
         console.print(drawn)
     for note in _notes(report):
         console.print(escape(note), style="dim")
+
+
+def print_runs(runs: Sequence[Evaluated], comparisons: Sequence[Comparison], title: str, console: Console) -> None:
+    """Print a row for each run and, below, one for each pair that is compared."""
+    console.print(escape(title), style="bold")
+    for table in summary(runs, comparisons):
+        drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for i, column in enumerate(table.columns):
+            drawn.add_column(escape(column), justify="right" if i else "left", overflow="fold")
+        for row in table.rows:
+            drawn.add_row(*(f"{escape(cell.text)}\n[dim]{escape(cell.small)}[/dim]".rstrip() for cell in row))
+        console.print(drawn)
+        for note in table.notes:
+            console.print(escape(note), style="dim")
 
 
 def _table(report: Report, columns: _Columns) -> Table:
@@ -81,11 +106,13 @@ def _cell(interval: Interval, *, percent: bool = False) -> str:
 
 
 def _notes(report: Report) -> Iterator[str]:
-    yield "Below each mean: its 95% interval, by bootstrap over tasks. Failed episodes are in no mean."
+    ended = ", ".join(f"{count} {stop}" for stop, count in report.overall.stops.items())
+    yield f"Episodes by how they ended: {ended}."
+    yield "Below each mean: its 95% interval over tasks. Failed episodes are in no mean."
     if len(report.by_difficulty) > _MOST_DIFFICULTIES:
         yield f"The {len(report.by_difficulty)} difficulties are too many for a table; the JSON has each of them."
     for k in report.overall.pass_at:
         if left_out := report.overall.left_out(k):
-            yield f"pass@{k} leaves out tasks with fewer than {k} attempts that did not fail: {left_out}."
+            yield f"pass@{k} and pass^{k} leave out tasks with fewer than {k} attempts that did not fail: {left_out}."
     for fault, count in islice(report.faults.items(), 3):
         yield f"Failed episodes, {count} of them: {fault}"

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import gymnasium
-from agentgym_envs import WORLDS, EnvFault, ReplyWrapper, Task, Tasks, WorldSpec, text_env
+from agentgym_envs import WORLDS, EnvFault, ReplyWrapper, Task, Tasks, TaskSet, WorldSpec, text_env
+from agentgym_envs.agents import Agent
 from agentgym_envs.registry import REMOTE, find_spec, full_id, read_option
-from agentgym_envs.wrappers import WRAPPERS
 
-from agentgym_eval.errors import UsageError
-from agentgym_eval.settings import PlaySettings
+from agentgym_eval.data.items import task_ids
+from agentgym_eval.errors import UsageError, listed
+from agentgym_eval.settings import PlaySettings, short_name
 
 
 def world_id(name: str) -> str:
@@ -26,6 +27,19 @@ def world_id(name: str) -> str:
         return find_spec(full_id(name)).id
     except ValueError as error:
         raise UsageError(str(error)) from error
+
+
+def installed_worlds() -> tuple[tuple[str, ...], dict[str, str]]:
+    """The short names of our worlds that are installed, and of the others what they miss."""
+    found, missing = list[str](), dict[str, str]()
+    for world in WORLDS:
+        try:
+            WorldSpec(world.id).build().close()
+        except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+            missing[short_name(world.id)] = str(error)
+        else:
+            found.append(short_name(world.id))
+    return tuple(found), missing
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
@@ -69,26 +83,58 @@ def open_world(settings: PlaySettings) -> ReplyWrapper:
     except (ValueError, ImportError, gymnasium.error.Error) as error:
         raise UsageError(str(error)) from error
     played = spec.options.get("env", name) if name == REMOTE else name
-    own = {world.id: world.wrapper for world in WORLDS}.get(played, "react")
-    return WRAPPERS[settings.wrapper or own](env, instructions=None if settings.instructions else "")
+    own = {world.id: world.agent for world in WORLDS}.get(played, "react")
+    player = agent(own if settings.agent is None else settings.agent)
+    return player.seat(env, instructions=None if settings.instructions else "")
 
 
-def choose_tasks(env: gymnasium.Env[str, str], settings: PlaySettings) -> list[Task]:
-    """The tasks that the settings ask for, in the order of the split or as named.
+def agent(spec: str) -> Agent:
+    """The agent of this name.
 
     Raises:
-        UsageError: for an unknown task id, an empty split, more tasks than there are, or tasks that can't be loaded or
-            not be played under the world's options.
+        UsageError: when there is none.
     """
     try:
-        tasks = text_env(env).tasks
+        return Agent.parse(spec)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def choose_tasks(env: ReplyWrapper, settings: PlaySettings) -> list[Task]:
+    """The tasks that the settings ask for in one world; see `deal_tasks`."""
+    (tasks,) = deal_tasks([(env, settings)])
+    return tasks
+
+
+def deal_tasks(worlds: Sequence[tuple[ReplyWrapper, PlaySettings]]) -> list[list[Task]]:
+    """The tasks that are asked for in each world, in the order of the split or as named; named ones go to the world
+    that has them.
+
+    Args:
+        worlds: With settings that differ in `env` and `options` alone.
+
+    Raises:
+        UsageError: for an unknown task, an empty split, more tasks than there are, a world that none of the named tasks
+            is of, or tasks that can't be loaded or not be played under the world's options.
+    """
+    sets = {settings.env: _task_set(env, settings) for env, settings in worlds}
+    asked = worlds[0][1]
+    try:
+        if asked.task or asked.items:
+            return _named(asked.task or task_ids(asked.items, skip=asked.skip), sets)
+        return [_of_split(sets[settings.env], settings) for _, settings in worlds]
+    except ValueError as error:  # a task that can't be played under these options
+        raise UsageError(str(error)) from error
+
+
+def _task_set(env: ReplyWrapper, settings: PlaySettings) -> TaskSet:
+    try:
+        return text_env(env).tasks
     except (EnvFault, ValueError, OSError, gymnasium.error.Error) as error:
         raise UsageError(f"The tasks of {settings.env} can't be had: {error}") from error
-    if settings.task:
-        try:
-            return [tasks[task_id] for task_id in dict.fromkeys(settings.task)]
-        except (KeyError, ValueError) as error:
-            raise UsageError(str(error.args[0])) from error
+
+
+def _of_split(tasks: TaskSet, settings: PlaySettings) -> list[Task]:
     split = tasks.split(settings.split)
     wanted = len(split) if settings.tasks is None else settings.tasks
     if not 1 <= wanted <= len(split):
@@ -96,10 +142,33 @@ def choose_tasks(env: gymnasium.Env[str, str], settings: PlaySettings) -> list[T
             f"{settings.env} has {len(split)} {settings.split} tasks under these options, not {wanted}: "
             "lower --tasks or choose another --split or --options."
         )
+    return spread(split, wanted)
+
+
+def _named(ids: Sequence[str], sets: Mapping[str, TaskSet]) -> list[list[Task]]:
+    missing = [task_id for task_id in ids if not any(task_id in tasks for tasks in sets.values())]
+    if missing:
+        raise UsageError(
+            f"{_no_task(missing[0], sets)} Of {len(ids)} tasks that were asked for, {len(missing)} aren't there under "
+            f"these --env and --options: {listed(missing)}."
+        )
+    dealt: dict[str, list[Task]] = {env: [] for env in sets}
+    for task_id in dict.fromkeys(ids):
+        env = next(env for env, tasks in sets.items() if task_id in tasks)
+        dealt[env].append(sets[env][task_id])
+    for env, tasks in dealt.items():
+        if not tasks:
+            raise UsageError(f"None of the {len(ids)} tasks that were asked for is of {env}: leave it out of --env.")
+    return list(dealt.values())
+
+
+def _no_task(task_id: str, sets: Mapping[str, TaskSet]) -> str:
+    """That there is none of this name, in the words of the world that it begins with, or else of the first."""
+    world = next((env for env in sets if task_id.startswith(f"{short_name(env)}/")), next(iter(sets)))
     try:
-        return spread(split, wanted)
-    except ValueError as error:  # a task that can't be played under these options
-        raise UsageError(str(error)) from error
+        return f"There is {sets[world][task_id].id}."
+    except KeyError as error:
+        return str(error.args[0])
 
 
 def spread(tasks: Tasks, count: int) -> list[Task]:

@@ -1,0 +1,220 @@
+"""Files of episodes in any format: which one it is shows in what they hold. Knows no world.
+
+for episode in read_data(["runs/textcraft.jsonl", "babyai_train.json"], score=1.0):
+    ...
+"""
+
+from __future__ import annotations
+
+import codecs
+import itertools
+import json
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentgym_envs import Episode, Task, read_episodes
+
+from agentgym_eval.data import predecessor, trl
+from agentgym_eval.data.predecessor import NoCounterpart
+from agentgym_eval.data.recorded import Recording, episode
+from agentgym_eval.errors import UsageError
+
+FORMATS = {
+    "episodes": "schema",
+    "trl": "messages",
+    "predecessor": "conversations",
+    "items": "item_id",
+}
+"""What can be written, and the key by which its records are known."""
+
+
+def read_data(
+    paths: Iterable[Path | str] | Path | str,
+    *,
+    score: float | None = None,
+    skip: Callable[[str], object] | None = None,
+    keep: bool = False,
+) -> Iterator[Episode]:
+    """The episodes in files of any format, in order.
+
+    Args:
+        paths: Files of our episodes, of TRL's conversations or of the predecessor's, as JSON lines or a JSON array;
+            or folders: of a run, or of such files.
+        score: That of all conversations whose file says none, from 0 to 1.
+        skip: Is told why each conversation is left out whose task none of ours is; without it such are refused.
+        keep: Keep them under their own ids instead, as data of no world.
+
+    Raises:
+        UsageError: when a file isn't there, is damaged, holds none of these, or lacks what wasn't given; its message
+            says which and where.
+    """
+    if score is not None and not 0 <= score <= 1:
+        raise UsageError(f"A score is from 0 to 1, not {score:g}.")
+    reading = _Reading(score, skip, keep)
+    for path in [paths] if isinstance(paths, (str, Path)) else paths:
+        for file in _files(Path(path)):
+            yield from reading.file(file)
+
+
+@dataclass(frozen=True, slots=True)
+class _Reading:
+    score: float | None
+    skip: Callable[[str], object] | None
+    keep: bool
+    attempts: Counter[str] = field(default_factory=Counter[str])
+    """At each task of a recorded conversation, so far."""
+
+    def file(self, path: Path) -> Iterator[Episode]:
+        found = _records(path)
+        number, first = next(found, (0, {}))
+        if not number:
+            raise UsageError(f"{path} holds nothing.")
+        kind = _format(first, path)
+        if kind == "episodes" and not _is_array(path):
+            yield from _ours(path)
+            return
+        for number, record in itertools.chain([(1, first)], found):
+            try:
+                made = self._episode(kind, record, f"{path.name}/{number}")
+            except UsageError as error:
+                raise UsageError(f"{path}, conversation {number}: {error}") from error
+            except (ValueError, TypeError, KeyError, AttributeError) as error:
+                raise UsageError(f"{path}, conversation {number} is not as {kind} files are: {error}.") from error
+            if made is not None:
+                yield made
+
+    def _episode(self, kind: str, record: dict[str, Any], name: str) -> Episode | None:
+        if kind == "episodes":
+            return Episode.from_json(json.dumps(record))
+        if kind == "trl" and record.get(trl.OURS):
+            return trl.original(record)
+        if kind == "trl":
+            return self._recorded(trl.read(record), Task(name, "", "train", "", 0))
+        try:
+            task = predecessor.task(record)
+        except NoCounterpart as error:
+            if self.keep:
+                task = Task(str(record["item_id"]), "", "train", "", 0)
+            elif self.skip is not None:
+                self.skip(str(error))
+                return None
+            else:
+                raise UsageError(
+                    f"{error} Leave such ones out with --skip, or keep them as data of no world with --keep."
+                ) from error
+        return self._recorded(predecessor.read(record), task)
+
+    def _recorded(self, recording: Recording, task: Task) -> Episode:
+        if self.score is None:
+            raise UsageError("it has no score. Say what such ones scored, as in --score 1.")
+        attempt = self.attempts[task.id]
+        self.attempts[task.id] += 1
+        return episode(recording, task, score=self.score, sample=attempt)
+
+
+def _ours(path: Path) -> Iterator[Episode]:
+    try:
+        yield from read_episodes(path)
+    except ValueError as error:
+        raise UsageError(str(error)) from error
+
+
+def _files(path: Path) -> list[Path]:
+    if not path.exists():
+        raise UsageError(f"There is no file or folder {path}.")
+    if path.is_file():
+        return [path]
+    if (path / "episodes.jsonl").exists():
+        return [path / "episodes.jsonl"]
+    found = sorted(path.rglob("*.jsonl")) or sorted(path.rglob("*.json"))
+    if not found:
+        raise UsageError(f"There is no .jsonl or .json file in the folder {path}; name a file.")
+    return found
+
+
+def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    """The records of a JSON array or of JSON lines, with their numbers from 1."""
+    try:
+        with path.open(encoding="utf-8-sig", newline="\n") as file:
+            numbered = enumerate(json.load(file) if _is_array(path) else _lines(file), 1)
+            for number, record in numbered:
+                if not isinstance(record, dict):
+                    raise UsageError(f"{path}, record {number} is no JSON object.")
+                yield number, record
+    except OSError as error:
+        raise UsageError(f"{path} can't be read: {error}.") from error
+    except ValueError as error:
+        if isinstance(error, UsageError):
+            raise
+        raise UsageError(f"{path} is no JSON array and not JSON lines: {error}.") from error
+
+
+def _is_array(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(1_000).removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"[")
+
+
+def _lines(lines: Iterable[str]) -> Iterator[Any]:
+    for number, line in enumerate(lines, 1):
+        if line.strip():
+            try:
+                yield json.loads(line)
+            except ValueError as error:
+                raise ValueError(f"line {number}, {error}") from error
+
+
+def _format(record: dict[str, Any], path: Path) -> str:
+    found = next((name for name, key in FORMATS.items() if key in record), None)
+    if found == "items" or record.get("conversations") == []:
+        raise UsageError(
+            f"{path} has ids of tasks and no conversations. Play them: uv run collect --items {path}, or evaluate."
+        )
+    if found is None:
+        known = ", ".join(f"`{key}` ({name})" for name, key in FORMATS.items() if name != "items")
+        raise UsageError(f"{path} is of no known format: its first record has none of the keys {known}.")
+    return found
+
+
+def records(
+    episodes: Iterable[Episode], to: str, *, skip: Callable[[str], object] | None = None
+) -> Iterator[dict[str, Any]]:
+    """What a file of the format `to` holds of these episodes.
+
+    Args:
+        episodes: In order.
+        to: One of `FORMATS`.
+        skip: Is told why each episode is left out whose task the predecessor doesn't have; without it such are refused.
+
+    Raises:
+        UsageError: when one is refused, or its turns are none that its agent comes to.
+    """
+    made = {"episodes": _own, "trl": trl.records, "predecessor": predecessor.records, "items": predecessor.items}[to]
+    seen: set[str] = set()
+    for found in episodes:
+        try:
+            new = list(made(found))
+        except NoCounterpart as error:
+            if skip is None:
+                raise UsageError(f"{error} Leave such ones out with --skip.") from error
+            skip(str(error))
+            continue
+        except ValueError as error:
+            raise UsageError(str(error)) from error
+        if to == "items":
+            new = [record for record in new if record["item_id"] not in seen]
+            seen.update(record["item_id"] for record in new)
+        yield from new
+
+
+def _own(found: Episode) -> Iterator[dict[str, Any]]:
+    yield json.loads(found.to_json())
+
+
+def content(found: Iterable[dict[str, Any]], to: str) -> str:
+    """The file with these records: a JSON array where the predecessor reads it, and elsewhere JSON lines."""
+    if to in ("predecessor", "items"):
+        return json.dumps(list(found), ensure_ascii=False, indent=1) + "\n"
+    return "".join(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in found)

@@ -1,0 +1,66 @@
+"""What a user may say of an endpoint. Only the standard library is imported here, for `--help`."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+from agentgym_eval.errors import UsageError
+
+OPENAI = "https://api.openai.com/v1"
+_OURS = (
+    "model",
+    "messages",
+    "temperature",
+    "max_tokens",
+    "max_completion_tokens",
+    "tools",
+    "tool_choice",
+    "stream",
+    "n",
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class EndpointSettings:
+    """An OpenAI-compatible endpoint, for --policy openai:MODEL. Its key is OPENAI_API_KEY in the environment."""
+
+    base_url: str | None = None
+    """Its address, such as http://127.0.0.1:8000/v1; OPENAI_BASE_URL or OpenAI's own when not given."""
+    body: tuple[str, ...] = ()
+    """Further fields of each request, as KEY=VALUE with JSON values: reasoning_effort=low top_p=0.9."""
+    native_tools: bool = True
+    """Show functions as the endpoint's tools. Switch it off for one that has none: they are described in words then."""
+    rate: float | None = None
+    """Most requests a minute. As many as --slots are under way at once."""
+    price: tuple[float, ...] = ()
+    """Price of a million tokens of prompt and of a million said, and of a million of prompt from the cache."""
+
+    def __post_init__(self) -> None:
+        if self.rate is not None and self.rate <= 0:
+            raise UsageError(f"--rate is above 0, not {self.rate:g}.")
+        if len(self.price) not in (0, 2, 3) or min(self.price, default=0) < 0:
+            raise UsageError(
+                "--price takes two or three numbers, none below 0: of prompt, of what is said, of cached prompt."
+            )
+        self.fields()
+
+    def fields(self) -> dict[str, Any]:
+        """The further fields; a value that is no JSON is text.
+
+        Raises:
+            UsageError: for a pair without a key or `=`, and for a field that other settings decide.
+        """
+        found: dict[str, Any] = {}
+        for pair in self.body:
+            key, equals, value = pair.partition("=")
+            if not (key and equals):
+                raise UsageError(f"--body {pair!r} is not of the form KEY=VALUE, such as reasoning_effort=low.")
+            if key in _OURS:
+                raise UsageError(f"{key} in --body is what other flags and the world decide; leave it out.")
+            try:
+                found[key] = json.loads(value)
+            except ValueError:
+                found[key] = value
+        return found

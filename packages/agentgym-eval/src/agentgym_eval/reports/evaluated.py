@@ -1,0 +1,64 @@
+"""A run with its report, as pages and pictures name it. Knows nothing about how either is drawn."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from agentgym_eval.comparison import Comparison
+from agentgym_eval.report import Report
+
+SCHEMA = "agentgym.reports/1"
+"""Of `report.json` where it is about several runs."""
+
+
+@dataclass(frozen=True, slots=True)
+class Evaluated:
+    """One run: a policy in a world."""
+
+    policy: str
+    world: str
+    """Gymnasium id, or any name that tells worlds apart."""
+    report: Report
+    folder: Path | None = None
+    """Where the run lies; None where that is the folder that the report is written to."""
+    about: Mapping[str, Any] = field(default_factory=dict[str, Any])
+    """What goes with the figures, as JSON values: settings, versions, task set, usage."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """The report with what goes with it, as JSON values."""
+        return self.report.to_dict() | dict(self.about)
+
+
+def labels(runs: Sequence[Evaluated]) -> list[str]:
+    """A name for each run, as short as tells them apart: the policy, with the world, with the folder, with a number."""
+    policies = [run.policy for run in runs]
+    worlds = [f"{run.policy} in {run.world}" for run in runs]
+    folders = [f"{name} ({run.folder})" if run.folder else name for name, run in zip(worlds, runs, strict=True)]
+    numbered = [f"{name}, run {number}" for number, name in enumerate(worlds, 1)]
+    several = len({run.world for run in runs}) > 1
+    for names in (policies, worlds, folders):
+        if len(set(names)) == len(runs) and not (several and names is policies):
+            return names
+    return numbered
+
+
+def view_commands(folder: Path, runs: Sequence[Evaluated]) -> list[str]:
+    """What shows the episodes: the folder of the report, or those of the runs where they lie elsewhere."""
+    elsewhere = [run.folder for run in runs if run.folder and not run.folder.is_relative_to(folder)]
+    folders = dict.fromkeys(path.parent if path.is_file() else path for path in elsewhere or [folder])
+    return [f"uv run view {shlex.quote(str(path))}" for path in folders]
+
+
+def as_json(runs: Sequence[Evaluated], comparisons: Sequence[Comparison]) -> dict[str, Any]:
+    """`report.json`: of one run its report, of several a list of them with what sets them apart."""
+    if len(runs) == 1 and not comparisons:
+        return runs[0].to_dict()
+    named = [
+        {"policy": run.policy, "world": run.world} | ({"folder": str(run.folder)} if run.folder else {}) | run.to_dict()
+        for run in runs
+    ]
+    return {"schema": SCHEMA, "runs": named, "comparisons": [comparison.to_dict() for comparison in comparisons]}

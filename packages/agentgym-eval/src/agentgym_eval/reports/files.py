@@ -1,0 +1,41 @@
+"""The files of a report, written into a folder."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from agentgym_envs.files import write_whole
+
+from agentgym_eval.comparison import Comparison
+from agentgym_eval.reports.evaluated import Evaluated, as_json
+from agentgym_eval.reports.markdown import markdown
+from agentgym_eval.reports.page import page
+from agentgym_eval.reports.plots import draw_curves
+from agentgym_eval.store import write_json
+
+
+def write_reports(
+    folder: Path, runs: Sequence[Evaluated], comparisons: Sequence[Comparison] = (), *, title: str
+) -> tuple[Path, ...]:
+    """Write `report.json`, `report.md`, `report.html` and the curves (`turns`, `k`; PNG and SVG) into `folder`.
+
+    Args:
+        folder: Of the run, or of the runs; it exists.
+        runs: At least one, in the order in which they are to be read.
+        comparisons: Of these runs, if any.
+        title: What the report is about, in a few words.
+
+    Returns:
+        What was written, the page first. A curve without points is left out.
+
+    Raises:
+        OSError: when the folder can't be written to.
+    """
+    write_json(folder / "report.json", as_json(runs, comparisons))
+    curves = draw_curves(folder, runs)
+    text = markdown(runs, comparisons, title=title, folder=folder, pictures=list(curves))
+    write_whole(folder / "report.md", text)
+    write_whole(folder / "report.html", page(runs, comparisons, title=title, folder=folder, curves=curves))
+    pictures = [f"{name}.{kind}" for name in curves for kind in ("png", "svg")]
+    return tuple(folder / name for name in ("report.html", "report.md", "report.json", *pictures))

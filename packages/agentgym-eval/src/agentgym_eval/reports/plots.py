@@ -1,0 +1,172 @@
+"""The two curves of a report: success against the turns that are allowed, and pass@k with pass^k against k.
+
+A panel for each world, a colour for each run. Drawn without a display, and without matplotlib's "current figure".
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from agentgym_eval.intervals import Interval
+from agentgym_eval.reports.evaluated import Evaluated, labels
+
+TITLES = {"turns": "Success against the number of allowed turns", "k": "pass@k and pass^k against k"}
+"""By the name of the picture's file."""
+# Near Okabe and Ito's, which can be told apart by nearly everybody, and on light and dark ground.
+_COLOURS = ("#1f83cc", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6bb1", "#7f7f7f")
+_SHORT, _LONG = 36, 80
+"""Letters of a name: two as short as this fit beside each other, and one that is longer than that is cut."""
+_LEGEND_ROW = 0.2
+"""Inches."""
+_INK, _PAPER = "#22262b", "#fefefe"
+_STYLE: dict[Any, Any] = {
+    "svg.fonttype": "none",  # text stays text
+    "axes.edgecolor": _INK,
+    "axes.labelcolor": _INK,
+    "axes.spines.right": False,
+    "axes.spines.top": False,
+    "text.color": _INK,
+    "xtick.color": _INK,
+    "ytick.color": _INK,
+    "figure.facecolor": _PAPER,
+    "grid.alpha": 0.15,
+    "grid.color": _INK,
+    "axes.facecolor": "none",
+    "legend.frameon": False,
+}
+_Draw = Callable[[Any, str, Evaluated, str], None]
+
+
+def draw_curves(folder: Path, runs: Sequence[Evaluated]) -> dict[str, str]:
+    """Draw `turns` and `k` as PNG and SVG into `folder`, and take away those of an earlier report that have no points.
+
+    Args:
+        folder: It exists.
+        runs: At least one.
+
+    Returns:
+        The SVG by the name of the curve, of those that have points: `k` needs two of them.
+    """
+    from matplotlib import rc_context
+
+    drawn: dict[str, str] = {}
+    with rc_context(_STYLE):
+        for name, figure in {"turns": _turns(runs), "k": _passes(runs)}.items():
+            png, svg = (folder / f"{name}.{kind}" for kind in ("png", "svg"))
+            if figure:
+                _save(figure, png, svg)
+                drawn[name] = svg.read_text(encoding="utf-8")
+            else:
+                png.unlink(missing_ok=True)
+                svg.unlink(missing_ok=True)
+    return drawn
+
+
+def _save(figure: Any, png: Path, svg: Path) -> None:
+    """Each is drawn once, where `savefig` draws twice. The same figure gives the same files."""
+    from matplotlib import rc_context
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.backends.backend_svg import FigureCanvasSVG
+
+    FigureCanvasAgg(figure).print_png(png)
+    figure.set_layout_engine("none")  # laid out as it is by now
+    with rc_context({"svg.hashsalt": svg.name}):
+        FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
+
+
+def inline(svg: str, *, label: str) -> str:
+    """A picture of `draw_curves` as an element of a page: in the page's own ink, on the page's own ground."""
+    _, _, drawing = svg.partition("<svg")
+    drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
+    drawing = re.sub(r'<g id="[^"]*"', "<g", drawing)  # every picture has the same names for its groups
+    drawing = drawing.replace(_INK, "currentColor").replace(_PAPER, "none")
+    return f'<svg role="img" aria-label="{escape(label)}"{drawing}'
+
+
+def _turns(runs: Sequence[Evaluated]) -> Any:
+    """Success within so many actions; the line of a run whose episodes are shorter goes on as it ended."""
+    last: dict[str, int] = {}
+    for run in runs:
+        last[run.world] = max((last.get(run.world, 0), *run.report.by_turns))
+
+    def draw(axes: Any, name: str, run: Evaluated, colour: str) -> None:
+        if by_turns := dict(run.report.by_turns):
+            by_turns.setdefault(last[run.world], by_turns[max(by_turns)])
+            _line(axes, by_turns, name, colour, drawstyle="steps-post")
+        axes.set_xlabel("allowed turns")
+        axes.locator_params(axis="x", integer=True)
+
+    return _panels(runs, draw) if any(last.values()) else None
+
+
+def _passes(runs: Sequence[Evaluated]) -> Any:
+    """pass@k, and dashed pass^k, for the k that the reports have."""
+    ks = sorted({k for run in runs for k in run.report.overall.pass_at})
+
+    def draw(axes: Any, name: str, run: Evaluated, colour: str) -> None:
+        overall = run.report.overall
+        _line(axes, overall.pass_at, f"{name}, pass@k", colour, marker="o")
+        _line(axes, overall.pass_hat, f"{name}, pass^k", colour, marker="s", linestyle="--")
+        axes.set_xlabel("k")
+        axes.set_xticks(ks)
+
+    return _panels(runs, draw) if len(ks) > 1 else None
+
+
+def _panels(runs: Sequence[Evaluated], draw: _Draw) -> Any:
+    """A figure with a panel for each world, in which each of its runs is drawn, and one legend."""
+    from matplotlib.figure import Figure
+
+    worlds = list(dict.fromkeys(run.world for run in runs))
+    columns = min(len(worlds), 2)
+    rows = -(-len(worlds) // columns)
+    figure = Figure(figsize=(6.4 * columns, 3.8 * rows), dpi=120, layout="constrained")
+    panels = dict(zip(worlds, figure.subplots(rows, columns, squeeze=False).flat, strict=False))
+    for empty in figure.axes[len(worlds) :]:
+        empty.remove()
+    for world, axes in panels.items():
+        axes.set_title(world, parse_math=False)
+        axes.set(ylim=(-0.02, 1.02), ylabel="share")
+        axes.grid()
+    names = _names(runs)
+    colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(dict.fromkeys(names))}
+    for name, run in zip(names, runs, strict=True):
+        draw(panels[run.world], name, run, colours[name])
+    _legend(figure)
+    return figure
+
+
+def _names(runs: Sequence[Evaluated]) -> list[str]:
+    """Names of the lines: a policy has one name in all panels, unless it is twice in one of them."""
+    policies = [run.policy for run in runs]
+    return policies if len({(run.world, run.policy) for run in runs}) == len(runs) else labels(runs)
+
+
+def _line(axes: Any, points: Mapping[int, Interval], name: str, colour: str, **style: Any) -> None:
+    """The means over their 95% intervals."""
+    known = {x: at for x, at in points.items() if not math.isnan(at.mean)}
+    axes.plot(list(known), [at.mean for at in known.values()], color=colour, label=name, **style)
+    step = "post" if "drawstyle" in style else None
+    ends = [at.low for at in known.values()], [at.high for at in known.values()]
+    axes.fill_between(list(known), *ends, color=colour, alpha=0.15, linewidth=0, step=step)
+
+
+def _legend(figure: Any) -> None:
+    """Below the panels, each name once; it takes no room from them."""
+    lines = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
+    side_by_side = 2 if max(map(len, lines), default=0) <= _SHORT else 1
+    figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * -(-len(lines) // side_by_side))
+    names = [_cut(name) for name in lines]
+    legend = figure.legend(list(lines.values()), names, loc="outside lower left", ncols=side_by_side)
+    for text in legend.get_texts():
+        text.set_parse_math(False)
+
+
+def _cut(name: str) -> str:
+    half = _LONG // 2
+    return name if len(name) <= _LONG else f"{name[:half]}…{name[-half:]}"

@@ -1,0 +1,123 @@
+"""Lines in a frame: where in a drawing values lie. Knows numbers and links, and nothing of runs or SVG's tags."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+WIDTH, HEIGHT = 900, 300
+_LEFT, _RIGHT, _TOP, _BOTTOM = 52, 12, 24, 34
+
+
+@dataclass(frozen=True, slots=True)
+class Point:
+    """A value of a series."""
+
+    x: float
+    y: float
+    label: str = ""
+    """What a pointer resting on it is told."""
+    low: float | None = None
+    high: float | None = None
+    """Ends of its interval."""
+    link: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Series:
+    """A line with its points."""
+
+    name: str
+    points: Sequence[Point]
+    dots: bool = True
+    """Whether its points are marked, and not the line alone."""
+
+
+@dataclass(frozen=True, slots=True)
+class Band:
+    """A stretch of the horizontal axis."""
+
+    start: float
+    end: float
+    label: str
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tick:
+    """A mark on an axis: where in the drawing, and what is written there."""
+
+    at: float
+    label: str
+
+
+class Chart:
+    """Series in a frame of `width` by `height`; `x` and `y` turn values into places in it."""
+
+    def __init__(
+        self,
+        title: str,
+        series: Iterable[Series],
+        bands: Sequence[Band] = (),
+        *,
+        unit: tuple[float, float] | None = None,
+        width: int = WIDTH,
+        height: int = HEIGHT,
+    ) -> None:
+        """`unit` gives the ends of the vertical axis; where it is None they are those of the values."""
+        self.title = title
+        self.series = [each for each in series if each.points]
+        self.bands = bands
+        self.width, self.height = width, height
+        self.left, self.right, self.top, self.bottom = _LEFT, width - _RIGHT, _TOP, height - _BOTTOM
+        points = [point for each in self.series for point in each.points]
+        xs = [point.x for point in points]
+        ys = [y for point in points for y in (point.y, point.low, point.high) if y is not None]
+        self._x = _spread(xs)
+        self._y = unit or _spread(ys)
+
+    def x(self, value: float) -> float:
+        """How far from the left."""
+        low, high = self._x
+        return round(self.left + (value - low) / (high - low) * (self.right - self.left), 1)
+
+    def y(self, value: float) -> float:
+        """How far from the top."""
+        low, high = self._y
+        return round(self.bottom - (value - low) / (high - low) * (self.bottom - self.top), 1)
+
+    def path(self, series: Series) -> str:
+        """The line through the points of a series, as a polyline's `points`."""
+        return " ".join(f"{self.x(point.x)},{self.y(point.y)}" for point in series.points)
+
+    @property
+    def x_ticks(self) -> list[Tick]:
+        """Marks of the horizontal axis, at whole numbers: steps."""
+        values = ticks(*self._x, most=8, whole=True)
+        return [Tick(self.x(value), f"{value:.0f}") for value in values]
+
+    @property
+    def y_ticks(self) -> list[Tick]:
+        """Marks of the vertical axis."""
+        values = ticks(*self._y, most=5)
+        return [Tick(self.y(value), f"{value:.4g}") for value in values]
+
+
+def ticks(low: float, high: float, most: int, *, whole: bool = False) -> list[float]:
+    """Round numbers from `low` to `high`, at most about `most`: multiples of 1, 2 or 5 times a power of ten."""
+    rough = (high - low) / most
+    power = 10.0 ** math.floor(math.log10(rough))
+    step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
+    step = max(step, 1.0) if whole else step
+    first, last = math.ceil(low / step - 1e-9), math.floor(high / step + 1e-9)
+    return [number * step for number in range(first, last + 1)]
+
+
+def _spread(values: Sequence[float]) -> tuple[float, float]:
+    """The ends of an axis that shows the values; never the same number twice."""
+    low, high = (min(values), max(values)) if values else (0.0, 1.0)
+    if low == high:
+        margin = abs(low) / 2 or 0.5
+        return low - margin, high + margin
+    return low, high

@@ -1,0 +1,215 @@
+"""How the index fills: tables, and files read into them line by line from where they were read to."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import sqlite3
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any, BinaryIO
+
+from agentgym_eval.viewer.runs import EpisodeFile
+
+VERSION = 4
+"""Of the tables: an index of another version is never opened."""
+SCHEMA = """
+PRAGMA journal_mode = WAL;
+PRAGMA synchronous = OFF;
+CREATE TABLE IF NOT EXISTS files (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT UNIQUE, run TEXT, slug TEXT, part TEXT, step INTEGER, manner TEXT,
+    inode INTEGER, size INTEGER, mtime INTEGER, read INTEGER, lines INTEGER, tail TEXT, damaged INTEGER);
+CREATE INDEX IF NOT EXISTS files_run ON files (run, slug);
+CREATE TABLE IF NOT EXISTS episodes (
+    id INTEGER PRIMARY KEY AUTOINCREMENT, file INTEGER, number INTEGER, start INTEGER, length INTEGER,
+    env TEXT, split TEXT, task TEXT, category TEXT, difficulty INTEGER, policy TEXT, sample INTEGER,
+    turns INTEGER, invalid INTEGER, stop TEXT, score REAL, success INTEGER);
+CREATE INDEX IF NOT EXISTS episodes_file ON episodes (file, number);
+CREATE TABLE IF NOT EXISTS tasks (
+    file INTEGER, task TEXT, env TEXT, category TEXT, difficulty INTEGER, attempts INTEGER, failed INTEGER,
+    successes REAL, scores REAL, turns REAL, first INTEGER, PRIMARY KEY (file, task, env)) WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS counts (
+    file INTEGER, facet TEXT, value, episodes INTEGER, PRIMARY KEY (file, facet, value)) WITHOUT ROWID;
+CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content = '', prefix = '1 2 3');
+"""
+COUNTED = ("env", "split", "category", "difficulty", "policy", "stop")
+"""Columns of `episodes` whose values `counts` counts in every file."""
+_ADD_TASK = """
+INSERT INTO tasks VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+    attempts = attempts + 1, failed = failed + excluded.failed, successes = successes + excluded.successes,
+    scores = scores + excluded.scores, turns = turns + excluded.turns
+"""
+_BATCH = 500
+_TAIL = 1024
+
+
+@dataclass(frozen=True, slots=True)
+class _Line:
+    start: int
+    length: int
+    record: dict[str, Any] | None
+    """None where the line is damaged."""
+
+
+class Filler:
+    """Takes files into a database. One batch is one transaction, so readers see it grow and never see half of it."""
+
+    def __init__(self, database: sqlite3.Connection) -> None:
+        self._database = database
+
+    def forget_others(self, paths: set[str]) -> None:
+        """Remove the files that aren't among `paths`."""
+        for identity, path in self._database.execute("SELECT id, path FROM files").fetchall():
+            if path not in paths:
+                self._database.execute("BEGIN IMMEDIATE")
+                self._forget(identity)
+                self._database.execute("COMMIT")
+
+    def take_in(self, run: str, file: EpisodeFile) -> None:
+        """Read what `file` has that the index lacks."""
+        try:
+            stat = file.path.stat()
+        except FileNotFoundError:
+            return  # gone since it was found; the next look forgets it
+        known = self._database.execute("SELECT * FROM files WHERE path = ?", (str(file.path),)).fetchone()
+        seen = known and (known["size"], known["mtime"], known["inode"], known["run"])
+        if seen == (stat.st_size, stat.st_mtime_ns, stat.st_ino, run):
+            return
+        with suppress(FileNotFoundError, PermissionError):
+            while self._batch(run, file):
+                pass
+
+    def _batch(self, run: str, file: EpisodeFile) -> bool:
+        """Read some lines on; whether there may be more."""
+        self._database.execute("BEGIN IMMEDIATE")  # another process may be filling the same index
+        try:
+            with file.path.open("rb") as content:
+                identity, read, number = self._begin(run, file, content)
+                lines = list(islice(_lines(content, read), _BATCH))
+                end = lines[-1].start + lines[-1].length if lines else read
+                tail = _tail(content, end)
+            self._add(identity, number, lines)
+            self._database.execute(
+                "UPDATE files SET read = ?, lines = lines + ?, tail = ?, damaged = damaged + ? WHERE id = ?",
+                (end, len(lines), tail, sum(line.record is None for line in lines), identity),
+            )
+        except BaseException:
+            self._database.execute("ROLLBACK")
+            raise
+        self._database.execute("COMMIT")
+        return len(lines) == _BATCH
+
+    def _begin(self, run: str, file: EpisodeFile, content: BinaryIO) -> tuple[int, int, int]:
+        """The file's row, up to which byte it was read, and how many lines that were."""
+        stat = os.fstat(content.fileno())
+        seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
+        known = self._database.execute("SELECT * FROM files WHERE path = ?", (str(file.path),)).fetchone()
+        if known and known["run"] == run and _went_on(known, stat, content):
+            self._database.execute("UPDATE files SET size = ?, mtime = ? WHERE id = ?", (*seen[1:], known["id"]))
+            return known["id"], known["read"], known["lines"]
+        if known:
+            self._forget(known["id"])
+        made = self._database.execute(
+            "INSERT INTO files (path, run, slug, part, step, manner, inode, size, mtime, read, lines, tail, damaged) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0)",
+            (str(file.path), run, file.slug, file.part, file.step, file.manner, *seen, _tail(content, 0)),
+        )
+        return made.lastrowid or 0, 0, 0
+
+    def _forget(self, identity: int) -> None:
+        """Drop a file. Its words stay: no episode is ever given their number again, so nothing finds them."""
+        for table in ("episodes", "tasks", "counts"):
+            self._database.execute(f"DELETE FROM {table} WHERE file = ?", (identity,))
+        self._database.execute("DELETE FROM files WHERE id = ?", (identity,))
+
+    def _add(self, identity: int, number: int, lines: Sequence[_Line]) -> None:
+        row = self._database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'episodes'").fetchone()
+        first = row[0] + 1 if row else 1
+        good = [(at, line, line.record) for at, line in enumerate(lines) if line.record is not None]
+        self._database.executemany(
+            f"INSERT INTO episodes VALUES ({', '.join('?' * 17)})",
+            [
+                (first + at, identity, number + at, line.start, line.length, *_figures(record))
+                for at, line, record in good
+            ],
+        )
+        self._database.executemany(
+            "INSERT INTO words (rowid, text) VALUES (?, ?)", [(first + at, searched(record)) for at, _, record in good]
+        )
+        self._database.executemany(_ADD_TASK, [_task(identity, number + at, record) for at, _, record in good])
+        counts = Counter((identity, facet, record[facet]) for *_, record in good for facet in COUNTED)
+        self._database.executemany(
+            "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET episodes = episodes + excluded.episodes",
+            [(*key, number) for key, number in counts.items()],
+        )
+
+
+def _went_on(known: sqlite3.Row, stat: os.stat_result, content: BinaryIO) -> bool:
+    """Whether what was read of a file is still what it begins with."""
+    same = known["inode"] == stat.st_ino and known["read"] <= stat.st_size
+    return same and known["tail"] == _tail(content, known["read"])
+
+
+def _lines(content: BinaryIO, start: int) -> Iterator[_Line]:
+    """The whole lines from `start` on. One without a line break counts when it is whole JSON: the file's last."""
+    content.seek(start)
+    for line in content:
+        whole = line.endswith(b"\n")
+        record = _record(line)
+        if line.strip() and (whole or record is not None):
+            yield _Line(start, len(line), record)
+        start += len(line)
+
+
+def _record(line: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(line.decode("utf-8-sig"))
+        if not all(isinstance(each, str | int | float | None) for each in _figures(record)):
+            return None
+        "".join((*(record[name] for name in COUNTED if name != "difficulty"), record["task_id"])).encode()
+        searched(record)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None
+    return record
+
+
+def _figures(record: dict[str, Any]) -> tuple[Any, ...]:
+    """What the table of episodes holds of one, from `env` on."""
+    acts = [turn for turn in record["turns"] if turn.get("kind", "act") == "act"]
+    return (
+        *(record[name] for name in ("env", "split", "task_id", "category", "difficulty", "policy", "sample")),
+        len(acts),
+        sum(not turn["valid"] for turn in acts),
+        *(record[name] for name in ("stop", "score", "success")),
+    )
+
+
+def _task(identity: int, number: int, record: dict[str, Any]) -> tuple[Any, ...]:
+    """What an attempt adds to its task's sums; a failed one to none but the number of failed ones."""
+    env, _, task, category, difficulty, _, _, turns, _, stop, score, success = _figures(record)
+    failed = stop == "failed"
+    sums = (0, 0, 0) if failed else (success or 0, score or 0, turns)
+    return identity, task, env, category, difficulty, failed, *sums, number
+
+
+def searched(record: dict[str, Any]) -> str:
+    """What was said and shown, each observation once where it stays the same."""
+    said: list[str] = []
+    shown = None
+    for turn in record["turns"]:
+        if turn["observation"] != shown:
+            said.append(turn["observation"])
+        shown = turn["observation"]
+        said.append(turn["reply"]["text"])
+    return "\n".join((*said, record["final_observation"])).encode(errors="replace").decode()
+
+
+def _tail(content: BinaryIO, end: int) -> str:
+    """A hash of the bytes before `end`: of a file that was replaced they are others."""
+    start = max(0, end - _TAIL)
+    content.seek(start)
+    return hashlib.sha256(content.read(end - start)).hexdigest()[:16]

@@ -1,0 +1,86 @@
+"""What a training run wrote down of each step, read from its metrics.jsonl. Missing and odd values are left out."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+from agentgym_eval.viewer.chart import Band
+from agentgym_eval.viewer.runs import Run
+
+_WHY = {
+    "steps": "the next stage of the schedule",
+    "plateau": "held-out success had stopped rising",
+    "cut": "many episodes were cut short while they still earned",
+}
+FIGURES = {
+    "score": "Score in training",
+    "turns": "Turns of an episode",
+    "valid": "Share of valid actions",
+    "loss": "Loss",
+    "entropy": "Entropy",
+    "kl_reference": "KL from the reference",
+    "kl_sampled": "KL from what sampled",
+    "clipped": "Share of clipped ratios",
+    "grad_norm": "Gradient norm",
+    "mean_token_accuracy": "Share of tokens foretold",
+    "rewards/accuracies": "Share of pairs told apart",
+    "rewards/margins": "Margin of pairs",
+    "lr": "Learning rate",
+    "learning_rate": "Learning rate",
+    "tokens_per_s": "Tokens per second",
+    "data": "Episodes learned from",
+}
+"""Names in the metrics that get a small chart, and what people call them."""
+
+
+def read_metrics(run: Run) -> list[dict[str, Any]]:
+    """The lines of a run's metrics that name a step, in order; none where it wrote none."""
+    path = run.path / "metrics.jsonl"
+    try:
+        stat = path.stat()
+    except OSError:
+        return []
+    return _read(path, stat.st_mtime_ns, stat.st_size)
+
+
+@lru_cache(maxsize=16)
+def _read(path: Path, changed: int, size: int) -> list[dict[str, Any]]:
+    """The lines of the file as it was when it had this time and size."""
+    return list(_records(path))
+
+
+def _records(path: Path) -> Iterator[dict[str, Any]]:
+    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+        try:
+            record = json.loads(line)
+        except ValueError:
+            continue  # half a line, which a running process has not finished
+        if isinstance(record, dict) and isinstance(record.get("step"), int):
+            yield record
+
+
+def figure(record: Mapping[str, Any], *names: str) -> float | None:
+    """The number under a name, or a name in a name; None where there is none."""
+    value: Any = record
+    for name in names:
+        value = value.get(name) if isinstance(value, dict) else None
+    return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def stages(lines: list[dict[str, Any]]) -> list[Band]:
+    """The horizon's stages, one band each."""
+    bands: list[Band] = []
+    for record in lines:
+        turns, stage = figure(record, "horizon"), record.get("stage")
+        if turns is None or not isinstance(stage, dict):
+            continue
+        label, why = f"up to {turns:.0f} turns", _WHY.get(str(stage.get("why")), "")
+        begun = bands.pop() if bands and bands[-1].label == label else None
+        start = begun.start if begun else bands[-1].end if bands else record["step"] - 1
+        bands.append(Band(start, record["step"], label, why))
+    return bands

@@ -1,0 +1,34 @@
+"""What was played by hand, on disk: a run folder like any other, which the viewer lists and commands read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+from pathlib import Path
+
+from agentgym_envs import Episode
+
+from agentgym_eval.settings import PlaySettings, short_name
+from agentgym_eval.store import Store
+from agentgym_eval.viewer.runs import HUMAN
+from agentgym_eval.worlds import world_id
+
+FOLDER = "played"
+
+
+def save(below: Path, settings: PlaySettings, episode: Episode) -> Path:
+    """Append `episode` to the run of its world, agent, options and seed in `below/played`.
+
+    Returns:
+        The run's folder.
+
+    Raises:
+        UsageError: when that can't be written, or another process writes to it.
+    """
+    played = replace(settings, env=world_id(settings.env), policy=HUMAN, task=(), agent=episode.agent)
+    parts = [short_name(settings.env), episode.agent, episode.split, *settings.options, f"seed {settings.seed}"]
+    folder = below / FOLDER / re.sub(r"[^\w.]+", "-", " ".join(parts)).strip("-")
+    with Store(folder, replace(played, split=episode.split).identity()) as store:
+        sample = sum(other.task_id == episode.task_id for other in store.episodes)
+        store.append(replace(episode, sample=sample))
+    return folder

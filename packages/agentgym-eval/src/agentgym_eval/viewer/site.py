@@ -1,0 +1,49 @@
+"""What pages are made of: an index, links and templates. A page is a function from these to HTML; who serves it, or
+writes it to a file, is no concern of it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from functools import cache
+from typing import Any, cast
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from agentgym_eval.viewer import words
+from agentgym_eval.viewer.index import Index
+from agentgym_eval.viewer.links import Links
+from agentgym_eval.viewer.reading import lines
+from agentgym_eval.viewer.scenes import Stage
+from agentgym_eval.viewer.tokens import colours, stretches, told
+
+
+@dataclass(frozen=True, slots=True)
+class Site:
+    """The pages of one folder."""
+
+    index: Index
+    links: Links
+    stage: Stage = field(default_factory=Stage)
+    """Where recorded episodes are played again for their scenes."""
+
+    def render(self, template: str, **values: Any) -> str:
+        """A template filled in; all that it is given is escaped. `links`, `index` and `version` are always there."""
+        shared = {"links": self.links, "index": self.index, "version": self.index.version}
+        text = _templates().get_template(template).render(**shared, **values)
+        return text.encode(errors="replace").decode()  # half of a surrogate pair is in no file's encoding
+
+
+@cache
+def _templates() -> Environment:
+    made = Environment(
+        loader=PackageLoader("agentgym_eval.viewer"),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    filters = cast("dict[str, Any]", made.filters)
+    filters |= {name: getattr(words, name) for name in words.FILTERS}
+    filters |= {"changes": lines, "colours": colours, "told": told, "stretches": stretches}
+    return made

@@ -1,0 +1,18 @@
+"use strict";
+// A game's page: what was said last is in sight, and what is typed narrows the listed actions down.
+(() => {
+  const narrow = (typed) => {
+    for (const button of document.querySelectorAll(".actions button")) {
+      button.hidden = !button.value.toLowerCase().includes(typed.trim().toLowerCase());
+    }
+  };
+  document.addEventListener("input", (event) => {
+    if (event.target.matches('.say input[name="text"]')) narrow(event.target.value);
+  });
+  const show = () => {
+    const log = document.getElementById("log");
+    if (log) log.scrollTop = log.scrollHeight;
+  };
+  document.addEventListener("htmx:after:swap", show);
+  show();
+})();

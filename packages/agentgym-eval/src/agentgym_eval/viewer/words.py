@@ -1,0 +1,43 @@
+"""How figures are written on pages: filters of the templates, each from a value to text."""
+
+from __future__ import annotations
+
+import time
+
+from agentgym_eval.settings import short_name
+
+FILTERS = ("share", "score", "count", "day", "ago", "world")
+
+
+def share(value: float | None) -> str:
+    """0.5 as `50.0%`; a dash for None."""
+    return "–" if value is None else f"{value:.1%}"
+
+
+def score(value: float | None) -> str:
+    """Three digits and no more zeros than needed; a dash for None."""
+    return "–" if value is None else f"{value:.3g}"
+
+
+def count(value: int) -> str:
+    """With a thin space between thousands."""
+    return f"{value:,}".replace(",", "\u202f")
+
+
+def day(seconds: float) -> str:
+    """A moment, in the time of this machine."""
+    return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
+
+
+def ago(seconds: float) -> str:
+    """How long ago a moment is, roughly."""
+    passed = max(0.0, time.time() - seconds)
+    for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
+        if passed >= length:
+            return f"{passed / length:.0f} {unit} ago"
+    return "just now"
+
+
+def world(env: str) -> str:
+    """A world's short name."""
+    return short_name(env)

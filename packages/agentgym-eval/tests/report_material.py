@@ -1,0 +1,23 @@
+"""Episodes that reports are written of in tests."""
+
+from __future__ import annotations
+
+from agentgym_envs import Episode, Reply, Turn
+
+EVIL = "<script>alert(1)</script> $x_ | `\\"
+"""A name that would be markup, a formula, a cell's end or an escape, were it taken for one."""
+
+
+def episode(task: int, sample: int, success: bool | None, *, turns: int = 2, category: str = "easy") -> Episode:
+    failed = success is None
+    turn = Turn("see", Reply("do"), "do", valid=True, reward=0.0, state_key="s")
+    return Episode(
+        env="w", task_id=f"t/{task}", split="test", category=category, difficulty=task, policy="p", sample=sample,
+        instructions="", turns=(turn,) * turns, final_observation="", stop="failed" if failed else "terminated",
+        score=None if failed else float(success), success=success, error=f"Fault: {EVIL}" if failed else None,
+    )  # fmt: skip
+
+
+GOOD = [episode(task, s, s < task, turns=1 + task) for task in range(4) for s in range(4)]
+POOR = [episode(task, s, s < task - 2, turns=6) for task in range(4) for s in range(4)]
+BROKEN = [*GOOD, *(episode(9, s, None if s else True, category=EVIL) for s in range(4))]

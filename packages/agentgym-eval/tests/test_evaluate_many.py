@@ -1,0 +1,318 @@
+"""`evaluate` with several worlds or policies, and `compare`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agentgym_envs import read_episodes
+from agentgym_eval import worlds
+from agentgym_eval.cli import collect, compare, evaluate
+from agentgym_eval.errors import UsageError
+from agentgym_eval.provenance import provenance
+from agentgym_eval.reports import files
+from agentgym_eval.settings import EvaluateSettings
+from counting_world import ENV
+from gymnasium.error import DependencyNotInstalled
+
+WORLDS = ["--env", ENV, "textcraft", "--tasks", "4", "--samples", "2", "--horizon", "15"]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def undrawn() -> Iterator[None]:
+    """Without the curves, which take most of the time of an evaluation as small as these."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(files, "draw_curves", lambda folder, runs: {})
+        yield
+
+
+@pytest.fixture(scope="module")
+def many(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("many")
+    assert evaluate([*WORLDS, "--policy", "oracle", "random", "--out", str(folder)]) == 0
+    return folder
+
+
+def keys(folder: Path) -> list[tuple[str, int]]:
+    return [(episode.task_id, episode.sample) for episode in read_episodes(folder / "episodes.jsonl")]
+
+
+def test_every_policy_in_every_world_is_a_run_of_its_own(many: Path) -> None:
+    runs = sorted(path.name for path in many.iterdir() if path.is_dir())
+    cells = [(world, policy) for world in ("count", "textcraft") for policy in ("oracle", "random")]
+    assert runs == [f"{world}-{policy}-test" for world, policy in cells]
+    for world, policy in cells:
+        folder = many / f"{world}-{policy}-test"
+        about = json.loads((folder / "run.json").read_text())
+        assert (about["settings"]["policy"], len(set(keys(folder)))) == (policy, 8)
+        assert {"command", "folder", "started", "versions", "git"} <= about.keys()
+        assert json.loads((folder / "report.json").read_text())["overall"]["episodes"] == 8
+
+
+def test_they_are_reported_together_each_policy_against_the_first(many: Path) -> None:
+    together = json.loads((many / "report.json").read_text())
+    assert [(run["policy"], run["world"]) for run in together["runs"]] == [
+        ("oracle", ENV), ("oracle", "textcraft"), ("random", ENV), ("random", "textcraft"),
+    ]  # fmt: skip
+    pairs = [(at["first"], at["second"], at["tasks"]) for at in together["comparisons"]]
+    assert pairs == [
+        (f"oracle in {ENV}", f"random in {ENV}", 4),
+        ("oracle in textcraft", "random in textcraft", 4),
+        ("oracle in all worlds", "random in all worlds", 8),
+    ]
+    difference = together["comparisons"][2]["success"]
+    rates = [run["overall"]["success"]["mean"] for run in together["runs"]]
+    assert difference["difference"]["mean"] == pytest.approx((sum(rates[2:]) - sum(rates[:2])) / 2)
+
+
+def test_the_same_command_plays_nothing_twice_and_a_further_policy_only_itself(
+    many: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = {path: path.read_bytes() for path in many.glob("*/episodes.jsonl")}
+    more = [*WORLDS, "--policy", "oracle", "random", "oracle:0.5", "--out", str(many)]
+    assert evaluate(more) == 0
+    out, err = capsys.readouterr()
+    assert err.count("16 episodes, of which 16 are there already") == 2
+    assert {path: path.read_bytes() for path in before} == before
+    for part in ("oracle:0.5 in textcraft", "random in all worlds against oracle in all worlds", f"uv run view {many}"):
+        assert part in out
+
+
+def test_runs_are_compared_afterwards(many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    one, other = many / "count-oracle-test", many / "count-random-test"
+    assert compare([str(one), str(other), "--out", str(tmp_path / "report")]) == 0
+    out = capsys.readouterr().out
+    assert "random against oracle" in out
+    assert "They differ" not in out
+    found = json.loads((tmp_path / "report/report.json").read_text())
+    assert [run["policy"] for run in found["runs"]] == ["oracle", "random"]
+    assert found["runs"][0]["overall"]["pass_at"].keys() == {"1", "2"}
+    assert found["comparisons"][0]["success"]["first"] == 1.0
+    assert (tmp_path / "report/report.html").exists()
+
+
+def test_a_folder_of_runs_stands_for_all_of_them(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert compare([str(many)]) == 0
+    assert "random in all worlds against oracle in all worlds" in capsys.readouterr().out
+
+
+def test_the_same_policy_under_other_settings_is_told_apart_by_its_place(
+    many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    short = tmp_path / "short"
+    asked = ["--env", ENV, "--policy", "random", "--horizon", "3", "--samples", "2"]
+    assert evaluate([*asked, "--out", str(short)]) == 0
+    capsys.readouterr()
+    assert compare([str(many / "count-random-test"), str(short / "episodes.jsonl")]) == 0
+    out = "".join(capsys.readouterr().out.split())
+    assert f"random({short}/episodes.jsonl)against" in out
+    assert "Theydifferinhorizon:15,3." in out
+    assert "0tasksthatonlythefirstand6thatonlythesecond" in out
+
+
+@pytest.mark.parametrize(
+    ("runs", "sentence"),
+    [
+        (["{many}/count-oracle-test"], "It takes two runs to compare; here is "),
+        (["{many}/count-oracle-test", "{many}/nothing"], "There is no run at"),
+        (["{many}/count-oracle-test", "{many}/textcraft-oracle-test"], "share no task"),
+        (["{many}/count-oracle-test", "{here}/train"], "Name one of its evaluations: "),
+        (["{many}/count-oracle-test", "{here}/empty.jsonl"], "holds no episodes"),
+        (["{many}/count-oracle-test", "{many}/report.json"], "can't be read as episodes"),
+    ],
+)
+def test_what_cannot_be_compared_is_said(
+    many: Path, tmp_path: Path, runs: list[str], sentence: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "empty.jsonl").touch()
+    (tmp_path / "train/evaluations").mkdir(parents=True)
+    (tmp_path / "train/evaluations/step-000004-greedy.jsonl").touch()
+    assert compare([run.format(many=many, here=tmp_path) for run in runs]) == 2
+    assert sentence in capsys.readouterr().err
+
+
+def test_runs_of_a_policy_in_several_worlds_are_its_own_wherever_they_lie(
+    many: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert compare(sorted(str(folder) for folder in many.glob("*-test"))) == 0
+    by_path = capsys.readouterr().out
+    assert compare([str(many)]) == 0
+    assert by_path.count(" against ") == capsys.readouterr().out.count(" against ")
+    assert "(" not in by_path.partition("second against first")[0].partition("With each mean")[0]
+
+
+def test_runs_of_a_policy_in_one_folder_are_not_taken_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for horizon in ("3", "9"):
+        assert evaluate(["--env", ENV, "--policy", "oracle", "--horizon", horizon, "--out", f"all/{horizon}"]) == 0
+    capsys.readouterr()
+    assert compare(["all"]) == 0
+    assert "oracle (all/9) against oracle (all/3)" in capsys.readouterr().out
+
+
+def test_a_comparison_needs_a_folder_of_its_own(many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run, file = many / "count-oracle-test", tmp_path / "file"
+    file.touch()
+    before = (run / "report.json").read_bytes()
+    assert compare([str(many), "--out", str(run)]) == 2
+    assert "holds a run, whose own report would be lost" in capsys.readouterr().err
+    assert (run / "report.json").read_bytes() == before
+    assert compare([str(many), "--out", str(file / "below")]) == 2
+    assert "can't be written to" in capsys.readouterr().err
+
+
+def test_all_means_what_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    build = worlds.WorldSpec.build
+
+    def lacking(spec: worlds.WorldSpec) -> object:
+        if "TextCraft" not in spec.id and "Count" not in spec.id:
+            raise DependencyNotInstalled(f"{spec.id} needs more")
+        return build(spec)
+
+    monkeypatch.setattr(worlds.WorldSpec, "build", lacking)
+    installed, missing = worlds.installed_worlds()
+    assert installed == ("textcraft",)
+    assert missing["babyai"] == "agentgym/BabyAI-v0 needs more"
+    asked = [
+        "--env",
+        "all",
+        ENV,
+        "--policy",
+        "oracle",
+        "--tasks",
+        "1",
+        "--horizon",
+        "2",
+        "--options",
+        "count:pause=0.0",
+    ]
+    assert evaluate([*asked, "--options", "count:pause=0.0", "--out", str(tmp_path / "runs")]) == 0
+    assert len(list(tmp_path.glob("runs/*/episodes.jsonl"))) == 2
+    assert collect([*asked, "--out", str(tmp_path / "data")]) == 0
+    assert sorted(path.parent.name for path in tmp_path.glob("data/*/train.jsonl")) == ["count", "textcraft"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"policy": ("oracle", "oracle")}, "--policy names oracle twice"),
+        ({"policy": ()}, "--policy names no policy"),
+        ({"env": (ENV, "counting/Count-v0")}, "--env names count twice"),
+        ({"options": ("babyai:x=1",)}, "is for babyai, which --env doesn't name"),
+    ],
+)
+def test_wrong_settings_are_refused(changes: dict[str, tuple[str, ...]], sentence: str) -> None:
+    with pytest.raises(UsageError, match=sentence):
+        EvaluateSettings(**({"env": (ENV,), "policy": ("oracle",)} | changes))
+
+
+def test_a_run_is_not_made_a_folder_of_runs(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = many / "count-oracle-test"
+    before = (folder / "report.json").read_bytes()
+    assert evaluate([*WORLDS, "--policy", "oracle", "--out", str(folder)]) == 2
+    assert "holds a run of its own" in capsys.readouterr().err
+    assert (folder / "report.json").read_bytes() == before
+
+
+def test_a_folder_of_runs_is_not_made_a_run(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    before = (many / "report.json").read_bytes()
+    assert evaluate(["--env", ENV, "--policy", "oracle", "--out", str(many)]) == 2
+    assert "holds several runs" in capsys.readouterr().err
+    assert (many / "report.json").read_bytes() == before
+    assert not (many / "episodes.jsonl").exists()
+
+
+@pytest.mark.parametrize("broken", ["policy", "world"])
+def test_overwrite_forgets_nothing_before_there_is_something_to_put_in_its_place(
+    tmp_path: Path, broken: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--env", ENV, "--policy", "oracle", "--out", str(tmp_path)]
+    assert evaluate(asked) == 0
+    before = {path: path.read_bytes() for path in tmp_path.iterdir()}
+    anew = [*asked, "--overwrite"]
+    if broken == "policy":
+        anew[3] = "scripted:nowhere.txt"
+        assert evaluate(anew) == 2
+        assert "can't be read" in capsys.readouterr().err
+    else:
+        assert evaluate([*anew, "--options", f"broken={tuple(range(10))}"]) == 1
+        err = capsys.readouterr().err
+        assert "10 episodes in" in err
+        assert "failed one after the other and are not kept" in err
+        assert f"Nothing was replaced yet in {tmp_path}. Go on with: uv run evaluate" in err
+        assert "--overwrite" in err
+    assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
+    assert evaluate([*asked, "--overwrite", "--tasks", "3"]) == 0
+    assert len(keys(tmp_path)) == 3
+
+
+def test_where_a_server_dies_the_tasks_behind_it_are_not_written_off(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agentgym_envs import EnvFault, Task
+    from counting_world import Count
+
+    start, deaths = Count._start, list[str]()
+
+    def dying(world: Count, task: Task) -> str:
+        if deaths or task.id == "count/test/7":
+            deaths.append(task.id)
+            raise EnvFault("no server at http://here")
+        return start(world, task)
+
+    monkeypatch.setattr(Count, "_start", dying)
+    asked = ["--env", ENV, "--policy", "oracle", "--samples", "3", "--slots", "1", "--out", str(tmp_path)]
+    assert evaluate(asked) == 1
+    err = capsys.readouterr().err
+    assert "10 episodes in" in err
+    assert "the last one with EnvFault: no server at http://here." in err
+    assert "--max-failed 1" in err
+    assert len(keys(tmp_path)) == 7
+    monkeypatch.setattr(Count, "_start", start)
+    assert evaluate(asked) == 0
+    assert sorted(keys(tmp_path)) == [(f"count/test/{i}", sample) for i in range(10) for sample in range(3)]
+
+
+def test_what_fails_can_be_played_to_the_end(tmp_path: Path) -> None:
+    asked = ["--env", ENV, "--policy", "oracle", "--options", f"broken={tuple(range(10))}", "--samples", "2"]
+    assert evaluate([*asked, "--max-failed", "1", "--out", str(tmp_path)]) == 0
+    report = json.loads((tmp_path / "report.json").read_text())["overall"]
+    assert (report["failed"], report["success"]["mean"]) == (20, None)
+
+
+def test_a_world_that_a_policy_cannot_play_is_left_out_and_the_others_go_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = [*WORLDS, "--policy", "oracle", "random", "--options", "count:listed=False", "--out", str(tmp_path)]
+    assert evaluate(asked) == 2
+    out, err = capsys.readouterr()
+    assert f"Without random in {ENV}: counting/Count-v0 lists no available actions here" in err
+    runs = json.loads((tmp_path / "report.json").read_text())["runs"]
+    assert [(run["policy"], run["world"]) for run in runs] == [
+        ("oracle", ENV), ("oracle", "textcraft"), ("random", "textcraft"),
+    ]  # fmt: skip
+    assert "random in textcraft against oracle in textcraft" in out
+    assert compare([str(tmp_path)]) == 0
+    alone = ["--env", ENV, "--policy", "random", "--options", "listed=False", "--out", str(tmp_path / "alone")]
+    assert evaluate(alone) == 2
+    assert "play oracle or scripted:FILE" in capsys.readouterr().err
+
+
+def test_no_secret_of_a_command_is_written_down(monkeypatch: pytest.MonkeyPatch) -> None:
+    told = ["evaluate", "--options", "url=http://me:sesame@there:8000", "token=sesame", "count:token=sesame", "a=//b"]
+    monkeypatch.setattr("sys.argv", told)
+    command = provenance()["command"]
+    assert "sesame" not in " ".join(command)
+    assert command[2:] == ["url=http://***@there:8000", "token=***", "count:token=***", "a=//b"]
+
+
+def test_a_policy_that_does_not_exist_is_said_before_anything_is_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate(["--env", ENV, "--policy", "oracle", "orcale", "--out", str(tmp_path / "new")]) == 2
+    assert "Did you mean oracle?" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []

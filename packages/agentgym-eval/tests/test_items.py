@@ -1,0 +1,117 @@
+"""The predecessor's item-id files as tasks to play."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from agentgym_envs import read_episodes
+from agentgym_eval.cli import collect, evaluate
+from agentgym_eval.data.items import read_items, task_ids
+from agentgym_eval.errors import UsageError
+
+
+def items(folder: Path, *ids: str, name: str = "items.json") -> Path:
+    path = folder / name
+    path.write_text(json.dumps([{"item_id": item} for item in ids]))
+    return path
+
+
+def test_what_coincides_is_played_in_the_order_of_the_file(tmp_path: Path) -> None:
+    file = items(tmp_path, "babyai_2", "babyai_41", "babyai_0", "babyai_2")
+    out = tmp_path / "babyai.jsonl"
+    assert collect(["--env", "babyai", "--policy", "oracle", "--items", str(file), "--out", str(out)]) == 0
+    ids = ["babyai/train/GoToRedBallNoDists/0", "babyai/train/GoToRedBall/1", "babyai/train/GoToRedBallGrey/0"]
+    assert [e.task_id for e in read_episodes(out)] == ids
+    folder = tmp_path / "run"
+    arguments = ["--env", "babyai", "--policy", "oracle", "--items", str(file), "--out", str(folder)]
+    assert evaluate(arguments) == 0
+    assert evaluate(arguments) == 0
+    report = json.loads((folder / "report.json").read_text())
+    assert report["overall"]["success"]["mean"] == 1.0
+    assert report["settings"]["items"] == [str(file)]
+
+
+def test_files_of_several_worlds(tmp_path: Path) -> None:
+    files = [items(tmp_path, "babyai_2", name="a.json"), items(tmp_path, "sciworld_0", "webarena_24", name="b.json")]
+    assert read_items(files).tasks == {
+        "babyai_2": "babyai/train/GoToRedBallNoDists/0",
+        "sciworld_0": "sciworld/train/boil/0",
+        "webarena_24": "webarena/webarena/24",
+    }
+
+
+def test_what_does_not_coincide_is_refused_or_left_out(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = items(tmp_path, "babyai_2", "babyai_15", "babyai_55")
+    arguments = ["--env", "babyai", "--policy", "oracle", "--items", str(file), "--out", str(tmp_path / "run")]
+    assert evaluate(arguments) == 2
+    refused = "2 of 3 items name no task here: babyai_15, babyai_55. The predecessor's task 'babyai_15' is seed 0 of"
+    err = capsys.readouterr().err
+    assert refused in err
+    assert "Go on without them: --skip." in err
+    assert not (tmp_path / "run").exists()
+    assert evaluate([*arguments, "--skip"]) == 0
+    assert f"Left out: {refused}" in capsys.readouterr().err
+    assert len(list(read_episodes(tmp_path / "run/episodes.jsonl"))) == 1
+
+
+def test_many_are_counted_instead_of_listed(tmp_path: Path) -> None:
+    file = items(tmp_path, "babyai_2", *(f"alfworld_{i}" for i in range(9)))
+    with pytest.raises(
+        UsageError, match=r"9 of 10 .*: alfworld_0, .*, alfworld_4 and 4 more\. .*of none of the worlds"
+    ):
+        task_ids([file], skip=False)
+    assert task_ids([file], skip=True) == ("babyai/train/GoToRedBallNoDists/0",)
+
+
+def test_a_world_whose_ids_mean_nothing_here_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = items(tmp_path, "textcraft_0", "textcraft_1")
+    for more in ([], ["--skip"]):
+        command = [
+            "--env",
+            "textcraft",
+            "--policy",
+            "oracle",
+            "--out",
+            str(tmp_path / "x"),
+            "--items",
+            str(file),
+            *more,
+        ]
+        assert collect(command) == 2
+        err = capsys.readouterr().err
+        assert "2 of 2 items name no task here: textcraft_0, textcraft_1." in err
+        assert "its server's file system" in err
+        assert "Choose tasks with --split" in err
+
+
+def test_items_of_a_world_that_is_not_played_are_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = items(tmp_path, "webarena_24", "webarena_25")
+    assert (
+        collect(["--env", "textcraft", "--policy", "oracle", "--items", str(file), "--out", str(tmp_path / "x")]) == 2
+    )
+    err = capsys.readouterr().err
+    assert "There is no task 'webarena/webarena/24' among the 551 of this world" in err
+    assert "2 aren't there under these --env and --options: webarena/webarena/24, webarena/webarena/25." in err
+
+
+@pytest.mark.parametrize("content", ["", "{", "3", '["babyai_1"]', '[{"id": 3}]', '[{"item_id": 3}]', "\xff"])
+def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "items.json"
+    path.write_bytes(content.encode("latin-1"))
+    with pytest.raises(UsageError, match=r"items\.json is no item-id file .*such as \[\{\"item_id\""):
+        read_items([path])
+    with pytest.raises(UsageError, match="is no item-id file"):
+        read_items([tmp_path / "none.json"])
+
+
+def test_no_items_are_no_run(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match="They hold no items"):
+        task_ids([items(tmp_path)], skip=True)
+
+
+def test_a_mark_of_byte_order_is_no_damage(tmp_path: Path) -> None:
+    path = tmp_path / "items.json"
+    path.write_text('\ufeff[{"item_id": "babyai_123"}]', encoding="utf-8")
+    assert task_ids([path], skip=False) == ("babyai/train/GoToObjS4/3",)

@@ -1,0 +1,92 @@
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentgym_envs import Episode, Reply, Sample, Turn
+from agentgym_eval.viewer import tokens
+from agentgym_eval.viewer.tokens import Token, colours, read_tokens, stretches, told
+
+TASK = "world/train/ü"
+
+
+def episode(*samples: Sample | None) -> Episode:
+    turns = tuple(Turn("o", Reply("r", sample=sample), "r", True, 0.0, "") for sample in samples)
+    return Episode("e", TASK, "train", "c", 1, "p", 1, "", turns, "", "truncated", 0.0, False)
+
+
+def line(number: int, **changes: Any) -> str:
+    segment = {
+        "tokens": ["<user>", "Hi", " go"],
+        "said": [0, 0, 1],
+        "turn": [-1, -1, 0],
+        "logprobs": [None, None, -0.5],
+        "advantages": [None, None, -2.0],
+        "entropies": [None, None, 1.2],
+    }
+    record = {"schema": tokens.SCHEMA, "episode": number, "task_id": TASK, "sample": 1, "group": 4, "trained": True}
+    return json.dumps({**record, "segments": [segment], **changes}) + "\n"
+
+
+def test_tokens_are_found_by_the_line_of_their_episode(tmp_path: Path) -> None:
+    lines = [line(6, group=9), line(7, task_id="other"), "half", '{"task_id": "world/train/ü"}\n', line(7)]
+    (tmp_path / "step-000001.tokens.jsonl").write_text("".join(lines), encoding="utf-8")
+    found = read_tokens(tmp_path / "step-000001.jsonl", 7, episode(None))
+    assert found.segments == (
+        (Token("<user>", False, -1), Token("Hi", False, -1), Token(" go", True, 0, -0.5, -2, 1.2)),
+    )
+    assert (found.trained, found.group, found.strings, found.said, found.left_out) == (True, 4, True, 1, 0)
+    assert (found.knows, found.scale()) == (("logprob", "advantage", "entropy"), 2.0)
+
+
+SAMPLES = (
+    Sample((1, 2), (3,), (-0.1,)),
+    None,
+    Sample((4,), (5, 6), (-0.2, -3.0), fresh=False),
+    Sample((7,), (8,), (-1.0,)),
+)
+BY_IDS = (
+    (
+        *(Token("1", False, -1), Token("2", False, -1), Token("3", True, 0, -0.1)),
+        *(Token("4", False, -1), Token("5", True, 2, -0.2), Token("6", True, 2, -3.0)),
+    ),
+    (Token("7", False, -1), Token("8", True, 3, -1.0)),
+)
+
+
+@pytest.mark.parametrize("kept", ["", line(3), line(0, segments=[{"tokens": ["a"]}]), line(0, segments=3)])
+def test_without_strings_the_ids_do(tmp_path: Path, kept: str) -> None:
+    (tmp_path / "e.tokens.jsonl").write_text(kept)
+    found = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES))
+    assert (found.segments, found.strings, found.knows) == (BY_IDS, False, ("logprob",))
+
+
+def test_where_nothing_was_kept_there_is_nothing(tmp_path: Path) -> None:
+    assert read_tokens(tmp_path / "e.jsonl", 0, episode(None)).segments == ()
+
+
+def test_what_does_not_fit_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tokens, "_MOST", 4)
+    found = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES))
+    assert (found.segments, found.left_out) == ((BY_IDS[0][:4],), 4)
+
+
+def test_colours_go_by_likelihood_advantage_and_entropy() -> None:
+    def said(logprob: float, advantage: float, entropy: float) -> str:
+        return colours(Token("t", True, 0, logprob, advantage, entropy), 2.0)
+
+    assert said(0.0, 2.0, 0.0) == "said p0 h0 a5"
+    assert said(-0.5, -2.0, 0.6) == "said p1 h1 a_5"
+    assert said(-50.0, 0.0, 40.0) == "said p5 h5 a0"
+    assert colours(Token("t", True, 0, advantage=0.0), 0.0) == "said a0"
+    assert colours(Token("t", False, -1), 2.0) == "read"
+
+
+def test_figures_are_told_in_words_and_stretches_alternate() -> None:
+    assert told(Token("t", True, 2, -0.5, 1.5, 0.25)) == (
+        "turn 2, log-probability -0.500 (p = 0.607), advantage +1.500, entropy 0.250"
+    )
+    segment = [Token(text, text.isupper(), 0) for text in "abCDe"]
+    assert ["".join(token.text for token in stretch) for stretch in stretches(segment)] == ["ab", "CD", "e"]
