@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 from agentgym_trainer.chat import Chat
@@ -12,6 +13,7 @@ from miniature import TEXTS
 _FOLDER = Path(__file__).with_suffix("")
 _CHATML = ["<|im_start|>", "<|im_end|>"]
 _MISTRAL = ["<s>", "[INST]", "[/INST]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]"]
+_MISTRAL_TOOLS = ["[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_CALLS]", "[TOOL_RESULTS]", "[/TOOL_RESULTS]"]
 
 # Control tokens, end of turn, beginning of text.
 FAMILIES = {
@@ -19,19 +21,41 @@ FAMILIES = {
     "qwen2.5": (_CHATML, "<|im_end|>", None),
     "qwen3": (_CHATML, "<|im_end|>", None),
     "llama3": (["<|start_header_id|>", "<|end_header_id|>"], "<|eot_id|>", "<|begin_of_text|>"),
-    "mistral": (_MISTRAL, "</s>", "<s>"),
+    "mistral": ([*_MISTRAL, *_MISTRAL_TOOLS], "</s>", "<s>"),
     "mistral-v3": (_MISTRAL, "</s>", "<s>"),
     "gemma": (["<start_of_turn>"], "<end_of_turn>", "<bos>"),
     "silent": (_CHATML, "<|im_end|>", None),
 }
 
 
+# As they are published: TRL has them, and need not be imported for that.
+PUBLISHED = {
+    "qwen2.5 published": ("qwen2.5", "qwen2_5"),
+    "qwen3 published": ("qwen3", "qwen3"),
+    "llama3.1 published": ("llama3", "llama3_1"),
+}
+
+
 @cache
 def chat_of(family: str) -> Chat:
     """A small tokenizer with the template and control tokens of this family."""
+    return _chat(family, _FOLDER / f"{family}.jinja")
+
+
+@cache
+def published_chat(name: str) -> Chat:
+    """The same with the template that the models have themselves."""
+    trl = find_spec("trl")
+    assert trl
+    assert trl.origin
+    family, file = PUBLISHED[name]
+    return _chat(family, Path(trl.origin).parent / "chat_templates" / f"{file}.jinja")
+
+
+def _chat(family: str, template: Path) -> Chat:
     control, end, begin = FAMILIES[family]
     tokenizer = train_tokenizer(TEXTS, 320)
     tokenizer.add_special_tokens({"extra_special_tokens": [*control, end, *([begin] if begin else [])]})
     tokenizer.eos_token, tokenizer.bos_token = end, begin
-    tokenizer.chat_template = (_FOLDER / f"{family}.jinja").read_text()
+    tokenizer.chat_template = template.read_text()
     return Chat(tokenizer)

@@ -16,7 +16,7 @@ TASKS, SAMPLES = 3, 2
 
 def coins(**settings: Any) -> Config:
     known: dict[str, Any] = {
-        "world": World(ENV, wrapper="bare", instructions=False, backend="inline"),
+        "world": World(ENV, agent="bare", instructions=False, backend="inline"),
         # A model that knows nothing earns nothing; what moves its weights is the entropy.
         "algorithm": replace(GRPO, groups=Groups(flat="keep"), entropy=0.1),
         "tasks": TASKS,

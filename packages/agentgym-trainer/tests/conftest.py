@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Generator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from accelerate import Accelerator
 from accelerate.state import AcceleratorState
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.scratch import Scratch, build_model, train_tokenizer
+from coin_loops import Build, builder
 from hypothesis import settings
 from miniature import TEXTS, VOCAB
 
@@ -72,3 +74,10 @@ def accelerator_of() -> Generator[Callable[[str], Accelerator]]:
 
     yield fresh
     AcceleratorState._reset_state(reset_partial_state=True)
+
+
+@pytest.fixture
+def build(tmp_path: Path, new_model: Callable[..., Any], chat: Chat) -> Generator[Build]:
+    """Makes a training loop in a world of coins; what it opens is closed after the test."""
+    with ExitStack() as stack:
+        yield builder(stack, tmp_path, new_model, chat)

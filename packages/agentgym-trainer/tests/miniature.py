@@ -23,7 +23,7 @@ from agentgym_trainer.algorithms import Algorithm, Imitation
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.cli import main
 from agentgym_trainer.config import Optimizer
-from agentgym_trainer.learner import Learner
+from agentgym_trainer.learner import Learner, Lesson
 from agentgym_trainer.trajectory import Segment, Trajectory
 from coin_world import ENV
 
@@ -61,6 +61,14 @@ def teach(
     batch = make_batch(made)
     experience = student.assess(batch, algorithm)
     return student.update(batch, experience, algorithm.credit(experience, student.total), algorithm, **how)
+
+
+def beside(student: Learner, made: Sequence[Trajectory], weight: float = 0.5, **how: Any) -> Lesson:
+    """These trajectories as what is imitated beside acting."""
+    batch, algorithm = make_batch(made), Imitation()
+    experience = student.assess(batch, algorithm)
+    credit = algorithm.credit(experience, student.total)
+    return Lesson(batch, experience, credit, algorithm, weight=weight, name="sft/", **how)
 
 
 def segment(pattern: Sequence[tuple[int, int]], rng: np.random.Generator, *, first_turn: int = 0) -> Segment:
@@ -129,7 +137,7 @@ def coin_flags(out: Path, *more: str) -> list[str]:
     """The command line of a run of a second: a tiny model from scratch learns to guess coins."""
     settings = {
         "model": "scratch", "scratch.vocab": "280", "scratch.hidden": "32", "scratch.layers": "1",
-        "scratch.heads": "2", "world.env": ENV, "world.wrapper": "bare",
+        "scratch.heads": "2", "world.env": ENV, "world.agent": "bare",
         "algorithm.kl.weight": "0.01", "horizon.turns": "3",
         "generation.max-tokens": "6", "generation.max-context": "200", "optimizer.lr": "1e-3",
         "warm-start.episodes": "96", "warm-start.noise": "0.8", "warm-start.epochs": "3", "warm-start.batch": "8",
@@ -139,6 +147,19 @@ def coin_flags(out: Path, *more: str) -> list[str]:
     }  # fmt: skip
     flags = [word for name, value in settings.items() for word in (f"--{name}", value)]
     return ["textcraft-grpo", *flags, "--evaluation.ks", "1", "2", "--world.no-instructions", *more]
+
+
+def sft_flags(out: Path, *more: str) -> list[str]:
+    """The command line of a run of a second: a tiny model from scratch imitates one who knows the coins."""
+    settings = {
+        "scratch.vocab": "280", "scratch.hidden": "32", "scratch.layers": "1", "scratch.heads": "2", "world.env": ENV,
+        "horizon.turns": "3", "generation.max-tokens": "6", "generation.max-context": "200", "optimizer.lr": "1e-2",
+        "optimizer.warmup": "0", "evaluation.tasks": "4", "evaluation.samples": "2", "evaluation.every": "9",
+        "scratch.merges": "phrases", "optimizer.micro-tokens": "8192", "data.noise": "0", "data.keep": "success",
+        "data.episodes": "64", "epochs": "3", "batch": "8", "save-every": "6", "out": str(out),
+    }  # fmt: skip
+    flags = [word for name, value in settings.items() for word in (f"--{name}", value)]
+    return ["sft-textcraft", *flags, "--world.options", "--evaluation.ks", "1", "2", *more]
 
 
 @contextmanager

@@ -7,7 +7,8 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
-from agentgym_envs import Bare, EnvPool, Episode, Job, make
+from agentgym_envs import EnvPool, Episode, Job, make
+from agentgym_envs.agents import Agent
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.engines import Completion, Engine, Sampling
 from agentgym_trainer.engines.scripted import ScriptedEngine
@@ -18,11 +19,17 @@ from coin_world import ENV
 
 @contextmanager
 def open_world(
-    env: str = ENV, slots: int = 3, *, instructions: str | None = "", backend: str = "inline", **options: Any
+    env: str = ENV,
+    slots: int = 3,
+    *,
+    agent: str = "bare",
+    instructions: str | None = "",
+    backend: str = "inline",
+    **options: Any,
 ) -> Generator[OpenWorld]:
     """A world in a pool, with instructions of its own where they are None."""
     with (
-        closing(Bare(make(env, **options), instructions=instructions)) as wrapped,
+        closing(Agent.parse(agent).seat(make(env, **options), instructions=instructions)) as wrapped,
         EnvPool(env, slots, backend, options=options) as pool,
     ):
         yield OpenWorld(env, 1.0, wrapped, pool)

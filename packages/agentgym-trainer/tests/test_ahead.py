@@ -195,7 +195,7 @@ def test_a_group_is_played_to_the_horizon_of_when_it_was_dealt(table: Open) -> N
 
 
 def test_the_same_task_dealt_to_two_steps_is_two_groups(table: Open) -> None:
-    world = World(ENV, (f"train={TASKS}",), wrapper="bare", instructions=False, backend="inline")
+    world = World(ENV, (f"train={TASKS}",), agent="bare", instructions=False, backend="inline")
     playing = table(world=world, overlap=Overlap(1))
     playing.teller.held |= set(_ids(0, 1))
     threading.Timer(0.2, playing.teller.held.clear).start()
@@ -205,21 +205,21 @@ def test_the_same_task_dealt_to_two_steps_is_two_groups(table: Open) -> None:
 
 
 def test_a_task_that_is_drawn_twice_in_a_step_stands_for_two(table: Open) -> None:
-    playing = table(world=World(ENV, ("train=1",), wrapper="bare", instructions=False, backend="inline"))
+    playing = table(world=World(ENV, ("train=1",), agent="bare", instructions=False, backend="inline"))
     (group,) = playing.collect(0)
     assert [e.sample for e in group.episodes] == list(range(TASKS * SAMPLES))
     assert len(playing.collect(1)) == 1
 
 
 def test_all_worlds_of_a_mixture_are_played(table: Open) -> None:
-    other = World(OTHER, wrapper="bare", instructions=False, backend="inline")
+    other = World(OTHER, agent="bare", instructions=False, backend="inline")
     playing = table(others=(other,), tasks=4, overlap=Overlap(1))
     groups = [group for step in range(5) for group in playing.collect(step)]
     assert Counter(group.outcome.world for group in groups) == {"coin/Coin-v0": 10, "coin/OneSided-v0": 10}
 
 
 def test_a_group_whose_world_is_broken_is_a_group_of_failed_episodes(table: Open) -> None:
-    gone = World(ENV, ("gone=(1,)",), wrapper="bare", instructions=False, backend="inline")
+    gone = World(ENV, ("gone=(1,)",), agent="bare", instructions=False, backend="inline")
     groups = table(world=gone, overlap=Overlap(1)).collect(0)
     assert [[e.stop for e in group.outcome.episodes] for group in groups] == [
         ["terminated"] * SAMPLES,

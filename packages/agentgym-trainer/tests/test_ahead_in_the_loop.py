@@ -49,7 +49,7 @@ def build(tmp_path: Path, new_model: Callable[..., Any], chat: Chat) -> Generato
                 stack.enter_context(open_worlds(config)),
                 student,
                 chat,
-                Tracker(Console(quiet=True), steps=config.steps),
+                Tracker(Console(quiet=True)),
                 stack.enter_context(Rollouts(engine)),
             )
 
@@ -72,7 +72,7 @@ def _bytes(loop: Loop) -> list[bytes]:
 
 
 def test_no_version_ahead_is_the_synchronous_loop_to_the_bit(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    other = World(OTHER, wrapper="bare", instructions=False, backend="inline")
+    other = World(OTHER, agent="bare", instructions=False, backend="inline")
     mixture: dict[str, Any] = {"others": (other,), "tasks": 5, "slots": 3, "sampler": Middling(), "save_every": 100}
     plain = _no_evaluation(build("plain", **mixture), monkeypatch)
     plain.run(lambda: False)
@@ -192,7 +192,8 @@ def test_an_engine_that_dies_while_the_learner_works_ends_the_run_and_the_step_i
 
 def test_two_groups_of_one_task_are_not_compared_with_each_other(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build()
-    groups = loop.collect(Progress(Stage(3))).own[:2]
+    collected = loop.collect(Progress(Stage(3)))
+    groups = collected.own[:2]
     same = [replace(group, episodes=groups[0].episodes, usable=groups[0].usable) for group in groups]
     compared: list[int] = []
     assess = loop.learner.assess
@@ -202,5 +203,5 @@ def test_two_groups_of_one_task_are_not_compared_with_each_other(build: Build, m
         return assess(batch, algorithm)
 
     monkeypatch.setattr(loop.learner, "assess", watch)
-    loop.update(0, same)
+    loop.update(0, replace(collected, own=same))
     assert compared == [0] * SAMPLES + [1] * SAMPLES

@@ -8,7 +8,7 @@ from agentgym_envs import Message
 from agentgym_trainer.chat import Chat, Context
 from agentgym_trainer.scratch import train_tokenizer
 from chat_templates import FAMILIES, chat_of
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from miniature import TEXTS
 from tokenizers import AddedToken
@@ -273,11 +273,22 @@ def test_the_words_of_a_reply_come_back_without_its_end(family: str, text: str) 
     assert chat.reply_text(ids[:-1]) == chat.reply_text(ids)
 
 
-def test_a_context_grows_by_one_reply_and_one_observation_at_a_time() -> None:
-    context = Context(CHATS["chatml"])
-    context.prompt((Message("user", "x"),))
-    with pytest.raises(ValueError, match="A context of 1 messages can't be continued with 2"):
-        context.prompt((Message("user", "x"), Message("assistant", "y")))
+@families
+@some
+@given(first=conversations(), second=conversations())
+def test_a_conversation_that_begins_anew_is_a_fresh_segment(
+    family: str, first: Conversation, second: Conversation
+) -> None:
+    assume(second[:-2] != first)
+    chat = CHATS[family]
+    context = Context(chat)
+    context.prompt(first)
+    context.said(chat.reply_ids("go"))
+    ids, fresh = context.prompt(second)
+    assert fresh
+    assert context.segments == 2
+    assert context.ids == ids == chat.open(second)
+    assert context.spoken == len(chat.reply_ids("go"))
 
 
 def test_a_tokenizer_without_a_template_is_refused() -> None:

@@ -23,10 +23,12 @@ COMMON = (
     *("--horizon", "adaptive", "--horizon.stages", "1", "2", "3", "--horizon.at-least", "2", "--horizon.patience", "1"),
     *("--sampler", "middling", "--evaluation.every", "2"),
 )
+BESIDE = ("--imitation.weight", "0.3", "--imitation.data.episodes", "12", "--imitation.batch", "5")
+AGENT = ("--world.agent", "bare+plan+window:1+retry")
 KINDS: dict[str, tuple[str, ...]] = {
     "grpo": COMMON,
-    "ppo": (*COMMON, "--algorithm", "ppo", "--critic.lr", "1e-2", "--optimizer.schedule", "cosine"),
-    "separate": (*COMMON, "--algorithm", "ppo", "--critic.where", "separate", "--critic.lr", "1e-2"),
+    "ppo": (*COMMON, *BESIDE, "--algorithm", "ppo", "--critic.lr", "1e-2", "--optimizer.schedule", "cosine"),
+    "separate": (*COMMON, *AGENT, "--algorithm", "ppo", "--critic.where", "separate", "--critic.lr", "1e-2"),
     "lora": (*COMMON, "--lora.rank", "2", "--lora.dropout", "0.1"),
 }
 LOG = ("agentgym_trainer.run_folder:RunFolder", "log")

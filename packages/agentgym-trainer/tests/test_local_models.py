@@ -9,7 +9,7 @@ import pytest
 from agentgym_envs import Player
 from agentgym_eval.errors import RunStopped
 from agentgym_eval.run import open_run
-from agentgym_eval.settings import EvaluateSettings
+from agentgym_eval.settings import PlaySettings
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.engines import Completion, EngineGone, Sampling
 from agentgym_trainer.engines.scripted import ScriptedEngine
@@ -45,7 +45,7 @@ def test_an_engine_that_is_gone_ends_the_run_and_what_is_played_is_kept(tmp_path
         engines.append(Mortal(chat, 12))
         return LocalModel(engines[-1], chat, name="hf:mine", temperature=1.0, max_tokens=8)
 
-    settings = EvaluateSettings(env=ENV, policy="hf:mine", samples=4, slots=1, horizon=3, wrapper="bare")
+    settings = PlaySettings(env=ENV, policy="hf:mine", samples=4, slots=1, horizon=3, agent="bare")
     with open_run(settings, tmp_path, maker) as run:
         with pytest.raises(RunStopped, match=r"The engine died again\."):
             list(run.play())

@@ -23,7 +23,7 @@ COIN, ONE_SIDED = "coin/Coin-v0", "coin/OneSided-v0"
 
 
 def _config(*weights: float, slots: int = 100) -> Config:
-    first, *others = (World(env, wrapper="bare", weight=w) for env, w in zip((ENV, OTHER), weights, strict=False))
+    first, *others = (World(env, agent="bare", weight=w) for env, w in zip((ENV, OTHER), weights, strict=False))
     return Config(world=first, others=tuple(others), horizon=FixedHorizon(3), tasks=8, samples=2, slots=slots)
 
 
@@ -44,13 +44,13 @@ def test_a_world_plays_other_samples_of_a_task_that_it_is_given_twice() -> None:
 
 
 def test_a_backend_that_does_not_exist_is_refused_in_a_sentence() -> None:
-    config = replace(_config(1), world=World(ENV, wrapper="bare", backend="cloud"))
+    config = replace(_config(1), world=World(ENV, agent="bare", backend="cloud"))
     with pytest.raises(UsageError, match="There is no backend 'cloud'; there are inline, thread, process"):
         open_worlds(config).__enter__()
 
 
 def test_a_world_that_is_named_twice_is_refused() -> None:
-    config = replace(_config(1), others=(World(ENV, ("train=3",), wrapper="bare"),))
+    config = replace(_config(1), others=(World(ENV, ("train=3",), agent="bare"),))
     with pytest.raises(UsageError, match=r"names each world once; coin/Coin-v0 is in it twice\. Join their options"):
         open_worlds(config).__enter__()
 
@@ -81,7 +81,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         device="cpu",
     )
     folder = RunFolder.create(tmp_path_factory.mktemp("mixture") / "run", config, "test")
-    assert train(config, folder, Tracker(Console(quiet=True), steps=2), lambda: False).step == 2
+    assert train(config, folder, Tracker(Console(quiet=True)), lambda: False).step == 2
     return folder
 
 

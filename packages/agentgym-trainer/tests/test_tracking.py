@@ -41,12 +41,10 @@ def line(step: int, **changes: Any) -> dict[str, Any]:
 def shown(*lines: dict[str, Any], terminal: bool = False, width: int = 80) -> str:
     """What is on the screen once these steps were taken."""
     out = io.StringIO()
-    tracker = Tracker(
-        Console(file=out, force_terminal=terminal, width=width, color_system=None), steps=lines[-1]["step"]
-    )
+    tracker = Tracker(Console(file=out, force_terminal=terminal, width=width, color_system=None))
     with tracker.showing():
         for metrics in lines:
-            tracker.step(metrics)
+            tracker.step(metrics, lines[-1]["step"])
     return re.sub(r"\x1b\[[0-9?]*[a-zA-Z]", "", out.getvalue())
 
 
@@ -101,7 +99,7 @@ def test_a_terminal_shows_bars_with_the_figures_below_however_narrow() -> None:
 
 def test_phases_are_passed_on_and_said_unless_there_is_nothing() -> None:
     out = io.StringIO()
-    tracker = Tracker(Console(file=out), steps=1)
+    tracker = Tracker(Console(file=out))
     assert list(tracker.phase("Counting", iter("abc"), 3)) == ["a", "b", "c"]
     assert list(tracker.phase("Waiting", iter(""), 0)) == []
     assert re.fullmatch(r"Counting: 3 in \d+ s\n", out.getvalue())
@@ -110,8 +108,8 @@ def test_phases_are_passed_on_and_said_unless_there_is_nothing() -> None:
 def test_an_evaluation_is_said_with_its_interval() -> None:
     out = io.StringIO()
     played = [replace(episode([None]), task_id=f"coin/test/{i}") for i in range(2)]
-    Tracker(Console(file=out), steps=1).evaluation(5, "greedy", report(played))
-    assert out.getvalue() == "after 5 steps, greedy on 2 test tasks: success 0.000 (0.000 to 0.000)\n"
+    Tracker(Console(file=out)).evaluation(5, "greedy", report(played))
+    assert out.getvalue() == "after 5 steps, greedy on 2 test tasks: success 0.000 (0.000 to 0.658)\n"
 
 
 # What is left at the end.

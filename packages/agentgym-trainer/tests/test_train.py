@@ -43,7 +43,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def _run(folder: Path, **settings: Any) -> RunFolder:
     known: dict[str, Any] = {
-        "world": World(ENV, wrapper="bare", instructions=False),
+        "world": World(ENV, agent="bare", instructions=False),
         "algorithm": replace(GRPO, groups=KEEP_FLAT),
         "horizon": FixedHorizon(3),
         "generation": Generation(max_tokens=6, max_context=256),
@@ -56,7 +56,7 @@ def _run(folder: Path, **settings: Any) -> RunFolder:
     }
     config = Config(**(known | settings))
     run = RunFolder.create(folder, config, "test")
-    assert train(config, run, Tracker(Console(quiet=True), steps=config.steps), lambda: False).step == config.steps
+    assert train(config, run, Tracker(Console(quiet=True)), lambda: False).step == config.steps
     return run
 
 

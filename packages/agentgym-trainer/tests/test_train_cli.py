@@ -108,7 +108,7 @@ def test_names_that_do_not_exist_are_refused_with_those_that_do(
 def test_an_unknown_recipe_is_refused_with_a_suggestion(capfd: pytest.CaptureFixture[str]) -> None:
     sentence = _refused(["textcraft-grop"], capfd)
     assert sentence.startswith(
-        "There is no recipe 'textcraft-grop'. Did you mean 'textcraft-grpo'? There are: babyai-grpo"
+        "There is no recipe 'textcraft-grop'. Did you mean 'textcraft-grpo'? There are: babyai-dpo, babyai-grpo"
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 
 import matplotlib.image
@@ -13,6 +14,7 @@ from agentgym_envs import read_episodes
 from agentgym_eval.cli import evaluate
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import find_policy
+from agentgym_eval.provenance import git_state
 from agentgym_trainer.run_folder import SCHEMA, RunFolder
 from coin_world import ENV
 from miniature import coin_flags, train_cli
@@ -32,6 +34,8 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 def test_resuming_what_is_finished_changes_nothing(whole: RunFolder) -> None:
     before = (whole.metrics.read_text(), (whole.model / "model.safetensors").read_bytes())
     assert train_cli(["--resume", str(whole.path)]) == 0
+    (sitting,) = json.loads(whole.settings.read_text())["resumed"]
+    assert sitting["command"][1:] == ["--resume", str(whole.path)]
     assert (whole.metrics.read_text(), (whole.model / "model.safetensors").read_bytes()) == before
 
 
@@ -105,6 +109,17 @@ def test_what_the_run_was_told_is_in_the_folder(whole: RunFolder) -> None:
     record = json.loads(whole.settings.read_text())
     assert record["schema"] == SCHEMA
     assert record["versions"]["python"]
+    assert record["command"][1] == "textcraft-grpo"
+    # Others may commit meanwhile.
+    here = git_state(Path(__file__).parent)
+    assert (record["git"] or {}).keys() == (here or {}).keys()
+
+
+def test_every_step_has_its_rollouts(whole: RunFolder) -> None:
+    for line in whole.read_metrics():
+        episodes = list(read_episodes(whole.rollouts / f"step-{line['step']:06d}.jsonl"))
+        assert Counter(episode.stop for episode in episodes) == line["stops"]
+        assert sum(episode.acts for episode in episodes) == round(line["turns"] * 16)
 
 
 def test_the_table_shows_before_after_and_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -118,6 +133,8 @@ def test_the_table_shows_before_after_and_failed(tmp_path: Path, capfd: pytest.C
     (failed,) = [line for line in out.splitlines() if "failed episodes" in line]
     assert [int(cell) for cell in failed.split("│")[2:4]] == [3, 3]  # one task: two sampled attempts and a greedy one
     assert f"--policy hf:{tmp_path / 'run' / 'model'} --split test" in out
+    assert f"uv run view {tmp_path / 'run'}\n" in out
+    assert f"Its curve: {tmp_path / 'run' / 'curve.png'}\n" in out
 
 
 @pytest.mark.parametrize("cut", [True, pytest.param(False, marks=pytest.mark.long)])
@@ -153,7 +170,7 @@ def test_a_world_that_is_broken_throughout_trains_nothing_and_is_reported(
 
 
 def test_the_trained_model_plays_through_evaluate(whole: RunFolder, tmp_path: Path) -> None:
-    flags = ["--env", ENV, "--policy", f"hf:{whole.model}", "--samples", "2", "--wrapper", "bare", "--no-instructions"]
+    flags = ["--env", ENV, "--policy", f"hf:{whole.model}", "--samples", "2", "--agent", "bare", "--no-instructions"]
     assert evaluate([*flags, "--max-tokens", "6", "--horizon", "3", "--out", str(tmp_path)]) == 0
     episodes = list(read_episodes(tmp_path / "episodes.jsonl"))
     assert len(episodes) == 8

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from agentgym_envs import Sample
-from agentgym_trainer.trajectory import trajectory
-from hypothesis import given
+from agentgym_trainer.trajectory import Segment, trajectory
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import episode
 
@@ -24,6 +26,7 @@ def samples(draw: st.DrawFn) -> list[Sample]:
     ]
 
 
+@settings(max_examples=40)
 @given(samples())
 def test_the_ids_are_prompts_and_samples_in_order(played: list[Sample]) -> None:
     segments = trajectory(episode(played)).segments
@@ -51,6 +54,26 @@ def test_rewards_belong_to_turns_and_the_group_is_the_task() -> None:
     assert made.group == "coin/train/1"
     assert made.tokens == 5
     assert len(made.segments) == 1
+
+
+@settings(max_examples=40)
+@given(samples(), st.integers(0, 40))
+def test_what_is_within_so_many_tokens_ends_with_a_turn_or_is_nothing(played: list[Sample], longest: int) -> None:
+    for whole in trajectory(episode(played)).segments:
+        part = whole.within(longest)
+        size = len(part.ids)
+        assert size <= longest
+        assert part == Segment(whole.ids[:size], whole.said[:size], whole.logprobs[:size], whole.turns[:size])
+        ends = [whole.turns[i] != (*whole.turns, -1)[i + 1] for i in range(len(whole.ids))]
+        fitting = [i + 1 for i, ends_here in enumerate(ends) if ends_here and whole.said[i] and i < longest]
+        assert size == max(fitting, default=0)
+
+
+def test_a_turn_that_is_not_to_be_learned_from_is_read_with_no_logprob_and_no_turn() -> None:
+    made = episode([Sample((1,), (2, 3), (-1.0, -2.0)), Sample((4,), (5,), (-3.0,), fresh=False)])
+    first, second = made.turns
+    (segment,) = trajectory(replace(made, turns=(replace(first, loss=False), second))).segments
+    assert segment == Segment((1, 2, 3, 4, 5), (False,) * 4 + (True,), (0.0,) * 4 + (-3.0,), (-1,) * 4 + (1,))
 
 
 def test_a_failed_episode_never_trains() -> None:

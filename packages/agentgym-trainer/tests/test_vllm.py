@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import importlib
 import json
 import subprocess
 import sys
@@ -37,6 +38,12 @@ CONFIG = Path(str(files("agentgym_trainer"))) / "accelerate_configs" / "cpu-ddp.
 @pytest.fixture(scope="module", autouse=True)
 def _installed() -> None:
     need_vllm()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _searching() -> None:
+    """A world that searches has brought numba into the process, and with it what vLLM stumbles over."""
+    importlib.import_module("llvmlite.binding")
 
 
 @pytest.fixture(scope="module")
@@ -320,7 +327,7 @@ def test_a_run_of_two_steps_samples_from_vllm_and_its_model_plays_through_evalua
         assert versions == {step}
     if rank != "0":
         return  # What it leaves behind is a model like any other.
-    asked = ["--env", ENV, "--policy", f"vllm:{folder.model}", "--samples", "2", "--wrapper", "bare"]
+    asked = ["--env", ENV, "--policy", f"vllm:{folder.model}", "--samples", "2", "--agent", "bare"]
     asked += ["--no-instructions", "--max-tokens", "6", "--horizon", "3", "--out", str(tmp_path / "played")]
     assert evaluate(asked) == 0
     assert len((tmp_path / "played" / "episodes.jsonl").read_text().splitlines()) == 8

@@ -10,14 +10,11 @@ from agentgym_envs.wrappers import Bare
 from agentgym_eval.policies import Oracle
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.config import Config, World
-from agentgym_trainer.engines.scripted import ScriptedEngine
+from agentgym_trainer.encode import encode
 from agentgym_trainer.ranks import Ranks
-from agentgym_trainer.rollout import Budget, EnginePlayer, Match, Rollouts
 from agentgym_trainer.trajectory import trajectory
-from agentgym_trainer.warm_start import encode, imitate
-from agentgym_trainer.worlds import jobs, open_worlds
-from coin_world import ENV, Coin
+from agentgym_trainer.warm_start import imitate
+from coin_world import Coin
 from miniature import learner
 
 
@@ -25,23 +22,6 @@ from miniature import learner
 def demonstrations() -> list[Episode]:
     jobs = [Job(f"coin/train/{i}", seed=0) for i in range(8)]
     return list(play_many([Bare(Coin())], Oracle(), jobs))
-
-
-@pytest.mark.parametrize("wrapper", ["bare", "react"])
-@pytest.mark.parametrize("instructions", [True, False])
-def test_encoding_gives_what_the_engine_would_have_been_fed(chat: Chat, wrapper: Any, instructions: bool) -> None:
-    config = Config(world=World(ENV, wrapper=wrapper, instructions=instructions), slots=1)
-    with open_worlds(config) as (world,):
-        task = world.tasks.train[5]
-        (shown,) = world.watch(Oracle(), [task], seed=0, horizon=3)
-        words = iter([turn.reply.text for turn in shown.turns])
-        engine = ScriptedEngine(lambda context: chat.reply_ids(next(words)), end_id=chat.end_id)
-        player = EnginePlayer(engine, chat, Budget(), name="")
-        with Rollouts(engine) as rollouts:
-            (played,) = rollouts.play([Match(world, jobs([task], samples=1, seed=0))], player)
-    (encoded,) = trajectory(encode(chat, shown)).segments
-    (sampled,) = trajectory(played).segments
-    assert (encoded.ids, encoded.said, encoded.turns) == (sampled.ids, sampled.said, sampled.turns)
 
 
 def test_only_what_was_said_is_imitated(

@@ -14,7 +14,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-import agentgym_trainer.train
+import agentgym_trainer.beginning
 import two_processes
 from accelerate import Accelerator
 from agentgym_trainer.arena import Arena
@@ -48,11 +48,11 @@ def _lose_the_engine() -> None:
 if __name__ == "__main__":
     _, how, fate, *arguments = sys.argv
     if how == "sharded":
-        agentgym_trainer.train.Accelerator = _sharding
+        agentgym_trainer.beginning.Accelerator = _sharding
     if os.environ.get("RANK") == "1":
         match fate:
             case "gone":
-                _befall(Arena, "_play", 1, _lose_the_engine)
+                _befall(Arena, "_play_groups", 1, _lose_the_engine)
             case "killed":
                 _befall(Loop, "update", 1, lambda: os.kill(os.getpid(), signal.SIGKILL))
             case "asked":

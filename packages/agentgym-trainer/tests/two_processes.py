@@ -15,7 +15,7 @@ from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from agentgym_trainer.algorithms import GRPO as GRPO_PRESET
 from agentgym_trainer.algorithms import GSPO, KL, PPO, Algorithm, Imitation, ReinforcePP
 from agentgym_trainer.scratch import Scratch, build_model
-from miniature import learner, some_trajectories, teach
+from miniature import beside, learner, some_trajectories, teach
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 
@@ -29,6 +29,8 @@ CASES: dict[str, tuple[str, Algorithm | Imitation, Any]] = {
     "ppo with a separate critic": ("idle", PPO, "separate"),
     "gspo": ("idle", GSPO, None),
     "imitation": ("even", Imitation(), "head"),
+    "grpo beside imitation": ("uneven", GRPO, None),
+    "nothing but imitation": ("idle", GRPO, None),
 }
 """Who has how much, the algorithm, and the critic."""
 
@@ -45,7 +47,13 @@ def train(case: str, accelerator: Accelerator) -> tuple[dict[str, float], dict[s
         model, critic=critic, accelerator=accelerator, lr=1e-3, micro_tokens=32, warmup=8,
         reference=algorithm.needs_reference, critic_lr=1e-3,
     )  # fmt: skip
-    metrics = teach(student, made[own], algorithm, epochs=2, minibatches=2)
+    lesson = None
+    if "imitation" in case and algorithm is GRPO:
+        shown, places = some_trajectories(22, 5), [(number, 0) for number in range(5)]
+        mine = slice(None) if alone else slice(rank, None, 2)
+        lesson = beside(student, shown[mine], places=places[mine])
+    made = [] if case.startswith("nothing") else made[own]
+    metrics = teach(student, made, algorithm, epochs=2, minibatches=2, beside=lesson)
     assert accelerator.is_fsdp2 == all(isinstance(parameter, DTensor) for parameter in student.actor.parameters())
     assert accelerator.is_fsdp2 == all(isinstance(layer, FSDPModule) for layer in student.policy.model.layers)
     return metrics, accelerator.get_state_dict(student.actor)

@@ -7,19 +7,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
-from itertools import groupby
 
 import numpy as np
-from agentgym_envs import Episode
-from agentgym_eval.worlds import spread
 
 from agentgym_trainer.ahead import Ahead
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import Config
 from agentgym_trainer.figures import Group, GroupOutcome
+from agentgym_trainer.playing import engine_player, play_deals
 from agentgym_trainer.progress import Progress
 from agentgym_trainer.ranks import Ranks
-from agentgym_trainer.rollout import Budget, EnginePlayer, Match, Rollouts
+from agentgym_trainer.rollout import EnginePlayer, Rollouts
 from agentgym_trainer.sampler import apportion, draw
 from agentgym_trainer.worlds import Deal, OpenWorld, deals
 
@@ -27,7 +25,7 @@ _ROLLOUT = 0
 
 
 class Arena:
-    """Plays training tasks for the learner, and held-out ones."""
+    """Plays training tasks for the learner."""
 
     def __init__(
         self, config: Config, worlds: Sequence[OpenWorld], chat: Chat, rollouts: Rollouts, ranks: Ranks
@@ -57,22 +55,6 @@ class Arena:
             with self.ranks.together():
                 self.ahead.settle()
 
-    def held_out(self, *, samples: int, seed: int, temperature: float) -> list[Episode]:
-        """Episodes of held-out tasks for the process that leads, in the order of the tasks; the others get none.
-
-        What is played ahead is settled before.
-        """
-        dealt = list[Deal]()
-        for world in self.worlds:
-            test = world.tasks.test
-            tasks = spread(test, min(self.config.evaluation.tasks or len(test), len(test)))
-            dealt += deals(world, tasks, samples=samples, seed=seed, after=len(dealt))
-        own = self.ranks.share(dealt)
-        with self.ranks.together():
-            played = self._play(own, horizon=self.config.horizon.longest, temperature=temperature)
-        gathered = self.ranks.collect([(deal.number, some) for deal, some in zip(own, played, strict=True)])
-        return [episode for _, some in sorted(gathered, key=lambda item: item[0]) for episode in some]
-
     def close(self) -> None:
         """End what is played ahead."""
         if self.ahead:
@@ -85,8 +67,7 @@ class Arena:
             wanted, rng = self._wanted(number)
             return self.ranks.share(self._draw(wanted, progress, (), rng))
 
-        player = self._player(self.config.generation.temperature)
-        return Ahead(self.rollouts, player, self.config, shared, ranks=self.ranks)
+        return Ahead(self.rollouts, self._player(), self.config, shared, ranks=self.ranks)
 
     def _play_step(self, progress: Progress) -> tuple[list[Group], list[GroupOutcome]]:
         """The groups that are drawn first, and those that are played in the place of groups to be resampled."""
@@ -124,28 +105,16 @@ class Arena:
     def _play_groups(self, dealt: Sequence[Deal], progress: Progress) -> list[Group]:
         config, own = self.config, self.ranks.share(dealt)
         with self.ranks.together():
-            played = self._play(own, horizon=progress.stage.turns, temperature=config.generation.temperature)
+            played = play_deals(own, self.rollouts, self._player(), horizon=progress.stage.turns)
         rules = config.algorithm.groups
         return [
             Group.judged(episodes, rules, train_cut=config.train_cut, number=deal.number)
             for deal, episodes in zip(own, played, strict=True)
         ]
 
-    def _play(self, dealt: Sequence[Deal], *, horizon: int, temperature: float) -> list[list[Episode]]:
-        """The episodes of each deal in the order of the samples, whichever ended first."""
-        matches = [
-            Match(world, [job for deal in some for job in deal.jobs], horizon)
-            for world, some in groupby(dealt, key=lambda deal: deal.world)
-        ]
-        played = {(deal.world.name, deal.jobs[0].task_id): list[Episode]() for deal in dealt}
-        for episode in self.rollouts.play(matches, self._player(temperature)):
-            played[episode.env, episode.task_id].append(episode)
-        return [sorted(episodes, key=lambda episode: episode.sample) for episodes in played.values()]
-
-    def _player(self, temperature: float) -> EnginePlayer:
-        generation = self.config.generation
-        budget = Budget(turn=generation.max_tokens, context=generation.max_context, episode=generation.max_said)
-        return EnginePlayer(self.rollouts.engine, self.chat, budget, name=self.config.model, temperature=temperature)
+    def _player(self) -> EnginePlayer:
+        temperature = self.config.generation.temperature
+        return engine_player(self.config, self.rollouts.engine, self.chat, temperature=temperature)
 
     def _outcomes(self, own: Sequence[Group]) -> list[GroupOutcome]:
         """What came of these groups and of those of the other processes, in the order of dealing."""

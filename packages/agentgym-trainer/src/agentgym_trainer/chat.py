@@ -12,20 +12,18 @@ the template's that aren't special, such as `<think>`, are the agent's to say, a
 from __future__ import annotations
 
 import copy
-import re
+import json
 from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Literal
 
-from agentgym_envs import Message
-from jinja2 import TemplateError
+from agentgym_envs import Conversation
+from tokenizers.decoders import DecodeStream
 
-# Private-use characters stand for contents while the template is rendered: the number of a message, or of a control
-# token that is spelled in a reply.
-_OPEN, _CLOSE = "\ue000", "\ue001"
-_SLOT = re.compile(f"{_OPEN}(c?\\d+){_CLOSE}")
+from agentgym_trainer.template import SLOT, Template
+
 # Bounded, so that a long run's memory stays flat.
-_TEXTS, _LONGEST_TEXT, _SCAFFOLDS = 2_048, 8_192, 1_024
+_TEXTS, _LONGEST_TEXT, _SEATED = 2_048, 8_192, 32
 
 Speaker = Literal["template", "agent", "world"]
 """Whose text it is: all control tokens are the template's; those that aren't special are also the agent's."""
@@ -46,32 +44,40 @@ class Chat:
                 "model, or save a template with the tokenizer (tokenizer.chat_template = ...)."
             )
         self.tokenizer = tokenizer
-        # Tokenizers name but a few of their special tokens: Llama 3's has <|start_header_id|> among those added only.
-        added = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
-        self._special = _longest_first([*tokenizer.all_special_tokens, *added])
-        self._spelled = _any_of(self._special)
-        known = self._known_to_template()
-        self._control = _any_of(_longest_first([*self._special, *known]))
-        self._worldly = _with_special(tokenizer, known) if known else tokenizer
-        self.takes_system = self._takes_system()
-        self._lead, self.end_id = self._find_ends()
+        self._template = Template(tokenizer)
+        self._worldly = _with_special(tokenizer, self._template.known) if self._template.known else tokenizer
+        self.takes_system = self._template.takes_system
+        """Whether the template has a system message; else what it would say stands before the first observation."""
+        self.takes_tools = self._template.style is not None
+        """Whether the template has a way of its own to show functions, calls and their answers."""
+        self.end_id: int = tokenizer.convert_tokens_to_ids(self._template.end)
         self.pad_id: int = tokenizer.pad_token_id if tokenizer.pad_token_id is not None else self.end_id
-        # A world repeats itself; the template does so even more, and each turn needs the rendering of the last one.
+        # A world repeats itself; the template does so even more.
         self._encode_short = lru_cache(maxsize=_TEXTS)(self._encode_uncached)
-        self._render = lru_cache(maxsize=_SCAFFOLDS)(self._render_uncached)
+        self._seated = lru_cache(maxsize=_SEATED)(self._seat)
 
-    def open(self, conversation: Sequence[Message]) -> list[int]:
+    def with_tools(self, tools: Sequence[dict[str, Any]]) -> Chat:
+        """The same chat for an agent that can call the functions with these JSON schemas."""
+        return self._seated(json.dumps(tools)) if tools else self
+
+    def _seat(self, tools: str) -> Chat:
+        chat = copy.copy(self)
+        chat._template = Template(self.tokenizer, json.loads(tools))
+        return chat
+
+    def open(self, conversation: Conversation) -> list[int]:
         """The ids of a whole conversation, ready for the agent's next reply."""
-        return self._fill(self._scaffold(conversation), conversation)
+        conversation = self._template.told(conversation)
+        return self._fill(self._template.scaffold(conversation), conversation)
 
-    def extend(self, conversation: Sequence[Message]) -> list[int] | None:
+    def extend(self, conversation: Conversation) -> list[int] | None:
         """The ids between the agent's last reply and its next one, or None where the template can't be extended.
 
         The conversation ends with the last reply and an observation. The reply's end-of-turn token counts as said.
         """
-        before, reply = conversation[:-2], conversation[-2].content
-        start = self._scaffold(before) + self._quoted(reply)
-        whole = self._scaffold(conversation)
+        template, conversation = self._template, self._template.told(conversation)
+        start = template.scaffold(conversation[:-2]) + template.said(conversation[-2].content)
+        whole = template.scaffold(conversation)
         if not whole.startswith(start):
             return None
         ids = self._fill(whole[len(start) :], conversation)
@@ -79,46 +85,36 @@ class Chat:
 
     def reply_ids(self, text: str) -> list[int]:
         """A reply as it would have been sampled: its ids and the end-of-turn token."""
-        return [*self._encode(self._lead + text, "agent"), self.end_id]
+        said, lead = self._template.said(text), self._template.lead
+        said = said if said.startswith(lead) else lead + said
+        if self._template.has_special(said):
+            return [*self._fill(said, ()), self.end_id]
+        words = SLOT.sub(lambda slot: self._template.content(slot[1], ()), said)
+        return [*self._encode(words, "agent"), self.end_id]
 
     def reply_text(self, ids: Sequence[int]) -> str:
         """The words of sampled ids, without the end-of-turn token."""
         said = ids[:-1] if ids and ids[-1] == self.end_id else ids
         return self.tokenizer.decode(list(said), skip_special_tokens=False, clean_up_tokenization_spaces=False)
 
-    def _scaffold(self, conversation: Sequence[Message]) -> str:
-        """The rendered template with slots in place of what the world says."""
-        return self._render(
-            tuple((m.role, self._quoted(m.content) if m.role == "assistant" else "") for m in conversation)
-        )
+    def token_texts(self, ids: Sequence[int]) -> list[str]:
+        """The text of each token of a context. Joined they are the whole text: where several tokens make up a character
+        the last of them has it and the others have none.
+        """
+        stream, tokenizer = DecodeStream(skip_special_tokens=False), self.tokenizer.backend_tokenizer
+        texts = [stream.step(tokenizer, token) or "" for token in ids]
+        unfinished = tokenizer.decode(list(ids), skip_special_tokens=False)[len("".join(texts)) :]
+        return [*texts[:-1], texts[-1] + unfinished] if texts else []
 
-    def _quoted(self, reply: str) -> str:
-        """A reply with slots in place of the control tokens that it spells."""
-        text = reply.replace(_OPEN, "").replace(_CLOSE, "")
-        return self._spelled.sub(lambda token: f"{_OPEN}c{self._special.index(token[0])}{_CLOSE}", text)
-
-    def _render_uncached(self, messages: tuple[tuple[str, str], ...]) -> str:
-        turns = [
-            {"role": role, "content": content if role == "assistant" else f"{_OPEN}{i}{_CLOSE}"}
-            for i, (role, content) in enumerate(messages)
-        ]
-        if turns[0]["role"] == "system" and not self.takes_system:
-            system, user, *rest = turns
-            turns = [{"role": "user", "content": f"{system['content']}\n\n{user['content']}"}, *rest]
-        return self.tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=True)
-
-    def _fill(self, scaffold: str, conversation: Sequence[Message]) -> list[int]:
-        pieces = _SLOT.split(scaffold)
-        texts = [self._content(piece, conversation) if i % 2 else piece for i, piece in enumerate(pieces)]
-        meant = [token for text in texts[::2] for token in self._control.findall(text)]
-        if self._control.findall(whole := "".join(texts)) == meant:
+    def _fill(self, scaffold: str, conversation: Conversation) -> list[int]:
+        pieces = SLOT.split(scaffold)
+        texts = [self._template.content(piece, conversation) if i % 2 else piece for i, piece in enumerate(pieces)]
+        control = self._template.control
+        meant = [token for text in texts[::2] for token in control.findall(text)]
+        if control.findall(whole := "".join(texts)) == meant:
             return list(self._encode(whole, "template"))
         # Piece by piece, so that no text becomes a control token; words that meet the template's may split otherwise.
         return [token for i, text in enumerate(texts) for token in self._encode(text, "world" if i % 2 else "template")]
-
-    def _content(self, slot: str, conversation: Sequence[Message]) -> str:
-        """What stands in a slot: a control token that a reply spells, or what the world says."""
-        return self._special[int(slot[1:])] if slot.startswith("c") else conversation[int(slot)].content.strip()
 
     def _encode(self, text: str, whose: Speaker) -> list[int]:
         encode = self._encode_short if len(text) <= _LONGEST_TEXT else self._encode_uncached
@@ -127,40 +123,6 @@ class Chat:
     def _encode_uncached(self, text: str, whose: Speaker) -> list[int]:
         tokenizer = self._worldly if whose == "world" else self.tokenizer
         return tokenizer.encode(text, add_special_tokens=False, split_special_tokens=whose != "template")
-
-    def _known_to_template(self) -> list[str]:
-        """Tokens that aren't special and that the template spells: <think> in Qwen3's, DeepSeek's names of roles."""
-        template = self.tokenizer.get_chat_template()
-        added = [str(token) for token in self.tokenizer.added_tokens_decoder.values() if not token.special]
-        return [token for token in added if token.strip() and token in template]
-
-    def _takes_system(self) -> bool:
-        messages = [{"role": "system", "content": _OPEN}, {"role": "user", "content": _CLOSE}]
-        try:
-            return _OPEN in self.tokenizer.apply_chat_template(messages, tokenize=False)
-        except TemplateError:
-            return False
-
-    def _find_ends(self) -> tuple[str, int]:
-        """The white space that the template has before a reply, and the token that it ends one with."""
-        turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _OPEN}]
-        asked = self.tokenizer.apply_chat_template(turns[:1], tokenize=False, add_generation_prompt=True)
-        head, _, tail = self.tokenizer.apply_chat_template(turns, tokenize=False).partition(_OPEN)
-        ids = self._encode_uncached(tail, "template")
-        if not ids or not self._control.fullmatch(self.tokenizer.convert_ids_to_tokens(ids[0])):
-            raise ValueError(
-                f"The chat template ends a reply with {tail!r}, which does not begin with a control token."
-            )
-        lead = head.removeprefix(asked)
-        return lead if lead.isspace() else "", ids[0]
-
-
-def _longest_first(tokens: Sequence[str]) -> list[str]:
-    return sorted(dict.fromkeys(tokens), key=len, reverse=True)
-
-
-def _any_of(tokens: Sequence[str]) -> re.Pattern[str]:
-    return re.compile("|".join(map(re.escape, tokens)) or "(?!)")
 
 
 def _with_special(tokenizer: Any, tokens: Sequence[str]) -> Any:
@@ -175,7 +137,7 @@ class Context:
 
     def __init__(self, chat: Chat) -> None:
         self._chat = chat
-        self._messages = 0
+        self._conversation: Conversation = ()
         self.ids: list[int] = []
         """Those of the current segment: the whole context."""
         self.segments = 0
@@ -183,27 +145,26 @@ class Context:
         self.spoken = 0
         """How many ids the agent has said, in all segments."""
 
-    def prompt(self, conversation: Sequence[Message]) -> tuple[list[int], bool]:
+    def prompt(self, conversation: Conversation) -> tuple[list[int], bool]:
         """The ids to append before the next reply, and whether they begin a fresh segment (then: the whole context).
 
-        Raises:
-            ValueError: when the conversation did not grow by one reply and one observation since the last call.
+        One begins where the conversation is not the last one with a reply and an observation at its end, but begins
+        anew; and where the template can't be extended.
         """
-        if self._messages and len(conversation) != self._messages + 2:
-            raise ValueError(f"A context of {self._messages} messages can't be continued with {len(conversation)}.")
         ids, fresh = self._next(conversation)
-        self._messages = len(conversation)
+        self._conversation = conversation
         self.segments += fresh
         self.ids = ids if fresh else self.ids + ids
         return ids, fresh
 
-    def _next(self, conversation: Sequence[Message]) -> tuple[list[int], bool]:
-        more = self._chat.extend(conversation) if self._messages else None
+    def _next(self, conversation: Conversation) -> tuple[list[int], bool]:
+        grown = bool(self._conversation) and conversation[:-2] == self._conversation
+        more = self._chat.extend(conversation) if grown else None
         if more is not None:
             return more, False
         whole, length = self._chat.open(conversation), len(self.ids)
         # Words that the template trims or moves may still be the very ids that were sampled.
-        exact = self._messages > 0 and whole[:length] == self.ids
+        exact = grown and whole[:length] == self.ids
         return (whole[length:], False) if exact else (whole, True)
 
     def said(self, ids: Sequence[int]) -> None:

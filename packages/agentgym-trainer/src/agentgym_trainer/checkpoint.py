@@ -26,7 +26,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from agentgym_trainer.learner import Learner
-from agentgym_trainer.progress import Progress
+from agentgym_trainer.progress import Best, Progress
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
@@ -67,7 +67,7 @@ class Checkpoints:
                 continue
             problem = find_damage(path)
             if path.name.startswith(".") and not problem:
-                return self._name(path)
+                return self._name(path, path.with_name(path.name[1:]))
             if path.name.startswith("."):
                 self._say(f"Passing over {path.name[1:]}: it was never finished.")
             elif problem:
@@ -94,7 +94,7 @@ class Checkpoints:
             return None
         progress = self.load(path, learner)
         if learner.accelerator.is_main_process:
-            self._tidy(progress)
+            self._tidy(progress.step, progress.best)
         return progress
 
     @staticmethod
@@ -128,21 +128,36 @@ class Checkpoints:
             shutil.rmtree(unfinished, ignore_errors=True)
             raise OSError(self._cant_save(final, error)) from error
         if accelerator.is_main_process:
-            self._name(unfinished)
-            self._tidy(progress)
+            self._name(unfinished, final)
+            self._tidy(progress.step, progress.best)
         accelerator.wait_for_everyone()
         return final
+
+    def adopt(self, written: Path, step: int, best: Best | None) -> Path:
+        """Make what another library has written the checkpoint of this step. One process calls this.
+
+        Raises:
+            OSError: when that can't be done, for one because the disk is full. The others are untouched.
+        """
+        seal(written)
+        final = self._name(written, self.at(step))
+        self._tidy(step, best)
+        return final
+
+    @staticmethod
+    def step_of(checkpoint: Path) -> int:
+        """Updates done at a checkpoint."""
+        return _age(checkpoint)[0]
 
     def _make_room(self, unfinished: Path) -> None:
         for leftover in self.folder.glob(".step-*"):
             shutil.rmtree(leftover)
         unfinished.mkdir(parents=True)
 
-    def _name(self, sealed: Path) -> Path:
+    def _name(self, sealed: Path, final: Path) -> Path:
         """Give a checkpoint that is whole its name. There is one of that name already where it was damaged, or written
         before an evaluation of its step.
         """
-        final = sealed.with_name(sealed.name[1:])
         shutil.rmtree(final, ignore_errors=True)
         sealed.rename(final)
         _sync(self.folder)
@@ -156,16 +171,16 @@ class Checkpoints:
             f"The others are untouched ({others or 'there is none'}); make room and go on with --resume."
         )
 
-    def _tidy(self, progress: Progress) -> None:
+    def _tidy(self, step: int, at_best: Best | None) -> None:
         """Point `best` where it belongs and remove what is no longer kept. A killed process may have done neither."""
-        best = self.at(progress.best.step) if progress.best else None
+        best = self.at(at_best.step) if at_best else None
         if best and best.exists():
             link = self.folder / ".best"
             link.unlink(missing_ok=True)
             link.symlink_to(best.name)
             link.replace(self.best)
         # Those of later steps were passed over as damaged; they don't count and are written again.
-        past = [path for path in self._all() if _age(path)[0] <= progress.step]
+        past = [path for path in self._all() if _age(path)[0] <= step]
         for old in past[: -self._keep]:
             if old != best:
                 shutil.rmtree(old)

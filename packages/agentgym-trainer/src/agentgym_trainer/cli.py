@@ -7,13 +7,13 @@ import signal
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 import tyro
 from agentgym_eval.errors import RunStopped, UsageError
@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from agentgym_trainer.algorithms import PRESETS
-from agentgym_trainer.config import Config
+from agentgym_trainer.config import DPO, SFT, AgentEvol, Config, Setup
 from agentgym_trainer.config_json import nearest
 from agentgym_trainer.engines import EngineError
 from agentgym_trainer.horizon import KINDS, by_kind
@@ -29,12 +29,19 @@ from agentgym_trainer.recipes import DEFAULT, RECIPES, tiny
 from agentgym_trainer.sampler import Middling, Sampler, Uniform
 
 if TYPE_CHECKING:
+    from agentgym_trainer.progress import Reached
     from agentgym_trainer.run_folder import RunFolder
+    from agentgym_trainer.tracking import Tracker
+
+    _Train = Callable[[Any, RunFolder, Tracker, Callable[[], bool]], Reached]
+
+_S = TypeVar("_S", bound=Setup)
 
 _INTERRUPTED = 130
 _SAME_S = 1.0
 """A launcher of many processes passes Ctrl-C on to those that had it from the terminal already."""
-_FLAGS = "The flags of {} (for those of another algorithm, horizon or sampler, name it before --help):"
+_FLAGS = "The flags of {}:"
+_CHOOSING = "The flags of {} (for those of another algorithm, horizon or sampler, name it before --help):"
 _SAMPLERS: dict[str, Sampler] = {"uniform": Uniform(), "middling": Middling()}
 
 
@@ -43,20 +50,26 @@ def _one_of(names: Iterable[str], about: str) -> Any:
 
 
 @dataclass(frozen=True)
-class Command:
+class Command(Generic[_S]):
     """What `train` is asked for."""
 
-    config: Annotated[Config, tyro.conf.arg(name="")]
-    # What the next three name is in the configuration already: it decides which flags there are (`_chosen`).
-    algorithm: Annotated[str | None, _one_of(PRESETS, "Another algorithm than the recipe's")] = None
-    horizon: Annotated[str | None, _one_of(KINDS, "Another kind of schedule, with the recipe's stages")] = None
-    sampler: Annotated[str | None, _one_of(_SAMPLERS, "Another way to draw training tasks")] = None
+    config: Annotated[_S, tyro.conf.arg(name="")]
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Folder of the run; runs/RECIPE-DATE-TIME when not given."""
     resume: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Go on with the run in this folder; takes no other settings."""
     tiny: bool = False
     """The recipe in miniature, with a tiny model from scratch on a CPU: to see that everything works."""
+
+
+@dataclass(frozen=True)
+class Choosing(Command[Config]):
+    """What `train` is asked for in reinforcement learning."""
+
+    # What these name is in the configuration already: it decides which flags there are (`_chosen`).
+    algorithm: Annotated[str | None, _one_of(PRESETS, "Another algorithm than the recipe's")] = None
+    horizon: Annotated[str | None, _one_of(KINDS, "Another kind of schedule, with the recipe's stages")] = None
+    sampler: Annotated[str | None, _one_of(_SAMPLERS, "Another way to draw training tasks")] = None
 
 
 def main() -> None:
@@ -72,12 +85,15 @@ def main() -> None:
 
 def _run(arguments: Sequence[str]) -> int:
     folder, config, recipe = _open(*_parse(arguments), arguments)
+    from agentgym_envs.registry import look_here
     from transformers.utils import logging as transformers_logging
 
+    from agentgym_trainer.beginning import join
     from agentgym_trainer.results import finish
+    from agentgym_trainer.trackers import tracked
     from agentgym_trainer.tracking import Tracker
-    from agentgym_trainer.train import join, train
 
+    look_here()
     # Bars and notes on loading and saving would tear the run's own bars apart.
     transformers_logging.disable_progress_bar()
     logging.getLogger("accelerate").setLevel(logging.ERROR)
@@ -90,7 +106,12 @@ def _run(arguments: Sequence[str]) -> int:
     resume = f"uv run {command} --resume {folder.path}"
     with _interruptible(console) as stopping:
         try:
-            progress = train(config, folder, Tracker(console, steps=config.steps), stopping)
+            tracker = Tracker(console)
+            with ExitStack() as stack:
+                with ranks.together():
+                    if ranks.leads:
+                        stack.enter_context(tracked(config, folder, tracker.say))
+                reached = _training(config)(config, folder, tracker, stopping)
         except KeyboardInterrupt:
             console.print(f"Interrupted; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return _INTERRUPTED
@@ -100,9 +121,9 @@ def _run(arguments: Sequence[str]) -> int:
             if ranks.leads and not arguments[0].startswith("--resume"):
                 folder.discard()
             raise
-    if progress.step < config.steps:
+    if not reached.done:
         console.print(
-            f"Saved after step {progress.step}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False
+            f"Saved after step {reached.step}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False
         )
         return _INTERRUPTED
     if ranks.leads:
@@ -110,7 +131,21 @@ def _run(arguments: Sequence[str]) -> int:
     return 0
 
 
-def _parse(arguments: Sequence[str]) -> tuple[str, Command]:
+def _training(config: Setup) -> _Train:
+    """What takes a run of this kind from its beginning, or from where it was left, to its end."""
+    match config:
+        case AgentEvol():
+            from agentgym_trainer.evol import train
+        case SFT():
+            from agentgym_trainer.sft import train
+        case DPO():
+            from agentgym_trainer.dpo import train
+        case _:
+            from agentgym_trainer.train import train
+    return train
+
+
+def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
     """The recipe, and what the flags make of it. The recipe comes first; without one it is the quickstart."""
     recipe, flags = DEFAULT, list(arguments)
     if flags and not flags[0].startswith("-"):
@@ -118,18 +153,24 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command]:
     if recipe not in RECIPES:
         raise UsageError(f"There is no recipe {recipe!r}. {nearest(recipe, RECIPES)}")
     listing = "\n".join(f"  {name}: {known.about}" for name, known in RECIPES.items())
+    default, which = _command(RECIPES[recipe].config, flags)
     try:
         command = tyro.cli(
-            Command,
+            type(default) if isinstance(default, Choosing) else Command[type(default.config)],
             prog=f"train {recipe}",
-            description=f"train [RECIPE] [--flags]\n\nRecipes:\n{listing}\n\n{_FLAGS.format(recipe)}",
+            description=f"train [RECIPE] [--flags]\n\nRecipes:\n{listing}\n\n{which.format(recipe)}",
             args=flags,
-            default=Command(_chosen(RECIPES[recipe].config, flags)),
+            default=default,
             config=(tyro.conf.AvoidSubcommands,),
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
     return recipe, command
+
+
+def _command(config: Setup, flags: Sequence[str]) -> tuple[Command[Any], str]:
+    """What a recipe asks for, before its flags do, and how those of its kind are introduced."""
+    return (Choosing(_chosen(config, flags)), _CHOOSING) if isinstance(config, Config) else (Command(config), _FLAGS)
 
 
 def _chosen(config: Config, flags: Sequence[str]) -> Config:
@@ -153,10 +194,10 @@ def _chosen(config: Config, flags: Sequence[str]) -> Config:
     return config
 
 
-def _open(recipe: str, command: Command, arguments: Sequence[str]) -> tuple[RunFolder, Config, str]:
+def _open(recipe: str, command: Command[Any], arguments: Sequence[str]) -> tuple[RunFolder, Setup, str]:
     """The run's folder, configuration and recipe, the same for all of its processes."""
+    from agentgym_trainer.beginning import join
     from agentgym_trainer.run_folder import RunFolder
-    from agentgym_trainer.train import join
 
     if command.resume:
         if not arguments[0].startswith("--resume") or len(arguments) != (1 if "=" in arguments[0] else 2):

@@ -6,6 +6,7 @@ import difflib
 import types
 from collections.abc import Iterable, Mapping
 from dataclasses import fields, is_dataclass
+from types import NoneType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 
@@ -73,6 +74,10 @@ def _tuple(items: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:
 
 
 def _plain(hint: Any, value: Any, where: str) -> Any:
+    if NoneType in (options := get_args(hint)):
+        (hint,) = (option for option in options if option is not NoneType)
+        if value is None:
+            return None
     if get_origin(hint) is Literal:
         if value not in get_args(hint):
             raise ValueError(f"{where} can't be {value!r}. {nearest(str(value), get_args(hint))}")

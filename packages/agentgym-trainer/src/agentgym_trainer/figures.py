@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from statistics import fmean
 from typing import Any, get_args
 
 from agentgym_envs import Episode, StopReason
+from agentgym_envs.episode import Kind
 
-from agentgym_trainer.algorithms.groups import Groups, Kind, Treatment
+from agentgym_trainer.algorithms.groups import Groups, Treatment
+from agentgym_trainer.algorithms.groups import Kind as GroupKind
 from agentgym_trainer.horizon import improving
 
 
@@ -29,35 +32,46 @@ class Outcome:
     """None when it failed, and so is `success`."""
     success: bool | None
     turns: int
-    valid: float
-    """Share of the turns whose action was understood."""
+    """How many actions it has."""
+    trials: int
+    """How often the task was begun."""
+    valid: float | None
+    """Share of the actions that were understood; None when there are none."""
     cut: bool
     """Whether the horizon ended it while it was still earning."""
     contexts: int
-    """Runs of tokens that the agent read: one, unless the chat template rewrote history."""
+    """Runs of tokens that the agent read: one, unless the chat template rewrote history or the conversation began
+    anew."""
     prompted: int
     """Tokens that the agent read, without its own."""
     said: int
     """Tokens that the agent sampled."""
+    replies: tuple[tuple[Kind, int], ...]
+    """What each turn was for, and how many tokens it said."""
     version: int | None
     """Number of updates that the oldest weights have seen that it was sampled with; None without samples."""
 
     @classmethod
     def of(cls, episode: Episode) -> Outcome:
         """The outcome of an episode."""
-        samples = [turn.reply.sample for turn in episode.turns if turn.reply.sample]
+        turns, acts = episode.turns, [turn for turn in episode.turns if turn.kind == "act"]
+        samples = [turn.reply.sample for turn in turns if turn.reply.sample]
+        last = [turn.reward for turn in acts if turn.trial == turns[-1].trial]
         return cls(
             world=episode.env,
             task=episode.task_id,
             stop=episode.stop,
             score=episode.score,
             success=episode.success,
-            turns=len(episode.turns),
-            valid=fmean(turn.valid for turn in episode.turns) if episode.turns else 0.0,
-            cut=episode.stop == "truncated" and improving([turn.reward for turn in episode.turns]),
+            turns=len(acts),
+            # Of the first look back at an attempt, which belongs to the next one, nobody knows whether that begins.
+            trials=len({0} | {turn.trial for before, turn in pairwise(turns) if before.trial == turn.trial}),
+            valid=fmean(turn.valid for turn in acts) if acts else None,
+            cut=episode.stop == "truncated" and improving(last),
             contexts=sum(sample.fresh for sample in samples),
             prompted=sum(len(sample.prompt) for sample in samples),
             said=sum(len(sample.ids) for sample in samples),
+            replies=tuple((turn.kind, len(turn.reply.sample.ids) if turn.reply.sample else 0) for turn in turns),
             version=min((sample.version for sample in samples), default=None),
         )
 
@@ -68,7 +82,7 @@ class GroupOutcome:
 
     number: int
     """Its place among all groups of the step."""
-    kind: Kind
+    kind: GroupKind
     treatment: Treatment
     episodes: tuple[Outcome, ...]
 
@@ -96,7 +110,7 @@ class Group:
     episodes: tuple[Episode, ...]
     usable: tuple[Episode, ...]
     """Those that may train: neither failed nor, where the configuration says so, cut at the token budget."""
-    kind: Kind
+    kind: GroupKind
     treatment: Treatment
 
     @property
@@ -123,7 +137,7 @@ def step_figures(groups: Sequence[GroupOutcome], worlds: Sequence[str]) -> dict[
     return {
         **figures(None),
         "worlds": {world: figures(world) for world in worlds},
-        "groups": {"all": len(groups)} | {kind: kinds[kind] for kind in get_args(Kind)},
+        "groups": {"all": len(groups)} | {kind: kinds[kind] for kind in get_args(GroupKind)},
     }
 
 
@@ -141,19 +155,32 @@ def episode_figures(episodes: Sequence[Outcome]) -> dict[str, Any]:
     scored = [episode for episode in episodes if episode.stop != "failed"]
     said = sum(episode.said for episode in episodes)
 
-    def mean(figure: Callable[[Outcome], float]) -> float | None:
-        return fmean(map(figure, scored)) if scored else None
+    def mean(figure: Callable[[Outcome], float | None]) -> float | None:
+        known = [value for value in map(figure, scored) if value is not None]
+        return fmean(known) if known else None
 
     return {
         "episodes": len(episodes),
         "success": mean(lambda episode: bool(episode.success)),
         "score": mean(lambda episode: episode.score or 0.0),
         "turns": mean(lambda episode: episode.turns),
+        "trials": mean(lambda episode: episode.trials),
         "valid": mean(lambda episode: episode.valid),
         "failed": len(episodes) - len(scored),
         "stops": dict(Counter(episode.stop for episode in episodes)),
         "segments": sum(episode.contexts for episode in episodes),
         "tokens": {"seen": said + sum(episode.prompted for episode in episodes), "said": said},
+        "kinds": _by_kind(scored),
+    }
+
+
+def _by_kind(episodes: Sequence[Outcome]) -> dict[Kind, dict[str, float]]:
+    """For each kind of turn that there is: how many an episode has, and how many tokens a reply, on average."""
+    said: dict[Kind, list[int]] = {}
+    for kind, tokens in (reply for episode in episodes for reply in episode.replies):
+        said.setdefault(kind, []).append(tokens)
+    return {
+        kind: {"turns": len(tokens) / len(episodes), "tokens": fmean(tokens)} for kind, tokens in sorted(said.items())
     }
 
 

@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, gather_object
 from accelerate.utils.fsdp_utils import fsdp2_prepare_model
-from peft import get_peft_model_state_dict
 from torch import Tensor
 from torch.distributed.tensor import DTensor
 from torch.optim.lr_scheduler import LambdaLR
@@ -31,7 +31,27 @@ from agentgym_trainer.algorithms.experience import Credit, Experience, Part, Sco
 from agentgym_trainer.batch import Batch
 from agentgym_trainer.config import Optimizer
 from agentgym_trainer.packing import Pack, Unit, deal, idle_pack, make_packs
-from agentgym_trainer.weights import Weights
+from agentgym_trainer.weights import Weights, weights_of
+
+
+@dataclass(frozen=True, slots=True)
+class Lesson:
+    """What an update learns from, and how."""
+
+    batch: Batch
+    """Of this process; there may be nothing in it."""
+    experience: Experience
+    """From `Learner.assess`."""
+    credit: Credit
+    """From the algorithm."""
+    algorithm: Algorithm | Imitation
+    places: Sequence[tuple[int, int]] | None = None
+    """Where each episode stands among those of all processes, ascending; None: those of one process after those of the
+    other."""
+    weight: float = 1.0
+    """What the algorithm's loss is multiplied by."""
+    name: str = ""
+    """Put before the names of its metrics."""
 
 
 class Learner:
@@ -87,17 +107,7 @@ class Learner:
             version: Number of updates that the policy has seen.
             copied: Whether they are copied there in any case, and don't change with the next update.
         """
-        policy, adapter = self.policy, None
-        if self._bare.has_adapter:
-            # By itself peft would ask the hub whether the vocabulary has grown.
-            tensors = get_peft_model_state_dict(policy, save_embedding_layers=False)
-            adapter = policy.peft_config[policy.active_adapter].to_dict()
-        else:
-            tensors = policy.state_dict()
-        whole = {name: t.full_tensor().cpu() if isinstance(t, DTensor) else t for name, t in tensors.items()}
-        if copied:
-            whole = {name: tensor.to("cpu", copy=True) for name, tensor in whole.items()}
-        return Weights(version, lambda: iter(whole.items()), adapter)
+        return weights_of(self.policy, version, copied=copied)
 
     @property
     def _bare(self) -> Actor:
@@ -113,6 +123,12 @@ class Learner:
         """Log-probability of each said token as the policy is now, float32 [N], on the learner's device."""
         return self._read(self.actor, batch.to(self.accelerator.device))[0]
 
+    def entropies(self, batch: Batch) -> Tensor:
+        """Entropy in nats of the distribution that each said token came from, as the policy is now, float32 [N], on the
+        learner's device.
+        """
+        return self._read(self.actor, batch.to(self.accelerator.device))[1]
+
     @torch.no_grad()
     def assess(self, batch: Batch, algorithm: Algorithm | Imitation) -> Experience:
         """The experience on the learner's device, with what the algorithm needs to know from before the update.
@@ -125,7 +141,7 @@ class Learner:
         if algorithm.needs_critic and self._bare.critic is None:
             raise ValueError("The algorithm needs a critic, but the learner was made with an actor that has none.")
         if algorithm.needs_old or algorithm.needs_critic:
-            logp_N, value_N = self._read(self.actor, batch)
+            logp_N, _, value_N = self._read(self.actor, batch)
             figures["old_N"] = logp_N if algorithm.needs_old else None
             figures["value_N"] = value_N if algorithm.needs_critic else None
         if algorithm.needs_reference:
@@ -143,6 +159,7 @@ class Learner:
         minibatches: int = 1,
         seed: int = 0,
         places: Sequence[tuple[int, int]] | None = None,
+        beside: Lesson | None = None,
     ) -> dict[str, float]:
         """Train on a batch.
 
@@ -156,52 +173,59 @@ class Learner:
             seed: Deals episodes out to mini-batches. Who holds which episodes doesn't matter, only their order.
             places: Where each episode of the batch stands in that order, ascending; None: those of one process after
                 those of the other.
+            beside: What else each optimizer step learns from: its gradients and metrics are added. It is dealt to as
+                many mini-batches.
 
         Returns:
             Means over the optimizer steps of the algorithm's metrics and of `loss`, `grad_norm` (before clipping),
             `fill` (share of `micro_tokens` that packs use) and `padding` (share of positions computed for nothing);
             `lr` of the last step. Empty when nobody said anything.
         """
-        batch = batch.to(self.accelerator.device)
-        spoke, episode_N = experience.episode_N.unique(return_inverse=True)
-        own = [places[e] if places else (self.accelerator.process_index, e) for e in spoke.tolist()]
-        spoken = {place: at for at, place in enumerate(sorted(gather_object(own)))}
-        at_E, parts = torch.tensor([spoken[place] for place in own], dtype=torch.long), min(minibatches, len(spoken))
-        order = torch.Generator().manual_seed(seed)
+        lessons = [Lesson(batch, experience, credit, algorithm, places), *([beside] if beside else [])]
+        lessons = [replace(lesson, batch=lesson.batch.to(self.accelerator.device)) for lesson in lessons]
+        spoken = [(lesson, at_N, count) for lesson in lessons for at_N, count in [self._standing(lesson)] if count]
+        parts = min([minibatches, *(count for *_, count in spoken[:1])])
+        order, device = torch.Generator().manual_seed(seed), self.accelerator.device
         steps: list[dict[str, float]] = []
-        for _ in range(epochs if parts else 0):
-            part_N = deal(len(spoken), parts, order)[at_E][episode_N.cpu()].to(episode_N.device)
+        for _ in range(epochs if spoken else 0):
+            dealt = [(lesson, deal(count, parts, order)[at_N].to(device)) for lesson, at_N, count in spoken]
             steps += [
-                self._optimizer_step(batch, experience, credit, algorithm, part_N == part) for part in range(parts)
+                self._optimizer_step([(lesson, part_N == part) for lesson, part_N in dealt]) for part in range(parts)
             ]
         names = dict.fromkeys(name for step in steps for name in step)
         means = {name: [step[name] for step in steps if name in step] for name in names}
         rate = {"lr": steps[-1]["lr"]} if steps else {}
         return {name: sum(values) / len(values) for name, values in means.items()} | rate
 
-    def _optimizer_step(
-        self,
-        batch: Batch,
-        experience: Experience,
-        credit: Credit,
-        algorithm: Algorithm | Imitation,
-        chosen_N: Tensor,
-    ) -> dict[str, float]:
-        """Train on the chosen tokens, which may be none here: other processes have some."""
+    def _standing(self, lesson: Lesson) -> tuple[Tensor, int]:
+        """Where the episode of each said token stands among all that say something, and how many those are."""
+        spoke, episode_N = lesson.experience.episode_N.unique(return_inverse=True)
+        places, rank = lesson.places, self.accelerator.process_index
+        own = [places[e] if places else (rank, e) for e in spoke.tolist()]
+        spoken = {place: at for at, place in enumerate(sorted(gather_object(own)))}
+        return torch.tensor([spoken[place] for place in own], dtype=torch.long)[episode_N.cpu()], len(spoken)
+
+    def _optimizer_step(self, chosen: Sequence[tuple[Lesson, Tensor]]) -> dict[str, float]:
+        """Train on the chosen tokens of each lesson, which may be none here: other processes have some."""
         self.actor.train()
-        share = 1 / self.total(chosen_N.sum())
-        weight_N = algorithm.weights(experience, chosen_N, self.total)
-        critic_weight_N = algorithm.critic_weights(credit, chosen_N, self.total)
-        totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=chosen_N.device))
-        for pack, last in self._rounds(batch, chosen_N, algorithm.unit):
-            part = _part(experience, credit, pack, share, weight_N, critic_weight_N)
-            with self._accumulating(last):
-                scores = _score(self.actor, pack)
-                loss, metrics = algorithm.loss(scores, part)
-                # accelerate averages gradients over processes; the weights already hold the whole sum.
-                self.accelerator.backward((loss + _nothing(scores)) * self.accelerator.num_processes)
-            for name, value in {"loss": loss.detach(), **metrics, **self._use(pack)}.items():
-                totals[name] += value
+        counted = [(lesson, chosen_N, self.total(chosen_N.sum())) for lesson, chosen_N in chosen]
+        heard = [(lesson, chosen_N, 1 / said) for lesson, chosen_N, said in counted if said]
+        totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.accelerator.device))
+        for number, (lesson, chosen_N, share) in enumerate(heard, 1):
+            algorithm = lesson.algorithm
+            weight_N = algorithm.weights(lesson.experience, chosen_N, self.total)
+            critic_weight_N = algorithm.critic_weights(lesson.credit, chosen_N, self.total)
+            for pack, last in self._rounds(lesson.batch, chosen_N, algorithm.unit):
+                part = _part(lesson, pack, share, weight_N, critic_weight_N)
+                with self._accumulating(last and number == len(heard)):
+                    scores = _score(self.actor, pack)
+                    loss, metrics = algorithm.loss(scores, part)
+                    loss = lesson.weight * loss
+                    # accelerate averages gradients over processes; the weights already hold the whole sum.
+                    self.accelerator.backward((loss + _nothing(scores)) * self.accelerator.num_processes)
+                named = {f"{lesson.name}{name}": value for name, value in metrics.items()}
+                for name, value in {"loss": loss.detach(), **named, **self._use(pack)}.items():
+                    totals[name] += value
         return self._means(totals) | self._step()
 
     def _step(self) -> dict[str, float]:
@@ -233,18 +257,19 @@ class Learner:
         return dict(zip(("grad_norm", "critic_grad_norm"), map(float, whole), strict=False))
 
     @torch.no_grad()
-    def _read(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor]:
-        """Log-probability of each said token, and what the critic expected there (0 without one)."""
+    def _read(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Log-probability and entropy of each said token, and what the critic expected there (0 without one)."""
         model.eval()
         said_N = torch.ones_like(batch.at_N, dtype=torch.bool)
-        logp_N, value_N = torch.zeros(2, len(said_N), device=said_N.device)
+        logp_N, entropy_N, value_N = torch.zeros(3, len(said_N), device=said_N.device)
         for pack, _ in self._rounds(batch, said_N, "segment"):
             with self.accelerator.autocast():
                 scores = _score(model, pack)
             logp_N[pack.index_M] = scores.logp_M.float()
+            entropy_N[pack.index_M] = scores.entropy_M.float()
             if scores.value_M is not None:
                 value_N[pack.index_M] = scores.value_M.float()
-        return logp_N, value_N
+        return logp_N, entropy_N, value_N
 
     def _read_reference(self, batch: Batch) -> Tensor:
         if self.reference is not None:
@@ -338,15 +363,9 @@ def _nothing(scores: Scores) -> Tensor | float:
     return 0.0 if scores.value_M is None else scores.value_M[:0].sum()
 
 
-def _part(
-    experience: Experience,
-    credit: Credit,
-    pack: Pack,
-    share: Tensor,
-    weight_N: Tensor,
-    critic_weight_N: Tensor | None,
-) -> Part:
+def _part(lesson: Lesson, pack: Pack, share: Tensor, weight_N: Tensor, critic_weight_N: Tensor | None) -> Part:
     """The said tokens of a pack."""
+    experience, credit = lesson.experience, lesson.credit
 
     def those(figure_N: Tensor | None) -> Any:
         return None if figure_N is None else figure_N[pack.index_M]

@@ -12,21 +12,22 @@ from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 from accelerate import Accelerator
-from accelerate.utils import DistributedType
 from agentgym_envs import Episode, Message
-from agentgym_eval.report import report
 from numpy.typing import NDArray
 
 from agentgym_trainer.agreement import PROBES, check_agreement, last_contexts
+from agentgym_trainer.algorithms import Imitation
 from agentgym_trainer.arena import Arena
 from agentgym_trainer.batch import make_batch
+from agentgym_trainer.beginning import has_own_weights
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import Checkpoints
 from agentgym_trainer.config import Config
+from agentgym_trainer.demonstrations import Demonstrations
 from agentgym_trainer.engines import EngineError
 from agentgym_trainer.figures import (
     Group,
@@ -38,19 +39,20 @@ from agentgym_trainer.figures import (
     step_figures,
     success_by_task,
 )
+from agentgym_trainer.held_out import HeldOut, Manner
 from agentgym_trainer.horizon import Seen
-from agentgym_trainer.learner import Learner
+from agentgym_trainer.learner import Learner, Lesson
+from agentgym_trainer.playing import seed_of
 from agentgym_trainer.progress import Progress
 from agentgym_trainer.ranks import Ranks
+from agentgym_trainer.recording import Recorder, said_by_episode
 from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.tracking import PHASES, Tracker
 from agentgym_trainer.trajectory import trajectory
 from agentgym_trainer.worlds import OpenWorld
 
-Manner = Literal["sampled", "greedy"]
-MANNERS: tuple[Manner, ...] = ("sampled", "greedy")
-_UPDATE, _EVALUATION, _PROBE = range(1, 4)  # beside what the arena draws
+_UPDATE, _PROBE = 1, 3  # beside what the arena draws, 0, and what is held out, 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class Loop:
         chat: Chat,
         tracker: Tracker,
         rollouts: Rollouts,
+        demonstrations: Demonstrations | None = None,
     ) -> None:
         self.config = config
         self.folder = folder
@@ -85,9 +88,12 @@ class Loop:
         self.chat = chat
         self.tracker = tracker
         self.rollouts = rollouts
+        self.demonstrations = demonstrations
         self.ranks = Ranks()
         self.checkpoints = Checkpoints(folder.checkpoints, keep=config.keep, say=tracker.say)
         self.arena = Arena(config, worlds, chat, rollouts, self.ranks)
+        self.held_out = HeldOut(config, folder, worlds, chat, tracker, rollouts)
+        self.recorder = Recorder(config, folder, learner, chat, self.ranks)
         self._loaded: int | None = None
         self._gap: float | None = None
         self._recent: list[Episode] = []
@@ -109,6 +115,7 @@ class Loop:
         if self.ranks.leads:
             # The line of an update of which an evaluation is still to come is written once that is played.
             self.folder.rewind(progress.step - bool(progress.learned))
+            self.folder.forget_rollouts(progress.step)
         try:
             if not progress.step:
                 self.evaluate(0)
@@ -136,7 +143,7 @@ class Loop:
         config = self.config
         collected = self.collect(progress)
         groups = collected.groups
-        metrics = self.update(progress.step, [group for group in collected.own if group.treatment == "keep"])
+        metrics = self.update(progress.step, collected)
         after = replace(
             progress,
             step=progress.step + 1,
@@ -149,7 +156,7 @@ class Loop:
     def conclude(self, progress: Progress) -> Progress:
         """An evaluation if it is due, the line of the step, and where the run stands then."""
         step, learned = progress.step, progress.learned or {}
-        held_out = self.evaluate(step) if self._is_due(step, self.config.evaluation.every) else {}
+        held_out = self.evaluate(step) if self.held_out.is_due(step, self.config.steps) else {}
         tested = held_out_figures(held_out)
         line = learned["line"] | {"held_out": tested}
         for name, figures in line["worlds"].items():
@@ -158,7 +165,7 @@ class Loop:
             line["seconds"][phase] = line["seconds"].get(phase, 0.0) + seconds
         if self.ranks.leads:
             self.folder.log(line)
-        self.tracker.step(line)
+        self.tracker.step(line, self.config.steps)
         stage = self.config.horizon.after(progress.stage, step, Seen(tested.get("sampled"), learned["cut"]))
         return replace(progress, stage=stage, learned=None).evaluated(tested.get("sampled"))
 
@@ -175,15 +182,22 @@ class Loop:
         totals = np.sum(self.ranks.gather([tokens]), axis=0).astype(int).tolist()
         return Collected(own, groups, dict(zip(("prefilled", "reused", "generated"), totals, strict=True)))
 
-    def update(self, step: int, groups: Sequence[Group]) -> dict[str, Any]:
+    def update(self, step: int, collected: Collected) -> dict[str, Any]:
         """Credit and one update of the weights."""
         config, algorithm = self.config, self.config.algorithm
+        groups = [group for group in collected.own if group.treatment == "keep"]
         usable = [(group.number, episode) for group in groups for episode in group.usable]
+        places = [(number, episode.sample) for number, episode in usable]
         with self._timed("assess"):
             # Two groups of the same task, of which one was played ahead, are two groups.
             batch = make_batch([replace(trajectory(episode), group=str(number)) for number, episode in usable])
             experience = self.learner.assess(batch, algorithm)
             credit = algorithm.credit(experience, self.learner.total)
+            beside = self._beside(step)
+        if self.recorder.is_due(step + 1):
+            with self._timed("record"):
+                advantages = dict(zip(places, said_by_episode(credit.advantage_N, batch), strict=True))
+                self.recorder.record(step + 1, collected.own, collected.groups, advantages)
         with self._timed("update"):
             learned = self.learner.update(
                 batch,
@@ -192,43 +206,47 @@ class Loop:
                 algorithm,
                 epochs=config.epochs,
                 minibatches=config.minibatches,
-                seed=_seed(config.seed, step, _UPDATE),
-                places=[(number, episode.sample) for number, episode in usable],
+                seed=seed_of(config.seed, step, _UPDATE),
+                places=places,
+                beside=beside,
             )
         packed = {name: learned.pop(name) for name in ("padding", "fill") if name in learned}
-        trained, tokens = np.sum(self.ranks.gather([(len(usable), len(batch.ids_S))]), axis=0).tolist()
-        return {"trained": trained, "tokens": {"trained": tokens, **packed}, **credit.metrics, **learned}
+        own = (len(usable), len(batch.ids_S), len(beside.batch.ids_S) if beside else 0)
+        trained, tokens, imitated = np.sum(self.ranks.gather([own]), axis=0).tolist()
+        counts = {"trained": tokens} | ({"imitated": imitated} if beside else {})
+        return {"trained": trained, "tokens": {**counts, **packed}, **credit.metrics, **learned}
+
+    def _beside(self, step: int) -> Lesson | None:
+        """What is imitated beside acting."""
+        if self.demonstrations is None:
+            return None
+        own, algorithm = self.demonstrations.of_step(step), Imitation()
+        batch = make_batch([made for _, made in own])
+        experience = self.learner.assess(batch, algorithm)
+        return Lesson(
+            batch,
+            experience,
+            algorithm.credit(experience, self.learner.total),
+            algorithm,
+            places=[place for place, _ in own],
+            weight=self.config.imitation.weight,
+            name="sft/",
+        )
 
     def evaluate(self, step: int) -> dict[Manner, list[Outcome]]:
         """Play held-out tasks at the training temperature and greedily; what was played before is read back."""
-        played: dict[Manner, list[Outcome]] = {}
         with self._timed("evaluation"):
-            for manner in MANNERS:
-                episodes = self._held_out(step, manner)
-                if self.ranks.leads:
-                    ks = self.config.evaluation.ks if manner == "sampled" else (1,)
-                    self.tracker.evaluation(step, manner, report(episodes, ks=ks, seed=self.config.seed))
-                played[manner] = self.ranks.tell([Outcome.of(episode) for episode in episodes])
-        return played
+            return self.held_out.evaluate(step, lambda: self._playing(step))
 
-    def _held_out(self, step: int, manner: Manner) -> list[Episode]:
-        """The episodes, for the process that leads; the others get none."""
-        config = self.config
-        known = self.folder.read_evaluation(step, manner) if self.ranks.leads else None
-        if self.ranks.tell(known is not None):
-            return known or []
-        samples, temperature = config.evaluation.samples, config.generation.temperature
-        if manner == "greedy":
-            samples, temperature = 1, 0.0
+    @contextmanager
+    def _playing(self, step: int) -> Generator[None]:
+        """Whatever the engine does meanwhile, it does with the weights of this step, and for no training."""
         self._load(step)
         self.arena.settle()
-        before, seed = self._used(), _seed(config.seed, step, _EVALUATION)
-        episodes = self.arena.held_out(samples=samples, seed=seed, temperature=temperature)
+        before = self._used()
+        yield
         self._rest()
         self._known += self._used() - before
-        if self.ranks.leads:
-            self.folder.save_evaluation(step, manner, episodes)
-        return episodes
 
     def _load(self, step: int) -> None:
         """Have the engine sample with the weights of this step. Caches are empty then, as in a run that was resumed."""
@@ -253,11 +271,11 @@ class Loop:
         return check_agreement(
             self.rollouts,
             self.learner,
-            last_contexts(self._recent) or [self.chat.open([Message("user", some)]) for some in words],
+            last_contexts(self._recent) or [self.chat.open((Message("user", some),)) for some in words],
             ranks=self.ranks,
             temperature=self.config.generation.temperature,
             tolerance=self.config.engine.tolerance,
-            seed=_seed(self.config.seed, step, _PROBE),
+            seed=seed_of(self.config.seed, step, _PROBE),
         )
 
     def _rest(self) -> None:
@@ -317,12 +335,5 @@ class Loop:
 
 
 def samples_apart(config: Config, accelerator: Accelerator) -> bool:
-    """Whether the engine samples from weights of its own, and not from the very module that trains: a module can't
-    train and be sampled from at once, nor one that is sharded be sampled from by one process.
-    """
-    sharded = accelerator.distributed_type == DistributedType.FSDP
-    return config.engine.kind != "transformers" or config.overlap.versions > 0 or sharded
-
-
-def _seed(*parts: int) -> int:
-    return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 2)
+    """Whether the engine samples from weights of its own: a module can't train and be sampled from at once."""
+    return config.overlap.versions > 0 or has_own_weights(config, accelerator)

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 from agentgym_envs import Episode
+from agentgym_envs.dialogue import replay
+from agentgym_envs.functions import described
 from agentgym_eval.errors import UsageError
 
 from agentgym_trainer.chat import Chat
@@ -74,7 +76,7 @@ def is_adapter(name: str) -> bool:
 def scratch_model(scratch: Scratch, episodes: Sequence[Episode], *, seed: int) -> tuple[Any, Chat]:
     """A model from scratch whose tokenizer is trained on what was seen and said in `episodes`."""
     texts = [text for episode in episodes for text in _texts(episode)]
-    chat = Chat(train_tokenizer(texts, scratch.vocab))
+    chat = Chat(train_tokenizer(texts, scratch.vocab, scratch.merges))
     model = build_model(scratch, vocab=len(chat.tokenizer), end_id=chat.end_id, pad_id=chat.pad_id, seed=seed)
     return model, chat
 
@@ -102,5 +104,12 @@ def with_lora(model: Any, lora: Lora, *, seed: int) -> Any:
 
 
 def _texts(episode: Episode) -> list[str]:
-    turns = [text for turn in episode.turns for text in ("user", turn.observation, "assistant", turn.reply.text)]
-    return ["system", episode.instructions, *turns, "user", episode.final_observation]
+    texts, before = list[str](), 0
+    for conversation, turn in replay(episode):
+        # One that is shorter has begun anew.
+        added = conversation[before if len(conversation) > before else 0 :]
+        texts += [text for message in added if message.role != "system" for text in (message.role, message.content)]
+        texts += ["assistant", turn.reply.text]
+        before = len(conversation) + 1
+    told = [episode.instructions, described(episode.tools)] if episode.tools else [episode.instructions]
+    return ["system", *told, *texts, "user", episode.final_observation]

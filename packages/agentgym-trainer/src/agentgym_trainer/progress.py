@@ -9,6 +9,21 @@ from agentgym_trainer.horizon import Stage
 
 
 @dataclass(frozen=True, slots=True)
+class Reached:
+    """Where a sitting of a run has ended."""
+
+    step: int
+    """Updates done."""
+    of: int
+    """Updates that the run takes."""
+
+    @property
+    def done(self) -> bool:
+        """Whether that was the end of the run."""
+        return self.step == self.of
+
+
+@dataclass(frozen=True, slots=True)
 class Best:
     """The best checkpoint so far."""
 

@@ -7,7 +7,7 @@ Knows engines and `chat`; knows neither learners nor algorithms.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator, Iterable, Iterator, Sequence
+from collections.abc import Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
@@ -38,7 +38,7 @@ class Budget:
 
 
 class EnginePlayer(Player):
-    """A language model as a player."""
+    """A language model as a player, for all agents: in whatever conversation it is asked, it says what comes next."""
 
     def __init__(self, engine: Engine, chat: Chat, budget: Budget, *, name: str, temperature: float = 1.0) -> None:
         """Seat a model.
@@ -63,7 +63,9 @@ class EnginePlayer(Player):
         Raises:
             EngineGone: when the engine can't be brought back.
         """
-        context = self._contexts.setdefault(seat.key, Context(self.chat))
+        if seat.key not in self._contexts:
+            self._contexts[seat.key] = Context(self.chat.with_tools(seat.tools))
+        context = self._contexts[seat.key]
         prompt, fresh = context.prompt(seat.conversation)
         seed = int(seat.rng.integers(2**63))
         left = self._left(context)
@@ -132,7 +134,7 @@ class Rollouts:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def play(self, matches: Sequence[Match], player: Player) -> Iterator[Episode]:
+    def play(self, matches: Sequence[Match], player: Player) -> Generator[Episode]:
         """Play all matches at once, each in all slots of its world, and yield the episodes as they end.
 
         What is left when the caller takes no more, or is interrupted, is cancelled before this returns.

@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import json
 import os
-import sys
-from collections.abc import Iterator, Sequence
+import re
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from agentgym_envs import Episode, read_episodes
+from agentgym_envs.files import write_whole
 from agentgym_eval.errors import UsageError
-from agentgym_eval.report import versions
+from agentgym_eval.provenance import provenance
 
-from agentgym_trainer.config import Config
-from agentgym_trainer.config_json import from_json, to_json
+from agentgym_trainer.config import KINDS, Setup
+from agentgym_trainer.config_json import from_json, nearest, to_json
 
-SCHEMA = "agentgym.train/1"
+SCHEMA = "agentgym.train/2"
 
 
 class RunFolder:
@@ -31,12 +34,19 @@ class RunFolder:
         self.checkpoints = path / "checkpoints"
         self.model = path / "model"
         """The model at the end."""
+        self.data = path / "data.jsonl"
+        """The episodes that a run learns from which learns from data."""
         self.evaluations = path / "evaluations"
+        self.rollouts = path / "rollouts"
+        """The episodes that reinforcement learning played, and some of their tokens, by step."""
         self.curve = path / "curve.png"
         self.summary = path / "summary.json"
+        self.listener: Callable[[Mapping[str, Any]], None] | None = None
+        """Told every line of the metrics once it is written."""
+        self._resumes = False
 
     @classmethod
-    def create(cls, path: Path, config: Config, recipe: str) -> RunFolder:
+    def create(cls, path: Path, config: Setup, recipe: str) -> RunFolder:
         """Begin a run.
 
         Raises:
@@ -48,16 +58,17 @@ class RunFolder:
         folder = cls(path)
         record = {
             "schema": SCHEMA,
+            "id": uuid4().hex,
+            "kind": next(kind for kind, noun in KINDS.items() if noun is type(config)),
             "recipe": recipe,
-            "command": sys.argv,
-            "versions": versions(),
+            **provenance(),
             "config": to_json(config),
         }
         _write(folder.settings, json.dumps(record, indent=2) + "\n")
         return folder
 
     @classmethod
-    def open(cls, path: Path) -> tuple[RunFolder, Config, str]:
+    def open(cls, path: Path) -> tuple[RunFolder, Setup, str]:
         """A run begun before, its configuration and the name of its recipe.
 
         Raises:
@@ -68,20 +79,27 @@ class RunFolder:
             raise UsageError(f"{path} holds no training run ({folder.settings.name} is missing).")
         try:
             record = json.loads(folder.settings.read_text())
-            return folder, from_json(Config, record["config"]), record["recipe"]
+            folder._resumes = True
+            return folder, from_json(_noun(record["kind"]), record["config"]), record["recipe"]
         except (ValueError, TypeError, KeyError) as error:
             raise UsageError(f"{folder.settings} can't be used: {error}") from error
 
+    @property
+    def id(self) -> str:
+        """What no other run is called, however often this one is moved and resumed."""
+        return json.loads(self.settings.read_text())["id"]
+
     def discard(self) -> None:
         """Remove the folder if nothing has come of the run yet."""
-        if list(self.path.iterdir()) == [self.settings]:
-            self.settings.unlink()
-            self.path.rmdir()
+        if {path.name for path in self.path.iterdir()} <= {self.settings.name, "wandb"}:
+            shutil.rmtree(self.path)
 
     def log(self, metrics: dict[str, Any]) -> None:
         """Append one line to the metrics."""
         with self.metrics.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(metrics) + "\n")
+        if self.listener:
+            self.listener(metrics)
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of the metrics; half a line at the end, left by a killed process, is passed over."""
@@ -91,12 +109,48 @@ class RunFolder:
                     yield json.loads(line)
 
     def rewind(self, step: int) -> None:
-        """Take back lines and evaluations behind `step`: a resumed run makes them again, with weights of its own."""
+        """Take back lines and evaluations behind `step`: a resumed run makes them again, with weights of its own.
+
+        That another sitting begins is noted, with what it comes from: versions and commit may be others by now.
+        """
+        if self._resumes:
+            record = json.loads(self.settings.read_text())
+            record.setdefault("resumed", []).append(provenance())
+            _write(self.settings, json.dumps(record, indent=2) + "\n")
+            self._resumes = False
         kept = [line for line in self.read_metrics() if line["step"] <= step]
         _write(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
         for path in self.evaluations.glob("step-*.jsonl"):
             if _step(path) > step:
                 path.unlink()
+
+    def forget_rollouts(self, step: int) -> None:
+        """Take back the rollouts behind `step`, likewise."""
+        for path in self.rollouts.glob("step-*.jsonl"):
+            if _step(path) > step:
+                path.unlink()
+
+    def save_rollouts(self, step: int, episodes: Sequence[str], tokens: Sequence[str]) -> None:
+        """Keep what a step learns from.
+
+        Args:
+            step: Number of the step.
+            episodes: A line of each episode.
+            tokens: Lines of the tokens of some of them; without any there is no such file.
+        """
+        self.rollouts.mkdir(exist_ok=True)
+        for kind, lines in (("", episodes), (".tokens", tokens)):
+            if lines:
+                path = self.rollouts / f"step-{step:06d}{kind}.jsonl"
+                write_whole(path, "".join(f"{line}\n" for line in lines))
+
+    def save_data(self, episodes: Sequence[Episode]) -> None:
+        """Keep the episodes that the run learns from."""
+        _write(self.data, "".join(f"{episode.to_json()}\n" for episode in episodes))
+
+    def read_data(self) -> list[Episode]:
+        """The episodes that the run learns from."""
+        return list(read_episodes(self.data))
 
     def save_evaluation(self, step: int, manner: str, episodes: Sequence[Episode]) -> None:
         """Keep the episodes of an evaluation."""
@@ -116,8 +170,16 @@ class RunFolder:
         return self.evaluations / f"step-{step:06d}-{manner}.jsonl"
 
 
-def _step(evaluation: Path) -> int:
-    return int(evaluation.name.split("-")[1])
+def _noun(kind: str) -> type[Setup]:
+    """The configuration of this kind of run."""
+    if kind not in KINDS:
+        raise ValueError(f"There is no kind of run {kind!r}. {nearest(kind, KINDS)}")
+    return KINDS[kind]
+
+
+def _step(path: Path) -> int:
+    """The step in the name of a file."""
+    return int(re.split(r"[-.]", path.name)[1])
 
 
 def _write(path: Path, text: str) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
@@ -15,6 +15,15 @@ _Item = TypeVar("_Item")
 _PLAIN_EVERY_S = 10.0
 PHASES = ("load", "rollout", "assess", "update")
 """What every step consists of, in `seconds` of its line; the engine's own seconds lie within them."""
+_LESSON = {
+    "loss": ("loss", ".4f"),
+    "mean_token_accuracy": ("tokens foretold", ".1%"),
+    "rewards/accuracies": ("pairs told apart", ".1%"),
+    "rewards/margins": ("margin", ".3f"),
+    "grad_norm": ("grad norm", ".2f"),
+    "learning_rate": ("learning rate", ".2g"),
+}
+"""What of a trainer of TRL's is worth a glance, with a name and a layout."""
 _WHY = {
     "steps": "the next stage of the schedule",
     "plateau": "held-out success has stopped rising",
@@ -36,9 +45,8 @@ class _Bars(Progress):
 class Tracker:
     """Shows how a run goes on."""
 
-    def __init__(self, console: Console, *, steps: int) -> None:
+    def __init__(self, console: Console) -> None:
         self._console = console
-        self._steps = steps
         self._spoke = 0.0
         self._progress = _Bars(
             TextColumn("{task.description}"),
@@ -55,6 +63,10 @@ class Tracker:
         """Bars are on the screen while this is open."""
         with self._progress:
             yield
+        for bar in self._bars.values():
+            self._progress.remove_task(bar)
+        self._bars.clear()
+        self._progress.note = ""
 
     def say(self, sentence: str) -> None:
         """One line that stays."""
@@ -73,18 +85,26 @@ class Tracker:
         if not self._console.is_terminal:
             self.say(f"{name}: {total} in {time.perf_counter() - began:.0f} s")
 
-    def step(self, metrics: dict[str, Any]) -> None:
-        """A training step has been taken; `metrics` is its line."""
+    def step(self, metrics: dict[str, Any], steps: int) -> None:
+        """One of `steps` training steps has been taken; `metrics` is its line."""
         stage, step = metrics["stage"], metrics["step"]
         if stage["number"] and stage["since"] == step - 1:
             self.say(f"From step {step} on episodes have up to {metrics['horizon']} turns: {_WHY[stage['why']]}.")
-        note = " · ".join(_figures(metrics))
-        self._progress.note = note
-        self._progress.update(self._bar("Learning by acting", self._steps), completed=step)
-        due = time.monotonic() - self._spoke > _PLAIN_EVERY_S or step == self._steps
+        self.note("Learning by acting", step, steps, " · ".join(_figures(metrics)))
+
+    def lesson(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
+        """One of `steps` steps of learning from data has been taken, with these figures of its trainer."""
+        shown = [f"{label} {figures[name]:{layout}}" for name, (label, layout) in _LESSON.items() if name in figures]
+        self.note("Learning from data", step, steps, " · ".join(shown))
+
+    def note(self, doing: str, step: int, steps: int, figures: str) -> None:
+        """One of `steps` steps of what is being done has been taken, with these figures."""
+        self._progress.note = figures
+        self._progress.update(self._bar(doing, steps), completed=step)
+        due = time.monotonic() - self._spoke > _PLAIN_EVERY_S or step == steps
         if not self._console.is_terminal and due:
             self._spoke = time.monotonic()
-            self.say(f"step {step}/{self._steps}: {note}")
+            self.say(f"step {step}/{steps}: {figures}")
 
     def evaluation(self, step: int, manner: str, result: Report) -> None:
         """Held-out tasks have been played."""
@@ -111,7 +131,8 @@ def _figures(metrics: dict[str, Any]) -> Iterator[str]:
         for name, world in metrics["worlds"].items():
             yield f"{name.rpartition('/')[2]} " + ("–" if world["success"] is None else f"{world['success']:.2f}")
     yield f"score {said('score', '.2f')}"
-    yield f"turns {said('turns', '.1f')} of {metrics['horizon']}"
+    attempts = f" in {said('trials', '.1f')} attempts" if (metrics.get("trials") or 1) > 1 else ""
+    yield f"turns {said('turns', '.1f')} of {metrics['horizon']}{attempts}"
     yield f"KL {said('kl_reference' if 'kl_reference' in metrics else 'kl_sampled', '.4f')}"
     yield f"entropy {said('entropy', '.2f')}"
     yield f"grad norm {said('grad_norm', '.2f')}"

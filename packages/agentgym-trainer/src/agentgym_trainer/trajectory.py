@@ -1,12 +1,13 @@
 """Episodes as tokens: what stood in the context, what of it the agent said, and which turn each said token is of.
 
-Built from the ids that were sampled, never from text.
+Built from the ids that were sampled, never from text. Plans, looks back and summaries are turns like any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from agentgym_envs import Episode, Turn
 
@@ -17,11 +18,19 @@ class Segment:
 
     ids: tuple[int, ...]
     said: tuple[bool, ...]
-    """Whether the agent sampled the token."""
+    """Whether the agent sampled the token, in a turn that is to be learned from."""
     logprobs: tuple[float, ...]
     """Log-probability the token was sampled with; 0 where it wasn't said."""
     turns: tuple[int, ...]
     """Number of the turn that said the token; -1 where it wasn't said."""
+
+    def within(self, longest: int) -> Segment:
+        """Its beginning, up to the last turn that ends within `longest` tokens: half a turn would teach to end in the
+        middle of it. Empty when none does.
+        """
+        ends = [i for i, (turn, after) in enumerate(pairwise((*self.turns, -1)), 1) if turn >= 0 and turn != after]
+        end = max((end for end in ends if end <= longest), default=0)
+        return Segment(self.ids[:end], self.said[:end], self.logprobs[:end], self.turns[:end])
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +38,7 @@ class Trajectory:
     """One episode for the learner."""
 
     segments: tuple[Segment, ...]
-    """One, unless the chat template rewrote history."""
+    """One, unless the chat template rewrote history or the conversation began anew."""
     rewards: tuple[float, ...]
     """Reward of each turn."""
     states: tuple[str, ...]
@@ -78,7 +87,7 @@ def _segment(turns: Sequence[tuple[int, Turn]]) -> Segment:
         assert sample is not None
         seen, new = len(sample.prompt), len(sample.ids)
         ids += sample.prompt + sample.ids
-        said += [False] * seen + [True] * new
-        logprobs += [0.0] * seen + list(sample.logprobs)
-        numbers += [-1] * seen + [number] * new
+        said += [False] * seen + [turn.loss] * new
+        logprobs += [0.0] * seen + (list(sample.logprobs) if turn.loss else [0.0] * new)
+        numbers += [-1] * seen + [number if turn.loss else -1] * new
     return Segment(tuple(ids), tuple(said), tuple(logprobs), tuple(numbers))

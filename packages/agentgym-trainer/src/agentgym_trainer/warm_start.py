@@ -7,33 +7,17 @@ the mask of what was said are then the same on both sides, end-of-turn token inc
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 
 import numpy as np
-from agentgym_envs import Conversation, Episode, Message, Sample
+from agentgym_envs import Episode
 
 from agentgym_trainer.algorithms import Imitation
 from agentgym_trainer.batch import make_batch
-from agentgym_trainer.chat import Chat, Context
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.encode import encode
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.trajectory import trajectory
-
-
-def encode(chat: Chat, episode: Episode) -> Episode:
-    """The episode with the ids that a local model would have sampled to say the same."""
-    context = Context(chat)
-    conversation: Conversation = (Message("system", episode.instructions),) if episode.instructions else ()
-    turns = list(episode.turns)
-    for i, turn in enumerate(turns):
-        conversation += (Message("user", turn.observation),)
-        prompt, fresh = context.prompt(conversation)
-        ids = tuple(chat.reply_ids(turn.reply.text))
-        context.said(ids)
-        sample = Sample(prompt=tuple(prompt), ids=ids, logprobs=(0.0,) * len(ids), fresh=fresh)
-        turns[i] = replace(turn, reply=replace(turn.reply, sample=sample))
-        conversation += (Message("assistant", turn.reply.text),)
-    return replace(episode, turns=tuple(turns))
 
 
 def imitate(

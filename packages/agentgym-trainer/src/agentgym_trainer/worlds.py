@@ -25,7 +25,7 @@ from agentgym_eval.errors import UsageError
 from agentgym_eval.settings import PlaySettings
 from agentgym_eval.worlds import open_world, world_spec
 
-from agentgym_trainer.config import Config, World
+from agentgym_trainer.config import Setup, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +76,7 @@ def deals(world: OpenWorld, tasks: Sequence[Task], *, samples: int, seed: int, a
 
 
 @contextmanager
-def open_worlds(config: Config) -> Generator[list[OpenWorld]]:
+def open_worlds(config: Setup) -> Generator[list[OpenWorld]]:
     """Open every world of the configuration, and close them all at the end.
 
     Raises:
@@ -94,11 +94,11 @@ def open_worlds(config: Config) -> Generator[list[OpenWorld]]:
         yield list(opened.values())
 
 
-def _open(world: World, config: Config, stack: ExitStack) -> OpenWorld:
+def _open(world: World, config: Setup, stack: ExitStack) -> OpenWorld:
     settings = PlaySettings(
         env=world.env,
         policy="the model in training",
-        wrapper=world.wrapper,
+        agent=world.agent,
         instructions=world.instructions,
         horizon=config.horizon.longest,
         options=world.options,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import gc
 import logging
+import sys
 import warnings
 from collections.abc import Collection, Generator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -204,12 +205,21 @@ def _start(knobs: Mapping[str, Any], lora_rank: int, device: int | None) -> Any:
     """Start vLLM with these of its arguments, and undo what else it does to this process."""
     set_threads = torch.set_num_threads
     logging.getLogger("vllm").setLevel(logging.CRITICAL)
+    _let_llvmlite_pass()
     try:
         with warnings.catch_warnings(), torch.random.fork_rng([] if device is None else [device]):
             warnings.simplefilter("ignore")
             return _llm_engine({**knobs, **_adapters(lora_rank)}, device)
     finally:
         torch.set_num_threads = set_threads
+
+
+def _let_llvmlite_pass() -> None:
+    """VLLM looks for kernels in all that is imported. Where a world searches, numba is, and with it llvmlite, whose
+    library makes a function of any name that it is asked for: vLLM takes the one called `__dict__` for a dictionary.
+    """
+    if ffi := sys.modules.get("llvmlite.binding.ffi"):
+        ffi.lib._fntab.setdefault("__dict__", {})
 
 
 def _llm_engine(knobs: Mapping[str, Any], device: int | None) -> Any:

@@ -1,7 +1,4 @@
-"""Everything a training run is told, as frozen dataclasses.
-
-Importing this imports no torch, so `train --help` answers at once.
-"""
+"""What every training run is told, whatever it learns from: a model, worlds, how they are played, where it computes."""
 
 from __future__ import annotations
 
@@ -10,9 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import Any, Literal
 
-from agentgym_trainer.algorithms import GRPO, Algorithm
-from agentgym_trainer.horizon import AdaptiveHorizon, FixedHorizon, Horizon
-from agentgym_trainer.sampler import Sampler, Uniform
+from agentgym_trainer.horizon import FixedHorizon, Horizon
 from agentgym_trainer.scratch import Scratch
 
 
@@ -24,8 +19,9 @@ class World:
     """Gymnasium id."""
     options: tuple[str, ...] = ()
     """Options of the world, each as key=value with a Python literal, such as "depth=(1, 2)"."""
-    wrapper: Literal["react", "bare", "tags"] = "react"
-    """How a reply becomes an action."""
+    agent: str = "react"
+    """How a conversation is made and how a reply becomes an action: FORM[+HABIT[:N]]..., such as react+plan+window:6;
+    docs/agents.md has all of them."""
     instructions: bool = True
     """Tell the agent the world's instructions as a system message."""
     weight: float = 1.0
@@ -87,22 +83,6 @@ class EngineSettings:
 
 
 @dataclass(frozen=True)
-class Overlap:
-    """Sampling while the learner works."""
-
-    versions: int = 0
-    """How many updates the weights that an episode was sampled with may lag behind those it trains. 0: exactly
-    on-policy, rollouts and updates take turns."""
-    beyond: Literal["drop", "keep"] = "drop"
-    """What is done with episodes that lag further: left out, or trained on all the same, best with
-    algorithm.correction."""
-
-    def __post_init__(self) -> None:
-        if self.versions < 0:
-            raise ValueError(f"overlap.versions is at least 0, not {self.versions}.")
-
-
-@dataclass(frozen=True)
 class Optimizer:
     """AdamW."""
 
@@ -129,20 +109,6 @@ class Optimizer:
 
 
 @dataclass(frozen=True)
-class CriticModel:
-    """Where the critic lives, for algorithms that have one."""
-
-    where: Literal["head", "separate"] = "head"
-    """A value head on the policy's own trunk, or a model of its own with the policy's size."""
-    lr: float = 1e-5
-    """Learning rate of what only the critic has: the head, or the whole separate model."""
-
-    def __post_init__(self) -> None:
-        if self.lr <= 0:
-            raise ValueError(f"critic.lr must be above 0, not {self.lr}.")
-
-
-@dataclass(frozen=True)
 class Lora:
     """Low-rank adapters (Hu et al. 2021, arXiv 2106.09685) instead of all weights."""
 
@@ -157,25 +123,6 @@ class Lora:
     def __post_init__(self) -> None:
         if self.rank < 0 or self.alpha <= 0 or not 0 <= self.dropout < 1:
             raise ValueError("lora needs a rank from 0, alpha above 0 and dropout from 0 to below 1.")
-
-
-@dataclass(frozen=True)
-class WarmStart:
-    """Imitation of an expert before reinforcement learning."""
-
-    episodes: int = 0
-    """Expert episodes on training tasks; 0 is no warm start."""
-    noise: float = 0.0
-    """Probability that the expert plays a random available action instead. Noisy experts teach the grammar and leave
-    the strategy to reinforcement learning."""
-    epochs: int = 1
-    batch: int = 64
-    """Episodes in one optimizer step."""
-    lr: float = 1e-3
-
-    def __post_init__(self) -> None:
-        if self.episodes < 0 or min(self.epochs, self.batch) < 1 or not 0 <= self.noise <= 1:
-            raise ValueError("warm_start needs episodes >= 0, epochs and batch >= 1, and a noise from 0 to 1.")
 
 
 @dataclass(frozen=True)
@@ -202,8 +149,8 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Config:
-    """A training run."""
+class Setup:
+    """What the kinds of training runs have in common."""
 
     model: str = "Qwen/Qwen2.5-7B-Instruct"
     """A Hugging Face causal language model by name or path; "scratch" builds one on the spot."""
@@ -211,33 +158,15 @@ class Config:
     """Size of the model that "scratch" builds."""
     world: World = field(default_factory=World)
     others: tuple[World, ...] = ()
-    """Worlds beside the first; every batch holds tasks of all, in proportion to their weights."""
-    sampler: Sampler = field(default_factory=Uniform)
-    """Which training tasks a step plays."""
-    algorithm: Algorithm = GRPO
+    """Worlds beside the first; tasks are drawn of all, in proportion to their weights."""
     horizon: Horizon = field(default_factory=FixedHorizon)
     generation: Generation = field(default_factory=Generation)
     engine: EngineSettings = field(default_factory=EngineSettings)
-    overlap: Overlap = field(default_factory=Overlap)
     optimizer: Optimizer = field(default_factory=Optimizer)
-    critic: CriticModel = field(default_factory=CriticModel)
     lora: Lora = field(default_factory=Lora)
-    warm_start: WarmStart = field(default_factory=WarmStart)
     evaluation: Evaluation = field(default_factory=Evaluation)
-    steps: int = 300
-    """Updates: one batch of new episodes each."""
-    tasks: int = 32
-    """Tasks in a batch."""
-    samples: int = 8
-    """Episodes of each task."""
     slots: int = 256
     """Episodes of a world that each process plays at once; more keep the engine busier and take more memory."""
-    epochs: int = 1
-    """Passes over each batch."""
-    minibatches: int = 1
-    """Optimizer steps in each pass."""
-    train_cut: bool = True
-    """Whether episodes that ended at the token budget take part in the loss."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass instead of keeping them: less memory, about a third more time."""
     save_every: int = 50
@@ -250,6 +179,10 @@ class Config:
     precision: Literal["no", "bf16", "fp16"] = "no"
     """Mixed precision of accelerate. The weights stay float32: bfloat16 would round most of RL's small updates away."""
     seed: int = 0
+    track: tuple[Literal["trackio", "wandb"], ...] = ()
+    """Trackers that get the figures of `metrics.jsonl`, too: extras `trackio` and `wandb`."""
+    project: str = "agentgym"
+    """Under which trackers file the run."""
 
     def __post_init__(self) -> None:
         for name, value in _numbers(self):
@@ -257,28 +190,23 @@ class Config:
                 raise ValueError(f"{name} must be a number, not nan.")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, not {self.seed}.")
-        counts = ("steps", "tasks", "samples", "slots", "epochs", "minibatches", "save_every", "keep", "threads")
-        for name in counts:
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name} must be at least 1, not {getattr(self, name)}.")
-        if self.minibatches > self.tasks * self.samples:
-            raise ValueError(
-                f"{self.tasks * self.samples} episodes can't be dealt into {self.minibatches} minibatches."
-            )
-        if self.samples == 1 and self.algorithm.groups.lonely != "keep":
-            raise ValueError(
-                "With samples 1 every group is lonely and nothing would train: set samples to 2 or more, or choose an "
-                "algorithm that compares no episodes of a task, such as ppo or reinforce++."
-            )
-        if isinstance(self.horizon, AdaptiveHorizon) and self.horizon.patience and not self.evaluation.every:
-            raise ValueError(
-                "An adaptive horizon waits for held-out success: set evaluation.every, or horizon.patience 0."
-            )
+        at_least_one(self, "slots", "save_every", "keep", "threads")
 
     @property
     def worlds(self) -> tuple[World, ...]:
         """All worlds of the run."""
         return (self.world, *self.others)
+
+
+def at_least_one(config: Any, *names: str) -> None:
+    """Refuse a configuration in which one of these counts is below 1.
+
+    Raises:
+        ValueError: naming the first that is.
+    """
+    for name in names:
+        if getattr(config, name) < 1:
+            raise ValueError(f"{name} must be at least 1, not {getattr(config, name)}.")
 
 
 def _numbers(config: Any, where: str = "") -> Iterator[tuple[str, float]]:

@@ -1,4 +1,4 @@
-"""Recipes: whole configurations by name, as typed Python values.
+"""Recipes of reinforcement learning.
 
 Those for real models have the settings that AgentGym-RL was trained with (arXiv 2509.08755 and its scripts), steps
 being its epochs over its training tasks, and GRPO as there: clip 0.2, KL in the loss by k3 with weight 1e-3.
@@ -6,22 +6,14 @@ being its epochs over its training tasks, and GRPO as there: clip 0.2, KL in the
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from agentgym_trainer.algorithms import GRPO, KL
 from agentgym_trainer.config import Config, CriticModel, Evaluation, Generation, Optimizer, WarmStart, World
 from agentgym_trainer.horizon import FixedHorizon, StepHorizon
+from agentgym_trainer.recipes.recipe import Recipe
 from agentgym_trainer.sampler import Middling
 from agentgym_trainer.scratch import Scratch
-
-
-@dataclass(frozen=True)
-class Recipe:
-    """A configuration with a few words on what it is for."""
-
-    about: str
-    config: Config
-
 
 _PAPER = Config(
     algorithm=GRPO,
@@ -54,7 +46,7 @@ _SCIWORLD = replace(
 )
 _SEARCHQA = replace(
     _PAPER,
-    world=World("agentgym/SearchQA-v0", wrapper="tags"),
+    world=World("agentgym/SearchQA-v0", agent="tags"),
     generation=replace(_PAPER.generation, max_context=1_024 + 8_192),
     steps=350,
 )
@@ -74,7 +66,7 @@ _QUICKSTART = Config(
     world=World(
         "agentgym/BabyAI-v0",
         ("levels=('OneRoomS8', 'OpenRedDoor', 'OpenRedBlueDoors', 'UnlockLocal')", "available_actions_in_text=False"),
-        wrapper="bare",
+        agent="bare",
         instructions=False,
     ),
     # Without the penalty some seeds unlearn how to end a reply.
@@ -104,9 +96,10 @@ def _scaling(config: Config, *stages: int, every: int = 100) -> Recipe:
     return Recipe(f"ScalingInter-RL: {turns} turns", replace(config, horizon=StepHorizon(stages, every)))
 
 
-DEFAULT = "quickstart"
-RECIPES = {
-    DEFAULT: Recipe("a model from scratch learns to find, fetch and open things, on a CPU in minutes", _QUICKSTART),
+RL_RECIPES = {
+    "quickstart": Recipe(
+        "a model from scratch learns to find, fetch and open things, on a CPU in minutes", _QUICKSTART
+    ),
     "textcraft-grpo": _fixed(_TEXTCRAFT, 30),
     "textcraft-scaling": _scaling(_TEXTCRAFT, 10, 20, 30),
     "babyai-grpo": _fixed(_BABYAI, 20),
@@ -119,24 +112,3 @@ RECIPES = {
         replace(_MIXTURE, horizon=StepHorizon((10, 20, 30), 100)),
     ),
 }
-
-
-def tiny(config: Config) -> Config:
-    """The same run in miniature: two steps of a tiny model from scratch on a CPU, everything else as it was."""
-    return replace(
-        config,
-        model="scratch",
-        scratch=Scratch(vocab=320, hidden=32, layers=2, heads=2, context=4096),
-        generation=replace(config.generation, max_tokens=8, max_context=4096),
-        warm_start=replace(config.warm_start, episodes=min(8, config.warm_start.episodes), epochs=1),
-        evaluation=replace(config.evaluation, tasks=2, every=min(2, config.evaluation.every)),
-        # So small a model succeeds nowhere: without this no group would differ and no update be taken.
-        algorithm=replace(config.algorithm, groups=replace(config.algorithm.groups, flat="keep")),
-        steps=2,
-        tasks=2,
-        samples=2,
-        minibatches=min(4, config.minibatches),
-        save_every=1,
-        device="cpu",
-        precision="no",
-    )

@@ -1,0 +1,220 @@
+"""What a run begins with, whatever it learns from: processes, an engine, players without a model, a model from scratch.
+
+And what every run ends with, its model as a whole one.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import numpy as np
+import torch
+from accelerate import Accelerator
+from accelerate.utils import DistributedType, InitProcessGroupKwargs
+from agentgym_envs import Episode, Policy
+from agentgym_eval.errors import UsageError
+from agentgym_eval.policies import Scripted
+from torch import Tensor
+
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.config import Setup
+from agentgym_trainer.engines import Engine
+from agentgym_trainer.engines.transformers import transformers_engine
+from agentgym_trainer.models import load_model, scratch_model
+from agentgym_trainer.ranks import Ranks
+from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.sampler import Uniform, apportion, draw
+from agentgym_trainer.worlds import OpenWorld
+
+_TOKENIZER_EPISODES = 64
+
+
+def join(config: Setup) -> Ranks:
+    """Take part in a run as one of the processes that the launcher has started, or as the only one."""
+    open_accelerator(config)
+    return Ranks()
+
+
+def has_own_weights(config: Setup, accelerator: Accelerator) -> bool:
+    """Whether the engine samples from weights of its own, and not from the very module that trains, in any case: one
+    that is sharded can't be sampled from by one process.
+    """
+    return config.engine.kind != "transformers" or accelerator.distributed_type == DistributedType.FSDP
+
+
+def open_engine(
+    config: Setup,
+    name: str,
+    policy: Any,
+    chat: Chat,
+    accelerator: Accelerator,
+    folder: Path,
+    say: Callable[[str], None],
+    *,
+    apart: bool,
+) -> Engine:
+    """The engine that the configuration asks for, before `policy`, which came from the model `name`, is distributed.
+
+    Args:
+        config: Names the engine and what it needs.
+        name: Where the model lies.
+        policy: What trains.
+        chat: Its chat.
+        accelerator: Decides on precision.
+        folder: For an engine's log.
+        say: Told what takes a while.
+        apart: Whether it samples from weights of its own, see `has_own_weights`.
+
+    Raises:
+        UsageError: when it isn't installed, or can't run the model.
+    """
+    precision = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
+    longest = config.generation.max_context
+    longest = min(longest, getattr(policy.config, "max_position_embeddings", longest))
+    try:
+        match config.engine.kind:
+            case "transformers":
+                autocast: Any = accelerator.autocast
+                return transformers_engine(policy, end_id=chat.end_id, own_copy=apart, autocast=autocast)
+            case "vllm":
+                from agentgym_trainer.engines.vllm import vllm_engine
+
+                how: Any = {"max_context": longest, "dtype": precision, "lora_rank": config.lora.rank}
+                return vllm_engine(name, config.engine.memory, end_id=chat.end_id, **how)
+            case "vllm-server":
+                return _server(config, name, precision, chat.end_id, longest, folder, say)
+    except (ImportError, ValueError) as error:
+        raise UsageError(f"The engine {config.engine.kind} can't be had: {error}") from error
+
+
+def _server(
+    config: Setup,
+    name: str,
+    dtype: torch.dtype,
+    end_id: int,
+    longest: int,
+    folder: Path,
+    say: Callable[[str], None],
+) -> Engine:
+    """A vLLM server: one of those that run, in turn, or else one for all processes of a machine, started by the first
+    of them. Whoever of its clients is the first gives it the weights.
+
+    Raises:
+        ValueError: when there are more servers than processes, so that some would have nothing to do.
+        ImportError: without vLLM, where one has to be started.
+    """
+    from agentgym_trainer.engines.vllm_process import Serving, VllmProcess
+    from agentgym_trainer.engines.vllm_server import VllmServer
+
+    settings, ranks = config.engine, Ranks()
+    if len(settings.urls) > ranks.count:
+        raise ValueError(
+            f"engine.urls names {len(settings.urls)} servers, each process that trains uses one of them, and there are "
+            f"{ranks.count} of these. Name no more servers than that, or one that has --data-parallel-size."
+        )
+    where: str | VllmProcess
+    if settings.urls:
+        where, pushes = settings.urls[ranks.index % len(settings.urls)], ranks.index < len(settings.urls)
+    else:
+        serving = Serving(
+            Path(name),
+            max_context=longest,
+            dtype=str(dtype).removeprefix("torch."),
+            memory=settings.memory,
+            devices=settings.devices,
+            lora_rank=config.lora.rank,
+            seed=config.seed,
+        )
+        own, pushes = VllmProcess(serving, folder / f"vllm-{ranks.index}.log"), ranks.index == ranks.first_here
+        urls = ranks.gather([own.url])
+        where = own if pushes else urls[ranks.first_here]
+        say(f"Starting a vLLM server, which takes a while; its log is {own.log}.")
+    return VllmServer(
+        where,
+        run=ranks.tell(uuid4().hex),
+        end_id=end_id,
+        max_context=longest,
+        pushes=pushes,
+        patience=settings.patience,
+    )
+
+
+def open_accelerator(config: Setup) -> Accelerator:
+    """The accelerator of this process.
+
+    Raises:
+        UsageError: when the launcher asks for what no engine could get its weights from.
+    """
+    on_cpu = config.device == "cpu" or not torch.accelerator.is_available()
+    # Who has played its share waits for the others, however long their worlds take; the dead are the launcher's part.
+    patience = InitProcessGroupKwargs(timeout=timedelta(days=1))
+    accelerator = Accelerator(cpu=on_cpu, mixed_precision=config.precision, kwargs_handlers=[patience])
+    deepspeed = accelerator.deepspeed_plugin
+    if deepspeed is not None and deepspeed.zero_stage == 3:
+        raise UsageError(
+            "DeepSpeed's ZeRO-3 parts the weights in a way that engines can't be given them; use FSDP2 "
+            "(accelerate_configs/fsdp2.yaml) or ZeRO-2."
+        )
+    return accelerator
+
+
+def save_start(folder: RunFolder, model: Any, chat: Chat, weights: Mapping[str, Tensor] | None = None) -> None:
+    """Leave what a run begins with in its folder: all of it or nothing. One process calls this.
+
+    Args:
+        folder: Of the run.
+        model: What is to be saved.
+        chat: Its chat.
+        weights: What to save instead of the model's own weights, which may be in shards.
+    """
+    unfinished = folder.path / ".start"
+    shutil.rmtree(unfinished, ignore_errors=True)
+    model.save_pretrained(unfinished, state_dict=weights)
+    chat.tokenizer.save_pretrained(unfinished)
+    unfinished.rename(folder.start)
+
+
+def leave_model(checkpoint: Path, folder: Path) -> None:
+    """The model of a checkpoint as a whole one: shards were put together there, and adapters are merged here."""
+    model, chat = load_model(str(checkpoint), dtype=torch.float32, device=torch.device("cpu"))
+    model.save_pretrained(folder)
+    chat.tokenizer.save_pretrained(folder)
+
+
+@contextmanager
+def refusing(config: Setup) -> Generator[None]:
+    """Tell in a sentence why a model can't be trained as it was asked for."""
+    try:
+        yield
+    except UsageError:
+        raise
+    except ValueError as error:
+        raise UsageError(f"The model {config.model} can't be trained like this: {error}") from error
+
+
+def play_some(policy: Policy, config: Setup, worlds: Sequence[OpenWorld], episodes: int) -> Iterator[Episode]:
+    """Let a player who needs no model play training tasks, of each world its share."""
+    rng = np.random.default_rng([config.seed, episodes])
+    shares = apportion(episodes, [world.weight for world in worlds], rng)
+    for world, share in zip(worlds, shares, strict=True):
+        tasks = world.tasks.train
+        chosen = [tasks[i] for i in draw(Uniform(), tasks.ids, share, state={}, rng=rng)]
+        yield from world.watch(policy, chosen, seed=config.seed, horizon=config.horizon.longest)
+
+
+def from_scratch(
+    config: Setup, worlds: Sequence[OpenWorld], expert: Policy, seen: Sequence[Episode]
+) -> tuple[Any, Chat]:
+    """A model from scratch, whose tokenizer knows `seen` and what a world says to a learner and to an expert."""
+    texts = [
+        episode
+        for player in (expert, Scripted(("?",)))
+        for episode in play_some(player, config, worlds, _TOKENIZER_EPISODES)
+    ]
+    return scratch_model(config.scratch, [*seen, *texts], seed=config.seed)

@@ -1,0 +1,143 @@
+"""What a run of reinforcement learning is told."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from typing import Literal
+
+from agentgym_trainer.algorithms import GRPO, Algorithm
+from agentgym_trainer.config.data import Data
+from agentgym_trainer.config.setup import Setup, at_least_one
+from agentgym_trainer.horizon import AdaptiveHorizon
+from agentgym_trainer.sampler import Sampler, Uniform
+
+
+@dataclass(frozen=True)
+class Overlap:
+    """Sampling while the learner works."""
+
+    versions: int = 0
+    """How many updates the weights that an episode was sampled with may lag behind those it trains. 0: exactly
+    on-policy, rollouts and updates take turns."""
+    beyond: Literal["drop", "keep"] = "drop"
+    """What is done with episodes that lag further: left out, or trained on all the same, best with
+    algorithm.correction."""
+
+    def __post_init__(self) -> None:
+        if self.versions < 0:
+            raise ValueError(f"overlap.versions is at least 0, not {self.versions}.")
+
+
+@dataclass(frozen=True)
+class CriticModel:
+    """Where the critic lives, for algorithms that have one."""
+
+    where: Literal["head", "separate"] = "head"
+    """A value head on the policy's own trunk, or a model of its own with the policy's size."""
+    lr: float = 1e-5
+    """Learning rate of what only the critic has: the head, or the whole separate model."""
+
+    def __post_init__(self) -> None:
+        if self.lr <= 0:
+            raise ValueError(f"critic.lr must be above 0, not {self.lr}.")
+
+
+@dataclass(frozen=True)
+class WarmStart:
+    """Imitation of an expert before reinforcement learning."""
+
+    episodes: int = 0
+    """Expert episodes on training tasks; 0 is no warm start."""
+    noise: float = 0.0
+    """Probability that the expert plays a random available action instead. Noisy experts teach the grammar and leave
+    the strategy to reinforcement learning."""
+    epochs: int = 1
+    batch: int = 64
+    """Episodes in one optimizer step."""
+    lr: float = 1e-3
+
+    def __post_init__(self) -> None:
+        if self.episodes < 0 or min(self.epochs, self.batch) < 1 or not 0 <= self.noise <= 1:
+            raise ValueError("warm_start needs episodes >= 0, epochs and batch >= 1, and a noise from 0 to 1.")
+
+
+@dataclass(frozen=True)
+class SFTTerm:
+    """Imitation mixed into every update: the mean negative log-likelihood of what is said in demonstrations, beside the
+    algorithm's loss (DAPG, arXiv 1709.10087; PPO-ptx, arXiv 2203.02155, eq. 2).
+    """
+
+    weight: float = 0.0
+    """What it is multiplied by; 0 is no such term."""
+    data: Data = field(default_factory=lambda: Data(episodes=256))
+    batch: int = 16
+    """Demonstrations in each update, dealt to its mini-batches; all are imitated once before any is again."""
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.weight < math.inf or self.batch < 1:
+            raise ValueError(
+                "imitation needs a finite weight from 0 and a batch of at least 1; weight 0 is without it."
+            )
+
+
+@dataclass(frozen=True)
+class RolloutFiles:
+    """What of the rollouts is kept in the run's folder, for the viewer and other readers."""
+
+    every: int = 1
+    """Steps between those whose episodes are kept; the last step's are, too. 0 keeps none at all."""
+    tokens: int = 2
+    """Groups of such a step of which every token is kept besides, with its log-probability, advantage and entropy."""
+
+    def __post_init__(self) -> None:
+        if min(self.every, self.tokens) < 0:
+            raise ValueError("rollouts needs every and tokens from 0; every 0 keeps no rollouts, tokens 0 no tokens.")
+
+
+@dataclass(frozen=True)
+class Config(Setup):
+    """A run of reinforcement learning."""
+
+    sampler: Sampler = field(default_factory=Uniform)
+    """Which training tasks a step plays."""
+    algorithm: Algorithm = GRPO
+    overlap: Overlap = field(default_factory=Overlap)
+    critic: CriticModel = field(default_factory=CriticModel)
+    warm_start: WarmStart = field(default_factory=WarmStart)
+    imitation: SFTTerm = field(default_factory=SFTTerm)
+    rollouts: RolloutFiles = field(default_factory=RolloutFiles)
+    steps: int = 300
+    """Updates: one batch of new episodes each."""
+    tasks: int = 32
+    """Tasks in a batch."""
+    samples: int = 8
+    """Episodes of each task."""
+    epochs: int = 1
+    """Passes over each batch."""
+    minibatches: int = 1
+    """Optimizer steps in each pass."""
+    train_cut: bool = True
+    """Whether episodes that ended at the token budget take part in the loss."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        at_least_one(self, "steps", "tasks", "samples", "epochs", "minibatches")
+        if self.minibatches > self.tasks * self.samples:
+            raise ValueError(
+                f"{self.tasks * self.samples} episodes can't be dealt into {self.minibatches} minibatches."
+            )
+        if self.imitation.weight and self.minibatches > self.imitation.batch:
+            raise ValueError(
+                f"{self.imitation.batch} demonstrations can't be dealt into {self.minibatches} minibatches; set "
+                "imitation.batch to at least as many."
+            )
+        if self.samples == 1 and self.algorithm.groups.lonely != "keep":
+            raise ValueError(
+                "With samples 1 every group is lonely and nothing would train: set samples to 2 or more, or choose an "
+                "algorithm that compares no episodes of a task, such as ppo or reinforce++."
+            )
+        if isinstance(self.horizon, AdaptiveHorizon) and self.horizon.patience and not self.evaluation.every:
+            raise ValueError(
+                "An adaptive horizon waits for held-out success: set evaluation.every, or horizon.patience 0."
+            )

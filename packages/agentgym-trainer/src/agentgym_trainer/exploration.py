@@ -1,0 +1,130 @@
+"""Exploration: the last model of an evolution plays training tasks of all worlds.
+
+Every episode is on disk as soon as it ends, and a killed exploration goes on with those that are missing. Knows nothing
+about what is learned from them.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Generator, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+import torch
+from accelerate.utils.memory import clear_device_cache
+from agentgym_envs import Episode, Job, read_episodes
+from agentgym_envs.files import write_whole
+from agentgym_eval.store import Store
+
+from agentgym_trainer.beginning import has_own_weights, open_accelerator, open_engine
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.config import AgentEvol
+from agentgym_trainer.models import load_model
+from agentgym_trainer.playing import engine_player, seed_of
+from agentgym_trainer.ranks import Ranks
+from agentgym_trainer.rollout import Match, Rollouts
+from agentgym_trainer.sampler import Uniform, apportion, draw
+from agentgym_trainer.tracking import Tracker
+from agentgym_trainer.weights import weights_of
+from agentgym_trainer.worlds import OpenWorld, jobs
+
+_EXPLORATION = 3  # among the numbers that seeds are made of
+_Place = tuple[str, str | None, int]
+"""World, task and sample: there is one episode of each."""
+
+
+@dataclass(frozen=True)
+class Explorer:
+    """Has a model play. All processes of the run play their share."""
+
+    config: AgentEvol
+    worlds: Sequence[OpenWorld]
+    tracker: Tracker
+    stopping: Callable[[], bool]
+    """Asked after every episode: whether to leave it there."""
+
+    def explore(self, model: Path, number: int, folder: Path) -> bool:
+        """Play what is to be played in an iteration and leave it in `folder/sampled.jsonl`, in the order of dealing.
+
+        Args:
+            model: Folder of who plays.
+            number: Of the iteration, which tasks and seeds hang on.
+            folder: Of the iteration.
+
+        Returns:
+            Whether all was played.
+
+        Raises:
+            EngineError: when the engine can't be brought back.
+        """
+        ranks, sampled, parts = Ranks(), folder / "sampled.jsonl", folder / "sampling"
+        if ranks.tell(sampled.exists()):
+            return True
+        dealt = self._deal(number)
+        places = [(world.name, job.task_id, job.sample) for world, some in dealt for job in some]
+        known = ranks.tell({_place(episode) for episode in _played(parts)} if ranks.leads else set[_Place]())
+        if len(known) < len(places):
+            left = [
+                (world, [job for job in some if (world.name, job.task_id, job.sample) not in known])
+                for world, some in dealt
+            ]
+            if not self._play(model, left, parts):
+                return False
+        with ranks.together():
+            if ranks.leads:
+                found = {_place(episode): episode for episode in _played(parts)}
+                write_whole(sampled, "".join(f"{found[place].to_json()}\n" for place in places))
+                shutil.rmtree(parts)
+        return True
+
+    def _deal(self, number: int) -> list[tuple[OpenWorld, list[Job]]]:
+        """What each world has to offer in this iteration."""
+        chosen, dealt = self.config.exploration, list[tuple[OpenWorld, list[Job]]]()
+        rng = np.random.default_rng([self.config.seed, number, _EXPLORATION])
+        shares = apportion(chosen.tasks, [world.weight for world in self.worlds], rng)
+        for world, share in zip(self.worlds, shares, strict=True):
+            tasks = world.tasks.train
+            places = draw(Uniform(), tasks.ids, share, state={}, rng=rng) if chosen.tasks else range(len(tasks))
+            seed = seed_of(self.config.seed, number, _EXPLORATION)
+            dealt.append((world, jobs([tasks[i] for i in places], samples=chosen.samples, seed=seed)))
+        return dealt
+
+    def _play(self, model: Path, dealt: Sequence[tuple[OpenWorld, list[Job]]], parts: Path) -> bool:
+        """Play this process's share, and keep each episode as it ends. Whether all processes came to their end."""
+        ranks, config = Ranks(), self.config
+        own = [Match(world, ranks.share(some), config.horizon.longest) for world, some in dealt]
+        total, stopped = sum(len(ranks.share(some)) for _, some in dealt), False
+        named, temperature = replace(config, model=str(model)), config.generation.temperature
+        with self._rollouts(model, parts.parent) as (rollouts, chat), ranks.together():
+            player = engine_player(named, rollouts.engine, chat, temperature=temperature)
+            with Store(parts / str(ranks.index), {}) as store, closing(rollouts.play(own, player)) as played:
+                for episode in self.tracker.phase("Exploring", played, total):
+                    store.append(episode)
+                    if stopped := self.stopping():
+                        break
+        return not ranks.any(stopped)
+
+    @contextmanager
+    def _rollouts(self, model: Path, folder: Path) -> Generator[tuple[Rollouts, Chat]]:
+        """The model, ready to play."""
+        accelerator = open_accelerator(self.config)
+        policy, chat = load_model(str(model), dtype=torch.float32, device=accelerator.device)
+        apart = has_own_weights(self.config, accelerator)
+        engine = open_engine(self.config, str(model), policy, chat, accelerator, folder, self.tracker.say, apart=apart)
+        with Rollouts(engine) as rollouts:
+            with Ranks().together():
+                rollouts.load(weights_of(policy.eval(), 0))
+            yield rollouts, chat
+        clear_device_cache(garbage_collection=True)
+
+
+def _played(parts: Path) -> list[Episode]:
+    """What any process has played so far."""
+    return [episode for path in sorted(parts.glob("*/episodes.jsonl")) for episode in read_episodes(path)]
+
+
+def _place(episode: Episode) -> _Place:
+    return episode.env, episode.task_id, episode.sample

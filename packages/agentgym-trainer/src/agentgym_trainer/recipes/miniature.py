@@ -1,0 +1,59 @@
+"""Any recipe in miniature: to see within seconds that everything works."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TypeVar
+
+from agentgym_trainer.config import DPO, AgentEvol, Config, Data, Exploration, FromData, Setup
+from agentgym_trainer.scratch import Scratch
+
+_S = TypeVar("_S", bound=Setup)
+_STEPS, _BATCH = 2, 4
+
+
+def tiny(config: _S) -> _S:
+    """The same run in miniature: two steps of a tiny model from scratch on a CPU, everything else as it was.
+
+    Raises:
+        TypeError: for a kind of run that has no miniature.
+    """
+    small = replace(
+        config,
+        model="scratch",
+        scratch=Scratch(vocab=320, hidden=32, layers=2, heads=2, context=4096),
+        generation=replace(config.generation, max_tokens=8, max_context=4096),
+        evaluation=replace(config.evaluation, tasks=2, every=min(2, config.evaluation.every)),
+        save_every=1,
+        device="cpu",
+        precision="no",
+    )
+    match small:
+        case Config():
+            return replace(
+                small,
+                warm_start=replace(small.warm_start, episodes=min(8, small.warm_start.episodes), epochs=1),
+                imitation=replace(small.imitation, data=_few(small.imitation.data), batch=_BATCH),
+                # So small a model succeeds nowhere: without this no group would differ and no update be taken.
+                algorithm=replace(small.algorithm, groups=replace(small.algorithm.groups, flat="keep")),
+                steps=_STEPS,
+                tasks=2,
+                samples=2,
+                minibatches=min(4, small.minibatches),
+            )
+        case DPO():
+            # A model that knows nothing wins nowhere; an expert who is mostly distracted does so now and then.
+            data = replace(small.data, episodes=4 * _BATCH, noise=0.8)
+            return replace(small, data=data, player="expert", samples=2 * _BATCH, batch=_BATCH, epochs=1)
+        case AgentEvol():
+            # So small a model succeeds nowhere; something is learned from exploring all the same.
+            explored = Exploration(tasks=2, samples=2, keep="all")
+            return replace(small, data=_few(small.data), batch=_BATCH, epochs=1, iterations=1, exploration=explored)
+        case FromData():
+            return replace(small, data=_few(small.data), batch=_BATCH, epochs=1)
+        case _:
+            raise TypeError(f"A run of kind {type(config).__name__} has no miniature.")
+
+
+def _few(data: Data) -> Data:
+    return replace(data, episodes=min(_STEPS * _BATCH, data.episodes))

@@ -1,0 +1,88 @@
+"""Training loops in a world of coins, with an engine that says what it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from agentgym_trainer.algorithms import GRPO, Groups
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.config import Config, Evaluation, Generation, World
+from agentgym_trainer.engines import Engine
+from agentgym_trainer.engines.scripted import ScriptedEngine
+from agentgym_trainer.engines.transformers import transformers_engine
+from agentgym_trainer.horizon import FixedHorizon
+from agentgym_trainer.loop import Loop
+from agentgym_trainer.progress import Progress
+from agentgym_trainer.rollout import Rollouts
+from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.tracking import Tracker
+from agentgym_trainer.worlds import open_worlds
+from coin_world import ENV
+from miniature import learner
+from rich.console import Console
+
+COIN = "coin/Coin-v0"
+GRPO_PLAIN = replace(GRPO, kl=replace(GRPO.kl, where="off"))
+
+
+def coins(**settings: Any) -> Config:
+    """A configuration whose runs take part of a second."""
+    known: dict[str, Any] = {
+        "world": World(ENV, agent="bare", instructions=False),
+        "algorithm": GRPO_PLAIN,
+        "horizon": FixedHorizon(3),
+        "generation": Generation(max_tokens=12, max_context=400),
+        "evaluation": Evaluation(tasks=4, samples=2, ks=(1,)),
+        "steps": 2,
+        "tasks": 4,
+        "samples": 3,
+        "save_every": 1,
+    }
+    return Config(**(known | settings))
+
+
+def guess(seed: int = 0) -> Callable[[], str]:
+    """Heads or tails, each as likely."""
+    rng = np.random.default_rng(seed)
+    return lambda: ("heads", "tails")[int(rng.integers(2))]
+
+
+def begin(loop: Loop, **more: Any) -> Progress:
+    """Where a run begins."""
+    return Progress(stage=loop.config.horizon.begin(), **more)
+
+
+def take_step(loop: Loop, progress: Progress) -> Progress:
+    """A whole step."""
+    return loop.conclude(loop.learn(progress))
+
+
+def rules(**groups: Any) -> Any:
+    """GRPO with these rules for groups."""
+    return replace(GRPO_PLAIN, groups=Groups(**groups))
+
+
+Build = Callable[..., Loop]
+
+
+def builder(stack: ExitStack, folder: Path, new_model: Callable[..., Any], chat: Chat) -> Build:
+    """Makes a loop; what it opens is closed with the stack."""
+
+    def make(config: Config, script: Callable[[], str] | None = None, *, name: str = "run", **more: Any) -> Loop:
+        worlds = stack.enter_context(open_worlds(config))
+        student = learner(new_model(init=1.0), micro_tokens=400, reference=config.algorithm.needs_reference, **more)
+        if script is not None:
+            engine: Engine = ScriptedEngine(lambda _: chat.reply_ids(script()), end_id=chat.end_id)
+        else:
+            autocast = student.accelerator.autocast
+            engine = transformers_engine(student.policy, end_id=chat.end_id, autocast=autocast)
+        rollouts = stack.enter_context(Rollouts(engine))
+        run = RunFolder.create(folder / name, config, "test")
+        return Loop(config, run, worlds, student, chat, Tracker(Console(quiet=True)), rollouts)
+
+    return make

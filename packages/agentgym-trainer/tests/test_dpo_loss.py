@@ -1,0 +1,216 @@
+"""What DPO compares: said tokens since two episodes diverged, and the loss over them against a slow twin."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from math import log
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from agentgym_envs import Episode, Job, Reply, WorldSeat, play_many
+from agentgym_envs.agents import Agent
+from agentgym_eval.data.pairing import Pairing
+from agentgym_eval.data.pairs import make_pairs
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.config import DPO, Lora
+from agentgym_trainer.dpo import PairCollator, PairTrainer, Row, dpo_settings, encode_pair
+from agentgym_trainer.encode import encode
+from agentgym_trainer.models import with_lora
+from agentgym_trainer.trajectory import trajectory
+from coin_world import Coin
+
+BETA = 0.3
+
+
+def some_rows(seed: int, sides: list[tuple[list[int], list[int]]]) -> list[Row]:
+    """Pairs of random ids: for each side the lengths of its segments; about half of each is said."""
+    rng = np.random.default_rng(seed)
+
+    def side(lengths: list[int]) -> list[dict[str, list[int]]]:
+        made: list[dict[str, list[int]]] = []
+        for n in lengths:
+            said = [0, *rng.integers(0, 2, n - 2).tolist(), 1]
+            made.append({"ids": rng.integers(3, 320, n).tolist(), "said": said})
+        return made
+
+    return [{"chosen": side(chosen), "rejected": side(rejected)} for chosen, rejected in sides]
+
+
+SINGLE = [([9], [5]), ([4], [12])]
+ANEW = [([9, 4], [5]), ([4], [6, 7, 3])]
+
+
+def said_logp(model: Any, side: list[dict[str, list[int]]]) -> torch.Tensor:
+    """Log-probability of all that is said, segment by segment and token by token."""
+    total = torch.zeros(())
+    for segment in side:
+        logp = torch.log_softmax(model(torch.tensor([segment["ids"]])).logits[0], -1)
+        for t, said in enumerate(segment["said"]):
+            if said:
+                total = total + logp[t - 1, segment["ids"][t]]
+    return total
+
+
+def slow_loss(model: Any, reference: Any, rows: list[Row]) -> torch.Tensor:
+    """Eq. 7 of arXiv 2305.18290, a pair at a time."""
+    losses: list[torch.Tensor] = []
+    for row in rows:
+        with torch.no_grad():
+            before = {name: said_logp(reference, side) for name, side in row.items()}
+        ratio = {name: said_logp(model, side) - before[name] for name, side in row.items()}
+        losses.append(-torch.log(torch.sigmoid(BETA * (ratio["chosen"] - ratio["rejected"]))))
+    return torch.stack(losses).mean()
+
+
+@pytest.fixture
+def trainer_of(tmp_path: Path, chat: Chat) -> Callable[..., PairTrainer]:
+    def build(model: Any, rows: list[Row], reference: Any, **settings: Any) -> PairTrainer:
+        config = DPO(model="scratch", beta=BETA, device="cpu", **settings)
+        arguments = {"output_dir": str(tmp_path), "use_cpu": True, "report_to": "none", "disable_tqdm": True}
+        arguments |= {"per_device_train_batch_size": len(rows), "bf16": False, "max_grad_norm": 1e9}
+        return PairTrainer(model, rows, chat, dpo_settings(config, arguments), reference)
+
+    return build
+
+
+def moved(model: Any, far: float = 0.05) -> Any:
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.requires_grad:
+                parameter.add_(far * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(7)))
+    return model
+
+
+@pytest.mark.parametrize("sides", [SINGLE, ANEW], ids=["one context", "contexts that begin anew"])
+def test_loss_and_gradients_are_those_of_the_slow_twin(
+    new_model: Callable[..., Any], chat: Chat, trainer_of: Callable[..., PairTrainer], sides: Any
+) -> None:
+    rows = some_rows(3, sides)
+    trainer = trainer_of(moved(new_model()), rows, new_model().eval())
+    trainer.model.eval()
+    loss = trainer.compute_loss(trainer.model, PairCollator(chat.pad_id)(rows))
+    loss.backward()
+    twin = moved(new_model()).eval()
+    expected = slow_loss(twin, new_model().eval(), rows)
+    expected.backward()
+    assert loss.item() == pytest.approx(expected.item(), rel=1e-4)
+    assert abs(loss.item() - log(2)) > 0.01
+    for (name, parameter), other in zip(trainer.model.named_parameters(), twin.parameters(), strict=True):
+        torch.testing.assert_close(parameter.grad, other.grad, atol=1e-5, rtol=1e-3, msg=name)
+
+
+def test_an_adapters_reference_is_the_model_without_it(
+    new_model: Callable[..., Any], chat: Chat, trainer_of: Callable[..., PairTrainer]
+) -> None:
+    rows = some_rows(3, SINGLE)
+    student = with_lora(new_model(), Lora(rank=4), seed=0)
+    trainer = trainer_of(student, rows, None, lora=Lora(rank=4))
+    assert list(trainer.model.peft_config) == ["default"]
+    assert trainer.compute_loss(trainer.model, PairCollator(chat.pad_id)(rows)).item() == pytest.approx(log(2))
+    moved(student)
+    student.eval()
+    loss = trainer.compute_loss(student, PairCollator(chat.pad_id)(rows))
+    twin = moved(with_lora(new_model(), Lora(rank=4), seed=0)).eval()
+    assert loss.item() == pytest.approx(slow_loss(twin, new_model().eval(), rows).item(), rel=1e-4)
+
+
+def test_the_term_of_imitation_is_the_mean_over_what_was_chosen(
+    new_model: Callable[..., Any], chat: Chat, trainer_of: Callable[..., PairTrainer]
+) -> None:
+    rows = some_rows(3, ANEW)
+    trainer = trainer_of(moved(new_model()), rows, new_model().eval(), imitation=0.5)
+    trainer.model.eval()
+    loss = trainer.compute_loss(trainer.model, PairCollator(chat.pad_id)(rows)).item()
+    twin = moved(new_model()).eval()
+    said = sum(sum(segment["said"]) for row in rows for segment in row["chosen"])
+    with torch.no_grad():
+        nll = -sum(said_logp(twin, row["chosen"]).item() for row in rows) / said
+        assert loss == pytest.approx(slow_loss(twin, new_model().eval(), rows).item() + 0.5 * nll, rel=1e-4)
+
+
+@pytest.mark.parametrize("sides", [SINGLE, ANEW], ids=["one context", "contexts that begin anew"])
+def test_what_was_read_and_how_much_is_padded_change_nothing(
+    new_model: Callable[..., Any], chat: Chat, trainer_of: Callable[..., PairTrainer], sides: Any
+) -> None:
+    rows = some_rows(5, sides)
+    trainer = trainer_of(moved(new_model()), rows, new_model().eval())
+    trainer.model.eval()
+    collate = PairCollator(chat.pad_id)
+    with torch.no_grad():
+        together = trainer.compute_loss(trainer.model, collate(rows)).item()
+        apart = [trainer.compute_loss(trainer.model, collate([row])).item() for row in rows]
+        assert together == pytest.approx(sum(apart) / len(apart), abs=1e-5)
+        # A token behind the last that is said is only read.
+        behind = [{n: [*side[:-1], {k: [*v, 0] for k, v in side[-1].items()}] for n, side in r.items()} for r in rows]
+        assert trainer.compute_loss(trainer.model, collate(behind)).item() == pytest.approx(together, abs=1e-5)
+
+
+# What is compared of episodes.
+
+
+class Reader:
+    """Says one line after the other, whatever it is asked."""
+
+    name = "reader"
+
+    def __init__(self, lines: tuple[str, ...]) -> None:
+        self._lines = iter(lines)
+
+    def reply(self, seats: Sequence[WorldSeat]) -> list[Reply]:
+        return [Reply(next(self._lines)) for _ in seats]
+
+
+def play(agent: str, lines: tuple[str, ...]) -> Episode:
+    """In a world where tails, heads, tails is right."""
+    env = Agent.parse(agent).seat(Coin())
+    (episode,) = play_many([env], Reader(lines), [Job("coin/train/5", seed=0)])
+    return episode
+
+
+def test_chosen_and_rejected_share_their_tokens_up_to_where_they_diverge(chat: Chat) -> None:
+    one, other = play("bare", ("tails", "heads", "tails")), play("bare", ("tails", "tails", "tails"))
+    (pair,) = make_pairs([one, other], Pairing())
+    row = encode_pair(chat, pair)
+    (chosen,), (rejected,) = row["chosen"], row["rejected"]
+    assert pair.shared == 1
+    for side, episode in ((chosen, one), (rejected, other)):
+        (whole,) = trajectory(encode(chat, episode)).segments
+        assert side["ids"] == list(whole.ids)
+        assert side["said"] == [int(turn >= 1) for turn in whole.turns]
+        said = [i for i, said in zip(side["ids"], side["said"], strict=True) if said]
+        replies = [turn.reply.text for turn in episode.turns[1:]]
+        assert said == [i for text in replies for i in chat.reply_ids(text)]
+    first = chosen["said"].index(1)
+    assert rejected["said"].index(1) == first
+    assert chosen["ids"][:first] == rejected["ids"][:first]
+    assert chosen["ids"][first:] != rejected["ids"][first:]
+
+
+def test_contexts_that_end_before_they_diverge_are_in_neither(chat: Chat) -> None:
+    agent = "bare+retry:2"
+    lost, won = ("heads",) * 3, ("tails", "heads", "tails")
+    note = "Other sides."
+    one = play(agent, (*lost, note, *won))
+    other = play(agent, (*lost, note, *lost, note, *lost))
+    assert (one.score, other.score) == (1.0, pytest.approx(1 / 3))
+    (pair,) = make_pairs([one, other], Pairing())
+    row = encode_pair(chat, pair)
+    assert pair.shared == 4
+    assert (len(row["chosen"]), len(row["rejected"])) == (1, 2)
+    texts = {name: [chat.tokenizer.decode(s["ids"]) for s in side] for name, side in row.items()}
+    assert all(note in text for side in texts.values() for text in side)
+
+
+def test_a_reply_that_was_cut_off_does_not_say_that_it_ended(chat: Chat) -> None:
+    one, other = play("bare", ("tails", "heads", "tails")), play("bare", ("tails", "tails", "tails"))
+    cut = replace(other.turns[1], reply=Reply("ta", finish="length"), action=None)
+    other = replace(other, turns=(other.turns[0], cut), stop="length")
+    (pair,) = make_pairs([one, other], Pairing())
+    (rejected,) = encode_pair(chat, pair)["rejected"]
+    said = [i for i, said in zip(rejected["ids"], rejected["said"], strict=True) if said]
+    assert said == chat.reply_ids("ta")[:-1]
+    assert chat.end_id not in said

@@ -1,0 +1,306 @@
+"""AgentEvol in two worlds of coins: who played what, what is learned from, and that interruptions don't show."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import math
+import multiprocessing
+import shutil
+import signal
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from agentgym_envs import Episode, read_episodes
+from agentgym_eval.data.card import seen_and_said
+from agentgym_eval.store import Store
+from agentgym_trainer.config import AgentEvol, Data, Evaluation, Exploration, Generation, Optimizer, World
+from agentgym_trainer.evol import distinct, worth_learning
+from agentgym_trainer.horizon import FixedHorizon
+from agentgym_trainer.models import load_model
+from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.scratch import Scratch
+from agentgym_trainer.trajectory import trajectory
+from coin_world import ENV, OTHER
+from miniature import Moment, episode, train_cli, train_process
+
+SAMPLES = 8
+# Whoever plays at random in the first world is right in every eighth episode; in the second, heads is always right.
+CONFIG = AgentEvol(
+    model="scratch",
+    scratch=Scratch(vocab=400, hidden=32, layers=1, heads=2),
+    world=World(ENV, agent="bare", instructions=False, backend="inline"),
+    others=(World(OTHER, agent="bare", instructions=False, backend="inline"),),
+    horizon=FixedHorizon(3),
+    generation=Generation(max_tokens=6, max_context=200),
+    optimizer=Optimizer(lr=1e-2),
+    evaluation=Evaluation(tasks=3, samples=2, ks=(1, 2)),
+    data=Data(episodes=64, noise=1.0, keep="all"),
+    epochs=3,
+    batch=4,
+    save_every=12,
+    device="cpu",
+    slots=8,
+    iterations=2,
+    exploration=Exploration(samples=SAMPLES),
+    base=0.1,
+)
+PLAYED = (16 + 10) * SAMPLES
+
+
+def begin(path: Path, config: AgentEvol = CONFIG) -> RunFolder:
+    """The folder of a run that has yet to go on."""
+    return RunFolder.create(path, config, "coins")
+
+
+def go_on(folder: RunFolder) -> int:
+    """The exit code of `train --resume`."""
+    return train_cli(["--resume", str(folder.path)])
+
+
+def iteration(folder: RunFolder, number: int) -> Path:
+    return folder.path / f"iteration-{number:04d}"
+
+
+def told(path: Path) -> list[dict[str, Any]]:
+    """The episodes of a file without what differs from run to run: timings, and the last bits of log-probabilities,
+    which hang on what was computed together.
+    """
+
+    def plain(turn: dict[str, Any]) -> dict[str, Any]:
+        sample = turn["reply"]["sample"]
+        return turn | {"reply": turn["reply"] | {"sample": sample and sample | {"logprobs": None}}}
+
+    found = [
+        json.loads(e.to_json()) | {"seconds": None, "policy": Path(e.policy).parts[-3:]} for e in read_episodes(path)
+    ]
+    return [record | {"turns": [plain(turn) for turn in record["turns"]]} for record in found]
+
+
+def weights(folder: Path) -> bytes:
+    return (folder / "model.safetensors").read_bytes()
+
+
+def lines(folder: RunFolder) -> list[dict[str, Any]]:
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in folder.read_metrics()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run that nothing interrupted."""
+    folder = begin(tmp_path_factory.mktemp("whole") / "run")
+    assert go_on(folder) == 0
+    return folder
+
+
+def test_every_iteration_is_a_folder_and_a_line(whole: RunFolder) -> None:
+    logged = lines(whole)
+    assert [(line["step"], line["iteration"]) for line in logged] == [(1, 0), (2, 1), (3, 2)]
+    for number, line in enumerate(logged):
+        folder = iteration(whole, number)
+        assert {path.name for path in folder.iterdir()} == ({"sampled.jsonl", "kept.jsonl"} if number else set()) | {
+            "sft"
+        }
+        run = RunFolder(folder / "sft")
+        assert not run.checkpoints.exists()
+        assert line["sampled"]["episodes"] == (PLAYED if number else 0)
+        assert line["worlds"].keys() == {"coin/Coin-v0", "coin/OneSided-v0"}
+        for name in ("kept", "data"):
+            assert sum(world[name] for world in line["worlds"].values()) == line[name]
+        assert line["data"] == len(run.read_data())
+        assert line["held_out"].keys() == line["worlds"]["coin/Coin-v0"]["held_out"].keys() == {"sampled", "greedy"}
+    assert whole.evaluated_steps("sampled") == whole.evaluated_steps("greedy") == [0, 1, 2, 3]
+    assert json.loads(whole.summary.read_text())["worlds"].keys() == {"coin/Coin-v0", "coin/OneSided-v0"}
+    assert whole.curve.stat().st_size > 10_000
+    assert whole.model.resolve() == iteration(whole, 2) / "sft" / "model"
+
+
+def test_what_went_well_is_learned(whole: RunFolder) -> None:
+    """Cloning can't tell heads from tails; who learns from what was right says heads where that is right."""
+    success = [line["worlds"]["coin/OneSided-v0"]["sampled"]["success"] for line in lines(whole)[1:]]
+    assert success[0] < 0.4
+    assert success[1] > success[0] + 0.05
+
+
+# It is not behavioural cloning.
+
+
+def surprise(model: Path, found: Episode) -> float:
+    """How far the log-probabilities of what was said in an episode are from those that it was sampled with, at most."""
+    policy, _ = load_model(str(model), dtype=torch.float32, device=torch.device("cpu"))
+    gaps = [0.0]
+    for segment in trajectory(found).segments:
+        with torch.no_grad():
+            logp = policy(torch.tensor([segment.ids])).logits[0].log_softmax(-1)
+        gaps += [
+            abs(logp[i - 1, token].item() - segment.logprobs[i])
+            for i, token in enumerate(segment.ids)
+            if segment.said[i]
+        ]
+    return max(gaps)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_what_an_iteration_learns_was_said_by_the_model_of_the_one_before(whole: RunFolder, number: int) -> None:
+    kept = list(read_episodes(iteration(whole, number) / "kept.jsonl"))
+    models = {n: iteration(whole, n) / "sft" / "model" for n in range(3)}
+    assert {episode.policy for episode in kept} == {str(models[number - 1])}
+    others = [models[n] for n in models if n != number - 1] + [whole.start]
+    for found in kept[:3]:
+        assert surprise(models[number - 1], found) < 1e-4
+        assert min(surprise(other, found) for other in others) > 1e-2
+    # And it was trained on them, beside its share of the base data.
+    data = RunFolder(iteration(whole, number) / "sft").read_data()
+    by = Counter(found.policy for found in data)
+    assert by.keys() == {"oracle:1", str(models[number - 1])}
+    assert by["oracle:1"] <= round(CONFIG.base * len(whole.read_data()))
+    base = {seen_and_said(found) for found in whole.read_data()}
+    fresh = {seen_and_said(found) for found in kept} - base
+    assert {seen_and_said(found) for found in data} - base == fresh
+    assert fresh
+
+
+def test_every_task_is_played_so_often_and_the_successful_are_kept(whole: RunFolder) -> None:
+    for number in (1, 2):
+        sampled = list(read_episodes(iteration(whole, number) / "sampled.jsonl"))
+        times = Counter((episode.env, episode.task_id, episode.split) for episode in sampled)
+        assert set(times.values()) == {SAMPLES}
+        assert {split for *_, split in times} == {"train"}
+        kept = list(read_episodes(iteration(whole, number) / "kept.jsonl"))
+        assert kept == [episode for episode in sampled if episode.success]
+    first, second = (told(iteration(whole, number) / "sampled.jsonl") for number in (1, 2))
+    assert first != second
+
+
+@pytest.mark.long
+def test_who_learns_from_the_base_data_alone_is_the_cloned_model_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """Each iteration begins with the model that the run began with, and not with the last one."""
+    poor = replace(CONFIG, base=0.0, exploration=Exploration(tasks=1, min_score=1.0), iterations=1)
+    folder = begin(tmp_path / "run", poor)
+    assert go_on(folder) == 1
+    said = " ".join(capfd.readouterr().err.split())
+    assert f"There is nothing to learn from in iteration 1: none of the episodes in {iteration(folder, 1)}" in said
+    assert "Traceback" not in said
+    record = json.loads(folder.settings.read_text())
+    record["config"]["base"] = 1.0
+    folder.settings.write_text(json.dumps(record))
+    assert go_on(folder) == 0
+    assert weights(iteration(folder, 1) / "sft" / "model") == weights(iteration(folder, 0) / "sft" / "model")
+    assert [line["data"] for line in lines(folder)] == [lines(folder)[0]["data"]] * 2
+
+
+# Interruptions.
+
+
+def assert_same(run: RunFolder, whole: RunFolder) -> None:
+    """The same files with the same content, but for timings."""
+    assert lines(run) == lines(whole)
+    for number in range(3):
+        here, there = iteration(run, number), iteration(whole, number)
+        for name in ("sampled.jsonl", "kept.jsonl") if number else ():
+            assert told(here / name) == told(there / name)
+        assert weights(here / "sft" / "model") == weights(there / "sft" / "model")
+    assert sorted(path.relative_to(run.path) for path in run.path.rglob("*")) == sorted(
+        path.relative_to(whole.path) for path in whole.path.rglob("*")
+    )
+
+
+@pytest.mark.long
+def test_asked_to_stop_while_exploring_it_goes_on_and_plays_nothing_twice(
+    whole: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder, played = copy_of(whole, tmp_path), Counter[tuple[str, str, str, int]]()
+    append = Store.append
+
+    def counted(store: Store, found: Episode) -> None:
+        played[found.policy, found.env, found.task_id, found.sample] += 1
+        append(store, found)
+
+    monkeypatch.setattr(Store, "append", counted)
+    with monkeypatch.context() as patch:
+        patch.setattr("agentgym_trainer.evol.train", _asked_after(40))
+        assert go_on(folder) == 130
+    assert f"Saved after step 2; go on with: uv run train --resume {folder.path}" in " ".join(
+        capfd.readouterr().err.split()
+    )
+    assert played.total() == 40
+    assert go_on(folder) == 0
+    assert set(played.values()) == {1}
+    assert played.total() == PLAYED
+    assert_same(folder, whole)
+
+
+def copy_of(whole: RunFolder, place: Path) -> RunFolder:
+    """The same run before its second iteration."""
+    folder = RunFolder(place / "run")
+    shutil.copytree(whole.path, folder.path, symlinks=True)
+    shutil.rmtree(iteration(folder, 2))
+    folder.rewind(2)
+    folder.model.unlink()
+    folder.model.symlink_to(iteration(folder, 1).relative_to(folder.path) / "sft" / "model")
+    return folder
+
+
+def _asked_after(times: int) -> Any:
+    """`train`, asked to stop from the nth time on that it wants to know."""
+    from agentgym_trainer.evol import train
+
+    asked = itertools.count(1)
+    return lambda config, folder, tracker, _: train(config, folder, tracker, lambda: next(asked) >= times)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    "moment",
+    [
+        Moment("agentgym_eval.store:Store", "append", PLAYED // 2),
+        Moment("agentgym_trainer.exploration:Explorer", "explore", 1),
+        Moment("agentgym_trainer.lessons:Lessons", "on_log", 55),
+        Moment("agentgym_trainer.sft", "train", 2),
+    ],
+    ids=lambda moment: moment.method,
+)
+def test_killed_and_resumed_is_as_if_nothing_had_happened(moment: Moment, whole: RunFolder, tmp_path: Path) -> None:
+    folder = begin(tmp_path / "run")
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["agentgym_trainer.evol", "transformers.models.qwen3"])
+    process = context.Process(target=train_process, args=(["--resume", str(folder.path)], tmp_path / "log", moment))
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL, (tmp_path / "log").read_text()
+    assert go_on(folder) == 0
+    assert_same(folder, whole)
+
+
+# What is kept.
+
+
+def _ended(score: float, *, stop: str = "terminated", said: str = "said") -> Episode:
+    made = episode([None], [score], stop=stop)
+    turns = tuple(replace(turn, reply=replace(turn.reply, text=said)) for turn in made.turns)
+    return replace(made, turns=turns, success=None if made.failed else score == 1)
+
+
+def test_what_is_kept_succeeded_or_scored_enough_and_was_not_cut() -> None:
+    sampled = [_ended(1.0), _ended(0.6), _ended(0.2), _ended(1.0, stop="length"), _ended(0.0, stop="failed")]
+    assert worth_learning(sampled, Exploration()) == sampled[:1]
+    assert worth_learning(sampled, Exploration(keep="all")) == sampled[:3]
+    assert worth_learning(sampled, Exploration(keep="all", min_score=0.5)) == sampled[:2]
+
+
+def test_of_duplicates_the_first_stays() -> None:
+    first, again = _ended(1.0), replace(_ended(1.0), policy="another", sample=3)
+    other, elsewhere = _ended(1.0, said="other"), replace(first, task_id="coin/train/2")
+    assert distinct([first, other, again, elsewhere]) == [first, other, elsewhere]
+
+
+@pytest.mark.parametrize("settings", [{"iterations": 0}, {"base": 1.5}, {"base": math.nan}])
+def test_what_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
+    with pytest.raises(ValueError, match=next(iter(settings))):
+        replace(CONFIG, **settings)

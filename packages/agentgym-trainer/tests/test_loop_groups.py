@@ -1,0 +1,123 @@
+"""Which groups train: the training loop in a world of coins, with an engine that says what it is told to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from agentgym_envs import Episode
+from agentgym_trainer.algorithms import Groups
+from agentgym_trainer.config import World
+from agentgym_trainer.figures import Group
+from coin_loops import COIN, Build, begin, coins, guess, rules, take_step
+from coin_world import ENV, OTHER
+from miniature import episode
+
+
+def _kinds(groups: list[Group]) -> dict[str, int]:
+    return dict(Counter(group.kind for group in groups))
+
+
+def _one(reward: float, stop: str = "terminated") -> Episode:
+    return episode([None], [reward], stop=stop)
+
+
+@pytest.mark.parametrize(
+    ("episodes", "train_cut", "kind", "usable"),
+    [
+        ([_one(0.0), _one(1.0)], True, "good", 2),
+        ([_one(0.0), _one(1.0, "failed"), _one(1.0)], True, "broken", 2),
+        ([_one(1.0, "failed"), _one(1.0)], True, "lonely", 1),
+        ([_one(1.0, "failed")], True, "lonely", 0),
+        ([_one(0.5), _one(0.5)], True, "flat", 2),
+        ([_one(0.5), _one(0.5), _one(0.1, "length")], True, "good", 3),
+        ([_one(0.5), _one(0.5), _one(0.1, "length")], False, "flat", 2),
+        ([_one(0.5), _one(0.1, "length")], False, "lonely", 1),
+    ],
+)
+def test_a_group_is_judged_by_the_episodes_that_may_train(
+    episodes: list[Episode], train_cut: bool, kind: str, usable: int
+) -> None:
+    group = Group.judged(episodes, Groups(), train_cut=train_cut)
+    assert (group.kind, len(group.usable)) == (kind, usable)
+    assert group.treatment == ("keep" if kind in ("good", "broken") else "drop")
+
+
+def test_who_always_says_the_same_makes_flat_groups_and_they_are_left_out(build: Build) -> None:
+    loop = build(coins(algorithm=rules(flat="drop")), lambda: "heads")
+    groups = loop.collect(begin(loop)).own
+    assert _kinds(groups) == {"flat": 4}
+    before = [parameter.clone() for parameter in loop.learner.policy.parameters()]
+    progress = take_step(loop, begin(loop))
+    assert progress.step == 1
+    (line,) = loop.folder.read_metrics()
+    assert (line["trained"], line["groups"]["flat"], line["groups"]["good"]) == (0, 4, 0)
+    for was, now in zip(before, loop.learner.policy.parameters(), strict=True):
+        assert torch.equal(was, now)
+
+
+def test_kept_flat_groups_train(build: Build) -> None:
+    loop = build(coins(algorithm=rules(flat="keep")), lambda: "heads")
+    take_step(loop, begin(loop))
+    (line,) = loop.folder.read_metrics()
+    assert (line["trained"], line["groups"]["flat"], line["advantage"]) == (12, 4, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "train", "played"), [(1, 16, [4, 4]), (2, 16, [4, 4, 4]), (3, 6, [4, 2]), (2, 4, [4])]
+)
+def test_resampling_plays_other_tasks_until_rounds_or_tasks_are_used_up(
+    build: Build, rounds: int, train: int, played: list[int]
+) -> None:
+    world = World(ENV, (f"train={train}",), agent="bare", instructions=False)
+    loop = build(coins(world=world, algorithm=rules(flat="resample", rounds=rounds)), lambda: "heads")
+    groups = loop.collect(begin(loop)).groups
+    assert len({group.task for group in groups}) == len(groups) == sum(played)
+    assert all(group.treatment == "resample" and len(group.episodes) == 3 for group in groups)
+
+
+def test_resampling_replaces_as_many_groups_as_are_flat_and_trains_on_the_others(build: Build) -> None:
+    loop = build(coins(samples=2, algorithm=rules(flat="resample", rounds=2)), guess(1))
+    groups = loop.collect(begin(loop)).groups
+    first = groups[:4]
+    flat = sum(group.kind == "flat" for group in first)
+    assert 0 < flat < 4
+    assert len(groups) >= 4 + flat
+    loop = build(coins(samples=2, algorithm=rules(flat="resample", rounds=2)), guess(1), name="again")
+    take_step(loop, begin(loop))
+    (line,) = loop.folder.read_metrics()
+    assert line["groups"]["all"] == len(groups)
+    assert line["trained"] == 2 * line["groups"]["good"] == 2 * sum(group.kind == "good" for group in groups)
+
+
+@pytest.mark.parametrize(("treatment", "groups"), [("keep", 4), ("drop", 4), ("resample", 7)])
+def test_broken_groups_go_as_configured(build: Build, treatment: Any, groups: int) -> None:
+    broken = World(ENV, ("train=8", "gone=(0,1,2,3)"), agent="bare", instructions=False)
+    algorithm = rules(broken=treatment, lonely="drop", flat="keep", rounds=3)
+    loop = build(coins(world=broken, tasks=4, samples=2, algorithm=algorithm), guess())
+    collected = loop.collect(begin(loop)).own
+    gone = [group for group in collected if all(e.failed for e in group.episodes)]
+    # Where nothing is left of a broken group, keeping it means that it is lonely.
+    assert {group.kind for group in gone} == ({"lonely"} if treatment == "keep" else {"broken"})
+    assert all(not group.usable and group.treatment != "keep" for group in gone)
+    assert (len(collected) > 4) == (treatment == "resample")
+
+
+def test_a_task_that_is_drawn_twice_is_one_group_of_other_samples(build: Build) -> None:
+    world = World(ENV, ("train=1",), agent="bare", instructions=False)
+    loop = build(coins(world=world))
+    (group,) = loop.collect(begin(loop)).own
+    assert [e.sample for e in group.episodes] == list(range(12))
+
+
+def test_in_a_mixture_each_world_gets_its_share_and_stands_in_for_itself(build: Build) -> None:
+    other = World(OTHER, agent="bare", instructions=False)
+    loop = build(coins(others=(other,), tasks=24, samples=1, algorithm=rules(lonely="keep")), guess())
+    # 12 of each, though the second has ten tasks: some of them are played twice.
+    groups = loop.collect(begin(loop)).groups
+    assert Counter(e.world for group in groups for e in group.episodes) == {COIN: 12, "coin/OneSided-v0": 12}
+    resampling = rules(flat="resample", rounds=1)
+    loop = build(coins(others=(other,), tasks=4, samples=2, algorithm=resampling), lambda: "heads", name="flat")
+    assert Counter(group.world for group in loop.collect(begin(loop)).groups) == {COIN: 4, "coin/OneSided-v0": 4}

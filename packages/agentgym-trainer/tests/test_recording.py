@@ -1,0 +1,194 @@
+"""What a training step leaves to be looked at, in a world of coins."""
+
+from __future__ import annotations
+
+import json
+import math
+from statistics import fmean, pstdev
+from typing import Any
+
+import pytest
+import torch
+from agentgym_envs import Episode, read_episodes
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.config import Config, Evaluation, RolloutFiles, World
+from agentgym_trainer.engines import EngineGone
+from agentgym_trainer.recording import SCHEMA
+from agentgym_trainer.run_folder import RunFolder
+from coin_loops import Build, begin, coins, guess, rules, take_step
+from coin_world import ENV
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+def _kept(folder: RunFolder) -> dict[str, str]:
+    return {path.name: path.read_text() for path in sorted(folder.rollouts.glob("*"))}
+
+
+def _episodes(folder: RunFolder, step: int) -> list[Episode]:
+    return list(read_episodes(folder.rollouts / f"step-{step:06d}.jsonl"))
+
+
+def _tokens(folder: RunFolder, step: int) -> list[dict[str, Any]]:
+    path = folder.rollouts / f"step-{step:06d}.tokens.jsonl"
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def _where_said(segment: dict[str, Any], name: str) -> list[float]:
+    """The figures of what was said; elsewhere there are none."""
+    assert [value is None for value in segment[name]] == [not said for said in segment["said"]]
+    return [value for value in segment[name] if value is not None]
+
+
+def test_a_step_leaves_its_episodes_and_the_tokens_of_some_groups(build: Build, chat: Chat) -> None:
+    loop = build(coins())
+    collected = loop.collect(begin(loop))
+    take_step(loop, begin(loop))
+    episodes, lines = _episodes(loop.folder, 1), _tokens(loop.folder, 1)
+    played = [e for group in collected.own for e in group.episodes]
+    assert [(e.task_id, e.sample, e.turns) for e in episodes] == [(e.task_id, e.sample, e.turns) for e in played]
+    assert [line["group"] for line in lines] == [
+        group for group in dict.fromkeys(x["group"] for x in lines) for _ in "123"
+    ]
+    assert len(lines) == 2 * 3
+    for line in lines:
+        episode = episodes[line["episode"]]
+        assert (line["schema"], line["task_id"], line["sample"]) == (SCHEMA, episode.task_id, episode.sample)
+        (segment,) = line["segments"]
+        assert {len(values) for values in segment.values()} == {len(segment["tokens"])}
+        samples = [turn.reply.sample for turn in episode.turns if turn.reply.sample]
+        ids = [i for sample in samples for i in (*sample.prompt, *sample.ids)]
+        assert "".join(segment["tokens"]) == chat.tokenizer.decode(ids)
+        assert _where_said(segment, "logprobs") == [round(p, 4) for sample in samples for p in sample.logprobs]
+        turns = [number for number, sample in enumerate(samples) for _ in sample.ids]
+        assert [turn for turn in segment["turn"] if turn >= 0] == turns
+
+
+def test_advantages_are_those_of_the_update(build: Build) -> None:
+    loop = build(coins(), guess())
+    take_step(loop, begin(loop))
+    episodes, lines = _episodes(loop.folder, 1), _tokens(loop.folder, 1)
+    assert all(line["trained"] for line in lines)
+    for line in lines:
+        episode = episodes[line["episode"]]
+        returns = [e.score or 0.0 for e in episodes if e.task_id == episode.task_id]
+        # GRPO as in arXiv 2402.03300: the return's distance from the group's mean in its standard deviations.
+        expected = ((episode.score or 0.0) - fmean(returns)) / (pstdev(returns) * math.sqrt(3 / 2) + 1e-6)
+        for segment in line["segments"]:
+            assert _where_said(segment, "advantages") == pytest.approx([expected] * sum(segment["said"]), abs=1e-3)
+
+
+def test_entropies_are_those_of_the_policy_that_played(build: Build) -> None:
+    loop = build(coins())
+    expected: list[list[float]] = []
+    policy = loop.learner.policy
+    collected = loop.collect(begin(loop))
+    for episode in (e for group in collected.own for e in group.episodes):
+        samples = [turn.reply.sample for turn in episode.turns if turn.reply.sample]
+        ids = [i for sample in samples for i in (*sample.prompt, *sample.ids)]
+        with torch.no_grad():
+            logp = policy(torch.tensor([ids])).logits[0].log_softmax(-1)
+        entropies = (-(logp.exp() * logp).sum(-1)).tolist()
+        said = [spoken for sample in samples for spoken in [False] * len(sample.prompt) + [True] * len(sample.ids)]
+        expected.append([entropies[i - 1] for i, spoken in enumerate(said) if spoken])
+    take_step(loop, begin(loop))
+    for line in _tokens(loop.folder, 1):
+        (segment,) = line["segments"]
+        assert _where_said(segment, "entropies") == pytest.approx(expected[line["episode"]], abs=1e-3)
+
+
+def test_groups_that_train_go_before_others_and_failed_episodes_have_no_tokens(build: Build) -> None:
+    world = World(ENV, options=("gone=(0, 1, 2, 3)",), agent="bare", instructions=False)
+    loop = build(coins(world=world, tasks=16, rollouts=RolloutFiles(tokens=16)), lambda: "heads")
+    take_step(loop, begin(loop))
+    lines, episodes = _tokens(loop.folder, 1), _episodes(loop.folder, 1)
+    assert len(episodes) == 16 * 3
+    assert {line["episode"] for line in lines} == {at for at, e in enumerate(episodes) if not e.failed}
+    assert 0 < len(lines) < len(episodes)
+    # Who always says the same comes out alike each time: all groups are flat and left out.
+    assert not any(line["trained"] for line in lines)
+    assert {a for line in lines for segment in line["segments"] for a in segment["advantages"]} == {None}
+    assert {type(h) for line in lines for segment in line["segments"] for h in segment["entropies"]} == {
+        float,
+        type(None),
+    }
+
+
+def test_trained_groups_come_first(build: Build) -> None:
+    loop = build(coins(tasks=8, rollouts=RolloutFiles(tokens=3)), guess())
+    collected = loop.collect(begin(loop))
+    loop = build(coins(tasks=8, rollouts=RolloutFiles(tokens=3)), guess(), name="again")
+    take_step(loop, begin(loop))
+    trained = [group.number for group in collected.groups if group.treatment == "keep"]
+    others = [group.number for group in collected.groups if group.treatment != "keep"]
+    assert others
+    assert list(dict.fromkeys(line["group"] for line in _tokens(loop.folder, 1))) == sorted((trained + others)[:3])
+
+
+@pytest.mark.parametrize(
+    ("settings", "names"),
+    [
+        (RolloutFiles(every=2, tokens=0), ["step-000002.jsonl", "step-000003.jsonl"]),
+        (RolloutFiles(every=0), []),
+    ],
+)
+def test_how_much_is_kept_is_a_setting(build: Build, settings: RolloutFiles, names: list[str]) -> None:
+    loop = build(coins(steps=3, rollouts=settings), guess())
+    loop.run(lambda: False)
+    assert [*_kept(loop.folder)] == names
+
+
+def test_what_is_kept_changes_nothing_in_what_is_learned(build: Build) -> None:
+    weights: list[Any] = []
+    for every in (0, 1):
+        loop = build(coins(rollouts=RolloutFiles(every=every), algorithm=rules(flat="keep")), name=f"every-{every}")
+        take_step(loop, take_step(loop, begin(loop)))
+        weights.append([parameter.clone() for parameter in loop.learner.policy.parameters()])
+        assert len(_kept(loop.folder)) == 4 * every
+    assert all(torch.equal(*pair) for pair in zip(*weights, strict=True))
+
+
+def _config() -> Config:
+    return coins(steps=3, save_every=100, evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1))
+
+
+@pytest.mark.long
+def test_a_run_that_goes_on_takes_back_what_it_plays_again(build: Build) -> None:
+    whole, loop = build(_config(), name="whole"), build(_config())
+    whole.run(lambda: False)
+    asked = iter([False, True])
+    loop.run(lambda: next(asked))
+    for name in ("step-000002.jsonl", "step-000002.tokens.jsonl", "step-000003.jsonl"):
+        (loop.folder.rollouts / name).write_text("of a life that is over\n")
+    loop.run(lambda: True)
+    assert [*_kept(loop.folder)] == ["step-000001.jsonl", "step-000001.tokens.jsonl"]
+    loop.run(lambda: False)
+    assert _kept(loop.folder).keys() == _kept(whole.folder).keys()
+    for step in (1, 2, 3):
+        assert _tokens(loop.folder, step) == _tokens(whole.folder, step)
+        assert [e.turns for e in _episodes(loop.folder, step)] == [e.turns for e in _episodes(whole.folder, step)]
+
+
+def test_rollouts_of_an_update_whose_evaluation_is_to_come_stay(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = build(_config())
+
+    def leave(*_: Any) -> None:
+        raise EngineGone("It has left for good.")
+
+    with monkeypatch.context() as patch, pytest.raises(EngineGone):
+        patch.setattr(loop, "conclude", leave)
+        loop.run(lambda: False)
+    left = _kept(loop.folder)
+    assert [*left] == ["step-000001.jsonl", "step-000001.tokens.jsonl"]
+    loop.run(lambda: False)
+    assert {name: text for name, text in _kept(loop.folder).items() if name in left} == left
+    assert len(_kept(loop.folder)) == 6
+
+
+@given(st.lists(st.integers(0, 300), max_size=40))
+def test_texts_of_tokens_joined_are_the_whole_text(chat: Chat, ids: list[int]) -> None:
+    texts = chat.token_texts(ids)
+    assert len(texts) == len(ids)
+    assert "".join(texts) == chat.tokenizer.decode(ids, clean_up_tokenization_spaces=False)
+    for text in ("é", "<|im_end|>"):
+        assert "".join(chat.token_texts(chat.tokenizer.encode(text))) == text

@@ -1,0 +1,128 @@
+"""Whole runs of supervised fine-tuning in a world of coins: what they leave, and that interruptions don't show."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import multiprocessing
+import signal
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from agentgym_envs import Episode
+from agentgym_trainer.checkpoint import find_damage
+from agentgym_trainer.config import SFT
+from agentgym_trainer.run_folder import RunFolder
+from miniature import Moment, sft_flags, train_cli, train_process
+from safetensors.torch import load_file
+
+STEPS = 24
+
+
+def weights(folder: RunFolder) -> bytes:
+    return (folder.model / "model.safetensors").read_bytes()
+
+
+def lines(folder: RunFolder) -> list[dict[str, Any]]:
+    """What was logged, without timings."""
+    return [{name: value for name, value in line.items() if name != "seconds"} for line in folder.read_metrics()]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
+    """A run that nothing interrupted."""
+    folder = RunFolder(tmp_path_factory.mktemp("whole") / "run")
+    assert train_cli(sft_flags(folder.path)) == 0
+    return folder
+
+
+def test_a_run_leaves_what_every_run_leaves(whole: RunFolder) -> None:
+    _, config, recipe = RunFolder.open(whole.path)
+    assert isinstance(config, SFT)
+    assert recipe == "sft-textcraft"
+    assert json.loads(whole.settings.read_text())["kind"] == "sft"
+    logged = lines(whole)
+    assert [line["step"] for line in logged] == list(range(1, STEPS + 1))
+    assert logged[-1]["loss"] < 0.7 * logged[0]["loss"]
+    assert [line["step"] for line in logged if "held_out" in line] == [9, 18, 24]
+    assert whole.evaluated_steps("sampled") == whole.evaluated_steps("greedy") == [0, 9, 18, 24]
+    summary = json.loads(whole.summary.read_text())
+    assert summary["steps"] == STEPS
+    assert summary["evaluations"]["greedy"].keys() == {"0", "9", "18", "24"}
+    assert whole.curve.stat().st_size > 10_000
+    assert len(whole.read_data()) == 64
+    for kept in ("step-000018", "step-000024"):
+        assert find_damage(whole.checkpoints / kept) is None
+    last = load_file(whole.checkpoints / "step-000024" / "model.safetensors")
+    for name, weight in load_file(whole.model / "model.safetensors").items():
+        assert torch.equal(weight, last[name])
+
+
+def test_what_is_imitated_is_played(whole: RunFolder) -> None:
+    """Coins can't be known beforehand; what can be learnt is to say heads or tails and nothing else."""
+    before, after = (whole.read_evaluation(step, "greedy") or [] for step in (0, STEPS))
+
+    def valid(episodes: Sequence[Episode]) -> float:
+        turns = [turn for episode in episodes for turn in episode.turns]
+        return sum(turn.valid for turn in turns) / len(turns)
+
+    assert valid(before) < 0.2
+    assert valid(after) > 0.9
+
+
+def test_resuming_what_is_finished_changes_nothing(whole: RunFolder) -> None:
+    before = weights(whole), lines(whole)
+    assert train_cli(["--resume", str(whole.path)]) == 0
+    assert (weights(whole), lines(whole)) == before
+
+
+@pytest.mark.long
+def test_asked_to_stop_it_saves_and_goes_on_as_if_it_had_not(
+    whole: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder(tmp_path / "run")
+    with monkeypatch.context() as patch:
+        patch.setattr("agentgym_trainer.sft.train", _asked_after(13))
+        assert train_cli(sft_flags(folder.path)) == 130
+    assert f"Saved after step 13; go on with: uv run train --resume {folder.path}" in " ".join(
+        capfd.readouterr().err.split()
+    )
+    assert train_cli(["--resume", str(folder.path)]) == 0
+    assert weights(folder) == weights(whole)
+    assert lines(folder) == lines(whole)
+
+
+def _asked_after(steps: int) -> Any:
+    """`train`, asked to stop once so many steps are taken."""
+    from agentgym_trainer.sft import train
+
+    asked = itertools.count(1)
+    return lambda config, folder, tracker, _: train(config, folder, tracker, lambda: next(asked) >= steps)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(
+    ("moment", "more"),
+    [
+        (Moment("agentgym_trainer.lessons:Lessons", "on_log", 15), ()),
+        (Moment("agentgym_trainer.lessons:Lessons", "on_step_end", 16), ("--lora.rank", "2", "--lora.dropout", "0.1")),
+        (Moment("agentgym_trainer.sft:Imitator", "save_model", 3), ()),
+        (Moment("agentgym_trainer.run_folder:RunFolder", "save_evaluation", 5), ("--epochs", "2")),
+    ],
+)
+def test_a_killed_run_comes_to_the_very_same_weights(moment: Moment, more: tuple[str, ...], tmp_path: Path) -> None:
+    folders = [RunFolder(tmp_path / name) for name in ("whole", "killed")]
+    assert train_cli(sft_flags(folders[0].path, *more)) == 0
+    process = multiprocessing.get_context("spawn").Process(
+        target=train_process, args=(sft_flags(folders[1].path, *more), tmp_path / "log", moment)
+    )
+    process.start()
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
+    assert train_cli(["--resume", str(folders[1].path)]) == 0
+    assert weights(folders[1]) == weights(folders[0])
+    assert lines(folders[1]) == lines(folders[0])
+    assert not list(folders[1].checkpoints.glob("checkpoint-*"))

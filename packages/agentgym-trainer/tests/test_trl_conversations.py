@@ -1,0 +1,63 @@
+"""What `convert --to trl` writes is what TRL itself can be trained with."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from pathlib import Path
+
+import datasets
+import pytest
+from agentgym_envs import Episode, Job, make, play, text_env
+from agentgym_envs.agents import Agent
+from agentgym_eval.data.formats import content, records
+from agentgym_eval.policies import Oracle
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.encode import encode
+from agentgym_trainer.scratch import Scratch, build_model
+from agentgym_trainer.trajectory import trajectory
+from chat_templates import chat_of
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture(autouse=True)
+def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
+    """TRL imports vLLM where there is one, which takes long and isn't used here."""
+    monkeypatch.setattr(import_module("trl.import_utils"), "is_vllm_available", lambda min_version=None: False)
+
+
+def played(agent: str) -> list[Episode]:
+    world = Agent.parse(agent).seat(make("agentgym/TextCraft-v0"))
+    return [play(world, Oracle(), Job(task)) for task in text_env(world).tasks.train.ids[:4]]
+
+
+@pytest.mark.parametrize("agent", ["react+plan", "function-call"])
+def test_trl_trains_on_the_tokens_that_we_make_of_the_episodes(agent: str, tmp_path: Path) -> None:
+    from trl import SFTConfig, SFTTrainer
+
+    chat, episodes = chat_of("qwen2.5"), played(agent)
+    path = tmp_path / "trl.jsonl"
+    path.write_text(content(records(episodes, "trl"), "trl"), encoding="utf-8")
+    rows = datasets.load_dataset("json", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
+    trainer = SFTTrainer(
+        model=build_model(
+            Scratch(hidden=32, layers=1, heads=2, context=4096),
+            vocab=len(chat.tokenizer),
+            end_id=chat.end_id,
+            pad_id=chat.pad_id,
+            seed=0,
+        ),
+        args=SFTConfig(str(tmp_path), max_length=None, max_steps=1, use_cpu=True, report_to="none", bf16=False),
+        train_dataset=rows,
+        processing_class=chat.tokenizer,
+    )
+    for row, episode in zip(trainer.train_dataset, episodes, strict=True):
+        ids = tokens(chat, episode)
+        assert row["input_ids"][: len(ids)] == ids
+    assert trainer.train().global_step == 1
+
+
+def tokens(chat: Chat, episode: Episode) -> list[int]:
+    """Of our own encoding."""
+    (segment,) = trajectory(encode(chat, episode)).segments
+    return list(segment.ids)
