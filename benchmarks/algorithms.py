@@ -22,8 +22,7 @@ from agentgym_trainer.algorithms import PRESETS
 from agentgym_trainer.config import Config, CriticModel, Evaluation, Optimizer
 from agentgym_trainer.horizon import FixedHorizon
 from agentgym_trainer.recipes import RECIPES
-from rich.console import Console
-from runs import (  # the file beside this one
+from many_runs import (  # the file beside this one
     Outcome,
     Run,
     interval,
@@ -32,6 +31,7 @@ from runs import (  # the file beside this one
     run_or_report,
     show,
 )
+from rich.console import Console
 
 ENV_STEPS = 12_000
 SAMPLES = 4

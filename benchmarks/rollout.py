@@ -80,7 +80,7 @@ def trials(engine: str, world: str, size: Size, repeats: int, models: Path) -> l
     quiet()
     scene = SCENES[world]
     settings = PlaySettings(
-        env=scene.env, policy=engine, wrapper="react", instructions=False, horizon=HORIZON, options=scene.options
+        env=scene.env, policy=engine, agent="react", instructions=False, horizon=HORIZON, options=scene.options
     )
     with closing(open_world(settings)) as wrapped:
         model, chat = talker(wrapped, models / world, episodes=size.demonstrations)

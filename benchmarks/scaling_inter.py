@@ -21,8 +21,7 @@ import numpy as np
 from agentgym_trainer.config import Config, Evaluation, Generation, Optimizer, WarmStart, World
 from agentgym_trainer.horizon import AdaptiveHorizon, StepHorizon
 from agentgym_trainer.recipes import RECIPES
-from rich.console import Console
-from runs import (  # the file beside this one
+from many_runs import (  # the file beside this one
     Figures,
     Outcome,
     Run,
@@ -32,6 +31,7 @@ from runs import (  # the file beside this one
     run_or_report,
     show,
 )
+from rich.console import Console
 
 SHORT, MIDDLE, LONG = 6, 12, 20
 NEVER = 10**9

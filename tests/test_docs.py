@@ -7,7 +7,7 @@ import shlex
 import subprocess
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
 
@@ -16,41 +16,17 @@ import pytest
 from agentgym_envs import WORLDS, TextEnv, make, text_env
 from agentgym_envs import cli as envs_cli
 from agentgym_eval import cli as eval_cli
+from agentgym_eval.data import cli as data_cli
+from agentgym_eval.viewer import cli as viewer_cli
 from agentgym_trainer import cli as train_cli
 from agentgym_trainer.algorithms import PRESETS, Advantages
+from agentgym_trainer.config import Config, FromData
 from agentgym_trainer.horizon import AdaptiveHorizon, by_kind
 from agentgym_trainer.recipes import RECIPES
+from documents import DOCUMENTS, ROOT, blocks, command_lines, name_of, prose, write_files
 
-ROOT = Path(__file__).parent.parent
 PACKAGES = sorted((ROOT / "packages").iterdir())
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
-every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
-
-
-@dataclass(frozen=True)
-class Block:
-    """A fenced block. `file` is the path in a line of its own before it: "`lamps/world.py`:"."""
-
-    file: str | None
-    language: str
-    body: str
-    line: int
-
-
-_BLOCK = re.compile(
-    r"^(?:`(?P<file>[\w./-]+)`:\n\n)?```(?P<language>\w*)\n(?P<body>.*?)^```$", re.MULTILINE | re.DOTALL
-)
-
-
-def blocks(document: Path) -> Iterator[Block]:
-    text = document.read_text(encoding="utf-8")
-    for found in _BLOCK.finditer(text):
-        yield Block(found["file"], found["language"], found["body"], text[: found.start("body")].count("\n"))
-
-
-def prose(document: Path) -> str:
-    """The document without blocks and comments."""
-    return re.sub(r"<!--.*?-->", "", _BLOCK.sub("", document.read_text(encoding="utf-8")), flags=re.DOTALL)
+every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 
 
 @pytest.fixture
@@ -67,31 +43,29 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 @every_document
 def test_its_python_runs(document: Path, workplace: Path) -> None:
+    write_files(document, workplace)
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(document):
-        if block.file:
-            (workplace / block.file).parent.mkdir(parents=True, exist_ok=True)
-            (workplace / block.file).write_text(block.body, encoding="utf-8")
-        elif block.language == "python":
+        if block.language == "python" and not block.file:
             lines_before = "\n" * block.line  # so that a traceback has the document's line
             exec(compile(lines_before + block.body, str(document), "exec"), namespace)
 
 
 # Commands.
 
-OUR_COMMANDS = ("train", "evaluate", "collect", "serve", "searchqa-index")
+OUR_COMMANDS = {
+    "evaluate": eval_cli,
+    "collect": eval_cli,
+    "compare": eval_cli,
+    "convert": data_cli,
+    "serve": envs_cli,
+    "searchqa-index": envs_cli,
+    "view": viewer_cli,
+    "train": train_cli,
+}
 # What may stand before one of them: uv with an extra, and accelerate's launcher, to which `train` is a module.
 _UV = re.compile(r"^uv run (--extra \S+ )?")
 _LAUNCHER = re.compile(r"^accelerate launch .*-m agentgym_trainer")
-
-
-def command_lines(document: Path) -> Iterator[str]:
-    """The lines of shell blocks (in a `console` block those after `$`), and inline code that begins alike."""
-    for block in blocks(document):
-        if block.language in ("sh", "console"):
-            lines = block.body.replace("\\\n", " ").splitlines()
-            yield from lines if block.language == "sh" else [line[2:] for line in lines if line.startswith("$ ")]
-    yield from (code for code in re.findall(r"`([^`\n]+)`", prose(document)) if code.startswith("uv run "))
 
 
 def our_commands() -> list[tuple[str, tuple[str, ...]]]:
@@ -107,39 +81,18 @@ every_command = pytest.mark.parametrize(
 
 
 @every_command
-def test_the_command_is_understood(command: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_command_is_understood(
+    command: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, workplace: Path
+) -> None:
+    module = OUR_COMMANDS[command]
     try:
         if command == "train":
             train_cli._parse(arguments)
-        elif command in ("evaluate", "collect"):
-            monkeypatch.setattr(eval_cli, f"_{command}", lambda settings: 0)
-            assert getattr(eval_cli, command)(arguments) == 0
-        else:
-            monkeypatch.setattr(envs_cli, {"serve": "_serve", "searchqa-index": "_index"}[command], lambda settings: 0)
-            assert getattr(envs_cli, command.replace("-", "_"))(arguments) == 0
-    except SystemExit as end:
-        assert "--help" in arguments
-        assert not end.code
-
-
-def needs_no_model(command: str, arguments: tuple[str, ...]) -> bool:
-    return (
-        command in ("evaluate", "collect")
-        and not any(argument.startswith("hf:") for argument in arguments)
-        and bool(arguments)
-    )
-
-
-@pytest.mark.parametrize(
-    ("command", "arguments"),
-    [(command, arguments) for command, arguments in our_commands() if needs_no_model(command, arguments)],
-    ids=lambda part: part if isinstance(part, str) else " ".join(part),
-)
-def test_the_command_works(command: str, arguments: tuple[str, ...], workplace: Path) -> None:
-    (workplace / "actions.txt").write_text("inventory\n")  # for scripted:actions.txt
-    shortened = arguments if {"--task", "--help"} & set(arguments) else (*arguments, "--tasks", "2")
-    try:
-        assert getattr(eval_cli, command)(shortened) == 0
+            return
+        if command == "view":
+            Path(next(word for word in arguments if word != "--help")).mkdir(parents=True)
+        monkeypatch.setattr(module, {"searchqa-index": "_index"}.get(command, f"_{command}"), lambda *_: 0)
+        assert getattr(module, command.replace("-", "_"))(arguments) == 0
     except SystemExit as end:
         assert "--help" in arguments
         assert not end.code
@@ -151,14 +104,23 @@ FLAGS_OF_OTHERS |= {"--dtype", "--enable-lora", "--enforce-eager", "--max-lora-r
 FLAGS_OF_OTHERS |= {"--api-server-count", "--data-parallel-size", "--tensor-parallel-size"}
 
 
+def one_of_each_kind() -> list[str]:
+    """A recipe of each kind of training run: each kind has flags of its own."""
+    return list({type(recipe.config): name for name, recipe in RECIPES.items()}.values())
+
+
 @pytest.fixture
 def flags(capsys: pytest.CaptureFixture[str]) -> set[str]:
     for show in (
         lambda: train_cli._parse(["textcraft-grpo", "--help"]),
         lambda: train_cli._parse(["textcraft-scaling", "--algorithm", "ppo", "--help"]),
         lambda: train_cli._parse(["mixture", "--algorithm", "gigpo", "--horizon", "adaptive", "--help"]),
+        *(lambda recipe=recipe: train_cli._parse([recipe, "--help"]) for recipe in one_of_each_kind()),
         lambda: eval_cli.evaluate(["--help"]),
         lambda: eval_cli.collect(["--help"]),
+        lambda: eval_cli.compare(["--help"]),
+        lambda: viewer_cli.view(["--help"]),
+        lambda: data_cli.convert(["--help"]),
         lambda: envs_cli.serve(["--help"]),
         lambda: envs_cli.searchqa_index(["--help"]),
     ):
@@ -225,21 +187,42 @@ def test_every_recipe_and_every_algorithm_has_its_row() -> None:
         assert isinstance(adaptive, AdaptiveHorizon)
         turns = ", ".join(map(str, adaptive.stages))
         assert f"| {turns}" in rows[name]
-        assert f"| {config.tasks} x {config.samples} | {config.steps} |" in rows[name]
+        match config:
+            case Config():
+                assert f"| {config.tasks} x {config.samples} | {config.steps} |" in rows[name]
+            case FromData():
+                assert f"| {config.data.episodes:,} |" in rows[name]
+            case _:
+                pass
 
 
-def test_contributing_names_every_hook_of_a_world_and_an_algorithm() -> None:
-    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+def test_the_how_tos_name_every_hook_of_a_world_and_an_algorithm() -> None:
+    world, algorithm = ((ROOT / f"docs/howto/add-{what}.md").read_text("utf-8") for what in ("a-world", "an-algorithm"))
     hooks = {name for name, value in vars(TextEnv).items() if getattr(value, "__isabstractmethod__", False)}
     assert len(hooks) == 6
-    hooks |= {"_available_actions", "_raw"}
+    hooks |= {"_available_actions", "_raw", "scene"}
+    assert {name for name in hooks if f"`{name}`" not in world} == set()
     kinds = get_args(Advantages)
     public = [{name for name in vars(kind) if not name.startswith("_")} for kind in kinds]
     parts = set.intersection(*public) - {f.name for kind in kinds for f in fields(kind)}
     assert parts >= {"assign"}
-    assert {name for name in hooks | parts if f"`{name}`" not in text} == set()
-    assert "## Add a world" in text
-    assert 'CONTRIBUTING.md, "Add a world"' in (TextEnv.__doc__ or "")
+    assert {name for name in parts if f"`{name}`" not in algorithm} == set()
+    assert "docs/howto/add-a-world.md" in (TextEnv.__doc__ or "")
+
+
+_ARXIV = re.compile(r"(?<![\d.])\d{4}\.\d{5}(?!\d)")
+
+
+def test_the_page_of_papers_has_those_of_the_code() -> None:
+    text = (ROOT / "docs/papers.md").read_text(encoding="utf-8")
+    sources = [path for package in PACKAGES for path in (package / "src").rglob("*.py")]
+    cited = {
+        number for path in sources for number in _ARXIV.findall(path.read_text("utf-8")) if path.parent.name != "code"
+    }
+    assert len(cited) > 30
+    assert cited == set(_ARXIV.findall(text))
+    for place in re.findall(r"`(agentgym_[\w/.]+)`", text):
+        assert any((package / "src" / place).exists() for package in PACKAGES), place
 
 
 def project(package: Path) -> dict[str, Any]:

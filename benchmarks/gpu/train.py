@@ -208,7 +208,7 @@ def from_scratch(device: str, out: Path, console: Console, *, small: bool) -> di
     config = tiny(config) if small else config
     folder = RunFolder.create(out, config, "benchmark")
     began = time.monotonic()
-    train(config, folder, Tracker(console, steps=config.steps), lambda: False)
+    train(config, folder, Tracker(console), lambda: False)
     finish(config, folder, console, seconds=time.monotonic() - began)
     summary: dict[str, Any] = json.loads(folder.summary.read_text())
     return summary

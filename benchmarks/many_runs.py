@@ -1,9 +1,9 @@
-"""What `scaling_inter.py` and `algorithms.py` share: many short training runs, and what they came to.
+"""What `scaling_inter.py`, `algorithms.py` and `sft_then_rl.py` share: many short training runs, and what they came to.
 
-A run is a configuration and a number of environment steps (turns played in training): it ends with the first update
-that reaches it, so runs are matched in what they experienced and not in their updates. All runs of a seed begin with
-the same warm-started model. Runs are driven through `agentgym_trainer.train`, several processes at a time; a run that
-has ended isn't run again, and one that was killed goes on from its last checkpoint.
+A run is a configuration and a budget, of environment steps (turns played in training) or of tokens: it ends with the
+first update that reaches it, so runs are matched in what they experienced and not in their updates. All runs of a seed
+begin with the same model. Runs are driven through `agentgym_trainer.train`, several processes at a time; a run that has
+ended isn't run again, and one that was killed goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -13,15 +13,16 @@ import logging
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from dataclasses import dataclass, replace
+from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from agentgym_envs import Episode, read_episodes
-from agentgym_trainer.config import Config, Evaluation, WarmStart
+from agentgym_trainer.config import Config, Evaluation, Setup, WarmStart
 from agentgym_trainer.horizon import FixedHorizon
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.tracking import Tracker
@@ -30,11 +31,14 @@ from rich.console import Console
 from rich.table import Table
 
 Figures = NDArray[np.float64]
+Unit = Literal["env_steps", "tokens"]
+"""Turns played in training, or all tokens of the episodes played in training, whether they took part in the loss or
+not."""
 PLAYED = "played.jsonl"
 """In a run's folder: episodes on all test tasks, played when it had ended. Where it is, there is nothing more to do."""
 _DRAWS = 2000
 _UPDATES = 10**6
-"""More than any budget of environment steps lasts."""
+"""More than any budget lasts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,31 +48,22 @@ class Run:
     method: str
     seed: int
     config: Config
-    env_steps: int
-    """It ends with the update that reaches so many turns played in training."""
+    budget: int
+    """It ends with the update that reaches it."""
     path: Path
     samples: int = 2
     """Episodes of every test task, played when it has ended."""
     tasks: int = 0
     """So many test tasks only; 0 is all of them."""
+    unit: Unit = "env_steps"
+    """What the budget counts."""
 
 
-class Budget(Tracker):
-    """Shows a run in its log, and knows when its environment steps are spent."""
-
-    def __init__(self, console: Console, folder: RunFolder, env_steps: int) -> None:
-        super().__init__(console, steps=_UPDATES)
-        self._budget = env_steps
-        self._spent = max((line["env_steps"] for line in folder.read_metrics()), default=0)
-
-    def step(self, metrics: dict[str, Any]) -> None:
-        """Count the turns played so far."""
-        self._spent = metrics["env_steps"]
-        super().step(metrics)
-
-    def is_spent(self) -> bool:
-        """Whether the run should end."""
-        return self._spent >= self._budget
+def spent(lines: Iterable[dict[str, Any]], unit: Unit) -> list[int]:
+    """What a run had spent after each of its updates, from the lines of its metrics."""
+    if unit == "env_steps":
+        return [line["env_steps"] for line in lines]
+    return list(accumulate(line["tokens"]["seen"] for line in lines))
 
 
 # Running.
@@ -80,8 +75,8 @@ def start_of(asked: Run, path: Path) -> Path:
     if not folder.start.exists():
         least = Evaluation(tasks=1, samples=1, ks=(1,))
         made = replace(config, steps=1, tasks=1, samples=2, minibatches=1, evaluation=least, horizon=_fixed(config))
-        _train(made, path, _UPDATES)
-    _play_test_tasks(folder.start, asked, path / PLAYED)
+        _train(replace(asked, config=made, path=path))
+    play_test_tasks(folder.start, asked, path / PLAYED)
     return folder.start
 
 
@@ -90,11 +85,11 @@ def run(asked: Run, start: Path) -> str:
     began = time.monotonic()
     if not (asked.path / PLAYED).exists():
         config = replace(asked.config, model=str(start), warm_start=WarmStart(episodes=0), steps=_UPDATES)
-        _train(config, asked.path, asked.env_steps)
+        _train(replace(asked, config=config))
         from agentgym_trainer.checkpoint import Checkpoints
 
         latest = Checkpoints(RunFolder(asked.path).checkpoints, keep=config.keep, say=print).latest()
-        _play_test_tasks(latest, asked, asked.path / PLAYED)
+        play_test_tasks(latest, asked, asked.path / PLAYED)
     return f"{asked.method}, seed {asked.seed}: {time.monotonic() - began:.0f} s"
 
 
@@ -102,24 +97,39 @@ def _fixed(config: Config) -> FixedHorizon:
     return FixedHorizon(config.horizon.longest)
 
 
-def _train(config: Config, path: Path, env_steps: int) -> None:
+def _train(asked: Run) -> None:
     from agentgym_trainer.train import train
+
+    folder = open_run(asked.config, asked.path)
+    with folder.path.joinpath("log.txt").open("a") as log:
+        # Asked of the file: a run that goes on takes back the lines of updates that it makes again.
+        train(
+            asked.config,
+            folder,
+            Tracker(Console(file=log, width=160)),
+            lambda: max(spent(folder.read_metrics(), asked.unit), default=0) >= asked.budget,
+        )
+
+
+def open_run(config: Setup, path: Path) -> RunFolder:
+    """The folder of a run, new or begun before.
+
+    Raises:
+        SystemExit: when it was begun with other settings.
+    """
     from transformers.utils import logging as transformers_logging
 
     transformers_logging.disable_progress_bar()
     logging.getLogger("accelerate").setLevel(logging.ERROR)
-    if (path / "run.json").exists():
-        folder, before, _ = RunFolder.open(path)
-        if before != config:
-            raise SystemExit(f"{path} holds a run with other settings; choose another --out, or remove it.")
-    else:
-        folder = RunFolder.create(path, config, "benchmark")
-    with (path / "log.txt").open("a") as log:
-        tracker = Budget(Console(file=log, width=160), folder, env_steps)
-        train(config, folder, tracker, tracker.is_spent)
+    if not (path / "run.json").exists():
+        return RunFolder.create(path, config, "benchmark")
+    folder, before, _ = RunFolder.open(path)
+    if before != config:
+        raise SystemExit(f"{path} holds a run with other settings; choose another --out, or remove it.")
+    return folder
 
 
-def _play_test_tasks(model: Path | None, asked: Run, out: Path) -> None:
+def play_test_tasks(model: Path | None, asked: Run, out: Path) -> None:
     """Let a model play the test tasks at the training temperature, unless that has been done."""
     if out.exists():
         return
@@ -181,6 +191,16 @@ def run_or_report(
         runs_of: All runs, from a folder, seeds, and whether they are to be miniatures (`quick`).
         report: Writes page, picture and JSON to a folder, given what came out and the command that ran it.
     """
+    (asked, command), console = command_line(about), Console()
+    runs, starts = runs_of(asked.out, asked.seeds, quick=asked.quick), asked.out / "starts"
+    if asked.report is None:
+        run_all(runs, starts, asked.processes, console)
+    else:
+        report(by_method(runs, starts), asked.report, console, command)
+
+
+def command_line(about: str) -> tuple[argparse.Namespace, str]:
+    """What such a benchmark is asked for, and the command that runs all of it; `about` is the script's docstring."""
     script = Path(sys.argv[0])
     parser = argparse.ArgumentParser(description=about.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("runs", script.stem), help="folder of the runs")
@@ -188,13 +208,8 @@ def run_or_report(
     parser.add_argument("--processes", type=int, default=1, help="runs at a time")
     parser.add_argument("--quick", action="store_true", help="miniature runs: shows that it works")
     parser.add_argument("--report", type=Path, help="write the page, the picture and JSON to this folder; runs nothing")
-    asked, console = parser.parse_args(), Console()
-    runs, starts = runs_of(asked.out, asked.seeds, quick=asked.quick), asked.out / "starts"
-    if asked.report is None:
-        run_all(runs, starts, asked.processes, console)
-    else:
-        command = f"uv run python benchmarks/{script.name} --seeds {' '.join(map(str, asked.seeds))}"
-        report(by_method(runs, starts), asked.report, console, command)
+    asked = parser.parse_args()
+    return asked, f"uv run python benchmarks/{script.name} --seeds {' '.join(map(str, asked.seeds))}"
 
 
 def markdown(rows: Sequence[dict[str, str]]) -> str:
@@ -257,24 +272,26 @@ def outcome(runs: Sequence[Run], starts: Path) -> Outcome:
     return Outcome(
         runs[0].method,
         tuple(asked.seed for asked in runs),
-        np.array([_by_task(episodes) for episodes in begun]),
-        np.array([_by_task(episodes) for episodes in ended]),
+        np.array([success_by_task(episodes) for episodes in begun]),
+        np.array([success_by_task(episodes) for episodes in ended]),
         float(np.mean([len(episode.turns) for episodes in ended for episode in episodes])),
-        tuple(_curve(RunFolder(asked.path)) for asked in runs),
+        tuple(curve(RunFolder(asked.path), asked.unit) for asked in runs),
         float(np.mean([len(metrics) for metrics in lines])),
         sum(episode.failed for episodes in ended for episode in episodes),
         lines,
     )
 
 
-def _curve(folder: RunFolder) -> tuple[Figures, Figures]:
-    at_step = {0: 0, **{line["step"]: line["env_steps"] for line in folder.read_metrics()}}
+def curve(folder: RunFolder, unit: Unit) -> tuple[Figures, Figures]:
+    """What was spent at a run's evaluations, and success of the evaluated tasks then, evaluations x tasks."""
+    lines = list(folder.read_metrics())
+    at_step = {0: 0, **dict(zip((line["step"] for line in lines), spent(lines, unit), strict=True))}
     steps = folder.evaluated_steps("sampled")
-    success = [_by_task(folder.read_evaluation(step, "sampled") or []) for step in steps]
+    success = [success_by_task(folder.read_evaluation(step, "sampled") or []) for step in steps]
     return np.array([at_step[step] for step in steps], dtype=np.float64), np.array(success)
 
 
-def _by_task(episodes: Sequence[Episode]) -> list[float]:
+def success_by_task(episodes: Sequence[Episode]) -> list[float]:
     """Mean success of each task, in the order of their ids; failed episodes don't count."""
     found: dict[str, list[bool]] = {}
     for episode in episodes:

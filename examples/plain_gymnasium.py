@@ -1,0 +1,38 @@
+"""A world alone, with nothing but Gymnasium: an agent that tries what is available, and the expert.
+
+Needs: pip install "agentgym-envs[babyai]"
+"""
+
+import agentgym_envs  # noqa: F401 - makes the worlds known to Gymnasium
+import gymnasium
+import numpy as np
+
+
+def play(env: gymnasium.Env, task: str, choose) -> float:
+    """The score of one episode in which `choose` picks the actions."""
+    observation, info = env.reset(seed=0, options={"task": task})
+    score, over = 0.0, False
+    while not over:
+        observation, reward, terminated, truncated, info = env.step(choose(observation, info))
+        score += reward
+        over = terminated or truncated
+    return score
+
+
+def main(tasks: int = 20) -> dict[str, float]:
+    """Play some test tasks with both; mean score of each."""
+    env = gymnasium.make("agentgym/BabyAI-v0", levels="PickupLoc", max_episode_steps=10)
+    draw = np.random.default_rng(0)
+    players = {
+        "random": lambda observation, info: str(draw.choice(info["available_actions"])),
+        "expert": lambda observation, info: env.unwrapped.oracle(),
+    }
+    ids = env.unwrapped.tasks.test.ids[:tasks]
+    scores = {name: float(np.mean([play(env, task, player) for task in ids])) for name, player in players.items()}
+    env.close()
+    return scores
+
+
+if __name__ == "__main__":
+    for name, score in main().items():
+        print(f"{name:6} {score:.2f}")

@@ -1,0 +1,40 @@
+"""An agent that is no language model: PPO of Stable-Baselines3 with a small network on a BabyAI level.
+
+Needs: pip install "agentgym-envs[babyai]" stable-baselines3
+"""
+
+import agentgym_envs  # noqa: F401 - makes the worlds known to Gymnasium
+import gymnasium
+from agentgym_envs.wrappers import BagOfWords, DiscreteActions, survey
+from stable_baselines3 import PPO
+from stable_baselines3.common.env_util import make_vec_env
+from stable_baselines3.common.evaluation import evaluate_policy
+
+
+def world() -> gymnasium.Env:
+    """Find the red ball among grey things, in four actions at most."""
+    options = {"levels": "GoToRedBallGrey", "available_actions_in_text": False}
+    return gymnasium.make("agentgym/BabyAI-v0", max_episode_steps=4, **options)
+
+
+def main(steps: int = 16_384, episodes: int = 100) -> tuple[float, float]:
+    """Success of the untrained and of the trained agent, who draws its actions."""
+    met = survey(world())
+
+    def numbers() -> gymnasium.Env:
+        return BagOfWords(DiscreteActions(world(), met.actions), met.words)
+
+    envs, others = make_vec_env(numbers, n_envs=8, seed=0), make_vec_env(numbers, seed=1)
+    agent = PPO(
+        "MlpPolicy", envs, n_steps=64, batch_size=128, learning_rate=1e-3, gamma=0.9, ent_coef=0.01, seed=0,
+        device="cpu",
+    )  # fmt: skip
+    before, _ = evaluate_policy(agent, others, episodes, deterministic=False)
+    agent.learn(steps)
+    after, _ = evaluate_policy(agent, others, episodes, deterministic=False)
+    return float(before), float(after)
+
+
+if __name__ == "__main__":
+    before, after = main()
+    print(f"success before {before:.2f}, after {after:.2f}")

@@ -1,0 +1,92 @@
+"""TRL's GRPOTrainer with episodes of ours: `rollout_func` plays worlds in turns of free text, and TRL learns from them.
+
+The token ids that were sampled are those that are trained on; what the world said is masked out.
+Needs: pip install "agentgym-envs[textcraft]" agentgym-trainer
+"""
+
+import tempfile
+from typing import Any
+
+from agentgym_envs import EnvPool, Episode, Job, ReAct, WorldSpec, play, text_env
+from agentgym_eval.policies import Oracle
+from agentgym_trainer.chat import Chat
+from agentgym_trainer.encode import encode
+from agentgym_trainer.engines.transformers import transformers_engine
+from agentgym_trainer.rollout import Budget, EnginePlayer, Match, Rollouts
+from agentgym_trainer.trajectory import trajectory
+from agentgym_trainer.worlds import OpenWorld
+from datasets import Dataset
+from trl import GRPOConfig, GRPOTrainer
+
+from tiny_model import teach, tiny_model, tiny_tokenizer
+
+OPTIONS = {"depth": (1, 1), "distractors": 0, "max_episode_steps": 6}
+
+
+def tokens(episode: Episode) -> tuple[list[int], list[int], list[float], list[int]]:
+    """Prompt, completion, log-probabilities and mask of an episode, as TRL wants them: the mask is 1 where the model
+    spoke.
+    """
+    (segment,) = trajectory(episode).segments
+    start = segment.said.index(True)
+    mask = [int(said) for said in segment.said[start:]]
+    return list(segment.ids[:start]), list(segment.ids[start:]), list(segment.logprobs[start:]), mask
+
+
+class Worlds:
+    """A `rollout_func`: plays each prompt, which is the id of a task, in a world of its own."""
+
+    def __init__(self, chat: Chat, world: OpenWorld) -> None:
+        self.chat = chat
+        self.world = world
+
+    def __call__(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
+        """Play them all at once."""
+        model = trainer.accelerator.unwrap_model(trainer.model)
+        player = EnginePlayer(transformers_engine(model, end_id=self.chat.end_id), self.chat, Budget(64), name="grpo")
+        jobs = [Job(task, sample, seed=trainer.state.global_step) for sample, task in enumerate(prompts)]
+        with Rollouts(player.engine) as rollouts:
+            episodes = {episode.sample: episode for episode in rollouts.play([Match(self.world, jobs)], player)}
+        model.train()  # the engine samples without dropout
+        parts = zip(*(tokens(episodes[sample]) for sample in range(len(prompts))), strict=True)
+        made = dict(zip(("prompt_ids", "completion_ids", "logprobs", "env_mask"), map(list, parts), strict=True))
+        return made | {"score": [episodes[sample].score for sample in range(len(prompts))]}
+
+
+def score_of(prompts: list[str], score: list[float], **columns: Any) -> list[float]:
+    """The reward: what `rollout_func` returned beside the tokens."""
+    return score
+
+
+def main(tasks: int = 2, lessons: int = 300, steps: int = 2) -> list[dict[str, float]]:
+    """Teach a tiny model the form of a reply, train it with GRPO; TRL's log of each step."""
+    spec = WorldSpec("agentgym/TextCraft-v0", OPTIONS)
+    world = ReAct(spec.build())
+    ids = text_env(world).tasks.train.ids[:tasks]
+    expert = [play(world, Oracle(), Job(task)) for task in ids]
+    said = [text for episode in expert for turn in episode.turns for text in (turn.observation, turn.reply.text)]
+    tokenizer = tiny_tokenizer([world.instructions, *said] * 4)
+    chat = Chat(tokenizer)
+    model = tiny_model(tokenizer)
+    taught = [tokens(encode(chat, episode)) for episode in expert]
+    teach(model, [(prompt + completion, len(prompt)) for prompt, completion, *_ in taught], lessons)
+
+    with tempfile.TemporaryDirectory() as folder, EnvPool(spec, 4) as pool:
+        trainer = GRPOTrainer(
+            model=model,
+            processing_class=tokenizer,
+            train_dataset=Dataset.from_list([{"prompt": task} for task in ids]),
+            reward_funcs=score_of,
+            rollout_func=Worlds(chat, OpenWorld(spec.id, 1.0, world, pool)),
+            args=GRPOConfig(
+                folder, max_steps=steps, per_device_train_batch_size=4, num_generations=4, max_completion_length=256,
+                logging_steps=1, report_to="none", use_cpu=True, bf16=False,
+            ),
+        )  # fmt: skip
+        trainer.train()
+    return [line for line in trainer.state.log_history if "reward" in line]
+
+
+if __name__ == "__main__":
+    for line in main():
+        print(f"reward {line['reward']:.2f}, tokens said per episode {line['completions/mean_length']:.0f}")

@@ -1,0 +1,265 @@
+"""Write docs/reference/*.md from the docstrings: a page for each public module, and one that lists them.
+
+    uv run scripts/make_reference.py           # write the pages
+    uv run scripts/make_reference.py --check   # fail where they aren't what would be written
+
+The source is read and never imported, so this needs no torch and takes seconds. What is public is what a module's
+`__all__` names, or else what is defined in it without a leading underscore.
+"""
+
+from __future__ import annotations
+
+import argparse
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import griffe
+
+ROOT = Path(__file__).parent.parent
+FOLDER = ROOT / "docs" / "reference"
+WIDTH = 100  # of a signature on one line
+PAGES: dict[str, str] = {
+    "agentgym_envs": "worlds, tasks, episodes, and playing them",
+    "agentgym_envs.agents": "an agent: a form of replies with habits",
+    "agentgym_envs.checks": "the law for worlds",
+    "agentgym_envs.dialogue": "conversations, and those of recorded episodes",
+    "agentgym_envs.wrappers": "forms of replies, and worlds for learners of other kinds",
+    "agentgym_envs.retrieval": "what SearchQA searches with",
+    "agentgym_envs.server.settings": "the flags of `serve`",
+    "agentgym_eval.settings": "the flags of `evaluate`, `collect` and `compare`",
+    "agentgym_eval.endpoint.settings": "their flags for models behind an endpoint",
+    "agentgym_eval.policies": "who plays without a model, and how players are found",
+    "agentgym_eval.report": "figures of episodes",
+    "agentgym_eval.comparison": "two runs on the same tasks",
+    "agentgym_eval.intervals": "confidence intervals",
+    "agentgym_eval.pass_at_k": "pass@k and pass^k",
+    "agentgym_eval.reports.files": "reports as pages, texts and pictures",
+    "agentgym_eval.reports.evaluated": "runs, as reports name them",
+    "agentgym_eval.data.formats": "episodes and the formats of others",
+    "agentgym_eval.viewer.cli": "the flags of `view`",
+    "agentgym_trainer.config": "the flags of `train`",
+    "agentgym_trainer.recipes": "the recipes of `train`",
+    "agentgym_trainer.horizon": "how many turns an episode may have",
+    "agentgym_trainer.sampler": "which training tasks are drawn",
+    "agentgym_trainer.scratch": "models from scratch",
+    "agentgym_trainer.algorithms": "algorithms",
+    "agentgym_trainer.engines": "what samples tokens",
+    "agentgym_trainer.trajectory": "episodes as tokens",
+}
+Known = griffe.Object | griffe.Alias
+
+
+def main() -> int:
+    """Write the pages, or check them."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing; fail where a page is out of date")
+    check = parser.parse_args().check
+    logging.getLogger("griffe").setLevel(logging.ERROR)
+    pages = render()
+    stale = [name for name, text in pages.items() if not same(FOLDER / name, text)]
+    gone = sorted(path.name for path in FOLDER.glob("*.md") if path.name not in pages)
+    if check:
+        again = "write them anew with: uv run scripts/make_reference.py"
+        print(f"Out of date: {', '.join(stale + gone)}; {again}" if stale or gone else f"{len(pages)} pages up to date")
+        return int(bool(stale or gone))
+    FOLDER.mkdir(parents=True, exist_ok=True)
+    for name in gone:
+        (FOLDER / name).unlink()
+    for name in stale:
+        (FOLDER / name).write_text(pages[name], encoding="utf-8")
+    print(f"{len(pages)} pages in docs/reference, {len(stale)} written, {len(gone)} removed")
+    return 0
+
+
+def same(path: Path, text: str) -> bool:
+    """Whether this file holds this text."""
+    return path.is_file() and path.read_text(encoding="utf-8") == text
+
+
+def render() -> dict[str, str]:
+    """All pages, by file name."""
+    paths = [str(package / "src") for package in sorted((ROOT / "packages").iterdir())]
+    loader = griffe.GriffeLoader(search_paths=paths)
+    for package in dict.fromkeys(name.partition(".")[0] for name in PAGES):
+        loader.load(package)
+    loader.resolve_aliases(implicit=True, external=False)
+    pages = {f"{name}.md": formatted(module_page(name, loader.modules_collection[name])) for name in PAGES}
+    rows = [f"| [`{name}`]({name}.md) | {about} |" for name, about in PAGES.items()]
+    listing = ["# Reference", "", NOTE, "", "| module | holds |", "|---|---|", *rows, ""]
+    return {"README.md": "\n".join(listing), **pages}
+
+
+NOTE = (
+    "Made from the docstrings by `scripts/make_reference.py`. Where a class is a command's settings, its fields are "
+    "the flags."
+)
+
+
+def formatted(page: str) -> str:
+    """The page as `ruff format`, which also looks into Markdown, leaves it."""
+    call = [sys.executable, "-m", "ruff", "format", "--stdin-filename", "page.md", "-"]
+    return subprocess.run(call, cwd=ROOT, input=page, capture_output=True, text=True, check=True).stdout
+
+
+def module_page(name: str, module: griffe.Module) -> str:
+    """The page of a module."""
+    lines = [f"# {name}", "", *prose(module)]
+    members = list(public(module))
+    for title, kind in (
+        ("Classes", "class"),
+        ("Functions", "function"),
+        ("Values", "attribute"),
+        ("Types", "type alias"),
+    ):
+        chosen = [(label, member) for label, member in members if member.kind.value == kind]
+        if chosen:
+            lines += [f"## {title}", ""]
+        for label, member in chosen:
+            lines += WRITERS[kind](label, member)
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def public(module: griffe.Module) -> Iterator[tuple[str, Known]]:
+    """The names that a module offers, with what they stand for; in alphabetical order."""
+    named = module.exports if module.exports is not None else module.members
+    for label in sorted(map(str, named), key=str.lower):
+        if label.startswith("_") or (module.exports is None and label in module.imports):
+            continue
+        # By the import: a module of the same name hides what is imported.
+        path = module.imports.get(label)
+        found = module.modules_collection[path] if path else module.members[label]
+        found = found.final_target if isinstance(found, griffe.Alias) else found
+        if not found.is_module:
+            yield label, found
+
+
+def class_lines(label: str, found: Known) -> list[str]:
+    """Docstring, fields and methods of a class."""
+    lines = [f"### {label}", "", *code(head(label, found)), *prose(found)]
+    members = [(name, member) for name, member in own(found).items() if not name.startswith("_")]
+    fields = [
+        (name, member) for name, member in members if member.is_attribute and (member.annotation or member.docstring)
+    ]
+    if fields:
+        lines += ["| field | type | default | |", "|---|---|---|---|", *(field(*each) for each in fields), ""]
+    for name, member in members:
+        if member.is_function and not {"property.setter"} & set(member.labels):
+            lines += function_lines(f"{label}.{name}", member, level=4)
+    return lines
+
+
+def head(label: str, found: Known) -> str:
+    """A class as Python declares it, with how it is made where that isn't its fields."""
+    bases = [str(base) for base in found.bases if not str(base).startswith(("Protocol", "Generic", "ABC", "_"))]
+    of = f"({', '.join(bases)})" if bases else ""
+    marks = "".join(f"@{mark.value}\n" for mark in found.decorators)
+    if "dataclass" in found.labels or "__init__" not in found.members:
+        return f"{marks}class {label}{of}: ..."
+    made = signature("__init__", found.members["__init__"]).replace("\n", "\n    ")
+    return f"{marks}class {label}{of}:\n    {made}"
+
+
+def own(found: Known) -> dict[str, Known]:
+    """The members of a class, with those of its private bases, which have no place of their own."""
+    members: dict[str, Known] = {}
+    for base in reversed(found.mro()):
+        if base.name.startswith("_"):
+            members |= base.members
+    return members | found.members
+
+
+def field(name: str, member: Known) -> str:
+    """The row of a field, a property or a class attribute."""
+    about = " ".join(member.docstring.value.split()) if member.docstring else ""
+    what = cell(str(member.annotation or ""))
+    default = cell("" if "property" in member.labels else str(member.value or ""))
+    return f"| `{name}` | {what} | {default} | {about.replace('|', chr(92) + '|')} |"
+
+
+def cell(text: str) -> str:
+    """Code in a table, without what only a type checker reads."""
+    text = " ".join(text.split()).replace("|", "\\|")
+    return f"`{text}`" if text and len(text) <= 120 else "…" if text else ""
+
+
+def function_lines(label: str, found: Known, level: int = 3) -> list[str]:
+    """Signature and docstring of a function."""
+    if found.docstring is None and level > 3:  # a method whose base class says what it does
+        return []
+    return [f"{'#' * level} {label}", "", *code(signature(label.rpartition(".")[2], found)), *prose(found)]
+
+
+def signature(name: str, function: Known) -> str:
+    """The head of a function as Python declares it, one parameter a line where it is long."""
+    shown, star = [], False
+    for parameter in function.parameters:
+        kind = parameter.kind
+        if kind is griffe.ParameterKind.var_positional:
+            star = True
+        elif kind is griffe.ParameterKind.keyword_only and not star:
+            shown.append("*")
+            star = True
+        stars = {griffe.ParameterKind.var_positional: "*", griffe.ParameterKind.var_keyword: "**"}.get(kind, "")
+        typed = f": {parameter.annotation}" if parameter.annotation else ""
+        given = parameter.default if not stars else None
+        default = "" if given is None else f" = {given}" if typed else f"={given}"
+        shown.append(f"{stars}{parameter.name}{typed}{default}")
+    returns = f" -> {function.returns}" if function.returns else ""
+    marks = "".join(f"@{mark}\n" for mark in ("classmethod", "staticmethod") if mark in function.labels)
+    start = f"{marks}async def" if "async" in function.labels else f"{marks}def"
+    line = f"{start} {name}({', '.join(shown)}){returns}: ..."
+    if len(line) - len(marks) <= WIDTH or not shown:
+        return line
+    return "\n".join([f"{start} {name}(", *(f"    {each}," for each in shown), f"){returns}: ..."])
+
+
+def value_lines(label: str, found: Known) -> list[str]:
+    """A value with its docstring; long ones without what they are made of."""
+    of = str(found.value or "")
+    shown = (
+        f"{label} = {of}" if of and len(of) <= WIDTH else f"{label}: {found.annotation}" if found.annotation else label
+    )
+    return [f"### {label}", "", *code(shown), *prose(found)]
+
+
+def prose(found: Known) -> list[str]:
+    """A docstring as Markdown: its text, and what it says of arguments and errors as lists."""
+    if found.docstring is None:
+        return []
+    lines: list[str] = []
+    for section in found.docstring.parse("google", warnings=False):
+        if section.kind is griffe.DocstringSectionKind.text:
+            lines += [*section.value.splitlines(), ""]
+        elif section.kind is griffe.DocstringSectionKind.raises:
+            lines += ["Raises:", "", *(item(str(each.annotation), each.description) for each in section.value), ""]
+        elif section.kind in (griffe.DocstringSectionKind.parameters, griffe.DocstringSectionKind.attributes):
+            lines += [*(item(each.name, each.description) for each in section.value), ""]
+        elif section.kind in (griffe.DocstringSectionKind.returns, griffe.DocstringSectionKind.yields):
+            lines += ["Returns: " + " ".join(" ".join(each.description.split()) for each in section.value), ""]
+        elif section.kind is griffe.DocstringSectionKind.admonition:
+            lines += [f"{section.title or ''}: {section.value.description}".strip(), ""]
+        else:
+            raise ValueError(
+                f"{found.path}: a section {section.kind.value!r} of its docstring would be lost; write it here."
+            )
+    return lines
+
+
+def item(name: str, text: str) -> str:
+    """An entry of a list."""
+    return f"- `{name}`: {' '.join(text.split())}"
+
+
+def code(text: str) -> list[str]:
+    """A block that readers see in colours and nobody runs."""
+    return ["```pyi", text, "```", ""]
+
+
+WRITERS = {"class": class_lines, "function": function_lines, "attribute": value_lines, "type alias": value_lines}
+
+
+if __name__ == "__main__":
+    sys.exit(main())

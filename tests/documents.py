@@ -1,0 +1,75 @@
+"""What stands in the documents: their blocks, their prose, and the commands in both."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from textwrap import dedent
+
+ROOT = Path(__file__).parent.parent
+REFERENCE = ROOT / "docs/reference"  # made from docstrings, which are read where they stand
+DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
+DOCUMENTS = [path for path in DOCUMENTS if REFERENCE not in path.parents]
+COMMANDS_PAGE = ROOT / "docs/commands.md"
+
+
+@dataclass(frozen=True)
+class Block:
+    """A fenced block. `file` is the path in a line of its own before it: "`lamps/world.py`:"."""
+
+    file: str | None
+    language: str
+    body: str
+    line: int
+
+    @property
+    def commands(self) -> list[str]:
+        """The lines of a shell block; in a `console` block, those after `$`. Lines that are loops or go on are one."""
+        if self.language not in ("sh", "console"):
+            return []
+        whole = self.body.replace("\\\n", " ")
+        if self.language == "console":
+            return [line[2:] for line in whole.splitlines() if line.startswith("$ ")]
+        loops = re.sub(r"^for .*?^done$", lambda loop: loop[0].replace("\n", " "), whole, flags=re.M | re.S)
+        return [line.strip() for line in loops.splitlines() if line.strip() and not line.startswith("#")]
+
+
+_BLOCK = re.compile(
+    r"^(?:`(?P<file>[\w./-]+)`:\n\n)?(?P<indent> *)```(?P<language>\w*)\n(?P<body>.*?)^(?P=indent)```$",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def blocks(document: Path) -> Iterator[Block]:
+    text = document.read_text(encoding="utf-8")
+    for found in _BLOCK.finditer(text):
+        yield Block(found["file"], found["language"], dedent(found["body"]), text[: found.start("body")].count("\n"))
+
+
+def prose(document: Path) -> str:
+    """The document without blocks and comments."""
+    return re.sub(r"<!--.*?-->", "", _BLOCK.sub("", document.read_text(encoding="utf-8")), flags=re.DOTALL)
+
+
+def inline_commands(document: Path) -> list[str]:
+    """The commands within sentences."""
+    return [code for code in re.findall(r"`([^`\n]+)`", prose(document)) if code.startswith("uv run ")]
+
+
+def command_lines(document: Path) -> list[str]:
+    """All commands of a document, those in blocks first."""
+    return [line for block in blocks(document) for line in block.commands] + inline_commands(document)
+
+
+def name_of(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+def write_files(document: Path, where: Path) -> None:
+    """The files that a document tells its reader to write."""
+    for block in blocks(document):
+        if block.file:
+            (where / block.file).parent.mkdir(parents=True, exist_ok=True)
+            (where / block.file).write_text(block.body, encoding="utf-8")

@@ -1,0 +1,307 @@
+"""The commands in the documents work: each document is a session in an empty folder. docs/commands.md says how commands
+are made small and which aren't run; its tables are what this reads."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+from agentgym_envs import cli as envs_cli
+from agentgym_eval import cli as eval_cli
+from agentgym_eval.data import cli as data_cli
+from documents import COMMANDS_PAGE, DOCUMENTS, blocks, command_lines, inline_commands, name_of, write_files
+from fake_endpoint import Answer, said, serving
+
+BIN = Path(sys.executable).parent
+CALLED = {
+    "evaluate": eval_cli,
+    "collect": eval_cli,
+    "compare": eval_cli,
+    "convert": data_cli,
+    "searchqa-index": envs_cli,
+}
+ADDRESS = re.compile(r"(http://)?(127\.0\.0\.1|localhost):8000")
+
+
+def table(heading: str) -> list[tuple[str, ...]]:
+    """The rows of the first table after these words, without the marks of code."""
+    _, _, after = COMMANDS_PAGE.read_text(encoding="utf-8").partition(heading)
+    rows = re.search(r"^\|(?:.+\n)+", after, re.MULTILINE)
+    assert rows, heading
+    cells = [tuple(cell.strip().strip("`") for cell in row.strip("|").split("|")) for row in rows[0].splitlines()]
+    return cells[2:]
+
+
+SMALL = {command: flags.split() for command, flags, _ in table("commands are made small")}
+UNRUN = dict(table("## What no test runs"))
+
+
+def unrun(line: str) -> bool:
+    return any(part in line for part in UNRUN)
+
+
+def sessions() -> dict[Path, list[str]]:
+    """What is run of each document; a command within a sentence where no block has it, the first time it is there."""
+    found = {document: [line for block in blocks(document) for line in block.commands] for document in DOCUMENTS}
+    seen = {line.partition("  #")[0].strip() for lines in found.values() for line in lines}
+    for document in DOCUMENTS:
+        inline = [line for line in dict.fromkeys(inline_commands(document)) if line not in seen]
+        seen |= set(inline)
+        found[document] += inline
+    return {document: run for document, lines in found.items() if (run := [x for x in lines if not unrun(x)])}
+
+
+def everyday(lines: list[str]) -> bool:
+    words = {word for line in lines for word in line.split()}
+    return not words & {"train", "serve", "view", "curl", "searchqa-index", "sciworld", "all"}
+
+
+SESSIONS = sessions()
+
+
+# Files that documents take for granted.
+
+
+def mine(path: Path) -> None:
+    trained(["--out", str(path)])
+
+
+def collected(path: Path) -> None:
+    assert eval_cli.collect(["--env", "textcraft", "--policy", "oracle", "--tasks", "2", "--out", str(path)]) == 0
+
+
+def evaluated(policy: str) -> Callable[[Path], None]:
+    def give(path: Path) -> None:
+        assert eval_cli.evaluate([*f"--env textcraft --policy {policy} --tasks 2 --out".split(), str(path)]) == 0
+
+    return give
+
+
+def conversations(path: Path) -> None:
+    turns = [("human", "You act in a house."), ("gpt", "OK"), ("human", "Your goal: go"), ("gpt", "Action:\nturn left")]
+    said = [{"from": who, "loss": who == "gpt", "value": value} for who, value in turns]
+    path.write_text(json.dumps([{"item_id": "babyai_2", "conversations": said}]))
+
+
+def written(text: str) -> Callable[[Path], None]:
+    return lambda path: path.write_text(text, encoding="utf-8") and None
+
+
+def secret(path: Path) -> None:
+    path.touch(mode=0o600)
+    path.write_text("0123456789abcdef")
+
+
+CORPUS = "".join(f'{{"id": "{n}", "contents": "\\"Title {n}\\"\\nText {n}"}}\n' for n in range(5))
+WORLD = """import agentgym_envs, gymnasium
+gymnasium.register("lamps/Lamps-v0", "agentgym_envs.worlds.textcraft:TextCraft", max_episode_steps=9)
+"""
+GIVEN: dict[str, Callable[[Path], None]] = {
+    "runs/mine": mine,
+    "runs/a": evaluated("oracle"),
+    "runs/b": evaluated("random"),
+    "actions.txt": written("inventory\n"),
+    "babyai_test.json": written('[{"item_id": "babyai_2"}, {"item_id": "babyai_15"}]'),
+    "babyai_train.json": conversations,
+    "demonstrations.jsonl": collected,
+    "CORPUS.jsonl": written(CORPUS),
+    "corpus.jsonl": written(CORPUS),
+    "my_worlds.py": written(WORLD),
+    "token": secret,
+}
+
+
+# Running.
+
+
+TRAINED: dict[tuple[str, ...], Path] = {}
+"""Runs by their flags, those of documents that were read before."""
+
+
+def last_trained() -> Path:
+    return max(Path("runs").glob("*/summary.json"), key=lambda path: path.stat().st_mtime).parent
+
+
+def trained(arguments: list[str]) -> None:
+    """`train` in miniature. One that differs from another in its folder alone is a copy of that."""
+    from agentgym_trainer import cli
+
+    at = arguments.index("--out") if "--out" in arguments else len(arguments)
+    out = Path(*arguments[at + 1 : at + 2])
+    flags = (*arguments[:at], *arguments[at + 2 :])
+    if flags not in TRAINED:
+        assert cli._run([*arguments, *SMALL["train"]]) == 0
+        TRAINED[flags] = (out if at < len(arguments) else last_trained()).resolve()
+    elif at < len(arguments):
+        shutil.copytree(TRAINED[flags], out, symlinks=True)  # the best checkpoint is a link
+
+
+def guess(request: dict[str, Any]) -> Answer:
+    return said("I know nothing", finish="length")  # one reply is an episode
+
+
+@dataclass
+class Session:
+    where: Path
+    monkeypatch: pytest.MonkeyPatch
+    ends: ExitStack
+    assigned: list[str] = field(default_factory=list)
+    server: subprocess.Popen[str] | None = None
+    address: str = "http://127.0.0.1:9"
+    id: str = "7c0e..."
+    """Of the session that was opened last, for which documents write this."""
+
+    def run(self, line: str) -> None:
+        line = ADDRESS.sub(lambda found: self.address if found[1] else self.address.removeprefix("http://"), line)
+        words = shlex.split(line, comments=True)
+        words = words[2:] if words[:2] == ["uv", "run"] else words
+        command, arguments = words[0], words[1:]
+        if "--help" in arguments:
+            subprocess.run([BIN / command, *arguments], check=True, capture_output=True)
+        elif command == "train":
+            trained(arguments) if "--resume" not in arguments else resumed(arguments)
+        elif command in CALLED:
+            called: Callable[[list[str]], int] = getattr(CALLED[command], command.replace("-", "_"))
+            assert called(self.small(command, arguments)) == 0, line
+        elif command in ("serve", "view"):
+            self.start(command, arguments)
+        else:
+            self.shell(line)
+
+    def small(self, command: str, arguments: list[str]) -> list[str]:
+        if "--base-url" in arguments or any(word.startswith("openai:") for word in arguments):
+            arguments = [*arguments, "--base-url", self.ends.enter_context(serving(guess)).base_url]
+            self.monkeypatch.setenv("OPENAI_API_KEY", "none")
+        named = {"--task", "--items"} & set(arguments)
+        return arguments if named else [*arguments, *SMALL.get(command, [])]
+
+    def start(self, command: str, arguments: list[str]) -> None:
+        """A server, until the next one."""
+        self.stop()
+        if command == "view" and not Path(arguments[0]).exists():
+            self.run(f"evaluate --env textcraft --policy oracle --out {arguments[0]}/oracle")
+        export = "--export" in arguments
+        call = [str(BIN / command), *arguments, *(SMALL[command][:1] if export else SMALL[command])]
+        if export:
+            subprocess.run(call, cwd=self.where, check=True, capture_output=True)
+            return
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+        self.server = subprocess.Popen(call, cwd=self.where, **pipes)
+        assert self.server.stdout
+        lines: list[str] = []
+        for text in self.server.stdout:
+            lines.append(text)
+            if found := re.search(r"http://127\.0\.0\.1:\d+", text):
+                break
+        else:
+            self.server.wait(60)
+            self.server = None
+            raise AssertionError(f"{command} ended: {''.join(lines)}")
+        self.address = found[0]
+        page = {"serve": "/healthz", "view": "/"}[command]
+        assert httpx.get(self.address + page, trust_env=False, follow_redirects=True).status_code == 200
+
+    def stop(self) -> None:
+        if self.server is None:
+            return
+        self.server.send_signal(signal.SIGINT)
+        rest, _ = self.server.communicate(timeout=60)
+        assert self.server.returncode == 0, rest
+        self.server = None
+
+    def shell(self, line: str) -> None:
+        """Any other line, with what was assigned before it."""
+        line = line.replace("7c0e...", self.id)
+        if re.match(r"(export )?\w+=\S*( \w+=\S*)*$", line):
+            self.assigned.append(line)
+            return
+        script = "\n".join(["set -euo pipefail", *self.assigned, line.replace("curl ", "curl -sS --fail-with-body ")])
+        path = f"{BIN}{os.pathsep}{os.environ['PATH']}"
+        done = subprocess.run(
+            ["bash", "-c", script], cwd=self.where, capture_output=True, text=True, env={**os.environ, "PATH": path}
+        )
+        assert done.returncode == 0, f"{line}\n{done.stdout}\n{done.stderr}"
+        if found := re.search(r'"id":\s*"(\w+)"', done.stdout):
+            self.id = found[1]
+
+
+def resumed(arguments: list[str]) -> None:
+    from agentgym_trainer import cli
+
+    assert cli._run(arguments) == 0
+
+
+@pytest.fixture
+def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])  # to which commands add the folder they are called in
+    with ExitStack() as ends:
+        here = Session(tmp_path, monkeypatch, ends)
+        ends.callback(here.stop)
+        yield here
+
+
+def played(document: Path, session: Session) -> None:
+    write_files(document, session.where)
+    lines = SESSIONS[document]
+    for name, give in GIVEN.items():
+        used = re.compile(rf"(?<![\w/.-]){re.escape(name.removesuffix('.py'))}\b")
+        made = any(f"--out {name} " in f"{line} " for line in lines)
+        if not made and any(used.search(line) for line in lines):
+            (session.where / name).parent.mkdir(parents=True, exist_ok=True)
+            give(session.where / name)
+    done: set[str] = set()
+    for line in lines:
+        if not ("--out" in line and line in done):  # in two sections of a document it makes the same folder
+            session.run(line)
+        done.add(line)
+
+
+def documents(want: bool) -> list[Path]:
+    return [document for document, lines in SESSIONS.items() if everyday(lines) is want]
+
+
+@pytest.mark.parametrize("document", documents(True), ids=name_of)
+def test_its_commands_work(document: Path, session: Session) -> None:
+    played(document, session)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("document", documents(False), ids=name_of)
+def test_its_longer_commands_work(document: Path, session: Session) -> None:
+    if shutil.which("curl") is None and any("curl" in line for line in SESSIONS[document]):
+        pytest.skip("There is no curl: install it with the system's package manager.")
+    played(document, session)
+
+
+# The page that says so.
+
+
+def test_no_reason_is_given_for_commands_that_stand_nowhere() -> None:
+    lines = [line for document in DOCUMENTS for line in command_lines(document)]
+    assert [part for part in UNRUN if not any(part in line for line in lines)] == []
+
+
+def test_every_command_that_is_not_run_has_a_reason() -> None:
+    run = {line for lines in SESSIONS.values() for line in lines}
+    assert run
+    assert all(len(why) > 5 for why in UNRUN.values())
+    for document in DOCUMENTS:
+        for block in blocks(document):
+            assert set(block.commands) <= run | {line for line in block.commands if unrun(line)}
+            # A command can't hide in a block that isn't a shell's.
+            if block.language not in ("sh", "console"):
+                assert not re.search(r"^(\$ )?uv run (?!scripts)", block.body, re.MULTILINE), name_of(document)

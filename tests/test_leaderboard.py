@@ -1,0 +1,73 @@
+"""The page of the leaderboard, made from episodes as runs leave them."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from io import StringIO
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from agentgym_envs import Episode, Reply, Turn
+from rich.console import Console
+from safetensors.numpy import save_file
+
+pytestmark = pytest.mark.long
+
+
+@pytest.fixture
+def board(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "benchmarks"))
+    return importlib.import_module("leaderboard")
+
+
+def _play(folder: Path, env: str, samples: int, share: float) -> None:
+    """Ten tasks, of which so many succeed."""
+    folder.mkdir(parents=True)
+    turn = Turn("see", Reply("do"), "do", valid=True, reward=0.0, state_key="s")
+    episodes = [
+        Episode(
+            env=env, task_id=f"t/{task}", split="test", category="c", difficulty=1, policy="p", sample=sample,
+            instructions="", turns=(turn, turn), final_observation="", stop="terminated",
+            score=float(task < 10 * share), success=task < 10 * share,
+        )
+        for task in range(10) for sample in range(samples)
+    ]  # fmt: skip
+    (folder / "episodes.jsonl").write_text("".join(episode.to_json() + "\n" for episode in episodes))
+    (folder / "report.json").write_text("{}")
+
+
+def _leave_model(folder: Path, *, minutes: float) -> None:
+    (folder / "model").mkdir(parents=True)
+    save_file({"a": np.zeros((3, 5)), "b": np.zeros(7)}, folder / "model" / "model.safetensors")
+    (folder / "took.json").write_text(json.dumps({"seconds": 1.0, "cpu_seconds": 60 * minutes, "resumed": False}))
+
+
+def test_the_page_has_every_player_in_every_world_beside_what_was_published(board: Any, tmp_path: Path) -> None:
+    runs, shares = tmp_path / "runs", {"oracle": 1.0, "random": 0.1}
+    cells = board.cells_of(board.WORLDS, runs)
+    for cell in cells:
+        _play(cell.folder, cell.world.env, cell.samples, shares.get(cell.player, 0.5))
+    for world in board.WORLDS:
+        for recipe in world.recipes:
+            _leave_model(runs / recipe, minutes=2)
+    board.write(cells, board.WORLDS, runs, tmp_path / "results", Console(file=StringIO()))
+    page = (tmp_path / "results" / "leaderboard.md").read_text()
+    rows = {line.split(" | ")[0].removeprefix("| "): line.split(" | ")[1:] for line in page.splitlines()[10:30]}
+    assert all(cell.startswith("100.0 (") for cell in rows["oracle"][1:])
+    assert [cell.startswith("10.0 (") for cell in rows["random"][1:]] == [True, False, True, True, True]
+    assert rows["ScalingInter-7B"] == ["published", "26", "38.25", "91", "96.67", "57 |"]
+    assert {name for name, row in rows.items() if row[:1] == ["published"]} == set(
+        importlib.import_module("leaderboard_page").PUBLISHED
+    )
+    assert "| 22 |" in page and "| 4 |" in page  # parameters, and the minutes of TextCraft's two recipes
+    assert (tmp_path / "results" / "leaderboard" / "turns.png").exists()
+    measured = json.loads((tmp_path / "results" / "leaderboard.json").read_text())["measured"]
+    assert len(measured) == len(cells) == 19
+
+
+def test_what_has_not_been_played_is_named(board: Any, tmp_path: Path) -> None:
+    with pytest.raises(SystemExit, match="webarena-oracle isn't played to its end"):
+        board.write(board.cells_of(board.WORLDS, tmp_path), board.WORLDS, tmp_path, tmp_path, Console())

@@ -1,0 +1,38 @@
+"""docs/reference is what scripts/make_reference.py makes of the docstrings, and leaves nothing out."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from dataclasses import fields
+
+import agentgym_envs
+import pytest
+from agentgym_eval.settings import CollectSettings, EvaluateSettings
+from documents import ROOT
+
+SCRIPT = ROOT / "scripts/make_reference.py"
+REFERENCE = ROOT / "docs/reference"
+
+
+def page(module: str) -> str:
+    return (REFERENCE / f"{module}.md").read_text(encoding="utf-8")
+
+
+def test_every_public_name_has_its_place() -> None:
+    headings = set(re.findall(r"^### (\S+)$", page("agentgym_envs"), re.MULTILINE))
+    assert set(agentgym_envs.__all__) <= headings
+    assert "#### TextEnv.oracle" in page("agentgym_envs")
+
+
+@pytest.mark.long
+def test_it_is_up_to_date() -> None:
+    call = [sys.executable, str(SCRIPT), "--check"]
+    done = subprocess.run(call, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    for settings in (EvaluateSettings, CollectSettings):  # with what they have from private bases
+        _, _, section = page("agentgym_eval.settings").partition(f"### {settings.__name__}\n")
+        section = section.partition("\n### ")[0]
+        assert all(f"| `{field.name}` |" in section for field in fields(settings))
+        assert "_Play" not in section

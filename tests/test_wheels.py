@@ -1,0 +1,122 @@
+"""The three packages as their users get them: wheels with all their data, each installed alone in an empty environment.
+
+What they depend on comes from uv's cache or the registry, in the versions that are installed here.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from zipfile import ZipFile
+
+import pytest
+
+pytestmark = pytest.mark.long
+
+ROOT = Path(__file__).parent.parent
+UV = [shutil.which("uv")] if shutil.which("uv") else [sys.executable, "-m", "uv"]
+PACKAGES = ("agentgym-envs", "agentgym-eval", "agentgym-trainer")
+
+
+def run(*command: object, cwd: Path) -> str:
+    """What it prints; with the environment as it would be for somebody who has never seen this repository."""
+    ours = ("PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT")
+    env = {name: value for name, value in os.environ.items() if name not in ours}
+    done = subprocess.run(list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the wheels, and the versions of all that is installed here."""
+    folder = tmp_path_factory.mktemp("wheels")
+    run(*UV, "build", "--quiet", "--all-packages", "--wheel", "--out-dir", folder, cwd=ROOT)
+    frozen = run(*UV, "pip", "freeze", "--python", sys.executable, "--exclude-editable", cwd=ROOT)
+    (folder / "versions.txt").write_text(frozen)
+    return folder
+
+
+def installed(package: str, wheels: Path, place: Path) -> Path:
+    """The `bin` of an empty environment in which nothing but `package` was installed."""
+    run(*UV, "venv", "--quiet", "--python", sys.executable, place / "env", cwd=place)
+    bin_ = place / "env" / "bin"
+    install = ["pip", "install", "--quiet", "--python", bin_ / "python", "--find-links", wheels]
+    run(*UV, *install, "--constraints", wheels / "versions.txt", package, cwd=place)
+    return bin_
+
+
+def tell(bin_: Path, code: str) -> list[str]:
+    return run(bin_ / "python", "-c", code, cwd=bin_.parent.parent).splitlines()
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_wheel_has_all_that_is_in_the_source(package: str, wheels: Path) -> None:
+    (wheel,) = wheels.glob(f"{package.replace('-', '_')}-*.whl")
+    source = ROOT / "packages" / package / "src"
+    tracked = subprocess.run(["git", "ls-files", "."], cwd=source, capture_output=True, text=True, check=False)
+    if tracked.returncode:
+        pytest.skip("This is no git checkout; clone the repository to check it.")
+    names = set(ZipFile(wheel).namelist())
+    there = {name for name in tracked.stdout.splitlines() if (source / name).exists()}
+    assert there
+    assert there - names == set()
+    assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
+    assert not [name for name in names if "/tests/" in name or name.endswith(".pyc")]
+
+
+PLAY = """
+import importlib.util, agentgym_envs, gymnasium
+env = gymnasium.make("agentgym/TextCraft-v0")
+observation, info = env.reset(seed=0, options={"split": "test"})
+assert env.unwrapped.instructions and env.unwrapped.functions
+while not info["success"]:
+    *_, info = env.step(env.unwrapped.oracle())
+print(info["score"])
+print(*[name for name in ("torch", "transformers", "agentgym_eval") if importlib.util.find_spec(name)])
+try:
+    gymnasium.make("agentgym/BabyAI-v0")
+except gymnasium.error.DependencyNotInstalled as error:
+    print(error)
+"""
+
+
+def test_worlds_play_alone(wheels: Path, tmp_path: Path) -> None:
+    score, heavy, missing = tell(installed("agentgym-envs", wheels, tmp_path), PLAY)
+    assert (score, heavy) == ("1.0", "")
+    assert 'pip install "agentgym-envs[babyai]"' in missing
+
+
+def test_all_worlds_have_what_they_need(wheels: Path, tmp_path: Path) -> None:
+    bin_ = installed("agentgym-envs[all]", wheels, tmp_path)
+    told = tell(
+        bin_,
+        "import importlib.util\nfrom agentgym_envs import WORLDS, make, text_env\nfor world in WORLDS:\n"
+        "    env = text_env(make(world.id))\n    print(world.id, len(env.tasks.test), bool(env.instructions))\n"
+        "print(importlib.util.find_spec('torch'))",
+    )
+    assert len(told) == 6
+    assert all(line.endswith("True") for line in told[:5])
+    assert told[-1] == "None"
+    assert "--port" in run(bin_ / "serve", "--help", cwd=tmp_path)
+
+
+def test_evaluation_runs_without_torch(wheels: Path, tmp_path: Path) -> None:
+    bin_ = installed("agentgym-eval", wheels, tmp_path)
+    flags = ["--env", "textcraft", "--policy", "oracle", "--tasks", "2", "--out", "run"]
+    run(bin_ / "evaluate", *flags, cwd=tmp_path)
+    assert len((tmp_path / "run" / "episodes.jsonl").read_text().splitlines()) == 2
+    assert tell(bin_, "import importlib.util; print(importlib.util.find_spec('torch'))") == ["None"]
+    for command in ("view", "compare", "collect", "convert"):
+        assert "--help" in run(bin_ / command, "--help", cwd=tmp_path)
+
+
+def test_the_trainer_begins_to_train(wheels: Path, tmp_path: Path) -> None:
+    bin_ = installed("agentgym-trainer", wheels, tmp_path)
+    assert "textcraft-grpo" in run(bin_ / "train", "--help", cwd=tmp_path)
+    made = "from agentgym_trainer.scratch import Scratch, build_model\n"
+    made += "model = build_model(Scratch(hidden=32, layers=1, heads=2), vocab=300, end_id=2, pad_id=0, seed=0)\n"
+    assert tell(bin_, made + "import agentgym_trainer.train; print(type(model).__name__)") == ["Qwen3ForCausalLM"]
