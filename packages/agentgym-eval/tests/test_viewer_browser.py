@@ -26,6 +26,7 @@ from counting_world import ENV
 from playwright.sync_api import Browser, Page, expect
 from viewer_material import EVIL, episode, evaluate, train, write  # the file beside this one
 
+expect.set_options(timeout=30_000)  # the machine may be busy
 PHONE = {"width": 360, "height": 740}
 LONG = "unbreakable" * 30
 LINKS = Links()
@@ -284,9 +285,9 @@ def test_lists_follow_a_run_that_goes_on_and_leave_the_reader_alone(watched: Wat
     with path.open("a", encoding="utf-8") as file:
         file.write(lines[0] + lines[1] + lines[2][:50])
         file.flush()
-        expect(page.locator("tbody tr")).to_have_count(3, timeout=15_000)
+        expect(page.locator("tbody tr")).to_have_count(3)
         file.write(lines[2][50:])
-    expect(page.locator("tbody tr")).to_have_count(4, timeout=15_000)
+    expect(page.locator("tbody tr")).to_have_count(4)
     assert page.evaluate("window.same.isConnected && window.same === document.querySelector('tbody tr')")
     assert page.evaluate("document.activeElement.name") == "turns_from"
 
@@ -305,7 +306,7 @@ def test_without_scripts_everything_can_be_read_and_played(chromium: Browser, li
         page.goto(live + LINKS.play(env=ENV, split="test", task="count/test/0"))
         page.get_by_role("button", name="Begin").click()
         page.locator("#go-on").get_by_role("button", name="Go on").click()
-        expect(page.locator(".end")).to_contain_text("Goal reached", timeout=15_000)
+        expect(page.locator(".end")).to_contain_text("Goal reached")
 
 
 @pytest.mark.long

@@ -96,7 +96,7 @@ def test_every_reply_is_the_models_whatever_happens_around_it(
         said = asyncio.run(_party(engine, s, 60))
         assert engine._core is core, "it died, and was made anew"
         assert len(said) > 60
-        assert _furthest(small, said) < 1e-5
+        assert _furthest(small, said) < 5e-5, "more than the rounding of float32"
         assert (engine._waiting, engine._under_way, core._drafts, core._numbers) == ({}, {}, {}, {})
         if core._rows is not None:
             assert all(row.idle and row.leader is None for row in core._rows._rows)

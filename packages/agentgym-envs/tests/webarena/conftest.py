@@ -19,9 +19,6 @@ from pages_server import SHOP, PagesServer
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
-QUICK = Patience(changing=0.4, loading=0.5, navigation=1.5)
-"""For pages that never finish."""
-
 
 @pytest.fixture(scope="package")
 def kept_server() -> Iterator[PagesServer]:
@@ -71,9 +68,15 @@ def run(browser: Browser) -> Run:
 
 
 @pytest.fixture
-def session(browser: Browser, run: Run) -> Iterator[Session]:
-    """A fresh session with little patience."""
-    session = run(browser.session(patience=QUICK))
+def patience() -> Patience:
+    """How long `session` waits for pages; `pages_server.impatient` shortens it."""
+    return Patience()
+
+
+@pytest.fixture
+def session(browser: Browser, run: Run, patience: Patience) -> Iterator[Session]:
+    """A fresh session."""
+    session = run(browser.session(patience=patience))
     yield session
     run(session.close())
 

@@ -9,6 +9,9 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from types import TracebackType
 from urllib.parse import urlsplit
 
+import pytest
+from agentgym_envs.worlds.webarena.stillness import Patience
+
 
 @dataclass(frozen=True)
 class Page:
@@ -40,6 +43,8 @@ SHOP = "http://shop.example"
 """What the browser of these tests calls the server."""
 NEVER = 3600.0
 """A `delay` that outlasts any test."""
+impatient = pytest.mark.parametrize("patience", [Patience(changing=0.4, loading=0.5, navigation=3)], ids=["impatient"])
+"""For tests of what never ends. All others have the patience that users have: the machine may be busy."""
 
 
 class PagesServer:

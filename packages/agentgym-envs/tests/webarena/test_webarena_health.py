@@ -22,7 +22,7 @@ def test_those_that_are_down_are_named_with_the_reason(server: PagesServer) -> N
     url = f"http://{server.address}"
     sites = Sites(shopping=f"{url}/up", reddit=f"{url}/sick", gitlab="http://127.0.0.1:1", map=f"{url}/asleep")
     with pytest.raises(EnvFault) as fault:
-        asyncio.run(check_health(sites, sites.configured, timeout=0.5))
+        asyncio.run(check_health(sites, sites.configured, timeout=2))
     said = str(fault.value)
     assert said.startswith("3 sites are down. ")
     assert f"reddit ({url}/sick): status 503" in said

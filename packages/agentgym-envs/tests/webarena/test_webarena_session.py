@@ -11,7 +11,7 @@ from agentgym_envs.worlds.webarena.browser import Browser
 from agentgym_envs.worlds.webarena.options import SessionOptions
 from agentgym_envs.worlds.webarena.session import Session
 from page_agent import page_text
-from pages_server import NEVER, SHOP, Page, PagesServer
+from pages_server import NEVER, SHOP, Page, PagesServer, impatient
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -164,6 +164,7 @@ def test_a_page_may_close_itself(server: PagesServer, session: Session, visit: A
     assert [tab.url for tab in session.tabs] == [SHOP + "/a"]
 
 
+@impatient
 def test_a_page_that_never_comes_is_no_tab(server: PagesServer, session: Session, visit: Any, click: Any) -> None:
     server.pages |= {"/a": "<a target=_blank href=/never>x</a>", "/never": Page(delay=NEVER)}
     visit("/a")

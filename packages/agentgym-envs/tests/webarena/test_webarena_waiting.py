@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from agentgym_envs.worlds.webarena.session import Session
 from page_agent import page_text
-from pages_server import NEVER, SHOP, Page, PagesServer
+from pages_server import NEVER, SHOP, Page, PagesServer, impatient
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -60,6 +60,7 @@ def test_so_is_one_in_a_frame(server: PagesServer, session: Session, visit: Any,
     assert run(session.tab.page.frames[1].inner_text("body")) == "01234567"
 
 
+@impatient
 def test_a_request_that_hangs_is_told_once(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
     server.pages |= {"/a": "<script>fetch('/poll')</script>here", "/poll": Page(delay=NEVER)}
     assert visit("/a") == ["The page was still loading after 0.5 seconds."]
@@ -68,6 +69,7 @@ def test_a_request_that_hangs_is_told_once(server: PagesServer, session: Session
     assert session.take_notices() == []
 
 
+@impatient
 def test_a_page_that_never_rests_is_told_once(server: PagesServer, session: Session, visit: Any, run: Run) -> None:
     server.pages["/a"] = "<p>0</p><script>setInterval(() => document.querySelector('p').textContent++, 5)</script>"
     assert visit("/a") == ["The page keeps changing by itself."]
@@ -86,11 +88,12 @@ def test_event_streams_web_sockets_and_workers_are_not_waited_for(server: PagesS
     assert {"/events", "/socket", "/js"} <= set(server.paths())
 
 
+@impatient
 def test_a_navigation_that_never_ends(server: PagesServer, session: Session, visit: Any, click: Any, run: Run) -> None:
     server.pages |= {"/never": Page(delay=NEVER), "/a": "<a href=/never>x</a>", "/b": "b"}
-    assert run(session.goto(SHOP + "/never")) == SHOP + "/never did not finish loading within 1.5 seconds."
+    assert run(session.goto(SHOP + "/never")) == SHOP + "/never did not finish loading within 3 seconds."
     visit("/a")
-    assert click("a") == ["The page did not finish loading within 1.5 seconds."]
+    assert click("a") == ["The page did not finish loading within 3 seconds."]
     assert session.tab.url == SHOP + "/a"
     assert visit("/b") == []
 
