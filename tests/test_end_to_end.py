@@ -14,7 +14,11 @@ import pytest
 from agentgym_envs import WORLDS, make, read_episodes, text_env
 
 COMMANDS = Path(sys.executable).parent
-every_world = pytest.mark.parametrize("world", [world.id for world in WORLDS])
+DEAR = ("agentgym/SciWorld-v0", "agentgym/WebArena-v0")
+"""Each command starts a JVM or a browser."""
+every_world = pytest.mark.parametrize(
+    "world", [pytest.param(world.id, marks=[pytest.mark.long] * (world.id in DEAR)) for world in WORLDS]
+)
 
 
 def run(line: str, where: Path, *, code: int = 0) -> subprocess.CompletedProcess[str]:

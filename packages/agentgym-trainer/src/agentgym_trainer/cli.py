@@ -196,13 +196,14 @@ def _chosen(config: Config, flags: Sequence[str]) -> Config:
 
 def _open(recipe: str, command: Command[Any], arguments: Sequence[str]) -> tuple[RunFolder, Setup, str]:
     """The run's folder, configuration and recipe, the same for all of its processes."""
-    from agentgym_trainer.beginning import join
     from agentgym_trainer.run_folder import RunFolder
 
     if command.resume:
         if not arguments[0].startswith("--resume") or len(arguments) != (1 if "=" in arguments[0] else 2):
             raise UsageError("--resume goes on with a run as it was begun and takes no recipe or other flags.")
         return RunFolder.open(command.resume)
+    from agentgym_trainer.beginning import join
+
     config = tiny(command.config) if command.tiny else command.config
     ranks = join(config)
     # By the clock of one process.
