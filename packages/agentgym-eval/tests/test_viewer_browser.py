@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import re
-import socket
-import threading
-import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
 import pytest
-import uvicorn
 from agentgym_envs import Job, make, play
 from agentgym_envs.agents import Agent
 from agentgym_eval.policies import Oracle
 from agentgym_eval.viewer import scenes
-from agentgym_eval.viewer.app import make_app
 from agentgym_eval.viewer.export import export
 from agentgym_eval.viewer.index import Index
 from agentgym_eval.viewer.links import Address, Links
-from agentgym_eval.viewer.site import Site
+from browsing import PHONE, Watched, served
 from counting_world import ENV
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, expect
 from viewer_material import EVIL, episode, evaluate, train, write  # the file beside this one
 
-expect.set_options(timeout=30_000)  # the machine may be busy
-PHONE = {"width": 360, "height": 740}
 LONG = "unbreakable" * 30
 LINKS = Links()
 PAGES = [
     LINKS.runs(),
+    LINKS.runs({"kind": "evaluate", "text": "o"}),
     LINKS.episodes(),
     LINKS.episodes(text="north"),
     LINKS.run("rl"),
@@ -44,21 +37,6 @@ PAGES = [
     LINKS.beside(Address("poor", "episodes", 0), Address("good", "episodes", 0)),
     LINKS.play(),
 ]
-
-
-@dataclass
-class Watched:
-    """A page, and what it did beside being shown."""
-
-    page: Page
-    asked: list[str] = field(default_factory=list[str])
-    said: list[str] = field(default_factory=list[str])
-
-    def __post_init__(self) -> None:
-        self.page.on("request", lambda request: self.asked.append(request.url))
-        self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
-        self.page.on("pageerror", lambda error: self.said.append(str(error)))
-        self.page.on("dialog", lambda dialog: (self.said.append(dialog.message), dialog.dismiss()))
 
 
 @pytest.fixture
@@ -88,15 +66,8 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
 @pytest.fixture(scope="module")
 def live(index: Index) -> Iterator[str]:
     """The address of a viewer that runs."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = uvicorn.Server(uvicorn.Config(make_app(Site(index, LINKS)), log_level="error", ws="none"))
-        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
-        thread.start()
-        while not server.started:
-            time.sleep(0.01)
-        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
-        server.should_exit = True
-        thread.join()
+    with served(index) as address:
+        yield address
 
 
 @pytest.fixture(scope="module")
@@ -151,7 +122,7 @@ def test_a_game_is_typed_and_a_policy_ends_it(watched: Watched, live: str) -> No
     page.get_by_role("button", name="Begin").click()
     expect(page.locator("#now")).to_contain_text("Goal: 2.")
     page.keyboard.type("ad")
-    assert page.locator(".actions button:visible").all_inner_texts() == ["add"]
+    expect(page.locator(".actions button:visible")).to_have_text(["add"])
     page.keyboard.type("d")
     page.keyboard.press("Enter")
     expect(page.locator("#now")).to_contain_text("Count: 1.")
@@ -172,7 +143,7 @@ def test_an_export_filters_sorts_and_searches_from_disk(watched: Watched, export
     page = watched.page
     page.set_viewport_size(PHONE)
     page.goto((exported / "index.html").as_uri())
-    page.get_by_role("link", name="Episodes").click()
+    page.get_by_role("navigation").get_by_role("link", name="Episodes").click()
     status = page.locator(".status")
     page.locator("select[name=run]").select_option("poor")
     expect(status).to_have_text("16 episodes")

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+from html import unescape
 from html.parser import HTMLParser
 from pathlib import Path
 from urllib.parse import unquote
@@ -69,7 +70,15 @@ def test_every_link_of_an_export_leads_to_a_file_of_it_and_nothing_is_inline(pag
             assert not rest or not file or f'id="{rest}"' in (page.parent / unquote(file)).read_text(), (page, link)
 
 
-def test_what_the_list_filters_by_stands_on_its_rows(pages: Path) -> None:
+def test_what_the_lists_filter_by_stands_on_their_rows(pages: Path) -> None:
+    rows = re.findall('data-row="([^"]+)"', (pages / "index.html").read_text(encoding="utf-8"))
+    facts = [json.loads(unescape(row)) for row in rows]
+    assert {each["name"]: (each["kind"], each["env"]) for each in facts} == {
+        "poor": ("evaluate", ["agentgym/Near-v0"]),
+        "good": ("evaluate", ["agentgym/Near-v0"]),
+        "rl": ("train", ["agentgym/Near-v0"]),
+        "evil & co.jsonl": ("episodes", ["agentgym/Near-v0"]),
+    }
     page = (pages / "episodes.html").read_text(encoding="utf-8")
     assert page.count("data-row=") == 29
     assert EVIL not in page

@@ -64,6 +64,7 @@ def two_runs(site: Site) -> None:
 
 PAGES = [
     "/",
+    "/?kind=train&sort=-success",
     "/episodes",
     "/run/rl",
     "/run/good",
@@ -107,7 +108,15 @@ def test_what_worlds_and_files_say_is_never_markup(site: Site) -> None:
     site.index.refresh()
     client = browser(site)
     one, two = (run.slug for run in site.index.runs)
-    for path in ("/", "/episodes", f"/episodes?text={EVIL}", f"/run/{one}", f"/compare?a={one}&b={two}", f"/{EVIL}"):
+    for path in (
+        "/",
+        f"/?text={EVIL}",
+        "/episodes",
+        f"/episodes?text={EVIL}",
+        f"/run/{one}",
+        f"/compare?a={one}&b={two}",
+        f"/{EVIL}",
+    ):
         text = client.get(path).text
         assert "<script>" not in text, path
         assert f"/{EVIL}" == path or "&lt;script&gt;" in text, path
@@ -133,7 +142,7 @@ def test_wrong_addresses_are_answered_in_a_sentence(site: Site) -> None:
 def test_a_page_that_shows_the_latest_gets_nothing_new(site: Site) -> None:
     two_runs(site)
     client = browser(site)
-    for path in ("/", "/episodes?run=rl", "/run/rl", "/compare?a=poor&b=good"):
+    for path in ("/", "/?kind=train", "/episodes?run=rl", "/run/rl", "/compare?a=poor&b=good"):
         text = client.get(path).text
         (seen,) = re.findall(r'"X-Seen": "([^"]+)"', text)
         assert client.get(path, headers={"X-Seen": seen}).status_code == 204

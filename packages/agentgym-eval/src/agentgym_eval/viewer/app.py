@@ -27,6 +27,7 @@ from agentgym_eval.viewer.playing.pages import play_routes
 from agentgym_eval.viewer.playing.table import Table
 from agentgym_eval.viewer.queries import Filters
 from agentgym_eval.viewer.routes import episode_routes
+from agentgym_eval.viewer.run_list import RunFilters
 from agentgym_eval.viewer.run_page import run_page
 from agentgym_eval.viewer.site import Site
 
@@ -59,7 +60,7 @@ def make_app(site: Site, host: str = "127.0.0.1", environment: Mapping[str, str]
 
 def _routes(site: Site) -> list[BaseRoute]:
     return [
-        Route("/", _polled(site, lambda _: runs_page(site))),
+        Route("/", _polled(site, lambda request: runs_page(site, RunFilters.parse(request.query_params)))),
         Route("/episodes", _polled(site, lambda request: episodes_page(site, Filters.parse(request.query_params)))),
         Route("/run/{run}", _polled(site, lambda request: run_page(site, request.path_params["run"]))),
         Route("/compare", _polled(site, lambda request: compare_page(site, Asked.parse(request.query_params)))),

@@ -1,7 +1,7 @@
 """The viewer as files: every page of a folder, with links that open from disk, and nothing loaded from elsewhere.
 
 Pages are the live site's own under other links. What a server does there, `static/export.js` does here: filtering,
-sorting and searching the list of episodes, setting two episodes side by side.
+sorting and searching the lists, setting two episodes side by side.
 """
 
 from __future__ import annotations
@@ -22,10 +22,11 @@ from agentgym_eval.errors import UsageError
 from agentgym_eval.viewer.comparing import Asked, compare_page
 from agentgym_eval.viewer.episode import episode_page, pictures
 from agentgym_eval.viewer.filling import searched
+from agentgym_eval.viewer.filters import Listing
 from agentgym_eval.viewer.index import Index
 from agentgym_eval.viewer.links import Address, FileLinks
 from agentgym_eval.viewer.lists import episodes_page, runs_page
-from agentgym_eval.viewer.queries import Filters, Listing, Row
+from agentgym_eval.viewer.queries import Filters, Row
 from agentgym_eval.viewer.run_page import run_page
 from agentgym_eval.viewer.side_by_side import siblings_page
 from agentgym_eval.viewer.site import Site

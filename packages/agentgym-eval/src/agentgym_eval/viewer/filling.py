@@ -197,15 +197,20 @@ def _task(identity: int, number: int, record: dict[str, Any]) -> tuple[Any, ...]
 
 
 def searched(record: dict[str, Any]) -> str:
-    """What was said and shown, each observation once where it stays the same."""
+    """What was said and shown, as one text."""
+    return "\n".join(searched_turns(record))
+
+
+def searched_turns(record: dict[str, Any]) -> list[str]:
+    """What was said and shown in each turn, and at the end; an observation only where it is another than before."""
     said: list[str] = []
     shown = None
     for turn in record["turns"]:
-        if turn["observation"] != shown:
-            said.append(turn["observation"])
+        new = [turn["observation"]] if turn["observation"] != shown else []
         shown = turn["observation"]
-        said.append(turn["reply"]["text"])
-    return "\n".join((*said, record["final_observation"])).encode(errors="replace").decode()
+        said.append("\n".join((*new, turn["reply"]["text"])))
+    said.append(record["final_observation"])
+    return [text.encode(errors="replace").decode() for text in said]
 
 
 def _tail(content: BinaryIO, end: int) -> str:

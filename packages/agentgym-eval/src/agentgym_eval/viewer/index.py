@@ -10,8 +10,8 @@ from __future__ import annotations
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Generator
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Generator, Iterable
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -31,8 +31,9 @@ from agentgym_eval.viewer.figures import (
     task_figures,
 )
 from agentgym_eval.viewer.filling import SCHEMA, Filler
+from agentgym_eval.viewer.filters import Listing
 from agentgym_eval.viewer.links import Address
-from agentgym_eval.viewer.queries import Filters, Listing, Row, facets, listing, make_row, only
+from agentgym_eval.viewer.queries import Filters, Row, facets, listing, make_row, only
 from agentgym_eval.viewer.runs import EpisodeFile, Run, discover
 
 _Answer = TypeVar("_Answer")
@@ -125,7 +126,7 @@ class Index:
         except KeyError as error:
             raise NotFound(str(error.args[0])) from error
 
-    def list(self, filters: Filters) -> Listing:
+    def list(self, filters: Filters) -> Listing[Row]:
         """The episodes under `filters`, a page of them."""
         with self._connection() as database:
             return listing(database, filters)
@@ -170,14 +171,17 @@ class Index:
 
     def line(self, address: Address) -> str:
         """The episode's own line of JSON, read from its file. Raises `NotFound`."""
-        path = self.file(address).path
         with self._connection() as database:
-            found = only(database, address)
-        if found is None:
-            raise NotFound(f"{address.run}/{address.file} has no episode {address.number}.")
-        with path.open("rb") as file:
-            file.seek(found["start"])
-            return file.read(found["length"]).decode("utf-8-sig").strip()
+            return self._line(database, address)
+
+    def lines(self, addresses: Iterable[Address]) -> dict[Address, str]:
+        """The lines of many episodes; those whose file is just being written anew are left out."""
+        found: dict[Address, str] = {}
+        with self._connection() as database:
+            for address in addresses:
+                with suppress(NotFound, OSError, ValueError):
+                    found[address] = self._line(database, address)
+        return found
 
     def episode(self, address: Address) -> Episode:
         """The episode, read from its file.
@@ -195,6 +199,15 @@ class Index:
         row = self.row(address)
         same = Filters(run=address.run, file=address.file, env=row.env, task=row.task, sort="number", size=1000)
         return self.list(same).rows
+
+    def _line(self, database: sqlite3.Connection, address: Address) -> str:
+        path = self.file(address).path
+        found = only(database, address)
+        if found is None:
+            raise NotFound(f"{address.run}/{address.file} has no episode {address.number}.")
+        with path.open("rb") as file:
+            file.seek(found["start"])
+            return file.read(found["length"]).decode("utf-8-sig").strip()
 
     def _remembered(self, name: str, ask: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
         """An answer that takes long to find and is the same until something changes."""

@@ -35,9 +35,9 @@ class Links:
         """A file in `static/`."""
         return self._file(f"static/{name}")
 
-    def runs(self) -> str:
-        """The list of runs, which is the first page."""
-        return self._page("")
+    def runs(self, filters: Mapping[str, str | int] | None = None) -> str:
+        """The list of runs, which is the first page, under filters; see `run_list.RunFilters` for their names."""
+        return self._page("", filters)
 
     def run(self, run: str) -> str:
         """A run, by its slug."""

@@ -2,10 +2,26 @@
 
 from __future__ import annotations
 
-from agentgym_eval.viewer.queries import Filters, Listing
-from agentgym_eval.viewer.site import Site
+from collections.abc import Sequence
 
-COLUMNS = (
+from agentgym_eval.viewer.filters import FilterSet, Listing
+from agentgym_eval.viewer.queries import Filters, Row
+from agentgym_eval.viewer.run_list import RunFilters, passing, run_facets, run_rows
+from agentgym_eval.viewer.site import Site
+from agentgym_eval.viewer.snippets import snippets
+
+RUNS = (
+    ("name", "Run"),
+    ("kind", "Kind"),
+    ("env", "World"),
+    ("policy", "Policy"),
+    ("episodes", "Episodes"),
+    ("success", "Success"),
+    ("state", "State"),
+    ("began", "Began"),
+)
+"""Columns of the list of runs: how `RunFilters.sort` calls them, and how people do."""
+EPISODES = (
     ("task", "Task"),
     ("env", "World"),
     ("category", "Category"),
@@ -17,24 +33,43 @@ COLUMNS = (
     ("stop", "Stop"),
     ("score", "Score"),
 )
-"""Of the list of episodes: how `Filters.sort` calls it, and how people do."""
-_LARGEST_FIRST = {"turns", "invalid", "score", "step"}
+"""The same of episodes."""
+_LARGEST_FIRST = {"turns", "invalid", "score", "step", "episodes", "success", "began"}
+_ALL = RunFilters()
 
 
-def runs_page(site: Site) -> str:
-    """The list of runs."""
-    return site.render("runs.html", runs=site.index.runs, figures=site.index.figures())
+def runs_page(site: Site, filters: RunFilters = _ALL) -> str:
+    """The list of runs; all on one page where no server filters."""
+    rows = run_rows(site.index.runs, site.index.figures())
+    found = passing(rows, filters)
+    begin = (filters.page - 1) * filters.size
+    return site.render(
+        "runs.html",
+        filters=filters,
+        listing=Listing(found[begin : begin + filters.size] if site.links.live else found, len(found), filters),
+        all=len(rows),
+        read=sum(row.figures.episodes for row in rows if row.figures),
+        facets=run_facets(rows),
+        columns=_columns(RUNS, filters),
+    )
 
 
-def episodes_page(site: Site, filters: Filters, listing: Listing | None = None) -> str:
+def episodes_page(site: Site, filters: Filters, listing: Listing[Row] | None = None) -> str:
     """The list of episodes; `listing` instead of the page that the filters ask for."""
+    listing = listing or site.index.list(filters)
     return site.render(
         "episodes.html",
         filters=filters,
-        listing=listing or site.index.list(filters),
+        listing=listing,
+        snippets=snippets(site.index, (row.address for row in listing.rows), filters.text),
         facets=site.index.facets(filters.run),
-        columns=[(name, label, _next_sort(filters.sort, name)) for name, label in COLUMNS],
+        columns=_columns(EPISODES, filters),
     )
+
+
+def _columns(columns: Sequence[tuple[str, str]], filters: FilterSet) -> list[tuple[str, str, str]]:
+    """Each with what a click on its head sorts by."""
+    return [(name, label, _next_sort(filters.sort, name)) for name, label in columns]
 
 
 def _next_sort(current: str, column: str) -> str:

@@ -1,17 +1,15 @@
-"""Questions to the index: filters that come from an address and go back into one, and the rows that pass them."""
+"""Questions to the index: filters of episodes, and the rows that pass them."""
 
 from __future__ import annotations
 
 import re
 import sqlite3
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any
 
-from agentgym_eval.errors import UsageError, did_you_mean, listed
+from agentgym_eval.viewer.filters import FilterSet, Listing, looked_for
 from agentgym_eval.viewer.links import Address
 
-PAGE = 50
 _LARGEST = 2**63 - 1
 """Integer that SQLite knows."""
 _SORTS = {
@@ -44,13 +42,17 @@ _EQUAL = {
     "stop": "e.stop",
 }
 OUTCOMES = {"yes": "e.success = 1", "no": "e.success = 0", "failed": "e.stop = 'failed'"}
+_CHOICES = {"success": OUTCOMES}
 FACETS = ("env", "split", "category", "difficulty", "policy", "stop", "run", "part")
 """Filters whose values are few enough to choose from."""
 
 
 @dataclass(frozen=True, slots=True)
-class Filters:
-    """Which episodes, in which order; empty text and None stand for all. Names are those of addresses."""
+class Filters(FilterSet):
+    """Which episodes, in which order: without `sort` the file first that was written last."""
+
+    SORTS = _SORTS
+    CHOICES = _CHOICES
 
     run: str = ""
     file: str = ""
@@ -71,41 +73,6 @@ class Filters:
     turns_to: int | None = None
     text: str = ""
     """Words that all occur in what was said and shown, the last one perhaps begun only; "in quotes" side by side."""
-    sort: str = ""
-    """A column; with `-` before it the largest first. When empty the file first that was written last."""
-    page: int = 1
-    size: int = PAGE
-
-    def __post_init__(self) -> None:
-        if self.sort.removeprefix("-") not in _SORTS:
-            raise UsageError(f"Nothing sorts by {self.sort}; there are {', '.join(filter(None, _SORTS))}.")
-        if self.success not in ("", *OUTCOMES):
-            raise UsageError(f"success is one of {', '.join(OUTCOMES)}, not {self.success}.")
-        if self.page < 1 or not 1 <= self.size <= 1000:
-            raise UsageError("page counts from 1, and size is from 1 to 1000.")
-
-    @classmethod
-    def parse(cls, query: Mapping[str, str]) -> Filters:
-        """The filters in an address; empty values are none.
-
-        Raises:
-            UsageError: for names that don't exist and values that can't be.
-        """
-        types = {field.name: str(field.type) for field in fields(cls)}
-        values: dict[str, Any] = {}
-        for name, value in query.items():
-            if name not in types:
-                near = did_you_mean(name, list(types))
-                raise UsageError(f"There is no filter {name[:50]}; there are {listed(list(types), 20)}.{near}")
-            if value.strip():
-                values[name] = value.strip() if types[name] == "str" else _number(name, value)
-        return cls(**values)
-
-    def query(self, **changes: str | int) -> dict[str, str | int]:
-        """What of the filters isn't as it is anyway, for an address; `changes` replace some, and begin at page 1."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)} | {"page": 1} | changes
-        plain = {field.name: field.default for field in fields(self)}
-        return {name: value for name, value in found.items() if value not in (None, "") and value != plain[name]}
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,35 +107,16 @@ class Row:
         return at | plain | {"success": outcome}
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
-    """One page of rows, and how many there are on all."""
-
-    rows: list[Row]
-    total: int
-    filters: Filters
-
-    @property
-    def first(self) -> int:
-        """The number of the first row, from 1; 0 where there is none."""
-        return (self.filters.page - 1) * self.filters.size + 1 if self.rows else 0
-
-    @property
-    def pages(self) -> int:
-        """How many pages there are, at least 1."""
-        return max(1, -(-self.total // self.filters.size))
-
-
 _FROM = "FROM episodes e JOIN files f ON f.id = e.file"
 _ROWS = f"SELECT e.*, f.run, f.slug, f.part, f.step, f.manner {_FROM}"
 
 
-def listing(database: sqlite3.Connection, filters: Filters) -> Listing:
+def listing(database: sqlite3.Connection, filters: Filters) -> Listing[Row]:
     """The page of episodes that `filters` asks for."""
     where, values = _where(filters)
-    if words := _match(filters.text):  # asked once, as both questions below need it
+    if words := terms(filters.text):  # asked once, as both questions below need it
         database.execute("CREATE TEMP TABLE hits (id INTEGER PRIMARY KEY)")
-        database.execute("INSERT INTO hits SELECT rowid FROM words WHERE words MATCH ?", (words,))
+        database.execute("INSERT INTO hits SELECT rowid FROM words WHERE words MATCH ?", (" AND ".join(words),))
     (total,) = database.execute(f"SELECT count(*) {_FROM} {where}", values).fetchone()
     direction = "DESC" if filters.sort.startswith("-") else ""
     order = f"{_SORTS[filters.sort.removeprefix('-')]} {direction} NULLS LAST, e.id"
@@ -219,33 +167,26 @@ def make_row(found: sqlite3.Row) -> Row:
 
 
 def _where(filters: Filters) -> tuple[str, list[Any]]:
-    terms: list[str] = []
+    tests: list[str] = []
     values: list[Any] = []
     for name, column in _EQUAL.items():
         if (value := getattr(filters, name)) not in ("", None):
-            terms.append(f"{column} = ?")
+            tests.append(f"{column} = ?")
             values.append(value)
-    for term, value in (("e.turns >= ?", filters.turns_from), ("e.turns <= ?", filters.turns_to)):
+    for test, value in (("e.turns >= ?", filters.turns_from), ("e.turns <= ?", filters.turns_to)):
         if value is not None:
-            terms.append(term)
+            tests.append(test)
             values.append(value)
     if filters.success:
-        terms.append(OUTCOMES[filters.success])
-    if _match(filters.text):
-        terms.append("e.id IN (SELECT id FROM hits)")
-    return (f"WHERE {' AND '.join(terms)}" if terms else ""), values
+        tests.append(OUTCOMES[filters.success])
+    if terms(filters.text):
+        tests.append("e.id IN (SELECT id FROM hits)")
+    return (f"WHERE {' AND '.join(tests)}" if tests else ""), values
 
 
-def _match(text: str) -> str:
-    """A question to FTS5 that no text can break: every word and phrase quoted, the last word open at its end."""
-    parts = [quoted or word for quoted, word in re.findall(r'"([^"]*)"|([^\s"]+)', text.replace("\0", " "))]
-    asked = [f'"{part}"' for part in parts if re.search(r"\w", part)]
+def terms(text: str) -> list[str]:
+    """What is looked for, in FTS5's words, that no text can break: each quoted, the last word open at its end."""
+    asked = [f'"{part}"' for part in looked_for(text.replace("\0", " ")) if re.search(r"\w", part)]
     if asked and not text.rstrip().endswith('"'):
         asked[-1] += "*"
-    return " AND ".join(asked)
-
-
-def _number(name: str, value: str) -> int:
-    if not re.fullmatch(r"\s*\d{1,9}\s*", value, re.ASCII):
-        raise UsageError(f"{name} is a whole number, not {value[:50]}.")
-    return int(value)
+    return asked

@@ -14,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 Kind = Literal["evaluate", "train", "collect", "episodes"]
 """A run of `evaluate`, or unfinished work of `collect`; of `train`; collected data; any other file of episodes."""
@@ -24,6 +24,9 @@ Part = Literal["played", "evaluation", "rollouts", "data"]
 
 State = Literal["done", "running", "stopped"]
 """Whether what a run leaves at its end is there; else whether it wrote anything in the last `_ALIVE_S`."""
+
+KINDS: tuple[Kind, ...] = get_args(Kind)
+STATES: tuple[State, ...] = get_args(State)
 
 _ALIVE_S = 180.0
 HUMAN = "human"

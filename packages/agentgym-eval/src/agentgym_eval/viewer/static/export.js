@@ -3,39 +3,44 @@
 (() => {
   const LINES = 50;
 
-  // The list of episodes: every row is on the page, with what filters look at; this shows the ones that pass.
+  // A list: every row is on the page, with what filters look at; this shows the ones that pass.
   const list = (form) => {
     const rows = [...document.querySelectorAll("tr[data-row]")].map((element, at) => ({ element, at, ...JSON.parse(element.dataset.row) }));
     const body = rows.length ? rows[0].element.parentElement : null;
     const status = document.querySelector("#live .status");
     const pages = document.createElement("nav");
     pages.className = "pages";
-    pages.setAttribute("aria-label", "Pages of episodes");
+    pages.setAttribute("aria-label", "Pages");
     document.querySelector("#live").append(pages);
     let asked = new URLSearchParams(location.search);
+    const sort = () => asked.get("sort") || form.dataset.sort;
 
     const passes = (row, words) => {
       for (const [name, value] of asked) {
-        if (!value || name === "sort" || name === "page" || name === "text") continue;
-        if (name === "turns_from" ? row.turns < Number(value) : name === "turns_to" ? row.turns > Number(value) : String(row[name] ?? "") !== value) return false;
+        if (!value || ["sort", "page", "size", "text"].includes(name)) continue;
+        const [, column, end] = name.match(/^(.+)_(from|to)$/) ?? [];
+        const known = row[column ?? name] ?? null;
+        if (column ? known === null || (end === "from" ? known < Number(value) : known > Number(value)) : ![known ?? ""].flat().map(String).includes(value)) return false;
       }
-      return words.every((word) => word.test(window.agentgymWords[row.at]));
+      return words.every((word) => word.test(form.dataset.words ? window.agentgymWords[row.at] : row.text));
     };
-    // Words as the live site finds them: whole ones, the last one perhaps begun only; "in quotes" side by side.
+    const parts = (text) => [...text.matchAll(/"([^"]*)"|([^\s"]+)/g)].map((found) => found[1] ?? found[2]).filter(Boolean);
+    // What rows themselves say is found by any part of a word; what was said in an episode as the live site finds it:
+    // by whole words, the last one perhaps begun only; "in quotes" side by side.
     const searched = (text) => {
-      const parts = [...text.matchAll(/"([^"]*)"|([^\s"]+)/g)].map((found) => found[1] ?? found[2]).filter((part) => /[\p{L}\p{N}_]/u.test(part));
-      return parts.map((part, at) => {
+      if (!form.dataset.words) return parts(text.toLowerCase()).map((part) => ({ test: (said) => said.includes(part) }));
+      return parts(text).filter((part) => /[\p{L}\p{N}_]/u.test(part)).map((part, at, all) => {
         const inside = part.match(/[\p{L}\p{N}_]+/gu).join("[^\\p{L}\\p{N}]+");
-        const open = at === parts.length - 1 && !text.trimEnd().endsWith('"');
+        const open = at === all.length - 1 && !text.trimEnd().endsWith('"');
         return new RegExp(`(?<![\\p{L}\\p{N}])${inside}${open ? "" : "(?![\\p{L}\\p{N}])"}`, "iu");
       });
     };
     const ordered = (found) => {
-      const name = (asked.get("sort") || "").replace(/^-/, "");
+      const name = sort().replace(/^-/, "");
       if (!name) return found;
-      const turn = asked.get("sort").startsWith("-") ? -1 : 1;
+      const turn = sort().startsWith("-") ? -1 : 1;
       return found.sort((one, two) => {
-        const [a, b] = [one[name] ?? null, two[name] ?? null];
+        const [a, b] = [one, two].map((row) => [row[name] ?? []].flat().length ? row[name] : null);
         if (a === null || b === null) return (a === null) - (b === null) || one.at - two.at;
         return turn * (a < b ? -1 : a > b ? 1 : 0) || one.at - two.at;
       });
@@ -51,14 +56,14 @@
     };
     const show = () => {
       const words = searched(asked.get("text") || "");
-      if (words.length && !window.agentgymWords) return load(show);
+      if (words.length && form.dataset.words && !window.agentgymWords) return load(show);
       const found = ordered(rows.filter((row) => passes(row, words)));
       const last = Math.max(1, Math.ceil(found.length / LINES));
       const page = Math.min(last, Math.max(1, Number(asked.get("page")) || 1));
       const shown = found.slice((page - 1) * LINES, page * LINES);
       for (const row of rows) row.element.remove();
       for (const row of shown) body.append(row.element);
-      status.textContent = `${found.length.toLocaleString("en")} episode${found.length === 1 ? "" : "s"}`;
+      status.textContent = `${found.length.toLocaleString("en")} ${found.length === 1 ? form.dataset.one : form.dataset.many}`;
       const where = document.createElement("span");
       where.textContent = `Page ${page} of ${last}`;
       pages.replaceChildren(...(last > 1 ? [page > 1 ? link("← Previous page", page - 1) : "", where, page < last ? link("Next page →", page + 1) : ""] : []));
@@ -66,9 +71,8 @@
     };
     const mark = (head) => {
       const name = new URL(head.href).searchParams.get("sort").replace(/^-/, "");
-      const sort = asked.get("sort") || "";
       const cell = head.closest("th");
-      if (sort.replace(/^-/, "") === name) cell.setAttribute("aria-sort", sort.startsWith("-") ? "descending" : "ascending");
+      if (sort().replace(/^-/, "") === name) cell.setAttribute("aria-sort", sort().startsWith("-") ? "descending" : "ascending");
       else cell.removeAttribute("aria-sort");
     };
     const load = (then) => {
@@ -99,8 +103,8 @@
       head.addEventListener("click", (event) => {
         event.preventDefault();
         const query = new URLSearchParams(asked);
-        const next = { [first]: second, [second]: "" };
-        query.set("sort", next[asked.get("sort") || ""] ?? first);
+        const next = { [first]: second, [second]: form.dataset.sort === second ? first : "" };
+        query.set("sort", next[sort()] ?? first);
         query.delete("page");
         go(query);
       });
@@ -118,6 +122,6 @@
   };
 
   const on = (selector, start) => { const found = document.querySelector(selector); if (found) start(found); };
-  on("form.filters[data-words]", list);
+  on("form.filters[data-many]", list);
   on(".frames", beside);
 })();

@@ -1,0 +1,49 @@
+"""A viewer that is served, and a page of a real browser that keeps account of what it does."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import uvicorn
+from agentgym_eval.viewer.app import make_app
+from agentgym_eval.viewer.index import Index
+from agentgym_eval.viewer.links import Links
+from agentgym_eval.viewer.site import Site
+from playwright.sync_api import Page, expect
+
+expect.set_options(timeout=30_000)  # the machine may be busy
+PHONE = {"width": 360, "height": 740}
+
+
+@dataclass
+class Watched:
+    """A page, and what it did beside being shown."""
+
+    page: Page
+    asked: list[str] = field(default_factory=list[str])
+    said: list[str] = field(default_factory=list[str])
+
+    def __post_init__(self) -> None:
+        self.page.on("request", lambda request: self.asked.append(request.url))
+        self.page.on("console", lambda message: self.said.append(f"{message.type}: {message.text}"))
+        self.page.on("pageerror", lambda error: self.said.append(str(error)))
+        self.page.on("dialog", lambda dialog: (self.said.append(dialog.message), dialog.dismiss()))
+
+
+@contextmanager
+def served(index: Index) -> Iterator[str]:
+    """The address of a viewer that runs."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        server = uvicorn.Server(uvicorn.Config(make_app(Site(index, Links())), log_level="error", ws="none"))
+        thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
+        thread.start()
+        while not server.started:
+            time.sleep(0.01)
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
+        server.should_exit = True
+        thread.join()
