@@ -59,7 +59,7 @@ class Command(Generic[_S]):
     resume: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Go on with the run in this folder; takes no other settings."""
     tiny: bool = False
-    """The recipe in miniature, with a tiny model from scratch on a CPU: to see that everything works."""
+    """All in miniature, with a tiny model from scratch on a CPU, whatever flags say of sizes: to see that it works."""
 
 
 @dataclass(frozen=True)

@@ -46,7 +46,7 @@ def tiny(config: _S) -> _S:
             data = replace(small.data, episodes=4 * _BATCH, noise=0.8)
             return replace(small, data=data, player="expert", samples=2 * _BATCH, batch=_BATCH, epochs=1)
         case AgentEvol():
-            # So small a model succeeds nowhere; something is learned from exploring all the same.
+            # So small a model succeeds nowhere and seldom ends a reply; what it does end is learned from.
             explored = Exploration(tasks=2, samples=2, keep="all")
             return replace(small, data=_few(small.data), batch=_BATCH, epochs=1, iterations=1, exploration=explored)
         case FromData():
