@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from typing import Any
@@ -128,6 +129,32 @@ def test_patience_ends_and_the_sentence_says_what_was_wrong() -> None:
     assert len(fake.asked) == 3
     with pytest.raises(RunStopped, match="ConnectError"):
         ask(fake, Time(), pauses=(1.0,))
+
+
+def test_who_waits_is_told_why_at_once_and_then_seldom(caplog: pytest.LogCaptureFixture) -> None:
+    busy = trouble(429, "slow down, sk-secret")
+    with serving(lambda request: busy) as fake, pytest.raises(RunStopped):
+        ask(fake, Time())
+    told = caplog.messages
+    assert re.fullmatch(
+        r"http://127.0.0.1:\d+/v1 gives no answer \(429: slow down, \*{3}\); asking again in 1 s \(2 of 8\)", told[0]
+    )
+    assert len(told) == 3
+    assert told[-1].endswith(" (8 of 8)")
+
+
+def test_the_pause_that_is_told_is_the_one_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
+    with serving(in_turn(trouble(429, Retry_After="120"), said("yes"))) as fake:
+        ask(fake, Time())
+    assert "asking again in 120 s (2 of 8)" in caplog.text
+
+
+def test_answers_that_never_have_choices_are_given_up_soon() -> None:
+    time = Time()
+    with serving(lambda request: Answer({"nope": 1})) as fake, pytest.raises(RunStopped, match=r"no choices: .*nope"):
+        ask(fake, time)
+    assert len(fake.asked) == 3
+    assert len(time.slept) == 2
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ Knows the protocol's errors, and neither conversations nor players.
 from __future__ import annotations
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -20,11 +21,14 @@ from agentgym_eval.errors import RunStopped, UsageError
 _PATIENCE = httpx.Timeout(600.0, connect=10.0)  # seconds; a long thought is one answer
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)  # seconds before each new attempt, give or take a quarter
 _UNMET = 4  # attempts to reach an address at which nobody was met so far
+_ODD = 3  # answers without choices before it is taken for something else than such an endpoint
+_SELDOM = 30.0  # seconds between lines that say why nothing comes
 _LONGEST = 600.0  # seconds that an endpoint may ask us to wait
 _BUSY = (408, 409, 425, 429)
 _SPENT = ("insufficient_quota", "billing_hard_limit_reached")
 _SHOWN = 300  # characters of what it says
 _LOCAL = ("127.0.0.1", "localhost", "::1")
+_log = logging.getLogger(__name__)
 
 
 class Refused(Exception):
@@ -41,9 +45,11 @@ class Refused(Exception):
 class _Busy(Exception):
     """It may be asked again, after so many seconds if it said how many."""
 
-    def __init__(self, why: str, after: float | None = None) -> None:
+    def __init__(self, why: str, after: float | None = None, *, odd: bool = False) -> None:
+        """`odd`: it answered, and not what such an endpoint answers."""
         super().__init__(why)
         self.after = after
+        self.odd = odd
 
 
 class Client:
@@ -96,7 +102,7 @@ class Client:
         self._rng = np.random.default_rng(seed)
         self._pauses, self._sleep, self._clock = tuple(pauses), sleep, clock
         self._spacing = 60.0 / rate if rate else 0.0
-        self._next = self._quiet_until = clock()
+        self._next = self._quiet_until = self._silent_until = clock()
         self._met = False
 
     async def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
@@ -104,19 +110,24 @@ class Client:
 
         Raises:
             Refused: when the endpoint won't.
-            RunStopped: when it was busy, broken or away at each attempt.
+            RunStopped: when it was busy, broken or away at each attempt, or keeps answering without choices.
         """
-        trouble: _Busy | None = None
-        for attempt, pause in enumerate((0.0, *self._pauses), 1):
-            await self._sleep(pause * self._rng.uniform(0.75, 1.25))
+        odd = 0
+        for attempt, pause in enumerate((*self._pauses, 0.0), 1):
             await self._admitted()
             try:
                 return await self._once(body)
             except _Busy as busy:
                 trouble = busy
-                if (busy.after or 0) > _LONGEST or (attempt >= _UNMET and not self._met):
-                    break
-                self._quiet_until = max(self._quiet_until, self._clock() + (busy.after or 0))
+            odd += trouble.odd
+            most = len(self._pauses) + 1 if self._met else min(_UNMET, len(self._pauses) + 1)
+            if (trouble.after or 0) > _LONGEST or (attempt >= most and not self._met) or odd >= _ODD:
+                break
+            self._quiet_until = max(self._quiet_until, self._clock() + (trouble.after or 0))
+            if attempt < most:
+                pause *= self._rng.uniform(0.75, 1.25)
+                self._say_why(trouble, pause, f"{attempt + 1} of {most}")
+                await self._sleep(pause)
         raise RunStopped(f"{self.shown} gives no answers: {trouble}")
 
     async def models(self) -> list[str]:
@@ -136,6 +147,14 @@ class Client:
         self._next = at + self._spacing
         while (wait := max(at, self._quiet_until) - self._clock()) > 0:
             await self._sleep(wait)
+
+    def _say_why(self, trouble: _Busy, pause: float, attempt: str) -> None:
+        """Log why nothing comes: at once and then seldom, since many wait here together."""
+        now = self._clock()
+        if now >= self._silent_until:
+            self._silent_until = now + _SELDOM
+            wait = max(pause, self._quiet_until - now)
+            _log.warning("%s gives no answer (%s); asking again in %.0f s (%s)", self.shown, trouble, wait, attempt)
 
     def _at(self, path: str) -> httpx.URL:
         return self._address.copy_with(path=f"{self._address.path}/{path}")
@@ -164,7 +183,7 @@ class Client:
             return record
         code, message = self._told(code), self._told(message)
         if status == 200:
-            raise _Busy(f"its answer has no choices: {message}")
+            raise _Busy(f"its answer has no choices: {message}", odd=True)
         if (status in _BUSY or status >= 500) and code not in _SPENT:
             raise _Busy(f"{status}: {message}", _wait(answer.headers))
         raise Refused(status, code, message)
