@@ -91,3 +91,13 @@ def test_slugs_are_plain_names(name: str) -> None:
 def test_different_names_have_different_slugs(one: str, other: str) -> None:
     assert slug_of(one) != slug_of(other)
     assert slug_of("a-b_c.1") == "a-b_c.1"
+
+
+def test_a_run_whose_record_is_damaged_says_so(tmp_path: Path) -> None:
+    whole, half, other = (evaluate(tmp_path / name, [episode()]) for name in ("whole", "half", "other"))
+    (half / "run.json").write_text('{"schema": "agentgym.run/1", "sett')
+    (other / "run.json").write_text('{"of": "somebody else"}')
+    troubles = {run.path.parent.name if run.kind == "episodes" else run.name: run.trouble for run in discover(tmp_path)}
+    assert whole.name in troubles
+    assert {name for name, trouble in troubles.items() if trouble} == {"half"}
+    assert troubles["half"].startswith("run.json can't be read")

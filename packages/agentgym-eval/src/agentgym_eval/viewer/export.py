@@ -23,7 +23,7 @@ from agentgym_eval.viewer.comparing import Asked, compare_page
 from agentgym_eval.viewer.episode import episode_page, pictures
 from agentgym_eval.viewer.filling import searched
 from agentgym_eval.viewer.filters import Listing
-from agentgym_eval.viewer.index import Index
+from agentgym_eval.viewer.index import Index, NotFound
 from agentgym_eval.viewer.links import Address, FileLinks
 from agentgym_eval.viewer.lists import episodes_page, runs_page
 from agentgym_eval.viewer.queries import Filters, Row
@@ -87,6 +87,8 @@ def _whole(out: Path) -> Generator[Path]:
             if out.exists():
                 out.rmdir()
             shutil.move(folder, out)
+    except NotFound as error:
+        raise UsageError(f"Files changed while they were exported: {error} Try again.") from error
     except OSError as error:
         raise UsageError(f"{out} can't be written ({error}); name another folder for --export.") from error
 

@@ -107,11 +107,12 @@ def _group(value: str, tasks: Sequence[TaskFigures]) -> Group:
 
 
 def file_figures(database: sqlite3.Connection) -> list[FileFigures]:
-    """Of every file with episodes."""
+    """Of every file with lines, be they all damaged."""
     found = database.execute(
         f"WITH known AS (SELECT t.file, t.attempts, t.failed, {_MEANS} FROM tasks t) "
-        "SELECT f.run, f.slug, sum(k.attempts), sum(k.failed), f.damaged, count(*), avg(k.success), avg(k.score), "
-        "avg(k.turns) FROM known k JOIN files f ON f.id = k.file GROUP BY k.file"
+        "SELECT f.run, f.slug, coalesce(sum(k.attempts), 0), coalesce(sum(k.failed), 0), f.damaged, count(k.file), "
+        "avg(k.success), avg(k.score), avg(k.turns) "
+        "FROM files f LEFT JOIN known k ON f.id = k.file WHERE f.lines > 0 GROUP BY f.id"
     )
     return [FileFigures(*row) for row in found]
 
@@ -133,15 +134,18 @@ def run_figures(
     files: Iterable[FileFigures],
     played_by: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]],
 ) -> dict[str, RunFigures]:
-    """By the run's slug; runs without episodes have none."""
+    """By the run's slug; runs whose files have no line have none."""
     by_run: dict[str, dict[str, FileFigures]] = {}
     for each in files:
         by_run.setdefault(each.run, {})[each.file] = each
-    return {run.slug: _run(run, by_run[run.slug], played_by[run.slug]) for run in runs if run.slug in by_run}
+    nobody: tuple[tuple[str, ...], tuple[str, ...]] = ((), ())
+    known = (run for run in runs if run.slug in by_run)
+    return {run.slug: _run(run, by_run[run.slug], played_by.get(run.slug, nobody)) for run in known}
 
 
 def _run(run: Run, files: dict[str, FileFigures], by: tuple[tuple[str, ...], tuple[str, ...]]) -> RunFigures:
-    evaluations = [file for file in run.files if file.part == "evaluation" and file.slug in files]
+    played = {slug for slug, figures in files.items() if figures.episodes}
+    evaluations = [file for file in run.files if file.part == "evaluation" and file.slug in played]
     last = max(evaluations, key=lambda file: (file.step or 0, file.manner == "sampled"), default=None)
     source = files[last.slug] if last else next(iter(files.values())) if len(files) == 1 else None
     tasks = sum(each.tasks for each in files.values() if each.success is not None)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import sqlite3
 from collections import Counter
@@ -13,10 +12,11 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any, BinaryIO
 
+from agentgym_eval.viewer.lines import read_line
 from agentgym_eval.viewer.runs import EpisodeFile
 
-VERSION = 4
-"""Of the tables: an index of another version is never opened."""
+VERSION = 5
+"""Of the tables and of what is let into them: an index of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = OFF;
@@ -159,22 +159,10 @@ def _lines(content: BinaryIO, start: int) -> Iterator[_Line]:
     content.seek(start)
     for line in content:
         whole = line.endswith(b"\n")
-        record = _record(line)
+        record = read_line(line)
         if line.strip() and (whole or record is not None):
             yield _Line(start, len(line), record)
         start += len(line)
-
-
-def _record(line: bytes) -> dict[str, Any] | None:
-    try:
-        record = json.loads(line.decode("utf-8-sig"))
-        if not all(isinstance(each, str | int | float | None) for each in _figures(record)):
-            return None
-        "".join((*(record[name] for name in COUNTED if name != "difficulty"), record["task_id"])).encode()
-        searched(record)
-    except (ValueError, TypeError, KeyError, AttributeError):
-        return None
-    return record
 
 
 def _figures(record: dict[str, Any]) -> tuple[Any, ...]:

@@ -12,7 +12,7 @@ import os
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -70,6 +70,8 @@ class Run:
     """When it began and when anything of it was last written, in seconds of the epoch, as the files have it."""
     changed: float = 0.0
     state: State = "done"
+    trouble: str = ""
+    """What of its folder can't be read, in a sentence; empty where all can."""
 
     @property
     def recipe(self) -> str:
@@ -108,16 +110,24 @@ def discover(root: Path) -> list[Run]:
     claimed: dict[Path, list[Path]] = {}
     records: dict[Path, Mapping[str, Any]] = {}
     loose: list[Path] = []
+    unread: dict[Path, str] = {}
     for folder, files in _walk(root):
         record = _record(folder, files)
+        if not record and (name := _unread(folder, files)):
+            unread[folder] = f"{name} can't be read, so that nothing but the episodes is known of this run."
         if record:
             records[folder] = record
             claimed[folder] = []
         owner = next((each for each in (folder, *folder.parents) if each in records), None)
-        episodes = [folder / name for name in files if name.endswith(".jsonl") and _holds_episodes(folder / name)]
+        names = [name for name in files if name.endswith(".jsonl")]
+        episodes = [
+            folder / name for name in names if _holds_episodes(folder / name) or (owner and _is_due(folder, name))
+        ]
         (loose if owner is None else claimed[owner]).extend(episodes)
     runs = [_run(folder, root, record, claimed[folder]) for folder, record in records.items()]
-    runs += [_loose(path, root) for path in loose]
+    for path in loose:
+        folder = next((each for each in path.parents if each in unread), None)
+        runs.append(replace(_loose(path, root), trouble=unread[folder] if folder else ""))
     return sorted(runs, key=lambda run: run.name)
 
 
@@ -135,6 +145,20 @@ def _record(folder: Path, files: list[str]) -> Mapping[str, Any]:
             if str(record.get("schema", "")).startswith(("agentgym.run/", "agentgym.train/", "agentgym.card/")):
                 return record
     return {}
+
+
+def _unread(folder: Path, files: list[str]) -> str:
+    """The file that would make a folder a run, were it whole; empty where there is none."""
+    return next((name for name in ("run.json", "card.json") if name in files and not read_json(folder / name)), "")
+
+
+def _is_due(folder: Path, name: str) -> bool:
+    """Whether a file in a run's folder holds episodes by its name, whatever its first line is: damage is shown."""
+    due = name == "episodes.jsonl" or (folder.name in ("evaluations", "rollouts") and name.count(".") == 1)
+    try:
+        return due and (folder / name).stat().st_size > 0
+    except OSError:
+        return False  # gone
 
 
 def _run(folder: Path, root: Path, record: Mapping[str, Any], paths: list[Path]) -> Run:
