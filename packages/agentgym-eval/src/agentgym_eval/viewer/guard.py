@@ -18,6 +18,9 @@ POLICY = (
     "frame-ancestors 'none'"
 )
 
+STRICT = "sandbox; default-src 'none'; style-src 'unsafe-inline'; frame-ancestors 'none'"
+"""Of a page that lies in a run, which anybody may have written: it may look as it likes, and do nothing."""
+
 
 class Guard:
     """ASGI middleware: refuses foreign `Host` headers, and posts from other sites; adds the headers of safety."""
@@ -56,7 +59,7 @@ def _same_origin(headers: Headers) -> bool:
 async def _send(message: Message, send: Send) -> None:
     if message["type"] == "http.response.start":
         headers = MutableHeaders(scope=message)
-        headers["content-security-policy"] = POLICY
+        headers.setdefault("content-security-policy", POLICY)  # a file of a run comes under a stricter one
         headers["x-content-type-options"] = "nosniff"
         headers["referrer-policy"] = "same-origin"  # with less, browsers don't say from where a form is posted
         headers.setdefault("cache-control", "no-cache")

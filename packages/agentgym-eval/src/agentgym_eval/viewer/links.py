@@ -43,6 +43,10 @@ class Links:
         """A run, by its slug."""
         return self._page(f"run/{run}")
 
+    def report(self, run: str) -> str:
+        """The page that an evaluation wrote of itself, by the run's slug: of the live site alone."""
+        return self._file(f"report/{run}.html")
+
     def episodes(self, filters: Mapping[str, str | int] | None = None, **more: str | int) -> str:
         """The list of episodes under filters; see `queries.Filters` for their names."""
         return self._page("episodes", {**(filters or {}), **more})

@@ -1,4 +1,6 @@
-"""The pages of single episodes under their addresses: replay, side by side, picture, and the line as it is."""
+"""The pages of single episodes under their addresses: replay, side by side, picture, and the line as it is; and what an
+evaluation wrote of itself.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +10,10 @@ from starlette.routing import BaseRoute, Route
 
 from agentgym_eval.errors import UsageError
 from agentgym_eval.viewer.episode import episode_page, pictures
+from agentgym_eval.viewer.guard import STRICT
 from agentgym_eval.viewer.index import NotFound
 from agentgym_eval.viewer.links import Address, parse_address
+from agentgym_eval.viewer.reported import report_page
 from agentgym_eval.viewer.side_by_side import beside_page, siblings_page
 from agentgym_eval.viewer.site import Site
 
@@ -37,7 +41,14 @@ def episode_routes(site: Site) -> list[BaseRoute]:
     def raw(request: Request) -> Response:
         return Response(site.index.line(_address(request)), media_type="application/json")
 
+    def report(request: Request) -> Response:
+        path = report_page(site.index.run(request.path_params["run"]))
+        if path is None:
+            raise NotFound("This run has no report.html.")
+        return FileResponse(path, media_type="text/html", headers={"content-security-policy": STRICT})
+
     return [
+        Route("/report/{run}.html", report),
         Route(f"/episode/{_EPISODE}", replay),
         Route(f"/siblings/{_EPISODE}", siblings),
         Route("/beside", beside),

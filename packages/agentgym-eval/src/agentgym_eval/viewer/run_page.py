@@ -11,6 +11,7 @@ from agentgym_eval.intervals import Interval
 from agentgym_eval.viewer.chart import Chart, Point, Series
 from agentgym_eval.viewer.figures import FileFigures
 from agentgym_eval.viewer.metrics import FIGURES, figure, read_metrics, stages
+from agentgym_eval.viewer.reported import read_report, report_page
 from agentgym_eval.viewer.runs import EpisodeFile, Run
 from agentgym_eval.viewer.site import Site
 from agentgym_eval.viewer.words import share
@@ -44,6 +45,9 @@ def run_page(site: Site, slug: str) -> str:
         rollouts=[each for each in files if each.file.part == "rollouts"],
         last={each.file.manner: each.file.slug for each in reversed(files) if each.file.part == "evaluation"},
         groups=groups,
+        reported=read_report(run),
+        page=report_page(run),
+        stops=[] if run.kind == "train" else site.index.facets(slug)["stop"],
         curve=_curve(site, run, files),
         charts=_charts(run),
         settings=list(_flat(run.settings)),

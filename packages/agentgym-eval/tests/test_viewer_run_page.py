@@ -1,0 +1,108 @@
+"""The page of a run of `evaluate`: what its report says, how its episodes ended, and the report's own page."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agentgym_envs import Episode
+from agentgym_eval.report import report
+from agentgym_eval.reports import Evaluated, write_reports
+from agentgym_eval.viewer.app import make_app
+from agentgym_eval.viewer.index import Index
+from agentgym_eval.viewer.links import FileLinks, Links
+from agentgym_eval.viewer.run_page import run_page
+from agentgym_eval.viewer.site import Site
+from starlette.testclient import TestClient
+from viewer_material import EVIL, episode, evaluate  # the file beside this one
+
+PLAYED = [episode(f"t/{task}", sample, sample < task) for task in range(3) for sample in range(2)]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    (tmp_path / "runs").mkdir()
+    index = Index(tmp_path / "runs", tmp_path / "index.sqlite")
+    yield Site(index, Links())
+    index.close()
+
+
+def reported(folder: Path, episodes: list[Episode]) -> Path:
+    evaluate(folder, episodes)
+    write_reports(folder, [Evaluated("oracle", "w", report(episodes, ks=(1, 2)))], title="t")
+    return folder
+
+
+def client(site: Site) -> TestClient:
+    return TestClient(make_app(site), "http://127.0.0.1:8000")
+
+
+def facts(text: str) -> dict[str, str]:
+    """What stands under each name, without markup."""
+    found = re.findall(r"<dt>(.*?)<dd>(.*?)</div>", text, re.DOTALL)
+    return {name: " ".join(re.sub(r"<[^>]+>", "", value).split()) for name, value in found}
+
+
+def test_the_report_s_figures_and_stop_reasons_are_shown(site: Site) -> None:
+    reported(site.index.root / "eval", [*PLAYED, episode("t/9", 0, None)])
+    site.index.refresh()
+    text = client(site).get("/run/eval").text
+    shown = facts(text)
+    assert {name: shown[name].split()[0] for name in ("Success", "pass@1", "pass@2", "pass^2")} == {
+        "Success": "50.0%",
+        "pass@1": "50.0%",
+        "pass@2": "66.7%",
+        "pass^2": "33.3%",
+    }
+    assert "pass^1" not in shown
+    assert shown["pass@2"].endswith("of 3 tasks")
+    assert shown["How episodes ended"] == "1 failed, 3 terminated, 3 truncated"
+    (link,) = re.findall(r'href="([^"]+)">3 truncated', text)
+    assert "3 episodes" in client(site).get(link.replace("&amp;", "&")).text
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{}", '{"schema": "agentgym.rep', '{"schema": "agentgym.report/2", "overall": {"episodes": "x"}}', "[]", "\xff"],
+)
+def test_a_report_that_is_not_whole_is_passed_over(site: Site, content: str) -> None:
+    folder = reported(site.index.root / "eval", PLAYED)
+    (folder / "report.json").write_text(content, encoding="latin-1")
+    site.index.refresh()
+    answer = client(site).get("/run/eval")
+    assert answer.status_code == 200
+    assert "pass@" not in answer.text
+    assert "How episodes ended" in facts(answer.text)
+
+
+def test_the_report_s_page_can_be_read_and_can_do_nothing(site: Site) -> None:
+    folder = reported(site.index.root / "eval", PLAYED)
+    site.index.refresh()
+    (link,) = re.findall(r'href="(/report/[^"]+)"', client(site).get("/run/eval").text)
+    answer = client(site).get(link)
+    assert answer.text == (folder / "report.html").read_text(encoding="utf-8")
+    assert answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+    still = run_page(Site(site.index, FileLinks("run/eval.html")), "eval")
+    assert facts(still)["Report"] == "report.html in eval"
+    assert "report/" not in still
+
+
+def test_no_file_from_elsewhere_is_served_as_a_report(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (evaluate(site.index.root / "eval", PLAYED) / "report.html").symlink_to(tmp_path / "secret")
+    site.index.refresh()
+    assert "Report" not in facts(client(site).get("/run/eval").text)
+    assert client(site).get("/report/eval.html").status_code == 404
+    assert client(site).get("/report/..%2Feval.html").status_code == 404
+
+
+def test_names_in_a_report_are_never_markup(site: Site) -> None:
+    folder = reported(site.index.root / "eval", PLAYED)
+    record = json.loads((folder / "report.json").read_text())
+    record["overall"]["pass_at"] = {EVIL: record["overall"]["success"]}
+    (folder / "report.json").write_text(json.dumps(record))
+    site.index.refresh()
+    assert "<script>alert" not in client(site).get("/run/eval").text
