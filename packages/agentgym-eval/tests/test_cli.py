@@ -1,6 +1,10 @@
 from __future__ import annotations
 
 import json
+import os
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -70,6 +74,8 @@ def test_too_many_failed_episodes_are_exit_code_1(tmp_path: Path, capsys: pytest
     [
         (["--env", "TextKraft", "--policy", "oracle"], "There is no world 'TextKraft'. Did you mean"),
         (flags(policy="orcale"), "There is no policy 'orcale'. Did you mean oracle?"),
+        (flags(policy="oracle:2"), "The noise in oracle:2 must be a number"),
+        (flags(policy="scripted:nowhere"), "scripted:nowhere can't be read"),
         (flags("--task", "count/test/99"), "There is no task 'count/test/99'"),
         (flags("--options", "broken"), "is not of the form KEY=VALUE"),
         (flags("--rate", "-3"), "--rate is above 0, not -3"),
@@ -86,6 +92,25 @@ def test_a_wrong_name_is_one_sentence_and_exit_code_2(
     assert sentence in err
     assert "Traceback" not in err
     assert list(tmp_path.iterdir()) == []
+
+
+def test_help_is_true_of_the_flag_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        evaluate(["--help"])
+    shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    switches = re.findall(r"--no-[\w-]+ (\w+)", shown)
+    assert len(switches) >= 2
+    assert set(switches) == {"Whether"}
+
+
+@pytest.mark.parametrize("command", ["evaluate", "compare"])
+def test_who_has_seen_enough_of_the_help_may_go(command: str) -> None:
+    reading, writing = os.pipe()
+    os.close(reading)
+    call = [Path(sys.executable).with_name(command), "--help"]
+    done = subprocess.run(call, stdout=writing, stderr=subprocess.PIPE, text=True, check=False)
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize(

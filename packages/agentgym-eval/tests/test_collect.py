@@ -249,7 +249,8 @@ def test_what_is_replaced_stays_until_all_is_there(
 
 def test_a_command_that_played_nothing_is_in_nobodys_way(tmp_path: Path) -> None:
     out = ["--tasks", "2", "--out", str(tmp_path / "data")]
-    assert collect(["--env", ENV, "--policy", "scripted:nowhere", *out]) == 2
+    assert collect(["--env", ENV, "--policy", "random", "--options", "listed=False", *out]) == 2
+    assert (tmp_path / "data.partial").exists()
     assert collect(["--env", "textcraft", "--policy", "oracle", *out]) == 0
 
 
@@ -270,11 +271,14 @@ def test_a_full_disk_is_a_sentence_and_the_same_command_goes_on(
     def full(*_: object) -> None:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    for place in ("agentgym_eval.store.Store.append", "agentgym_eval.data.collection.write_whole"):
+    for place, kept in (
+        ("agentgym_eval.store.Store.append", "Nothing was played yet. Begin again with: uv run collect"),
+        ("agentgym_eval.data.collection.write_whole", "What was played is kept in"),
+    ):
         with monkeypatch.context() as patch:
             patch.setattr(place, full)
             assert collect(arguments) == 1
-        assert "No space left on device. What was played is kept in" in capsys.readouterr().err
+        assert f"No space left on device. {kept}" in capsys.readouterr().err
     assert collect(arguments) == 0
 
 
@@ -303,3 +307,19 @@ def test_one_broken_world_among_others_is_exit_code_1(tmp_path: Path, capsys: py
     assert collect([*broken, "--out", str(tmp_path / "data")]) == 1
     assert "1 of 12 episodes failed, more than --max-failed 0.05 allows" in capsys.readouterr().err
     assert len(list(read_episodes(tmp_path / "data/count/train.jsonl"))) == 11
+
+
+def test_a_world_that_cannot_be_played_does_not_lose_what_the_others_played(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asked = ["--policy", "random", "--tasks", "2", "--out", str(tmp_path / "out"), "--options", f"{ENV}:listed=False"]
+    worlds = ["textcraft", ENV]
+    assert collect(["--env", *worlds, *asked]) == 2
+    err = capsys.readouterr().err
+    kept = tmp_path / "out.partial"
+    assert "lists no available actions here" in err
+    assert f"What was played is kept in {kept}. Leave {ENV} out of --env, and the same command goes on there." in err
+    assert collect(["--env", "textcraft", *asked[:-2]]) == 0
+    assert "2 episodes, of which 2 are there already" in capsys.readouterr().err
+    assert collect(["--env", ENV, *asked[:-3], str(tmp_path / "alone"), *asked[-2:]]) == 2
+    assert "kept" not in capsys.readouterr().err

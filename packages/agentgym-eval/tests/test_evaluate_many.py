@@ -154,6 +154,13 @@ def test_runs_of_a_policy_in_one_folder_are_not_taken_together(
     assert "oracle (all/9) against oracle (all/3)" in capsys.readouterr().out
 
 
+def test_more_attempts_than_any_run_has_are_not_asked_for(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [str(many / f"count-{policy}-test") for policy in ("oracle", "random")]
+    assert compare([*runs, "--k", "1", "9"]) == 2
+    assert "pass@9 needs as many attempts at a task, and these runs have 2: lower --k." in capsys.readouterr().err
+    assert compare([*runs, "--k", "2"]) == 0
+
+
 def test_a_comparison_needs_a_folder_of_its_own(many: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run, file = many / "count-oracle-test", tmp_path / "file"
     file.touch()
@@ -224,6 +231,22 @@ def test_a_folder_of_runs_is_not_made_a_run(many: Path, capsys: pytest.CaptureFi
     assert "holds several runs" in capsys.readouterr().err
     assert (many / "report.json").read_bytes() == before
     assert not (many / "episodes.jsonl").exists()
+
+
+def test_a_way_through_a_folder_that_is_not_there_leads_past_no_guard(
+    many: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = (many / "report.json").read_bytes()
+    around, nowhere = many / "nowhere" / "..", many / "nowhere"
+    assert evaluate(["--env", ENV, "--policy", "oracle", "--out", str(around)]) == 2
+    assert "holds several runs" in capsys.readouterr().err
+    run = around / "count-oracle-test"
+    assert compare([str(many), "--out", str(run)]) == 2
+    assert "holds a run, whose own report would be lost" in capsys.readouterr().err
+    assert collect(["--env", ENV, "--policy", "oracle", "--tasks", "1", "--out", str(run)]) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert (many / "report.json").read_bytes() == before
+    assert not nowhere.exists()
 
 
 @pytest.mark.parametrize("broken", ["policy", "world"])

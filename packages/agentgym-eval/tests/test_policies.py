@@ -139,11 +139,12 @@ def test_a_fault_of_the_expert_fails_the_episode(monkeypatch: pytest.MonkeyPatch
         ("oracle:much", "number from 0 to 1"),
         ("random:3", "takes no argument"),
         ("scripted:/nowhere/at/all", "can't be read"),
+        ("openai:", "openai needs a model"),
     ],
 )
 def test_wrong_names_and_arguments_say_what_to_do(spec: str, sentence: str) -> None:
     with pytest.raises(UsageError, match=sentence):
-        build(spec)
+        find_policy(spec)  # before anything is built, so before there is a run
 
 
 def test_an_empty_script_is_refused(tmp_path: Path) -> None:

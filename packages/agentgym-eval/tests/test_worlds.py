@@ -70,6 +70,7 @@ def test_short_names_are_names() -> None:
         ({"options": ("speed=3",)}, "option it doesn't have.*'speed'"),
         ({"task": ("count/test/77",)}, "no task 'count/test/77'.*Did you mean count/test/7"),
         ({"agent": ""}, "no agent ''.*react"),
+        ({"split": "dev", "tasks": 2}, r"has no dev tasks .* Splits with tasks: train \(12\), test \(10\)\."),
         ({"tasks": 11}, "has 10 test tasks under these options, not 11"),
     ],
 )

@@ -61,7 +61,7 @@ def _command(
 ) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
-        settings = tyro.cli(noun, prog=name, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+        settings = _read(name, noun, arguments)
     except UsageError as error:  # of settings within the settings, which tyro passes on
         _tell(f"{name}: {error}")
         return _USAGE
@@ -81,12 +81,26 @@ def _command(
         return code
 
 
+def _read(name: str, noun: type[_Settings], arguments: Sequence[str]) -> _Settings:
+    try:
+        try:
+            return tyro.cli(noun, prog=name, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # who asked for help has seen enough, as `head` does
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(0)
+
+
 def _how_to_go_on(name: str, arguments: Sequence[str], sitting: _Sitting) -> str:
     if sitting.folder is None:
         return ""
     anew = "--overwrite" in arguments and not sitting.begun
-    kept = "Nothing was replaced yet" if anew else "What was played is kept"
     again = shlex.join(argument for argument in arguments if anew or argument != "--overwrite")
+    files = [file for depth in ("", "*/") for file in sitting.folder.glob(f"{depth}episodes.jsonl")]
+    if not any(file.stat().st_size for file in files):
+        return f" Nothing was played yet. Begin again with: uv run {name} {again}"
+    kept = "Nothing was replaced yet" if anew else "What was played is kept"
     return f" {kept} in {sitting.folder}. Go on with: uv run {name} {again}"
 
 
@@ -99,7 +113,7 @@ def _evaluate(settings: EvaluateSettings, sitting: _Sitting) -> int:
     from agentgym_eval.reports import write_reports
     from agentgym_eval.run import open_runs
 
-    asked = replace(settings, env=_worlds(settings.env))
+    asked = replace(settings, env=_worlds(settings.env), out=settings.out and _straight(settings.out))
     makers = {policy: _maker(policy, asked.endpoint) for policy in asked.policy}
     _check_room(asked)
     sitting.folder = asked.folder
@@ -121,6 +135,11 @@ def _evaluate(settings: EvaluateSettings, sitting: _Sitting) -> int:
     sys.stdout.write(f"{told}\n")
     overall = [run.evaluated.report.overall for run in played]
     return max(code, *(_verdict(figures.failed, figures.episodes, asked.max_failed) for figures in overall))
+
+
+def _straight(out: Path) -> Path:
+    """The same place without a way through folders that aren't there, which would be made in passing."""
+    return out.resolve() if ".." in out.parts else out
 
 
 def _check_room(asked: EvaluateSettings) -> None:
@@ -166,6 +185,7 @@ def _compare(settings: CompareSettings, _: _Sitting) -> int:
     from agentgym_eval.evaluation import against_first, differing, read_runs
     from agentgym_eval.reports import write_reports
 
+    settings = replace(settings, out=settings.out and _straight(settings.out))
     if settings.out and (settings.out / "episodes.jsonl").exists():
         raise UsageError(f"{settings.out} holds a run, whose own report would be lost; choose another --out.")
     played = read_runs(settings.runs, settings.k, settings.seed)
@@ -190,7 +210,7 @@ def _collect(settings: CollectSettings, sitting: _Sitting) -> int:
     from agentgym_eval.run import open_runs
     from agentgym_eval.usage import Usage
 
-    asked = replace(settings, env=_worlds(settings.env))
+    asked = replace(settings, env=_worlds(settings.env), out=_straight(settings.out))
     collection = Collection(asked)
     collection.check()
     sitting.folder = asked.folder

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
 from itertools import chain
 from pathlib import Path
@@ -55,17 +55,26 @@ def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int) -> list[Playe
     A policy that played a task in more than one run is told apart by the path, or by the folder where that is one.
 
     Raises:
-        UsageError: when there are fewer than two, or one of them holds no episodes or can't be read.
+        UsageError: when there are fewer than two, one of them holds no episodes or can't be read, or `ks` asks for more
+            attempts than any of them has.
     """
     files = {file: path for path in paths for file in _files(path)}
     if len(files) < 2:
         raise UsageError(f"It takes two runs to compare; here is {listed(list(map(str, files))) or 'none'}.")
     runs = {file: (_episodes(file), _settings(file)) for file in files}
+    _check_powers(ks, [run for run, _ in runs.values()])
     policies = {file: settings.get("policy", _named(run, "policy")) for file, (run, settings) in runs.items()}
     names = _told_apart(
         policies, files, {file: {episode.task_id for episode in run} for file, (run, _) in runs.items()}
     )
     return [_played(names[file], file, *runs[file], ks, seed) for file in files]
+
+
+def _check_powers(ks: Sequence[int], runs: Iterable[Sequence[Episode]]) -> None:
+    """Refuse a k that no run has the attempts for; where one of them does, the others' columns are empty."""
+    most = max(len(attempts) for run in runs for attempts in [[], *by_task(run).values()])
+    if max(ks, default=0) > most:
+        raise UsageError(f"pass@{max(ks)} needs as many attempts at a task, and these runs have {most}: lower --k.")
 
 
 def _told_apart(

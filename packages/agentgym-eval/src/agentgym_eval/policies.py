@@ -141,7 +141,7 @@ class Scripted:
         return _say(seat, self.actions[min(seat.acts, len(self.actions) - 1)])
 
 
-def _oracle(argument: str, **_: Any) -> Policy:
+def _oracle(argument: str) -> Policy:
     try:
         noise = float(argument or 0)
     except ValueError:
@@ -151,13 +151,13 @@ def _oracle(argument: str, **_: Any) -> Policy:
     return Oracle(noise)
 
 
-def _random(argument: str, **_: Any) -> Policy:
+def _random(argument: str) -> Policy:
     if argument:
         raise UsageError(f"random takes no argument; write --policy random instead of random:{argument}.")
     return Random()
 
 
-def _scripted(argument: str, **_: Any) -> Policy:
+def _scripted(argument: str) -> Policy:
     try:
         lines = Path(argument).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
@@ -182,10 +182,6 @@ def _openai(
     from agentgym_eval.endpoint.client import Client
     from agentgym_eval.endpoint.player import Endpoint
 
-    if not model:
-        raise UsageError(
-            "openai needs a model: write --policy openai:MODEL, with the name that the endpoint has for it."
-        )
     address = endpoint.base_url or environment.get("OPENAI_BASE_URL") or OPENAI
     client = Client(address, environment.get("OPENAI_API_KEY", "").strip(), rate=endpoint.rate, seed=seed)
     return Endpoint(
@@ -198,7 +194,11 @@ def _openai(
     )
 
 
-_OWN: dict[str, Callable[..., Policy]] = {"oracle": _oracle, "random": _random, "scripted": _scripted}
+def _built(policy: Policy, **_: Any) -> Policy:
+    return policy
+
+
+_OWN: dict[str, Callable[[str], Policy]] = {"oracle": _oracle, "random": _random, "scripted": _scripted}
 
 
 def find_policy(
@@ -214,13 +214,17 @@ def find_policy(
         environment: Where its key is found, as OPENAI_API_KEY, and its address if `endpoint` has none.
 
     Raises:
-        UsageError: when no installed package has a policy of that name; the maker itself raises it for an argument
-            that can't be used.
+        UsageError: when no installed package has a policy of that name, or one of ours is given an argument that it
+            can't use; the maker of another package's raises it itself.
     """
     name, _, argument = spec.partition(":")
     if name in _OWN:
-        return partial(_OWN[name], argument)
+        return partial(_built, _OWN[name](argument))  # now, so that a wrong argument is said before a run begins
     if name == "openai":
+        if not argument:
+            raise UsageError(
+                "openai needs a model: write --policy openai:MODEL, with the name that the endpoint has for it."
+            )
         return partial(_openai, argument, endpoint or EndpointSettings(), environment or {})
     installed = {entry.name: entry for entry in entry_points(group=GROUP)}
     if name not in installed:

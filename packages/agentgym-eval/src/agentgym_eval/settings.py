@@ -67,7 +67,7 @@ class _Play:
     """Who plays: the form of replies (react, bare, tags, function-call, code-act) with habits behind it, such as
     react+plan+window:6; the world's own when not given."""
     instructions: bool = True
-    """Tell the player the world's instructions. Switch it off for a model that was trained without them."""
+    """Whether the player is told the world's instructions. Switch it off for a model that was trained without them."""
     horizon: int | None = None
     """Most actions of an episode, in place of the world's own limit; of each trial where the agent tries again."""
     seed: int = 0

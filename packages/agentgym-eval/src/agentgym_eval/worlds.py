@@ -11,6 +11,7 @@ import gymnasium
 from agentgym_envs import WORLDS, EnvFault, ReplyWrapper, Task, Tasks, TaskSet, WorldSpec, text_env
 from agentgym_envs.agents import Agent
 from agentgym_envs.registry import REMOTE, find_spec, full_id, read_option
+from agentgym_envs.tasks import SPLITS
 
 from agentgym_eval.data.items import task_ids
 from agentgym_eval.errors import UsageError, listed
@@ -136,6 +137,11 @@ def _task_set(env: ReplyWrapper, settings: PlaySettings) -> TaskSet:
 
 def _of_split(tasks: TaskSet, settings: PlaySettings) -> list[Task]:
     split = tasks.split(settings.split)
+    if not split:
+        there = listed([f"{name} ({len(tasks.split(name))})" for name in SPLITS if tasks.split(name)]) or "none"
+        raise UsageError(
+            f"{settings.env} has no {settings.split} tasks under these options. Splits with tasks: {there}."
+        )
     wanted = len(split) if settings.tasks is None else settings.tasks
     if not 1 <= wanted <= len(split):
         raise UsageError(

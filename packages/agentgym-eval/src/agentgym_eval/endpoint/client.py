@@ -112,7 +112,8 @@ class Client:
             Refused: when the endpoint won't.
             RunStopped: when it was busy, broken or away at each attempt, or keeps answering without choices.
         """
-        odd = 0
+        trouble: _Busy | None = None
+        odd, tries = 0, len(self._pauses) + 1
         for attempt, pause in enumerate((*self._pauses, 0.0), 1):
             await self._admitted()
             try:
@@ -120,7 +121,7 @@ class Client:
             except _Busy as busy:
                 trouble = busy
             odd += trouble.odd
-            most = len(self._pauses) + 1 if self._met else min(_UNMET, len(self._pauses) + 1)
+            most = tries if self._met else min(_UNMET, tries)
             if (trouble.after or 0) > _LONGEST or (attempt >= most and not self._met) or odd >= _ODD:
                 break
             self._quiet_until = max(self._quiet_until, self._clock() + (trouble.after or 0))

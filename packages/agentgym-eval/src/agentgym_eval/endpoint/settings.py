@@ -31,7 +31,7 @@ class EndpointSettings:
     body: tuple[str, ...] = ()
     """Further fields of each request, as KEY=VALUE with JSON values: reasoning_effort=low top_p=0.9."""
     native_tools: bool = True
-    """Show functions as the endpoint's tools. Switch it off for one that has none: they are described in words then."""
+    """Whether functions are shown as the endpoint's tools. Switch it off for one without: words describe them then."""
     rate: float | None = None
     """Most requests a minute. As many as --slots are under way at once."""
     price: tuple[float, ...] = ()
