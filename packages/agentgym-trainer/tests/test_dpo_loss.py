@@ -15,10 +15,12 @@ from agentgym_envs import Episode, Job, Reply, WorldSeat, play_many
 from agentgym_envs.agents import Agent
 from agentgym_eval.data.pairing import Pairing
 from agentgym_eval.data.pairs import make_pairs
+from agentgym_eval.errors import UsageError
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.config import DPO, Lora
-from agentgym_trainer.dpo import PairCollator, PairTrainer, Row, dpo_settings, encode_pair
+from agentgym_trainer.config import DPO, Generation, Lora
+from agentgym_trainer.dpo import PairCollator, PairTrainer, Row, dpo_settings, encode_pair, learnable
 from agentgym_trainer.encode import encode
+from agentgym_trainer.lessons import Pupil
 from agentgym_trainer.models import with_lora
 from agentgym_trainer.trajectory import trajectory
 from coin_world import Coin
@@ -214,3 +216,41 @@ def test_a_reply_that_was_cut_off_does_not_say_that_it_ended(chat: Chat) -> None
     said = [i for i, said in zip(rejected["ids"], rejected["said"], strict=True) if said]
     assert said == chat.reply_ids("ta")[:-1]
     assert chat.end_id not in said
+
+
+def of_two_tries() -> list[Episode]:
+    """Two episodes that say the same before their second try, which one of them wins."""
+    lost, won, note = ("heads",) * 3, ("tails", "heads", "tails"), "Other sides."
+    return [play("bare+retry:1", (*lost, note, *last)) for last in (won, lost)]
+
+
+def test_the_budget_holds_for_each_context_and_not_for_all_of_a_side_together(chat: Chat) -> None:
+    episodes = of_two_tries()
+    early = [
+        replace(e, turns=(replace(e.turns[0], reply=Reply(said)), *e.turns[1:]))
+        for e, said in zip(episodes, "ab", strict=True)
+    ]
+    pairs = make_pairs(early, Pairing())
+    (row,) = (encode_pair(chat, pair) for pair in pairs)
+    assert [len(side) for side in row.values()] == [2, 2]
+    longest = max(len(segment["ids"]) for side in row.values() for segment in side)
+
+    def chosen(most: int) -> tuple[list[Row], str]:
+        config = DPO(model="scratch", generation=Generation(max_tokens=1, max_context=most))
+        return learnable(Pupil(None, chat, early), pairs, config)
+
+    assert chosen(longest) == ([row], "")
+    with pytest.raises(UsageError, match=f"1 pairs have a context of more than generation.max_context, {longest - 1}"):
+        chosen(longest - 1)
+
+
+def test_pairs_without_anything_to_learn_from_are_not_called_too_long(chat: Chat) -> None:
+    one, other = play("bare", ("tails", "heads", "tails")), play("bare", ("tails", "tails", "tails"))
+    silent = replace(other, turns=tuple(replace(turn, loss=False) for turn in other.turns))
+    (pair,), config = make_pairs([one, other], Pairing()), DPO(model="scratch")
+    unsaid = replace(pair, rejected=silent)
+    rows, left_out = learnable(Pupil(None, chat, [one, silent]), [pair, unsaid], config)
+    assert rows == [encode_pair(chat, pair)]
+    assert left_out == "; in 1 more one side has nothing to learn from (`loss: false`)"
+    with pytest.raises(UsageError, match="a side with nothing to learn from: its replies are marked `loss: false`"):
+        learnable(Pupil(None, chat, [one, silent]), [unsaid], config)

@@ -185,7 +185,10 @@ def test_reinforcement_learning_goes_on_where_data_left_off(
     [
         (("--model", "scratch"), "A model from scratch does nothing well yet that it could prefer"),
         (("--data.files", "{lost}"), "episodes make no pair"),
-        (("--data.files", "{played}", "--generation.max-context", "20"), "are longer than generation.max_context"),
+        (
+            ("--data.files", "{played}", "--generation.max-context", "20"),
+            "have a context of more than generation.max_context, 20 tokens",
+        ),
         (("--data.files", "{played}", "--data.min-score", "1", "--data.keep", "success"), "make no pair"),
         (("--batch", "0"), "batch must be at least 1"),
         (("--reference.sync", "2", "--lora.rank", "2"), "set reference.sync 0"),

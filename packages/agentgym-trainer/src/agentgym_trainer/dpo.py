@@ -57,8 +57,13 @@ def encode_pair(chat: Chat, pair: Pair) -> Row:
 
 
 def length(row: Row) -> int:
-    """Tokens of the longer side."""
+    """Tokens of the longer side, which go through the model together."""
     return max(sum(len(segment["ids"]) for segment in side) for side in row.values())
+
+
+def longest_segment(row: Row) -> int:
+    """Tokens of the longest segment of either side: the most that stood in one context."""
+    return max(len(segment["ids"]) for side in row.values() for segment in side)
 
 
 @dataclass(frozen=True)
@@ -157,10 +162,7 @@ def train(config: DPO, folder: RunFolder, tracker: Tracker, stopping: Callable[[
     def make_trainer(pupil: Pupil) -> PairTrainer:
         pairs = make_pairs(pupil.episodes, config.pairs)
         tasks = len({pair.chosen.task_id for pair in pairs}), len({episode.task_id for episode in pupil.episodes})
-        rows = [row for pair in pairs if _fits(row := encode_pair(pupil.chat, pair), config.generation.max_context)]
-        if not rows:
-            raise UsageError(_why_none(config, len(pairs), len(pupil.episodes)))
-        left_out = f"; {len(pairs) - len(rows)} more are too long" if len(rows) < len(pairs) else ""
+        rows, left_out = learnable(pupil, pairs, config)
         tracker.say(f"Learning from {len(rows)} pairs of episodes, of {tasks[0]} of {tasks[1]} tasks{left_out}.")
         settings = dpo_settings(config, trainer_arguments(config, folder, longest=2 * max(map(length, rows))))
         return PairTrainer(pupil.model, rows, pupil.chat, settings, _reference_of(config, pupil))
@@ -169,6 +171,23 @@ def train(config: DPO, folder: RunFolder, tracker: Tracker, stopping: Callable[[
         return play_pairs(config, held_out)
 
     return learn_from_data(config, folder, tracker, stopping, make_trainer, play=None if config.data.files else play)
+
+
+def learnable(pupil: Pupil, pairs: Sequence[Pair], config: DPO) -> tuple[list[Row], str]:
+    """The pairs that can be learned from, and the end of a sentence on them that says why others can't.
+
+    Raises:
+        UsageError: when there is none; the message says why.
+    """
+    told = [row for pair in pairs if all((row := encode_pair(pupil.chat, pair)).values())]
+    rows = [row for row in told if longest_segment(row) <= config.generation.max_context]
+    if not rows:
+        raise UsageError(_why_none(config, len(pupil.episodes), len(pairs), len(told)))
+    unsaid, too_long = len(pairs) - len(told), len(told) - len(rows)
+    left_out = f"; {too_long} more are longer than generation.max_context" if too_long else ""
+    if unsaid:
+        left_out += f"; in {unsaid} more one side has nothing to learn from (`loss: false`)"
+    return rows, left_out
 
 
 def play_pairs(config: DPO, held_out: HeldOut) -> list[Episode]:
@@ -228,14 +247,13 @@ def _by_experts(config: DPO, chosen: Sequence[tuple[OpenWorld, list[Task]]]) -> 
     ]
 
 
-def _fits(row: Row, longest: int) -> bool:
-    """Whether there is something to compare on both sides, within so many tokens."""
-    return all(row.values()) and length(row) <= longest
-
-
-def _why_none(config: DPO, pairs: int, episodes: int) -> str:
+def _why_none(config: DPO, episodes: int, pairs: int, told: int) -> str:
+    """Why nothing can be learned: of so many `pairs`, so many have something `told` on both sides."""
+    if told:
+        one = f"All {told} pairs have a context of more than generation.max_context, {config.generation.max_context} tokens"
+        return f"{one}. Raise it, or have episodes played with the habit window, which keeps contexts short."
     if pairs:
-        return f"All {pairs} pairs are longer than generation.max_context, {config.generation.max_context} tokens."
+        return f"In all {pairs} pairs there is a side with nothing to learn from: its replies are marked `loss: false`."
     return (
         f"The {episodes} episodes make no pair: no two of a task and an agent begin alike and differ in score by "
         f"pairs.min_gap, {config.pairs.min_gap:g}, or more. Lower it, or have more episodes of each task."
