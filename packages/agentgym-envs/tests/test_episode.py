@@ -26,10 +26,19 @@ SAMPLES = st.builds(
 REPLIES = st.builds(Reply, TEXT, st.sampled_from(["stop", "length"]), st.none() | SAMPLES)
 TURNS = st.builds(Turn, TEXT, REPLIES, st.none() | TEXT, st.booleans(), NUMBER, TEXT)
 EPISODES = st.builds(
-    Episode,
+    lambda how, **more: Episode(**how, **more),
+    st.fixed_dictionaries(
+        {
+            "stop": st.sampled_from(["terminated", "truncated", "length"]),
+            "score": NUMBER,
+            "success": st.booleans(),
+        }
+    )
+    | st.just({"stop": "failed", "score": None, "success": None}),
     turns=st.lists(TURNS, max_size=3).map(tuple),
-    stop=st.sampled_from(["terminated", "truncated", "length", "failed"]),
-    score=st.none() | NUMBER,
+    difficulty=st.integers(),
+    sample=st.integers(0),
+    error=st.none() | TEXT,
     seconds=st.dictionaries(TEXT, NUMBER, max_size=2),
     **dict.fromkeys(["env", "task_id", "split", "category", "policy", "instructions", "final_observation"], TEXT),
 )
@@ -82,6 +91,31 @@ def changed(path: list[Any], value: Any) -> str:
         (changed(["turns", 0, "reply", "finish"], None), r"Reply of .* lacks \['finish'\]"),
         (changed(["turns", 0, "reply", "sample", "ids"], None), r"Sample of .* lacks \['ids'\]"),
         ("{", "Expecting"),
+        (changed(["score"], "high"), "`score` in Episode is a number or null, not 'high'"),
+        (changed(["score"], True), "`score` in Episode is a number or null, not True"),
+        (changed(["score"], float("nan")), "`score` in Episode is a number or null, not nan"),
+        (EPISODE.to_json().replace('"score":0.5', '"score":null'), "`score` and `success` are null"),
+        (changed(["success"], 1), "`success` in Episode is true, false or null, not 1"),
+        (changed(["task_id"], 7), "`task_id` in Episode is text, not 7"),
+        (changed(["stop"], []), r"`stop` in Episode is text, not \[\]"),
+        (changed(["seconds"], {"world": "long"}), "Each of `seconds` is a number"),
+        (changed(["tools"], ["act"]), "Each of `tools` is a JSON object"),
+        (changed(["turns"], {}), "`turns` in Episode is a list"),
+        (changed(["turns", 0], "knock"), "A Turn is a JSON object, not 'knock'"),
+        (changed(["turns", 0, "kind"], "dance"), "'dance' is not a kind of turn; there are act, plan"),
+        (changed(["turns", 0, "reward"], float("inf")), "`reward` in Turn is a number, not inf"),
+        (changed(["turns", 0, "action"], 5), "`action` in Turn is text or null, not 5"),
+        (changed(["turns", 0, "reply"], "knock"), "`reply` in Turn is a JSON object"),
+        (changed(["turns", 0, "reply", "text"], 5), "`text` in Reply is text, not 5"),
+        (changed(["turns", 0, "reply", "finish"], "later"), "`finish` in Reply is stop or length, not 'later'"),
+        (changed(["turns", 0, "reply", "sample"], 3), "`sample` in Reply is a JSON object or null, not 3"),
+        (changed(["turns", 0, "reply", "sample", "ids"], ["a"]), "Each of `ids` is a whole number"),
+        (changed(["turns", 0, "reply", "sample", "logprobs"], [None]), "Each of `logprobs` is a number"),
+        ('{"schema": "agentgym.episode/1", "turns": ["knock"]}', "Each of `turns` is a JSON object"),
+        ('{"schema": "agentgym.episode/1"}', "lacks .*'turns'"),
+        ('{"schema": "agentgym.episode/1", "turns": 3}', "lacks"),
+        pytest.param("[" * 100_000, "nested too deep", id="deep"),
+        pytest.param(f'{{"score": {"9" * 5_000}}}', "a number of too many digits", id="long"),
     ],
 )
 def test_other_lines_are_refused(line: str, complaint: str) -> None:
@@ -102,6 +136,20 @@ def test_half_a_last_line_is_passed_over(tmp_path: Path, kept: int) -> None:
     path = tmp_path / "episodes.jsonl"
     path.write_text(f"{line}\n{line[:kept]}", encoding="utf-8")
     assert list(read_episodes(str(path))) == [EPISODE]
+
+
+def test_half_a_last_line_is_told_to_who_asks(tmp_path: Path) -> None:
+    path, told = tmp_path / "episodes.jsonl", list[str]()
+    path.write_text(f"{EPISODE.to_json()}\n{EPISODE.to_json()[:50]}", encoding="utf-8")
+    assert list(read_episodes(path, half=told.append)) == [EPISODE]
+    assert told == [f"{path}, line 2: half a line"]
+
+
+def test_half_a_character_in_json_becomes_one_that_can_be_written() -> None:
+    odd = json.loads(EPISODE.to_json()) | {"error": "half \ud800 of one", "tools": [{"\udc00": ["\U0001f511"]}]}
+    episode = Episode.from_json(json.dumps(odd))
+    assert (episode.error, episode.tools) == ("half ? of one", ({"?": ["\U0001f511"]},))
+    assert Episode.from_json(episode.to_json().encode().decode()) == episode
 
 
 def test_half_a_character_at_the_end_is_passed_over(tmp_path: Path) -> None:

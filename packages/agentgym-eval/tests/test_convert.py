@@ -190,10 +190,22 @@ def test_a_folder_of_arrays_is_read_as_the_predecessor_has_them(to: str, tmp_pat
             '{"messages": [{"role": "user", "content": "a"}, {"role": "developer", "content": "a"}]}\n',
             "message 2 is no",
         ),
-        ('{"messages": 3}\n', "conversation 1 is not as trl files are"),
+        ('{"messages": 3}\n', "conversation 1 is not as trl files are: `messages` is no list"),
+        ('{"messages": ["x"]}\n', "message 1 of `messages` is no JSON object"),
+        ('{"messages": [{"role": [], "content": "a"}]}\n', "message 1 is no text"),
+        ('{"messages": [{"role": "user", "content": [{"type": "image"}]}]}\n', "message 1 is no text"),
+        ('{"messages": [{"role": "assistant", "tool_calls": [{}]}]}\n', "`tool_calls` of message 1 are not of the"),
+        ('{"messages": [], "tools": [3]}\n', "`tools` is no list of JSON objects"),
+        pytest.param("[" * 100_000, "nested too deep", id="deep array"),
+        pytest.param('{"messages": ' + "[" * 100_000 + "\n", "nested too deep", id="deep line"),
         ('{"item_id": "babyai_1", "conversations": [{"from": "system", "value": "a"}]}\n', "neither `from` human nor"),
         ('{"schema": "agentgym.episode/9"}\n', "not a line of schema"),
-        ('{"messages": [], "agentgym": "{}"}\n', "conversation 1 is not as trl"),
+        (
+            '{"messages": [], "agentgym": "{}"}\n',
+            "`agentgym` is damaged: it has no episode, part, sha256",
+        ),
+        ('{"messages": [], "agentgym": 3}\n', "`agentgym` is damaged"),
+        ('{"messages": [], "agentgym": "{"}\n', "conversation 1 is not as trl"),
     ],
 )
 def test_files_that_are_none_of_these_say_which_and_where(text: str, sentence: str, tmp_path: Path) -> None:
@@ -207,7 +219,7 @@ def test_files_that_are_none_of_these_say_which_and_where(text: str, sentence: s
 def test_what_is_not_there_is_one_sentence(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no file or folder .*nowhere"):
         list(read_data([tmp_path / "nowhere"]))
-    with pytest.raises(UsageError, match=r"no \.jsonl or \.json file in the folder"):
+    with pytest.raises(UsageError, match=r"no \.jsonl or \.json file of episodes in the folder"):
         list(read_data([tmp_path]))
     with pytest.raises(UsageError, match="from 0 to 1, not 2"):
         list(read_data([], score=2))

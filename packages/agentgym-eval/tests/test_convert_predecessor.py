@@ -70,7 +70,7 @@ def test_tasks_that_a_world_does_not_know_by_itself_have_the_split_of_their_id(t
 
 
 def test_what_was_said_in_an_earlier_context_is_not_learned_twice() -> None:
-    episode = replace(played("react+window:2", 6), env="", task_id="mine")
+    episode = replace(played("react+window:2", 6), env="", task_id="mine_1")
     found = list(records([episode], "predecessor"))
     assert len(found) > 1
     said = [message for record in found for message in record["conversations"] if message["from"] == "gpt"]
@@ -81,7 +81,7 @@ def test_what_was_said_in_an_earlier_context_is_not_learned_twice() -> None:
 
 
 def test_functions_are_described_to_the_predecessor_in_words() -> None:
-    episode = replace(played("function-call", 1), env="", task_id="mine")
+    episode = replace(played("function-call", 1), env="", task_id="mine_1")
     (record,) = records([episode], "predecessor")
     first, agreed, *rest = record["conversations"]
     assert first["value"] == f"{episode.instructions}\n\n{described([ACT.schema])}"
@@ -121,6 +121,57 @@ def test_tasks_without_a_counterpart_are_refused_left_out_or_kept(
         ("", "textcraft_3"), ("", "alfworld_7"), ("agentgym/BabyAI-v0", "babyai/train/GoToObjS4/3"), ("", "babyai_15"),
     ]  # fmt: skip
     assert converted("predecessor", tmp_path / "back.json", tmp_path / "out.jsonl") == file
+
+
+def test_a_conversation_about_no_task_gets_no_id(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    said = [{"role": "user", "content": "Go."}, {"role": "assistant", "content": "go"}]
+    path = written(tmp_path / "ok.jsonl", [{"messages": said}])
+    for to in ("items", "predecessor"):
+        flags = [str(path), "--score", "1", "--to", to, "--out", str(tmp_path / "out.json")]
+        assert convert(flags) == 2
+        assert "'ok.jsonl/1' is about no task: the predecessor's ids are such as babyai_123" in capsys.readouterr().err
+        assert convert([*flags, "--skip"]) == 1
+        assert not (tmp_path / "out.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("record", "sentence"),
+    [
+        ({}, "its `item_id` is missing"),
+        ({"item_id": 7}, "its `item_id` is no text, but 7"),
+        ({"item_id": "babyai_123", "conversations": "x"}, "`conversations` is no list of messages"),
+        ({"item_id": "babyai_123", "conversations": ["x"]}, "message 1 of `conversations` is no JSON object"),
+        ({"item_id": "babyai_123", "conversations": [SHOWN | {"from": []}]}, "message 1 has no `value`"),
+    ],
+)
+@pytest.mark.parametrize("more", [(), ("--skip",)])
+def test_a_damaged_record_is_refused_even_where_others_are_left_out(
+    record: dict[str, Any], sentence: str, more: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path / "file.json", [{"conversations": [SHOWN, SAID]} | record], "predecessor")
+    out = tmp_path / "out.jsonl"
+    assert convert([str(path), "--score", "1", "--to", "episodes", "--out", str(out), *more]) == 2
+    assert f"file.json, conversation 1 is not as predecessor files are: {sentence}" in capsys.readouterr().err
+
+
+def test_half_a_character_becomes_one_that_can_be_written(tmp_path: Path) -> None:
+    file = [{"item_id": "alfworld_7", "conversations": [SHOWN | {"value": "half \ud800"}, SAID]}]
+    path = tmp_path / "file.json"
+    path.write_text(json.dumps(file))
+    (back,) = converted("predecessor", tmp_path / "out.json", path, "--score", "1", "--keep")
+    assert back["conversations"][0]["value"] == "half ?"
+
+
+def test_attempts_at_one_task_are_one_reason_to_leave_them_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    attempts = [replace(played("react"), env="agentgym/BabyAI-v0", task_id="babyai/train/Other/0")] * 4
+    attempts.append(replace(attempts[0], task_id="babyai/test/GoToRedBall/600"))
+    ours = written(tmp_path / "ours.jsonl", records(attempts, "episodes"), "episodes")
+    assert convert([str(ours), "--to", "items", "--skip", "--out", str(tmp_path / "out.json")]) == 1
+    first, second, _ = capsys.readouterr().err.splitlines()
+    assert first.endswith("no task babyai/train/Other/0: Other is none of its 40 levels. (4 times)")
+    assert second.endswith("babyai/test/GoToRedBall/600: all of its tasks are in our training split.")
 
 
 def test_our_tasks_that_the_predecessor_lacks_are_refused_or_left_out(

@@ -96,7 +96,10 @@ def test_items_of_a_world_that_is_not_played_are_refused(tmp_path: Path, capsys:
     assert "2 aren't there under these --env and --options: webarena/webarena/24, webarena/webarena/25." in err
 
 
-@pytest.mark.parametrize("content", ["", "{", "3", '["babyai_1"]', '[{"id": 3}]', '[{"item_id": 3}]', "\xff"])
+DEEP = pytest.param("[" * 100_000, id="deep")
+
+
+@pytest.mark.parametrize("content", ["", "{", "3", '["babyai_1"]', '[{"id": 3}]', '[{"item_id": 3}]', "\xff", DEEP])
 def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "items.json"
     path.write_bytes(content.encode("latin-1"))
@@ -104,6 +107,13 @@ def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
         read_items([path])
     with pytest.raises(UsageError, match="is no item-id file"):
         read_items([tmp_path / "none.json"])
+
+
+def test_numbers_that_are_none_of_the_predecessor_s_are_refused(tmp_path: Path) -> None:
+    found = read_items([items(tmp_path, "babyai_٣", f"babyai_{'9' * 5_000}", "babyai_3")])
+    assert list(found.tasks) == ["babyai_3"]
+    assert all("its numbers are up to 9 digits from 0 to 9" in why for why in found.refused.values())
+    assert len(found.without_tasks) < 400
 
 
 def test_no_items_are_no_run(tmp_path: Path) -> None:

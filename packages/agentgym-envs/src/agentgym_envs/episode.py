@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+import math
+import reprlib
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
+
+from agentgym_envs.json_text import parse
 
 SCHEMA = "agentgym.episode/2"
 
@@ -124,17 +128,22 @@ class Episode:
         """The episode in one line of JSON.
 
         Raises:
-            ValueError: when the line is not JSON, of another schema version, or has missing or unknown keys.
+            ValueError: when the line is not JSON, of another schema version, has missing or unknown keys, or a value of
+                another type than its key has; the message names the key.
         """
-        record: Any = json.loads(line)
+        record: Any = parse(line)
         found = record.pop("schema", None) if isinstance(record, dict) else None
         if found == _FIRST:
             record = _upgraded(record)
         elif found != SCHEMA:
             raise ValueError(f"This is not a line of schema {SCHEMA}, but of {found!r}; convert the file first.")
-        _check_keys(cls, record)
-        if record["stop"] not in get_args(StopReason):
-            raise ValueError(f"{record['stop']!r} is not a stop reason; there are {', '.join(get_args(StopReason))}.")
+        _check(cls, record)
+        if record["stop"] not in _STOPS:
+            raise ValueError(f"{record['stop']!r} is not a stop reason; there are {', '.join(_STOPS)}.")
+        if record["stop"] != "failed" and (record["score"] is None or record["success"] is None):
+            raise ValueError("`score` and `success` are null, and the episode has not failed.")
+        _check_each("seconds", record["seconds"].values(), _NUMBER)
+        _check_each("tools", record["tools"], _OBJECT)
         record["turns"] = tuple(_turn(turn) for turn in record["turns"])
         record["tools"] = tuple(record["tools"])
         return cls(**record)
@@ -145,35 +154,96 @@ def _record(noun: Any) -> dict[str, Any]:
     return {f.name: getattr(noun, f.name) for f in fields(noun)}
 
 
+_Types = tuple[frozenset[type], str]
+"""Those that a value may be of, and how they are called."""
+
+_TEXT: _Types = frozenset({str}), "text"
+_TEXT_OR_NULL: _Types = frozenset({str, type(None)}), "text or null"
+_BOOL: _Types = frozenset({bool}), "true or false"
+_WHOLE: _Types = frozenset({int}), "a whole number"
+_NUMBER: _Types = frozenset({int, float}), "a number"
+_LIST: _Types = frozenset({list}), "a list"
+_OBJECT: _Types = frozenset({dict}), "a JSON object"
+
+_STOPS = get_args(StopReason)
+_KINDS = get_args(Kind)
+_FIELDS: dict[type, dict[str, _Types]] = {
+    Sample: {"prompt": _LIST, "ids": _LIST, "logprobs": _LIST, "version": _WHOLE, "fresh": _BOOL},
+    Reply: {"text": _TEXT, "finish": _TEXT, "sample": (frozenset({dict, type(None)}), "a JSON object or null")},
+    Turn: {
+        **dict.fromkeys(("observation", "state_key", "kind"), _TEXT),
+        **dict.fromkeys(("valid", "loss"), _BOOL),
+        "reply": _OBJECT,
+        "action": _TEXT_OR_NULL,
+        "reward": _NUMBER,
+        "trial": _WHOLE,
+    },
+    Episode: {
+        **dict.fromkeys(("env", "task_id", "split", "category", "policy", "instructions", "agent"), _TEXT),
+        **dict.fromkeys(("final_observation", "stop"), _TEXT),
+        **dict.fromkeys(("difficulty", "sample"), _WHOLE),
+        **dict.fromkeys(("turns", "tools"), _LIST),
+        "score": (frozenset({int, float, type(None)}), "a number or null"),
+        "success": (frozenset({bool, type(None)}), "true, false or null"),
+        "error": _TEXT_OR_NULL,
+        "seconds": _OBJECT,
+    },
+}
+
+
 def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
     """A line of the first schema, which knew nothing but actions."""
-    turns = [{"kind": "act", "trial": 0, "loss": True} | turn for turn in record["turns"]]
-    return record | {"agent": "", "tools": [], "turns": turns}
+    record = {"agent": "", "tools": []} | record
+    if isinstance(record.get("turns"), list):
+        _check_each("turns", record["turns"], _OBJECT)
+        record["turns"] = [{"kind": "act", "trial": 0, "loss": True} | turn for turn in record["turns"]]
+    return record
 
 
 def _turn(record: dict[str, Any]) -> Turn:
-    _check_keys(Turn, record)
+    _check(Turn, record)
+    if record["kind"] not in _KINDS:
+        raise ValueError(f"{record['kind']!r} is not a kind of turn; there are {', '.join(_KINDS)}.")
     reply = record["reply"]
-    _check_keys(Reply, reply)
+    _check(Reply, reply)
+    if reply["finish"] not in ("stop", "length"):
+        raise ValueError(f"`finish` in Reply is stop or length, not {reprlib.repr(reply['finish'])}.")
     sample = reply["sample"]
     if sample is not None:
-        _check_keys(Sample, sample)
-        sample |= {name: tuple(sample[name]) for name in ("prompt", "ids", "logprobs")}
+        _check(Sample, sample)
+        for name, types in (("prompt", _WHOLE), ("ids", _WHOLE), ("logprobs", _NUMBER)):
+            _check_each(name, sample[name], types)
+            sample[name] = tuple(sample[name])
         reply["sample"] = Sample(**sample)
     record["reply"] = Reply(**reply)
     return Turn(**record)
 
 
-def _check_keys(noun: type[Any], record: dict[str, Any]) -> None:
-    expected, found = {f.name for f in fields(noun)}, set(record)
-    if expected != found:
-        raise ValueError(
-            f"A {noun.__name__} of {SCHEMA} lacks {sorted(expected - found)} or has unknown {sorted(found - expected)}."
-        )
+def _check(noun: type[Any], record: Any) -> None:
+    """Raise ValueError unless a record has the keys of `noun`, and under each a value of its type."""
+    if not isinstance(record, dict):
+        raise ValueError(f"A {noun.__name__} is a JSON object, not {reprlib.repr(record)}.")
+    expected = _FIELDS[noun]
+    if record.keys() != expected.keys():
+        lacks, unknown = sorted(expected.keys() - record.keys()), sorted(record.keys() - expected.keys())
+        raise ValueError(f"A {noun.__name__} of {SCHEMA} lacks {lacks} or has unknown {unknown}.")
+    for name, (types, called) in expected.items():
+        value = record[name]
+        if type(value) not in types or (type(value) is float and not math.isfinite(value)):
+            raise ValueError(f"`{name}` in {noun.__name__} is {called}, not {reprlib.repr(value)}.")
 
 
-def read_episodes(path: Path | str) -> Iterator[Episode]:
+def _check_each(name: str, values: Any, types: _Types) -> None:
+    if not set(map(type, values)) <= types[0]:
+        raise ValueError(f"Each of `{name}` is {types[1]}; one is not.")
+
+
+def read_episodes(path: Path | str, *, half: Callable[[str], object] | None = None) -> Iterator[Episode]:
     """The episodes of a JSONL file, in order. Half a line at the end, left by a killed process, is passed over.
+
+    Args:
+        path: The file.
+        half: Is told of such half a line, with file and number.
 
     Raises:
         FileNotFoundError: when there is no such file.
@@ -183,7 +253,9 @@ def read_episodes(path: Path | str) -> Iterator[Episode]:
         for number, line in enumerate(lines, 1):
             try:
                 yield Episode.from_json(line.decode("utf-8-sig"))
-            except (ValueError, TypeError, KeyError) as error:
+            except ValueError as error:
                 if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)) and not line.endswith(b"\n"):
+                    if half is not None:
+                        half(f"{path}, line {number}: half a line")
                     return
                 raise ValueError(f"{path}, line {number}: {error}") from error

@@ -7,6 +7,7 @@ its tasks that is; here the world is found by its name and loaded, never importe
 from __future__ import annotations
 
 import importlib
+import reprlib
 from contextlib import suppress
 from types import ModuleType
 
@@ -19,6 +20,9 @@ WORLDS = {
 }
 """Our worlds by the names the predecessor has for them."""
 
+_DIGITS = 9
+"""Of a number at most; no list of the predecessor's is so long."""
+
 
 def task_id(item_id: str) -> str:
     """Our id of the predecessor's task `item_id`.
@@ -27,7 +31,13 @@ def task_id(item_id: str) -> str:
         KeyError: when it has no such world or task, or ours has none that is the same; the message says which.
         gymnasium.error.DependencyNotInstalled: when the world's extra is missing.
     """
-    return _world(item_id.rpartition("_")[0], item_id).from_predecessor(item_id)
+    name, _, number = item_id.rpartition("_")
+    world = _world(name, item_id)
+    if number.isdecimal() and not (number.isascii() and len(number) <= _DIGITS):
+        raise KeyError(
+            f"The predecessor has no task {reprlib.repr(item_id)}: its numbers are up to {_DIGITS} digits from 0 to 9."
+        )
+    return world.from_predecessor(item_id)
 
 
 def item_id(task_id: str) -> str:

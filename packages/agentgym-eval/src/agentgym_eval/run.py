@@ -132,10 +132,24 @@ def play_runs(runs: Sequence[Run], *, unplayable: Callable[[Run, Unplayable], No
                         yield episode
             except Unplayable as error:
                 if unplayable is None:
-                    raise
+                    raise Unplayable(f"{error}{_without(run, runs)}") from error
                 unplayable(run, error)
             except gymnasium.error.DependencyNotInstalled as error:  # of what a world starts at its first reset
                 raise UsageError(str(error)) from error
+
+
+def _without(run: Run, runs: Sequence[Run]) -> str:
+    """How the other worlds are played on without that of `run`; empty where nothing was played."""
+    played = [other for other in runs if other.store.episodes]
+    if not played:
+        return ""
+    kept = f" What was played is kept in {run.store.folder.parent if len(runs) > 1 else run.store.folder}."
+    if len(runs) == 1:
+        return kept
+    if run in played:
+        return f"{kept} Begin again without {run.settings.env}, with --overwrite or another --out."
+    again = "the same command without --overwrite" if run.settings.overwrite else "the same command"
+    return f"{kept} Leave {run.settings.env} out of --env, and {again} goes on there."
 
 
 def _settled(run: Run, episodes: Iterator[Episode]) -> Iterator[Episode]:

@@ -7,6 +7,7 @@ flags are read, so that `--help` answers at once.
 from __future__ import annotations
 
 import sys
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +71,9 @@ def convert(argv: Sequence[str] | None = None) -> int:
     except UsageError as error:
         sys.stderr.write(f"convert: {error}\n")
         return _USAGE
+    except RecursionError:
+        sys.stderr.write("convert: Something in these files is nested too deep to be written. Nothing was written.\n")
+        return _USAGE
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted. Nothing was written.\n")
         return _INTERRUPTED
@@ -85,10 +89,11 @@ def _convert(settings: ConvertSettings) -> int:
         raise UsageError(f"{out} exists already; choose another --out, or replace a file with --overwrite.")
     left_out: list[str] = []
     found = _records(settings, left_out)
-    for why in left_out[:_SHOWN]:
-        sys.stderr.write(f"Left out: {why}\n")
-    if len(left_out) > _SHOWN:
-        sys.stderr.write(f"Left out: {len(left_out) - _SHOWN} more\n")
+    reasons = Counter(left_out).most_common()
+    for why, times in reasons[:_SHOWN]:
+        sys.stderr.write(f"Left out: {why}{f' ({times} times)' if times > 1 else ''}\n")
+    if more := sum(times for _, times in reasons[_SHOWN:]):
+        sys.stderr.write(f"Left out: {more} more\n")
     if not found:
         sys.stderr.write("convert: Nothing was left to write.\n")
         return _EMPTY
@@ -109,7 +114,7 @@ def _records(settings: ConvertSettings, left_out: list[str]) -> list[dict[str, A
     skip = left_out.append if settings.skip else None
 
     def good() -> Iterator[Episode]:
-        read = read_data(settings.inputs, score=settings.score, skip=skip, keep=settings.keep)
+        read = read_data(settings.inputs, score=settings.score, skip=skip, keep=settings.keep, half=left_out.append)
         for episode in _shown(read):
             if episode.failed and settings.to != "episodes":
                 left_out.append("failed episodes are no data for others")

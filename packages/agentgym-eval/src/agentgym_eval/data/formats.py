@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_envs import Episode, Task, read_episodes
+from agentgym_envs.json_text import parse
 
 from agentgym_eval.data import predecessor, trl
 from agentgym_eval.data.predecessor import NoCounterpart
@@ -37,6 +38,7 @@ def read_data(
     score: float | None = None,
     skip: Callable[[str], object] | None = None,
     keep: bool = False,
+    half: Callable[[str], object] | None = None,
 ) -> Iterator[Episode]:
     """The episodes in files of any format, in order.
 
@@ -46,6 +48,7 @@ def read_data(
         score: That of all conversations whose file says none, from 0 to 1.
         skip: Is told why each conversation is left out whose task none of ours is; without it such are refused.
         keep: Keep them under their own ids instead, as data of no world.
+        half: Is told where half a line, left by a killed process, ends a file of our episodes.
 
     Raises:
         UsageError: when a file isn't there, is damaged, holds none of these, or lacks what wasn't given; its message
@@ -53,7 +56,7 @@ def read_data(
     """
     if score is not None and not 0 <= score <= 1:
         raise UsageError(f"A score is from 0 to 1, not {score:g}.")
-    reading = _Reading(score, skip, keep)
+    reading = _Reading(score, skip, keep, half)
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
         for file in _files(Path(path)):
             yield from reading.file(file)
@@ -64,6 +67,7 @@ class _Reading:
     score: float | None
     skip: Callable[[str], object] | None
     keep: bool
+    half: Callable[[str], object] | None
     attempts: Counter[str] = field(default_factory=Counter[str])
     """At each task of a recorded conversation, so far."""
 
@@ -74,17 +78,25 @@ class _Reading:
             raise UsageError(f"{path} holds nothing.")
         kind = _format(first, path)
         if kind == "episodes" and not _is_array(path):
-            yield from _ours(path)
+            yield from self._ours(path)
             return
         for number, record in itertools.chain([(1, first)], found):
             try:
                 made = self._episode(kind, record, f"{path.name}/{number}")
             except UsageError as error:
                 raise UsageError(f"{path}, conversation {number}: {error}") from error
+            except RecursionError as error:
+                raise UsageError(f"{path}, conversation {number} is nested too deep.") from error
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 raise UsageError(f"{path}, conversation {number} is not as {kind} files are: {error}.") from error
             if made is not None:
                 yield made
+
+    def _ours(self, path: Path) -> Iterator[Episode]:
+        try:
+            yield from read_episodes(path, half=self.half)
+        except ValueError as error:
+            raise UsageError(str(error)) from error
 
     def _episode(self, kind: str, record: dict[str, Any], name: str) -> Episode | None:
         if kind == "episodes":
@@ -115,13 +127,6 @@ class _Reading:
         return episode(recording, task, score=self.score, sample=attempt)
 
 
-def _ours(path: Path) -> Iterator[Episode]:
-    try:
-        yield from read_episodes(path)
-    except ValueError as error:
-        raise UsageError(str(error)) from error
-
-
 def _files(path: Path) -> list[Path]:
     if not path.exists():
         raise UsageError(f"There is no file or folder {path}.")
@@ -129,17 +134,30 @@ def _files(path: Path) -> list[Path]:
         return [path]
     if (path / "episodes.jsonl").exists():
         return [path / "episodes.jsonl"]
-    found = sorted(path.rglob("*.jsonl")) or sorted(path.rglob("*.json"))
+    found = [*path.rglob("*.jsonl"), *(file for file in path.rglob("*.json") if not _is_about(file))]
     if not found:
-        raise UsageError(f"There is no .jsonl or .json file in the folder {path}; name a file.")
-    return found
+        raise UsageError(f"There is no .jsonl or .json file of episodes in the folder {path}; name a file.")
+    return sorted(found)
+
+
+def _is_about(path: Path) -> bool:
+    """Whether a file is a single JSON object that is no record, as cards and reports are."""
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+        value = parse(text) if text.lstrip().startswith("{") else None
+    except (OSError, ValueError):  # lines, or damaged: who reads it says so
+        return False
+    if not isinstance(value, dict):
+        return False
+    ours = str(value.get("schema", "")).startswith("agentgym.episode/")
+    return not (ours or ({*FORMATS.values()} - {"schema"}) & value.keys())
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The records of a JSON array or of JSON lines, with their numbers from 1."""
     try:
         with path.open(encoding="utf-8-sig", newline="\n") as file:
-            numbered = enumerate(json.load(file) if _is_array(path) else _lines(file), 1)
+            numbered = enumerate(parse(file.read()) if _is_array(path) else _lines(file), 1)
             for number, record in numbered:
                 if not isinstance(record, dict):
                     raise UsageError(f"{path}, record {number} is no JSON object.")
@@ -161,7 +179,7 @@ def _lines(lines: Iterable[str]) -> Iterator[Any]:
     for number, line in enumerate(lines, 1):
         if line.strip():
             try:
-                yield json.loads(line)
+                yield parse(line)
             except ValueError as error:
                 raise ValueError(f"line {number}, {error}") from error
 

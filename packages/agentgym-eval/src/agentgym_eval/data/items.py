@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,8 +9,11 @@ from typing import Any
 
 import gymnasium
 from agentgym_envs import predecessor
+from agentgym_envs.json_text import parse
 
 from agentgym_eval.errors import UsageError, listed
+
+_LONGEST = 60  # of an id that is shown
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +31,9 @@ class Items:
         if not self.refused:
             return ""
         ids = list(self.refused)
+        shown = [item if len(item) <= _LONGEST else f"{item[:_LONGEST]}…" for item in ids]
         whole = len(ids) + len(self.tasks)
-        return f"{len(ids)} of {whole} items name no task here: {listed(ids)}. {self.refused[ids[0]]}"
+        return f"{len(ids)} of {whole} items name no task here: {listed(shown)}. {self.refused[ids[0]]}"
 
 
 def read_items(files: Sequence[Path]) -> Items:
@@ -72,7 +75,7 @@ def task_ids(files: Sequence[Path], *, skip: bool) -> tuple[str, ...]:
 
 def _ids(file: Path) -> Iterator[str]:
     try:
-        entries: Any = json.loads(file.read_text(encoding="utf-8-sig"))
+        entries: Any = parse(file.read_text(encoding="utf-8-sig"))
         yield from [_id(entry) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(

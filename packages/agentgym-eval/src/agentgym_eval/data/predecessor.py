@@ -7,6 +7,7 @@ item-id file has the ids alone. Which tasks its ids are is known to `agentgym_en
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any, Literal
@@ -22,6 +23,8 @@ from agentgym_eval.tool_calls import plain
 _ROLES: dict[str, Literal["user", "assistant"]] = {"human": "user", "gpt": "assistant"}
 _SPLITS: dict[str, Split] = {split: split for split in SPLITS}
 """By the second part of an id. WebArena's original tasks, whose ids name their set there, are for testing."""
+_ID = re.compile(r"[A-Za-z][\w-]*_\d{1,9}", re.ASCII)
+"""WORLD_NUMBER, of whatever world."""
 _AGREED = "OK."
 """What the agent says to instructions, which have no role of their own there."""
 
@@ -38,9 +41,14 @@ def read(record: dict[str, Any]) -> Recording:
     """
     messages: list[Message] = []
     silent: set[int] = set()
-    for at, said in enumerate(record["conversations"]):
+    conversations = record["conversations"]
+    if not isinstance(conversations, list):
+        raise ValueError("`conversations` is no list of messages")
+    for at, said in enumerate(conversations):
+        if not isinstance(said, dict):
+            raise ValueError(f"message {at + 1} of `conversations` is no JSON object")
         speaker, value = said.get("from"), said.get("value")
-        if speaker not in _ROLES or not isinstance(value, str):
+        if not isinstance(speaker, str) or speaker not in _ROLES or not isinstance(value, str):
             raise ValueError(f"message {at + 1} has no `value`, or is neither `from` human nor gpt")
         if speaker == "gpt" and said.get("loss") is False:
             silent.add(at)
@@ -54,9 +62,13 @@ def task(record: dict[str, Any]) -> Task:
 
     Raises:
         NoCounterpart: when none of ours is the same, or its world isn't installed.
+        ValueError: when it names no task at all.
     """
+    item = record.get("item_id")
+    if not isinstance(item, str):
+        raise ValueError("its `item_id` is missing" if item is None else f"its `item_id` is no text, but {item!r}")
     try:
-        task_id = predecessor.task_id(str(record["item_id"]))
+        task_id = predecessor.task_id(item)
     except KeyError as error:
         raise NoCounterpart(error.args[0]) from error
     except gymnasium.error.DependencyNotInstalled as error:
@@ -78,13 +90,17 @@ def _tasks(env: str) -> TaskSet:
 
 
 def item_id(episode: Episode) -> str:
-    """The predecessor's id of the task of an episode; what is of no world has kept its own.
+    """The predecessor's id of the task of an episode; what is of no world has kept its own, if it had one.
 
     Raises:
         NoCounterpart: when it has no such task, or the world isn't installed.
     """
     if not episode.env:
-        return episode.task_id
+        if _ID.fullmatch(episode.task_id):
+            return episode.task_id
+        raise NoCounterpart(
+            f"The conversation {episode.task_id!r} is about no task: the predecessor's ids are such as babyai_123."
+        )
     try:
         return predecessor.item_id(episode.task_id)
     except KeyError as error:

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Literal
 
 from agentgym_envs import Conversation, Episode, Message
+from agentgym_envs.json_text import parse
 
 from agentgym_eval.data.recorded import Recording
 from agentgym_eval.data.stretches import stretches
@@ -21,6 +22,7 @@ from agentgym_eval.tool_calls import native, neutral
 
 OURS = "agentgym"
 """The column that has the episode."""
+_COLUMN = {"part", "sha256", "episode"}
 _ROLES: dict[str, Literal["system", "user", "assistant"]] = {
     "system": "system",
     "user": "user",
@@ -45,7 +47,10 @@ def original(record: dict[str, Any]) -> Episode | None:
     Raises:
         ValueError: when the messages are others than they were, or the column is damaged.
     """
-    about = json.loads(record[OURS])
+    parsed = parse(record[OURS]) if isinstance(record[OURS], str) else None
+    about: dict[str, Any] = parsed if isinstance(parsed, dict) else {}
+    if lacking := _COLUMN - about.keys():
+        raise ValueError(f"its column `{OURS}` is damaged: it has no {', '.join(sorted(lacking))}")
     if about["sha256"] != _digest(record["messages"]):
         raise ValueError(
             f"its messages were changed, and the episode in `{OURS}` was not; without that column it is read as a "
@@ -60,14 +65,39 @@ def read(record: dict[str, Any]) -> Recording:
     Raises:
         ValueError: when a message isn't text or a call; the message says which.
     """
-    messages: list[Message] = []
-    for at, said in enumerate(record["messages"]):
-        role, content = said.get("role"), said.get("content")
-        if role not in _ROLES or not isinstance("" if said.get("tool_calls") else content, str):
-            raise ValueError(f"message {at + 1} is no text of {', '.join(_ROLES)}")
-        messages.append(Message(_ROLES[role], neutral(said) if role == "assistant" else content))
-    tools = record.get("tools") or ()
-    return Recording(tuple(messages), tools=tuple(json.loads(tools) if isinstance(tools, str) else tools))
+    if not isinstance(record["messages"], list):
+        raise ValueError("`messages` is no list of messages")
+    messages = tuple(_message(said, at) for at, said in enumerate(record["messages"], 1))
+    tools = record.get("tools") or []
+    tools = parse(tools) if isinstance(tools, str) else tools
+    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
+        raise ValueError("`tools` is no list of JSON objects")
+    return Recording(messages, tools=tuple(tools))
+
+
+def _message(said: Any, at: int) -> Message:
+    """What message `at` of a line says."""
+    if not isinstance(said, dict):
+        raise ValueError(f"message {at} of `messages` is no JSON object")
+    role, content = said.get("role"), _text(said.get("content"))
+    if not isinstance(role, str) or role not in _ROLES or (content is None and not said.get("tool_calls")):
+        raise ValueError(f"message {at} is no text of {', '.join(_ROLES)}")
+    if role != "assistant":
+        return Message(_ROLES[role], content or "")
+    try:
+        return Message("assistant", neutral(said | {"content": content}))
+    except (LookupError, TypeError, AttributeError) as error:
+        raise ValueError(f"the `tool_calls` of message {at} are not of the protocol") from error
+
+
+def _text(content: Any) -> str | None:
+    """What a message says, whole or in parts; None when it isn't text alone."""
+    if isinstance(content, str):
+        return content
+    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
+        return None
+    texts = [part.get("text") for part in content if part.get("type") == "text"]
+    return "".join(texts) if len(texts) == len(content) and all(isinstance(text, str) for text in texts) else None
 
 
 def messages_of(conversation: Conversation, *, calls: bool) -> list[dict[str, Any]]:

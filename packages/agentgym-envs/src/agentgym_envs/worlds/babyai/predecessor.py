@@ -83,6 +83,8 @@ def to_predecessor(task_id: str) -> str:
         KeyError: when it has no such task: a seed of our test split, or a level that isn't one of its 40.
     """
     _, split, name, seed = task_id.split("/")
-    if split != "train" or name not in LEVELS:
-        raise KeyError(f"The predecessor has no task {task_id}: it has the seeds from 0 of {', '.join(LEVELS)}.")
+    if split != "train":
+        raise KeyError(f"The predecessor has no task {task_id}: all of its tasks are in our training split.")
+    if name not in LEVELS:
+        raise KeyError(f"The predecessor has no task {task_id}: {name} is none of its {len(LEVELS)} levels.")
     return f"babyai_{len(LEVELS) * int(seed) + LEVELS.index(name)}"
