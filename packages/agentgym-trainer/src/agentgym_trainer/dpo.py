@@ -250,8 +250,10 @@ def _by_experts(config: DPO, chosen: Sequence[tuple[OpenWorld, list[Task]]]) -> 
 def _why_none(config: DPO, episodes: int, pairs: int, told: int) -> str:
     """Why nothing can be learned: of so many `pairs`, so many have something `told` on both sides."""
     if told:
-        one = f"All {told} pairs have a context of more than generation.max_context, {config.generation.max_context} tokens"
-        return f"{one}. Raise it, or have episodes played with the habit window, which keeps contexts short."
+        return (
+            f"All {told} pairs have a context of more than generation.max_context, {config.generation.max_context} "
+            "tokens. Raise it, or have episodes played with the habit window, which keeps contexts short."
+        )
     if pairs:
         return f"In all {pairs} pairs there is a side with nothing to learn from: its replies are marked `loss: false`."
     return (
