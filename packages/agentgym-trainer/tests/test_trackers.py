@@ -99,7 +99,7 @@ def test_a_sitting_that_breaks_off_is_told_as_such(tmp_path: Path) -> None:
 @pytest.mark.usefixtures("noted")
 def test_where_one_tracker_cannot_be_had_the_others_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(config: Setup, folder: RunFolder) -> Noted:
-        raise RuntimeError("no key")
+        raise RuntimeError("no key.")
 
     monkeypatch.setitem(trackers._KNOWN, "wandb", refuse)
     config = Config(track=("trackio", "wandb"))
@@ -133,12 +133,12 @@ def test_a_tracker_that_there_is_not_is_refused(tmp_path: Path) -> None:
 
 def test_a_tracker_that_refuses_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: Any) -> Any:
-        raise RuntimeError("no key")
+        raise RuntimeError("no key.")
 
     monkeypatch.setitem(trackers._KNOWN, "wandb", refuse)
     config = Config(track=("wandb",))
     with (
-        pytest.raises(UsageError, match=r"wandb can't follow this run: no key. WANDB_MODE=offline keeps"),
+        pytest.raises(UsageError, match=r"wandb can't follow this run: no key\. WANDB_MODE=offline keeps"),
         tracked(config, folder_of(tmp_path, config), lambda _: None),
     ):
         pass

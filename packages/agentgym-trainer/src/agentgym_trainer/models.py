@@ -62,7 +62,7 @@ def _loading(name: str) -> Generator[str]:
         here = "The folder is there but is no such model" if Path(name).is_dir() else "There is no such folder here"
         raise UsageError(
             f"The model {name} can't be loaded. {here}, and as a name it needs a network: {reason} "
-            'Give the path of a Hugging Face causal language model, or "scratch" to build one.'
+            "Give the path of a Hugging Face causal language model; `train --model scratch` builds one."
         ) from error
 
 

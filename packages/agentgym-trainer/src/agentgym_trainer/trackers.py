@@ -146,7 +146,8 @@ def _opened(name: str, config: Setup, folder: RunFolder) -> Follower:
         return _KNOWN[name](config, folder)
     except Exception as error:  # whatever a tracker says when it has no key, no network, no disk
         hint = " WANDB_MODE=offline keeps the figures on this machine." if name == "wandb" else ""
-        raise UsageError(f"The tracker {name} can't follow this run: {error}.{hint}") from error
+        why = str(error).strip().rstrip(".")
+        raise UsageError(f"The tracker {name} can't follow this run: {why}.{hint}") from error
 
 
 @contextmanager
