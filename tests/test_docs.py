@@ -237,8 +237,16 @@ def test_the_package_is_complete(package: Path) -> None:
     described = project(package)
     changes = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
     assert f"## [{described['version']}]" in changes
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    assert all(f"| `uv run {command}" in readme for command in described.get("scripts", {}))
+    documentation = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    assert all(f"| `uv run {command}" in documentation for command in described.get("scripts", {}))
+
+
+def test_the_first_page_is_a_screen_and_a_picture() -> None:
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert {"uv run train", "uv run pytest"} <= set(text.splitlines())
+    assert len(re.findall(r"^!\[", text, re.MULTILINE)) == 1
+    assert len(text.splitlines()) <= 50
+    assert max(map(len, text.splitlines())) <= 100
 
 
 # Written in pieces, so that this file doesn't hold what it looks for.
