@@ -128,6 +128,11 @@ def test_invalid_turns_trials_and_other_kinds_stand_on_the_timeline(look: Look, 
     assert (page.count('<rect class="gain"'), page.count('<rect class="loss"')) == (1, 1)
     assert "cut at the token budget" in page
     assert "trial 2" in page
+    assert re.findall(r'<span class="quiet">score ([^<]+)', page) == ["0", "0.5", "0", "0", "0", "0"]
+    assert re.findall(r'<span class="(\w+)">', page.partition('<p class="marks">')[2].partition("</p>")[0]) == [
+        *("act", "invalid", "plan", "reflect"),
+        *("end", "gain", "trial"),
+    ]
 
 
 def test_passages_are_opened_by_their_citations(look: Look, tmp_path: Path) -> None:

@@ -180,6 +180,14 @@ def test_a_picture_has_its_line_where_the_figures_are(tmp_path: Path) -> None:
     assert rows["good"].min() < rows["poor"].min()
 
 
+def test_the_last_step_of_success_against_turns_has_a_width(tmp_path: Path) -> None:
+    svg = draw_curves(tmp_path, [evaluated(GOOD, ks=(1,))])["turns"]
+    line, *_legend = re.findall(r'<path d="([^"]+)"[^>]*stroke: #1f83cc', svg)
+    points = re.findall(r"([\d.]+) ([\d.]+)", line)
+    level = [float(x) for x, y in points if y == points[-1][1]]
+    assert max(level) > min(level)
+
+
 def test_a_picture_grows_with_its_legend_and_cuts_long_names(tmp_path: Path) -> None:
     heights = list[float]()
     for count in (1, 6):

@@ -63,3 +63,13 @@ def _colours(chromium: Browser, written: Path, scheme: str) -> tuple[str, str]:
 def _lightness(colour: str) -> float:
     """Of `rgb(r, g, b)`, from 0 to 1."""
     return sum(map(int, colour.removeprefix("rgb(").removesuffix(")").split(","))) / (3 * 255)
+
+
+def test_a_picture_on_a_phone_keeps_its_size_and_scrolls(chromium: Browser, written: Path) -> None:
+    page = chromium.new_page(viewport={"width": 360, "height": 800})
+    page.goto(written.as_uri())
+    picture = page.get_by_role("img", name="pass@k and pass^k against k")
+    shown = picture.bounding_box()
+    assert shown and shown["width"] > 500
+    assert picture.evaluate("svg => getComputedStyle(svg.parentElement).overflowX") == "auto"
+    assert page.evaluate("document.documentElement.scrollWidth") == 360

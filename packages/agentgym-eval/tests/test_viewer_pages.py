@@ -216,8 +216,10 @@ def test_two_runs_are_compared_on_the_tasks_of_both(site: Site) -> None:
     assert "Both played 4 tasks; 1 only B." in text
     assert "B succeeds +25.0 points" in text
     assert "better at 4 tasks, worse at 0" in text
-    order = re.findall(r"<tr><td>(t/\d)", compare_page(site, Asked("poor", "good", sort="task")))
-    assert order == ["t/0", "t/1", "t/2", "t/3"]
+    order = re.findall(r"<tr><td>t/<wbr>(\d)", compare_page(site, Asked("poor", "good", sort="task")))
+    assert order == ["0", "1", "2", "3"]
+    assert re.findall(r'class="tag good">([^<]+)', text) == ["+25.0 points"] * 4
+    assert "paired permutation test p 0.12)" in text
     backward = compare_page(site, Asked("good", "poor"))
     assert "B succeeds -25.0 points" in backward
     href = re.findall(r'href="(/beside[^"]+)"', text)[0].replace("&amp;", "&")

@@ -62,14 +62,14 @@ def names(site: Site, **query: str) -> list[str]:
         ({"sort": "-success"}, ["three.jsonl", "b-train", "eval/one", "empty"]),
         ({"sort": "success"}, ["eval/one", "b-train", "three.jsonl", "empty"]),
         ({"sort": "-episodes"}, ["b-train", "eval/one", "three.jsonl", "empty"]),
-        ({"sort": "env"}, ["three.jsonl", "b-train", "eval/one", "empty"]),
+        ({"sort": "env"}, ["three.jsonl", "empty", "b-train", "eval/one"]),
         ({"sort": "policy"}, ["three.jsonl", "empty", "eval/one", "b-train"]),
         ({"sort": "-kind"}, ["b-train", "empty", "eval/one", "three.jsonl"]),
         ({"sort": "state"}, ["three.jsonl", "eval/one", "empty", "b-train"]),
         ({"kind": "evaluate"}, ["empty", "eval/one"]),
         ({"kind": "evaluate", "state": "done"}, ["eval/one"]),
         ({"recipe": "quickstart"}, ["b-train"]),
-        ({"env": "agentgym/Near-v0"}, ["b-train", "eval/one"]),
+        ({"env": "agentgym/Near-v0"}, ["empty", "b-train", "eval/one"]),
         ({"env": "agentgym/Nowhere-v0"}, []),
         ({"policy": "oracle"}, ["empty", "eval/one"]),
         ({"policy": "openai:Big"}, ["three.jsonl"]),
@@ -117,7 +117,7 @@ def test_facets_count_runs(varied: Site) -> None:
     assert run_facets(run_rows(varied.index.runs, varied.index.figures())) == {
         "kind": [("episodes", 1), ("evaluate", 2), ("train", 1)],
         "recipe": [("quickstart", 1)],
-        "env": [("agentgym/Far-v0", 1), ("agentgym/Near-v0", 2)],
+        "env": [("agentgym/Far-v0", 1), ("agentgym/Near-v0", 3)],
         "policy": [("openai:Big", 1), ("oracle", 2), ("scratch", 1)],
         "state": [("done", 2), ("stopped", 2)],
     }
@@ -176,3 +176,24 @@ def test_names_of_runs_are_never_markup(site: Site) -> None:
         text = runs_page(Site(site.index, links), RunFilters(text=EVIL, policy=EVIL))
         assert "<script>" not in text
         assert text.count("&lt;script&gt;") > 5
+
+
+@pytest.mark.parametrize(
+    ("config", "world"),
+    [({"env": "agentgym/Far-v0"}, "far"), ({"world": {"env": "a/B-v0"}}, "b"), ({"env": 3}, "–"), ({}, "–")],
+)
+def test_a_run_without_episodes_has_the_world_of_its_settings(site: Site, config: object, world: str) -> None:
+    (site.index.root / "rl").mkdir()
+    record = {"schema": "agentgym.train/2", "config": config}
+    (site.index.root / "rl" / "run.json").write_text(json.dumps(record))
+    site.index.refresh()
+    assert f'<td class="more">{world}\n' in runs_page(site)
+
+
+def test_the_folder_is_called_by_its_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "my runs").mkdir()
+    monkeypatch.chdir(tmp_path / "my runs")
+    for named, shown in ((Path(), "my runs"), (Path(".."), tmp_path.name), (Path("../my runs"), "../my runs")):
+        index = Index(named, tmp_path / "index.sqlite")
+        assert f"<small>in {shown}</small>" in runs_page(Site(index, Links()))
+        index.close()

@@ -17,7 +17,7 @@ from agentgym_eval.viewer.links import FileLinks, Links
 from agentgym_eval.viewer.run_page import run_page
 from agentgym_eval.viewer.site import Site
 from starlette.testclient import TestClient
-from viewer_material import EVIL, episode, evaluate  # the file beside this one
+from viewer_material import EVIL, episode, evaluate, train  # the file beside this one
 
 PLAYED = [episode(f"t/{task}", sample, sample < task) for task in range(3) for sample in range(2)]
 
@@ -106,3 +106,19 @@ def test_names_in_a_report_are_never_markup(site: Site) -> None:
     (folder / "report.json").write_text(json.dumps(record))
     site.index.refresh()
     assert "<script>alert" not in client(site).get("/run/eval").text
+
+
+def test_a_run_is_compared_with_those_that_share_a_task_and_none_is_chosen_beforehand(site: Site) -> None:
+    for name in ("poor", "good"):
+        evaluate(site.index.root / name, PLAYED)
+    train(site.index.root / "rl")
+    evaluate(site.index.root / "alone", [episode("u/1")])
+    evaluate(site.index.root / "elsewhere", [episode("t/1", env="agentgym/Far-v0")])
+    evaluate(site.index.root / "empty", [])
+    site.index.refresh()
+    choices = {
+        run.name: re.findall(r'<option value="([^"]*)"([^>]*)', run_page(site, run.slug)) for run in site.index.runs
+    }
+    assert choices["poor"] == [("", ""), ("good", ""), ("rl", "")]
+    assert choices["rl"] == [("", ""), ("good", ""), ("poor", "")]
+    assert choices["alone"] == choices["elsewhere"] == choices["empty"] == []

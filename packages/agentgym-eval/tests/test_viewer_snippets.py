@@ -73,7 +73,7 @@ def test_the_list_marks_what_was_found_and_leads_to_its_turn(index: Index) -> No
     assert snippet == (
         "turn 1: say     &lt;script&gt;<mark>alert</mark>(1)&lt;/script&gt;&lt;b onclick=x&gt; &amp; <mark>north</mark>"
     )
-    assert f'<a href="{Links().episode(AT, 1)}">t/1</a>' in text
+    assert f'<a href="{Links().episode(AT, 1)}">t/<wbr>1</a>' in text
     assert "snippet" not in episodes_page(Site(index, Links()), Filters(success="yes"))
 
 

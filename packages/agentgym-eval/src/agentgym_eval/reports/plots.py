@@ -23,6 +23,8 @@ _SHORT, _LONG = 36, 80
 """Letters of a name: two as short as this fit beside each other, and one that is longer than that is cut."""
 _LEGEND_ROW = 0.2
 """Inches."""
+_HALF = 0.5
+"""Turns by which a line goes on behind the last one, so that its last step is no bare tick."""
 _INK, _PAPER = "#22262b", "#fefefe"
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
@@ -95,8 +97,9 @@ def _turns(runs: Sequence[Evaluated]) -> Any:
         last[run.world] = max((last.get(run.world, 0), *run.report.by_turns))
 
     def draw(axes: Any, name: str, run: Evaluated, colour: str) -> None:
-        if by_turns := dict(run.report.by_turns):
-            by_turns.setdefault(last[run.world], by_turns[max(by_turns)])
+        if run.report.by_turns:
+            by_turns: dict[float, Interval] = {**run.report.by_turns}
+            by_turns[last[run.world] + _HALF] = by_turns[max(by_turns)]
             _line(axes, by_turns, name, colour, drawstyle="steps-post")
         axes.set_xlabel("allowed turns")
         axes.locator_params(axis="x", integer=True)
@@ -147,7 +150,9 @@ def _names(runs: Sequence[Evaluated]) -> list[str]:
     return policies if len({(run.world, run.policy) for run in runs}) == len(runs) else labels(runs)
 
 
-def _line(axes: Any, points: Mapping[int, Interval], name: str, colour: str, **style: Any) -> None:
+def _line(
+    axes: Any, points: Mapping[int, Interval] | Mapping[float, Interval], name: str, colour: str, **style: Any
+) -> None:
     """The means over their 95% intervals."""
     known = {x: at for x, at in points.items() if not math.isnan(at.mean)}
     axes.plot(list(known), [at.mean for at in known.values()], color=colour, label=name, **style)

@@ -126,8 +126,13 @@ _PAIRED = (
 def _with_p(cell: Cell, p: float) -> Cell:
     if math.isnan(p):
         return cell
-    said = f"p {p:.4f}" if p < _DOUBTFUL else f"p {p:.2f}"
+    said = f"p {p_value(p)}"
     return Cell(cell.text, f"{cell.small}, {said}" if cell.small else said)
+
+
+def p_value(p: float) -> str:
+    """With as many digits as tell something."""
+    return f"{p:.4f}" if p < _DOUBTFUL else f"{p:.2f}"
 
 
 def _stops(run: Evaluated) -> Table:

@@ -76,6 +76,16 @@ def task_figures(database: sqlite3.Connection, run: str, file: str) -> list[Task
     return [TaskFigures(*row) for row in found]
 
 
+def sharing(database: sqlite3.Connection, run: str, file: str) -> set[tuple[str, str]]:
+    """The files, by run and slug, that have a task of that file."""
+    found = database.execute(
+        "SELECT DISTINCT f.run, f.slug FROM tasks t JOIN files f ON f.id = t.file WHERE (t.task, t.env) IN "
+        "(SELECT o.task, o.env FROM tasks o JOIN files g ON g.id = o.file WHERE g.run = ? AND g.slug = ?)",
+        (run, file),
+    )
+    return {(row[0], row[1]) for row in found}
+
+
 @dataclass(frozen=True, slots=True)
 class Group:
     """Tasks that have something in common, over those with an attempt that did not fail."""

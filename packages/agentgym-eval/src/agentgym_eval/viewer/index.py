@@ -28,6 +28,7 @@ from agentgym_eval.viewer.figures import (
     grouped,
     players,
     run_figures,
+    sharing,
     task_figures,
 )
 from agentgym_eval.viewer.filling import SCHEMA, Filler
@@ -107,6 +108,21 @@ class Index:
     def runs(self) -> list[Run]:
         """The runs, by name."""
         return list(self._runs.values())
+
+    @property
+    def folder(self) -> str:
+        """What is viewed, as people call it: `root` as it was named, or its own name where that was `.` or the like."""
+        return (
+            str(self.root) if self.root.name not in ("", "..") else self.root.resolve().name or str(self.root.resolve())
+        )
+
+    def sharing(self, run: str) -> list[Run]:
+        """The other runs whose `source` has a task of that of this one: what is compared unless files are chosen."""
+        files = {slug: each.source or self._runs[slug].files[0].slug for slug, each in self.figures().items()}
+        if run not in files:
+            return []
+        found = self._remembered(f"sharing {run}", lambda database: sharing(database, run, files[run]))
+        return [each for each in self.runs if each.slug != run and (each.slug, files.get(each.slug)) in found]
 
     def run(self, slug: str) -> Run:
         """A run by its slug. Raises `NotFound`."""

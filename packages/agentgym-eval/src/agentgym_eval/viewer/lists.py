@@ -12,17 +12,21 @@ from agentgym_eval.viewer.snippets import snippets
 
 RUNS = (
     ("name", "Run"),
+    ("success", "Success"),
+    ("state", "State"),
     ("kind", "Kind"),
     ("env", "World"),
     ("policy", "Policy"),
     ("episodes", "Episodes"),
-    ("success", "Success"),
-    ("state", "State"),
     ("began", "Began"),
 )
-"""Columns of the list of runs: how `RunFilters.sort` calls them, and how people do."""
+"""Columns of the list of runs: how `RunFilters.sort` calls them, and how people do. What was reached comes first, where
+narrow screens show it too.
+"""
 EPISODES = (
     ("task", "Task"),
+    ("score", "Score"),
+    ("stop", "Stop"),
     ("env", "World"),
     ("category", "Category"),
     ("policy", "Policy"),
@@ -30,8 +34,6 @@ EPISODES = (
     ("step", "Step"),
     ("turns", "Turns"),
     ("invalid", "Invalid"),
-    ("stop", "Stop"),
-    ("score", "Score"),
 )
 """The same of episodes."""
 _LARGEST_FIRST = {"turns", "invalid", "score", "step", "episodes", "success", "began"}

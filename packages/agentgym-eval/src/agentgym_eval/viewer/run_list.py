@@ -44,6 +44,8 @@ class RunRow:
     run: Run
     figures: RunFigures | None
     """None where no episode was read yet."""
+    worlds: tuple[str, ...]
+    """In which was played: as the episodes have it, else as the settings do."""
     policies: tuple[str, ...]
     """Who played: as the settings have it, else as the episodes do."""
     facts: Mapping[str, Any]
@@ -72,6 +74,7 @@ def run_facets(rows: Sequence[RunRow]) -> dict[str, list[tuple[str, int]]]:
 
 def _row(run: Run, figures: RunFigures | None) -> RunRow:
     worlds, played = (figures.worlds, figures.policies) if figures else ((), ())
+    worlds = worlds or ((run.env,) if run.env else ())
     success = figures.success if figures else None
     policies = (run.policy,) if run.policy else played
     facts = {
@@ -86,7 +89,7 @@ def _row(run: Run, figures: RunFigures | None) -> RunRow:
         "began": run.began,
         "text": "\n".join((run.name, run.recipe, *worlds, *policies, *played)).lower(),
     }
-    return RunRow(run, figures, policies, facts)
+    return RunRow(run, figures, worlds, policies, facts)
 
 
 def _passes(facts: Mapping[str, Any], filters: RunFilters) -> bool:

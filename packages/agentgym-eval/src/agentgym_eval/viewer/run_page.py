@@ -51,7 +51,7 @@ def run_page(site: Site, slug: str) -> str:
         curve=_curve(site, run, files),
         charts=_charts(run),
         settings=list(_flat(run.settings)),
-        others=[each for each in site.index.runs if each.slug != slug],
+        others=site.index.sharing(slug),
     )
 
 

@@ -89,6 +89,13 @@ class Run:
         """Who played, as the settings have it; the model that training began with."""
         return str(self.settings.get("policy") or self.settings.get("model") or "")
 
+    @property
+    def env(self) -> str:
+        """The world, as the settings have it; empty where they don't say, or there are several."""
+        world = self.settings.get("world")
+        found = self.settings.get("env") or (world.get("env") if isinstance(world, dict) else "")
+        return found if isinstance(found, str) else ""
+
     def file(self, slug: str) -> EpisodeFile:
         """The file of this name. Raises `KeyError`."""
         for file in self.files:

@@ -2,16 +2,30 @@
 
 from __future__ import annotations
 
+import re
 import time
 
+from markupsafe import Markup, escape
+
+from agentgym_eval.reports.tables import p_value
 from agentgym_eval.settings import short_name
 
-FILTERS = ("share", "score", "count", "day", "ago", "world")
+FILTERS = ("share", "points", "chance", "score", "count", "day", "ago", "world", "breakable")
 
 
 def share(value: float | None) -> str:
     """0.5 as `50.0%`; a dash for None."""
     return "–" if value is None else f"{value:.1%}"
+
+
+def points(value: float) -> str:
+    """A difference of shares: 0.5 as `+50.0 points`."""
+    return f"{100 * value:+.1f} points"
+
+
+def chance(p: float) -> str:
+    """A p-value, as reports write it."""
+    return p_value(p)
 
 
 def score(value: float | None) -> str:
@@ -41,3 +55,8 @@ def ago(seconds: float) -> str:
 def world(env: str) -> str:
     """A world's short name."""
     return short_name(env)
+
+
+def breakable(name: str) -> Markup:
+    """A name that may go on in the next line behind each slash, also where a number follows it."""
+    return Markup(re.sub(r"/(?=\d)", "/<wbr>", str(escape(name))))
