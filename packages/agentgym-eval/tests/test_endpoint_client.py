@@ -149,12 +149,13 @@ def test_the_pause_that_is_told_is_the_one_that_is_asked_for(caplog: pytest.LogC
     assert "asking again in 120 s (2 of 8)" in caplog.text
 
 
-def test_answers_that_never_have_choices_are_given_up_soon() -> None:
+def test_answers_that_never_have_choices_are_given_up_soon(caplog: pytest.LogCaptureFixture) -> None:
     time = Time()
     with serving(lambda request: Answer({"nope": 1})) as fake, pytest.raises(RunStopped, match=r"no choices: .*nope"):
         ask(fake, time)
     assert len(fake.asked) == 3
     assert len(time.slept) == 2
+    assert caplog.messages[0].endswith("(2 of 3)")
 
 
 @pytest.mark.parametrize(

@@ -122,6 +122,7 @@ class Client:
                 trouble = busy
             odd += trouble.odd
             most = tries if self._met else min(_UNMET, tries)
+            most = min(most, attempt + _ODD - odd) if trouble.odd else most
             if (trouble.after or 0) > _LONGEST or (attempt >= most and not self._met) or odd >= _ODD:
                 break
             self._quiet_until = max(self._quiet_until, self._clock() + (trouble.after or 0))
