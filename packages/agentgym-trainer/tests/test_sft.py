@@ -20,9 +20,10 @@ from agentgym_trainer.models import with_lora
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.scratch import Merges, train_tokenizer
 from agentgym_trainer.sft import IGNORED, Example, Imitator, encode_examples, make_imitator
+from agentgym_trainer.trajectory import Trimming
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from miniature import episode
+from miniature import episode, sft_flags, train_cli
 
 LONGEST = 512
 
@@ -56,7 +57,7 @@ def stretches(example: Example) -> list[list[int]]:
 
 @pytest.mark.parametrize("recording", EPISODES)
 def test_every_token_that_was_said_is_a_label_and_no_other(chat: Chat, recording: Episode) -> None:
-    (example,) = encode_examples(chat, [recording], LONGEST)
+    (example,) = encode_examples(chat, [recording], Trimming(LONGEST))
     assert len(example.ids) == len(example.labels)
     assert all(label in (IGNORED, token) for token, label in zip(example.ids, example.labels, strict=True))
     assert stretches(example) == [chat.reply_ids(turn.reply.text) for turn in recording.turns]
@@ -68,20 +69,60 @@ def test_every_token_that_was_said_is_a_label_and_no_other(chat: Chat, recording
 
 def test_turns_without_loss_are_read_and_not_learnt_from(chat: Chat) -> None:
     exchanges = (("Flip 1.", "heads"), ("Flip 2.", "tails"), ("Flip 3.", "heads"))
-    (whole,) = encode_examples(chat, [recorded(*exchanges)], LONGEST)
-    (some,) = encode_examples(chat, [recorded(*exchanges, loss=(False, True, True))], LONGEST)
+    (whole,) = encode_examples(chat, [recorded(*exchanges)], Trimming(LONGEST))
+    (some,) = encode_examples(chat, [recorded(*exchanges, loss=(False, True, True))], Trimming(LONGEST))
     assert some.ids == whole.ids
     assert stretches(some) == stretches(whole)[1:]
-    assert list(encode_examples(chat, [recorded(*exchanges, loss=(False,) * 3)], LONGEST)) == []
+    assert list(encode_examples(chat, [recorded(*exchanges, loss=(False,) * 3)], Trimming(LONGEST))) == []
 
 
 def test_what_is_too_long_ends_with_a_turn(chat: Chat) -> None:
-    (whole,) = encode_examples(chat, EPISODES[:1], LONGEST)
+    (whole,) = encode_examples(chat, EPISODES[:1], Trimming(LONGEST))
     ends = [i + 1 for i, label in enumerate(whole.labels) if label == chat.end_id]
     for longest in range(1, len(whole.ids) + 1):
-        found = list(encode_examples(chat, EPISODES[:1], longest))
+        found = list(encode_examples(chat, EPISODES[:1], Trimming(longest)))
         end = max((end for end in ends if end <= longest), default=0)
         assert [example.ids for example in found] == ([whole.ids[:end]] if end else [])
+
+
+def test_how_much_of_what_was_said_a_budget_loses_is_counted(chat: Chat) -> None:
+    (whole,) = encode_examples(chat, EPISODES[:1], Trimming(LONGEST))
+    replies = [len(chat.reply_ids(turn.reply.text)) for turn in EPISODES[0].turns]
+    short, silent = EPISODES[2], recorded(("Flip 1.", "heads"), loss=(False,))
+    budget = Trimming(len(whole.ids) - 1)
+    list(encode_examples(chat, [EPISODES[0], short, silent], budget))
+    said = sum(replies) + len(chat.reply_ids("tails"))
+    assert (budget.contexts, budget.cut, budget.dropped) == (2, 1, 0)
+    assert (budget.said, budget.lost) == (said, replies[-1])
+    assert f"cuts 1 of 2 contexts and drops 0: {replies[-1] / said:.1%} of what was said" in str(budget)
+    none = Trimming(1)
+    assert not list(encode_examples(chat, [EPISODES[0], short, silent], none))
+    assert (none.cut, none.dropped, none.lost) == (0, 2, said)
+    enough = Trimming(LONGEST)
+    list(encode_examples(chat, EPISODES, enough))
+    assert str(enough) == ""
+
+
+def test_a_run_says_what_its_budget_loses_and_why_nothing_is_left(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def run(name: str, episodes: Sequence[Episode], budget: int) -> tuple[int, str]:
+        data = tmp_path / f"{name}.jsonl"
+        data.write_text("".join(f"{one.to_json()}\n" for one in episodes))
+        more = ("--data.files", str(data), "--data.keep", "all", "--generation.max-context", str(budget))
+        code = train_cli(sft_flags(tmp_path / name, *more, "--epochs", "1", "--evaluation.tasks", "1"))
+        return code, " ".join(capfd.readouterr().err.split())
+
+    code, told = run("cut", [EPISODES[0], EPISODES[2]], 60)
+    assert code == 0
+    assert "generation.max_context, 60 tokens, cuts 1 of 2 contexts and drops 0: " in told
+    code, told = run("long", EPISODES, 8)
+    assert code == 2
+    assert "In none of the 3 episodes a reply ends within generation.max_context, 8 tokens." in told
+    code, told = run("silent", [recorded(("Flip 1.", "heads"), loss=(False,))], 200)
+    assert code == 2
+    assert "nothing is to be learned from: no reply, or none that isn't marked `loss: false`" in told
+    assert "max_context" not in told
 
 
 @settings(max_examples=25)
@@ -90,7 +131,7 @@ def test_what_is_too_long_ends_with_a_turn(chat: Chat) -> None:
 )
 def test_whatever_was_seen_and_said(chat: Chat, exchanges: list[tuple[str, str, bool]]) -> None:
     recording = recorded(*((seen, said) for seen, said, _ in exchanges), loss=[learnt for *_, learnt in exchanges])
-    learnt = [run for example in encode_examples(chat, [recording], 4096) for run in stretches(example)]
+    learnt = [run for example in encode_examples(chat, [recording], Trimming(4096)) for run in stretches(example)]
     assert learnt == [chat.reply_ids(said) for _, said, wanted in exchanges if wanted]
 
 
@@ -140,7 +181,7 @@ def losses(trainer: Imitator) -> tuple[float, dict[str, torch.Tensor]]:
 def test_the_loss_is_the_mean_over_what_was_said_however_it_is_laid_out(
     chat: Chat, new_model: Callable[..., Any], imitator: Callable[..., Imitator]
 ) -> None:
-    examples = list(encode_examples(chat, EPISODES, LONGEST))
+    examples = list(encode_examples(chat, EPISODES, Trimming(LONGEST)))
     model, missing = new_model(), list[float]()
     for example in examples:
         with torch.no_grad():
@@ -157,7 +198,7 @@ def test_the_loss_is_the_mean_over_what_was_said_however_it_is_laid_out(
 
 
 def test_packed_examples_lie_in_one_row(chat: Chat, imitator: Callable[..., Imitator]) -> None:
-    examples = list(encode_examples(chat, EPISODES, LONGEST))
+    examples = list(encode_examples(chat, EPISODES, Trimming(LONGEST)))
     (row,) = imitator(examples, packing=True).get_train_dataloader()
     assert row["input_ids"].shape == (1, sum(len(example.ids) for example in examples))
     assert sorted(row["input_ids"][0].tolist()) == sorted(token for example in examples for token in example.ids)
@@ -186,7 +227,7 @@ def test_nothing_of_a_run_is_told_to_anyone(
     told: list[Any] = []
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setattr("trl.trainer.base_trainer.send_telemetry", lambda **what: told.append(what))
-    imitator(list(encode_examples(chat, EPISODES, LONGEST)))
+    imitator(list(encode_examples(chat, EPISODES, Trimming(LONGEST))))
     assert told == []
 
 

@@ -147,6 +147,9 @@ def test_of_what_is_too_long_the_turns_that_fit_are_imitated(chat: Chat) -> None
         some = Demonstrations([shown], chat, batch=2, longest=longest, seed=0, ranks=Ranks()).of_step(0)
         assert [place for place, _ in some] == [(0, 0), (1, 0)]
         assert [[segment.ids for segment in line.segments] for _, line in some] == [[whole.ids[:end]]] * 2
+        trimming = Demonstrations([shown], chat, batch=2, longest=longest, seed=0, ranks=Ranks()).trimming()
+        assert (trimming.contexts, trimming.dropped) == (1, end == 0)
+        assert (trimming.said, trimming.lost) == (sum(whole.said), sum(whole.said[end:]))
 
 
 def test_steps_go_on_where_the_last_one_ended(chat: Chat) -> None:

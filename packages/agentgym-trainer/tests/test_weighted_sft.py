@@ -15,6 +15,7 @@ from agentgym_trainer.config import SFT, Optimizer
 from agentgym_trainer.lessons import Pupil
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sft import IGNORED, encode_examples, make_imitator
+from agentgym_trainer.trajectory import Trimming
 from miniature import episode
 
 
@@ -35,7 +36,10 @@ def loss_of(chat: Chat, new_model: Callable[..., Any], tmp_path: Path) -> Callab
         config = SFT(batch=4, device="cpu", **settings)
         model = new_model().train()
         trainer = make_imitator(
-            config, RunFolder(tmp_path), Pupil(model, chat, episodes), list(encode_examples(chat, episodes, 512))
+            config,
+            RunFolder(tmp_path),
+            Pupil(model, chat, episodes),
+            list(encode_examples(chat, episodes, Trimming(512))),
         )
         batches = list(trainer.get_train_dataloader())
         said = sum((batch["labels"] != IGNORED).sum() for batch in batches)
@@ -52,7 +56,7 @@ def test_each_episode_counts_for_as_much_as_it_scored(
 ) -> None:
     model, total, tokens = new_model(), 0.0, 0
     for found in EPISODES:
-        (example,) = encode_examples(chat, [found], 512)
+        (example,) = encode_examples(chat, [found], Trimming(512))
         with torch.no_grad():
             logp = model(torch.tensor([example.ids])).logits[0].log_softmax(-1)
         for i, label in enumerate(example.labels):

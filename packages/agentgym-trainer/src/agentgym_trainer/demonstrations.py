@@ -11,7 +11,7 @@ from agentgym_envs import Episode
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.encode import encode
 from agentgym_trainer.ranks import Ranks
-from agentgym_trainer.trajectory import Trajectory, trajectory
+from agentgym_trainer.trajectory import Trajectory, Trimming, trajectory
 
 
 class Demonstrations:
@@ -36,6 +36,14 @@ class Demonstrations:
         chosen = walk(len(self._episodes), start=step * self._batch, count=self._batch, seed=self._seed)
         own = self._ranks.share([*enumerate(chosen)])
         return [((place, 0), self._line(self._episodes[i])) for place, i in own]
+
+    def trimming(self) -> Trimming:
+        """What of all of them lies within the budget. It encodes every episode once."""
+        counted = Trimming(self._longest)
+        for episode in self._episodes:
+            for segment in trajectory(encode(self._chat, episode)).segments:
+                counted.trim(segment)
+        return counted
 
     def _line(self, episode: Episode) -> Trajectory:
         whole = trajectory(encode(self._chat, episode))

@@ -20,6 +20,7 @@ from agentgym_eval.data.pairs import Pair, make_pairs
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import Oracle
 from datasets import Dataset
+from rich.markup import escape
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -32,7 +33,7 @@ from agentgym_trainer.encode import encode
 from agentgym_trainer.held_out import HeldOut
 from agentgym_trainer.lessons import Pupil, Quiet, learn_from_data, trainer_arguments
 from agentgym_trainer.material import keep_episodes
-from agentgym_trainer.models import load_model
+from agentgym_trainer.models import check_model, load_model
 from agentgym_trainer.progress import Reached
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import Uniform, apportion, draw
@@ -158,6 +159,8 @@ def train(config: DPO, folder: RunFolder, tracker: Tracker, stopping: Callable[[
             "A model from scratch does nothing well yet that it could prefer. Name one that was trained, such as "
             "--model runs/sft-textcraft/model, or have experts play with --player expert."
         )
+    if config.reference.model:
+        check_model(config.reference.model)
 
     def make_trainer(pupil: Pupil) -> PairTrainer:
         pairs = make_pairs(pupil.episodes, config.pairs)
@@ -200,9 +203,11 @@ def play_pairs(config: DPO, held_out: HeldOut) -> list[Episode]:
         who, count = f"the {config.player}", sum(len(tasks) for _, tasks in chosen)
         tracker.say(f"Of {count} training tasks {config.samples} episodes each are played by {who}.")
         found = _by_model(config, held_out, chosen) if config.player == "model" else _by_experts(config, chosen)
+        folder.keeps_data = config.player == "model"
         with ranks.together():
             if ranks.leads:
                 keep_episodes(found, config.data, who, folder, tracker)
+                tracker.say(f"Another run learns from the same with --data.files {escape(str(folder.data))}")
     return folder.read_data()
 
 

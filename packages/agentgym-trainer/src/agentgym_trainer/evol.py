@@ -30,6 +30,7 @@ from agentgym_trainer.exploration import Explorer
 from agentgym_trainer.figures import Outcome, episode_figures, held_out_figures
 from agentgym_trainer.held_out import MANNERS
 from agentgym_trainer.material import gather_episodes, good_enough
+from agentgym_trainer.models import check_model
 from agentgym_trainer.progress import Reached
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.run_folder import RunFolder
@@ -116,6 +117,8 @@ class Evolution:
         """The base data; and the model that each iteration trains, where it is made here."""
         config, folder = self.config, self.folder
         with open_worlds(config) as worlds, self.tracker.showing():
+            if config.model != "scratch" and not folder.data.exists():
+                check_model(config.model)
             base = gather_episodes(config, config.data, worlds, folder, self.tracker)
             with self.ranks.together():
                 if self.ranks.leads and config.model == "scratch" and not folder.start.exists():

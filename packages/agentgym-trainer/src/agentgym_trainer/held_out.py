@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from typing import Literal
 
-from agentgym_envs import Episode
+from agentgym_envs import Episode, Task
 from agentgym_eval.report import report
 from agentgym_eval.worlds import spread
 
@@ -97,7 +97,12 @@ class HeldOut:
     def _deals(self, samples: int, seed: int) -> list[Deal]:
         dealt = list[Deal]()
         for world in self.worlds:
-            test = world.tasks.test
-            tasks = spread(test, min(self.config.evaluation.tasks or len(test), len(test)))
+            tasks = held_out_tasks(self.config, world)
             dealt += deals(world, tasks, samples=samples, seed=seed, after=len(dealt))
         return dealt
+
+
+def held_out_tasks(config: Setup, world: OpenWorld) -> list[Task]:
+    """The test tasks of a world that the run evaluates on."""
+    test = world.tasks.test
+    return spread(test, min(config.evaluation.tasks or len(test), len(test)))

@@ -37,7 +37,7 @@ from agentgym_trainer.figures import Outcome, held_out_figures, success_rate
 from agentgym_trainer.held_out import HeldOut
 from agentgym_trainer.horizon import Stage
 from agentgym_trainer.material import gather_episodes
-from agentgym_trainer.models import is_adapter, load_model, with_lora
+from agentgym_trainer.models import check_model, is_adapter, load_model, with_lora
 from agentgym_trainer.progress import Best, Progress, Reached
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
@@ -103,6 +103,8 @@ def learn_from_data(
     torch.set_num_threads(config.threads)
     accelerator, ranks = open_accelerator(config), Ranks()
     with open_worlds(config) as worlds, tracker.showing():
+        if config.model != "scratch" and not folder.start.exists():
+            check_model(config.model)
         episodes = [] if play else gather_episodes(config, config.data, worlds, folder, tracker)
         made_here = config.model == "scratch" or is_adapter(config.model)
         if made_here and not ranks.tell(folder.start.exists()):

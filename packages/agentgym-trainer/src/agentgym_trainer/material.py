@@ -5,8 +5,8 @@ They lie in the run folder from then on, so that a resumed run learns from the v
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from agentgym_envs import Episode
 from agentgym_envs.dialogue import replay
@@ -16,6 +16,7 @@ from agentgym_eval.policies import Oracle
 
 from agentgym_trainer.beginning import play_some
 from agentgym_trainer.config import Data, Exploration, Setup
+from agentgym_trainer.held_out import held_out_tasks
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.tracking import Tracker
@@ -45,16 +46,69 @@ def gather_episodes(
 
 
 def _collect(config: Setup, data: Data, worlds: Sequence[OpenWorld], folder: RunFolder, tracker: Tracker) -> None:
-    if data.files:
-        found = list(read_data(data.files, score=data.score, keep=True))
-    else:
+    if not data.files:
         played = play_some(Oracle(data.noise), config, worlds, data.episodes)
         found = list(tracker.phase("Watching the expert", played, data.episodes))
-    keep_episodes(found, data, ", ".join(data.files) or "the experts", folder, tracker)
+        keep_episodes(found, data, "the experts", folder, tracker)
+        return
+    found = list(read_data(data.files, score=data.score, keep=True))
+    kept = keep_episodes(found, data, ", ".join(data.files), folder, tracker)
+    for sentence in (*played_otherwise(config, worlds, kept), *not_held_out(config, worlds, kept)):
+        tracker.say(sentence)
 
 
-def keep_episodes(found: Sequence[Episode], data: Data, where: str, folder: RunFolder, tracker: Tracker) -> None:
+def played_otherwise(config: Setup, worlds: Sequence[OpenWorld], episodes: Iterable[Episode]) -> Iterator[str]:
+    """A sentence on each world whose episodes had another agent than plays in the run, or were told something else of
+    its instructions; and the flags that mend it. Episodes that don't say who played are passed over.
+    """
+    played = {world.name: Counter[tuple[str, bool]]() for world in worlds}
+    for episode in episodes:
+        if episode.agent and episode.env in played:
+            played[episode.env][episode.agent, bool(episode.instructions)] += 1
+    for number, (world, asked) in enumerate(zip(worlds, config.worlds, strict=True)):
+        own = world.wrapped.agent, asked.instructions
+        others = Counter({player: count for player, count in played[world.name].items() if player != own})
+        if others:
+            place = "world" if number == 0 else f"others.{number - 1}"
+            (agent, told), _ = others.most_common(1)[0]
+            yield (
+                f"{others.total()} of {played[world.name].total()} episodes of {world.name} were played by "
+                f"{' and '.join(_player(*player) for player, _ in others.most_common())}, but this run plays and is "
+                f"evaluated as {_player(*own)}. To play as {'most of them' if len(others) > 1 else 'they'} did: "
+                f"--{place}.agent {agent} --{place}.{'' if told else 'no-'}instructions."
+            )
+
+
+def not_held_out(config: Setup, worlds: Sequence[OpenWorld], episodes: Iterable[Episode]) -> Iterator[str]:
+    """A sentence on each world of whose test tasks there are episodes among those to be learned from."""
+    tasks: Mapping[str, Counter[str]] = {world.name: Counter() for world in worlds}
+    for episode in episodes:
+        if episode.env in tasks:
+            tasks[episode.env][episode.task_id] += 1
+    for world in worlds:
+        learned = tasks[world.name]
+        of_test = sum(learned[task_id] for task_id in world.tasks.test.ids if task_id in learned)
+        if of_test:
+            evaluated = [task.id for task in held_out_tasks(config, world)]
+            seen = sum(task_id in learned for task_id in evaluated)
+            yield (
+                f"{of_test} of {learned.total()} episodes of {world.name} are of its test tasks; {seen} of the "
+                f"{len(evaluated)} tasks that this run is evaluated on are among them, and no longer held out. Learn "
+                "from training tasks instead: collect --split train."
+            )
+
+
+def _player(agent: str, told: bool) -> str:
+    return f"{agent} with{'' if told else 'out'} instructions"
+
+
+def keep_episodes(
+    found: Sequence[Episode], data: Data, where: str, folder: RunFolder, tracker: Tracker
+) -> list[Episode]:
     """Leave those that are to be learned from in the folder of the run.
+
+    Returns:
+        Those.
 
     Raises:
         UsageError: when that is none, or one's agent would not have come to such turns; `where` says where they come
@@ -73,6 +127,7 @@ def keep_episodes(found: Sequence[Episode], data: Data, where: str, folder: RunF
         raise UsageError(f"The episodes of {where} can't be learned from. {error}") from error
     tracker.say(f"Learning from {len(kept)} of {len(found)} episodes of {where}.")
     folder.save_data(kept)
+    return kept
 
 
 def good_enough(episodes: Iterable[Episode], rule: Data | Exploration) -> Iterator[Episode]:

@@ -51,6 +51,20 @@ def load_chat(name: str) -> Chat:
         return Chat(AutoTokenizer.from_pretrained(place))
 
 
+def check_model(name: str) -> None:
+    """Refuse a model that isn't there before anything is played for it; of its weights nothing is read.
+
+    Raises:
+        UsageError: when its tokenizer or, of a folder, its configuration can't be loaded.
+    """
+    from transformers import AutoConfig
+
+    load_chat(name)
+    if Path(name).is_dir() and not is_adapter(name):
+        with _loading(name) as place:
+            AutoConfig.from_pretrained(place)
+
+
 @contextmanager
 def _loading(name: str) -> Generator[str]:
     """Where to load a model of this name from; what goes wrong there is told in one sentence."""

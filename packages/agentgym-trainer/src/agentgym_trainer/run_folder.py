@@ -43,6 +43,8 @@ class RunFolder:
         self.summary = path / "summary.json"
         self.listener: Callable[[Mapping[str, Any]], None] | None = None
         """Told every line of the metrics once it is written."""
+        self.keeps_data = False
+        """Whether the episodes took a model to play: then they stay when the run is refused."""
         self._resumes = False
 
     @classmethod
@@ -90,8 +92,12 @@ class RunFolder:
         return json.loads(self.settings.read_text())["id"]
 
     def discard(self) -> None:
-        """Remove the folder if nothing has come of the run yet."""
-        if {path.name for path in self.path.iterdir()} <= {self.settings.name, "wandb"}:
+        """Remove the folder of a run that was refused, so that it can be asked for again: unless something has come of
+        it (a checkpoint, a metric, an evaluation), or somebody else has put something there.
+        """
+        if self.keeps_data and self.data.exists():
+            return
+        if all(_is_preparation(path, self.path) for path in self.path.rglob("*")):
             shutil.rmtree(self.path)
 
     def log(self, metrics: dict[str, Any]) -> None:
@@ -168,6 +174,20 @@ class RunFolder:
 
     def _evaluation(self, step: int, manner: str) -> Path:
         return self.evaluations / f"step-{step:06d}-{manner}.jsonl"
+
+
+def _is_preparation(path: Path, folder: Path) -> bool:
+    """Whether this lies in the folder of a run before its first step: folders with nothing in them do, too."""
+    name, *below = path.relative_to(folder).parts
+    if path.is_dir() and not path.is_symlink():
+        return True
+    if re.fullmatch(r"iteration-\d+", name) and below[:1] == ["sft"]:
+        name, *below = below[1:]
+    if name == "metrics.jsonl":
+        return path.stat().st_size == 0
+    if below:
+        return name in {"start", ".start", "wandb"}
+    return name in {"run.json", "data.jsonl"} or re.fullmatch(r"vllm-\d+\.log", name) is not None
 
 
 def _noun(kind: str) -> type[Setup]:

@@ -25,7 +25,7 @@ from agentgym_trainer.lessons import Pupil, Quiet, learn_from_data, trainer_argu
 from agentgym_trainer.progress import Reached
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.tracking import Tracker
-from agentgym_trainer.trajectory import trajectory
+from agentgym_trainer.trajectory import Trimming, trajectory
 
 IGNORED = -100
 """The label of a token that nothing is learnt from, as in torch and transformers."""
@@ -106,21 +106,36 @@ def train(config: SFT, folder: RunFolder, tracker: Tracker, stopping: Callable[[
     """
 
     def make_trainer(pupil: Pupil) -> Imitator:
-        examples = list(encode_examples(pupil.chat, pupil.episodes, config.generation.max_context))
+        trimming = Trimming(config.generation.max_context)
+        examples = list(encode_examples(pupil.chat, pupil.episodes, trimming))
         if not examples:
-            raise UsageError("In none of the episodes anything was said within generation.max_context tokens.")
+            raise UsageError(_why_none(len(pupil.episodes), trimming))
+        if trimming.lost:
+            tracker.say(str(trimming))
         return make_imitator(config, folder, pupil, examples)
 
     return learn_from_data(config, folder, tracker, stopping, make_trainer)
 
 
-def encode_examples(chat: Chat, episodes: Iterable[Episode], longest: int) -> Iterator[Example]:
-    """The examples of episodes: one for each context, up to the last turn that ends within `longest` tokens."""
+def encode_examples(chat: Chat, episodes: Iterable[Episode], trimming: Trimming) -> Iterator[Example]:
+    """The examples of episodes: one for each context, up to the last turn that ends within the budget of `trimming`."""
     for episode in episodes:
         for segment in trajectory(encode(chat, episode)).segments:
-            if (fits := segment.within(longest)).ids:
+            if (fits := trimming.trim(segment)).ids:
                 labels = (token if said else IGNORED for token, said in zip(fits.ids, fits.said, strict=True))
                 yield Example(fits.ids, tuple(labels), episode.score or 0.0)
+
+
+def _why_none(episodes: int, trimming: Trimming) -> str:
+    """Why there is nothing to learn from in so many episodes."""
+    if trimming.said:
+        return (
+            f"In none of the {episodes} episodes a reply ends within generation.max_context, {trimming.longest} "
+            "tokens. Raise it."
+        )
+    return (
+        f"In the {episodes} episodes nothing is to be learned from: no reply, or none that isn't marked `loss: false`."
+    )
 
 
 def make_imitator(config: SFT, folder: RunFolder, pupil: Pupil, examples: list[Example]) -> Imitator:

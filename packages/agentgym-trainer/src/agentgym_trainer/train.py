@@ -29,7 +29,7 @@ from agentgym_trainer.demonstrations import Demonstrations
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.loop import Loop, samples_apart
 from agentgym_trainer.material import gather_episodes
-from agentgym_trainer.models import is_adapter, load_model, with_lora
+from agentgym_trainer.models import check_model, is_adapter, load_model, with_lora
 from agentgym_trainer.progress import Reached
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
@@ -55,6 +55,8 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
     processes = f" by {ranks.count} processes" if ranks.count > 1 else ""
     tracker.say(f"Training on {accelerator.device}{processes} with attention {attention}.")
     with open_worlds(config) as worlds, tracker.showing():
+        if config.model != "scratch" and not folder.start.exists():
+            check_model(config.model)
         shown: list[Episode] = []
         if config.imitation.weight:
             shown = gather_episodes(config, config.imitation.data, worlds, folder, tracker)
@@ -81,6 +83,8 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
             set_seed(config.seed, device_specific=True)
             dealt = {"batch": config.imitation.batch, "longest": config.generation.max_context, "seed": config.seed}
             demonstrations = Demonstrations(shown, chat, **dealt, ranks=ranks) if shown else None
+            if demonstrations and ranks.leads and (told := str(demonstrations.trimming())):
+                tracker.say(told)
             loop = Loop(config, folder, worlds, learner, chat, tracker, rollouts, demonstrations)
             progress = loop.run(stopping)
         if progress.step == config.steps and ranks.leads:

@@ -33,6 +33,43 @@ class Segment:
         return Segment(self.ids[:end], self.said[:end], self.logprobs[:end], self.turns[:end])
 
 
+@dataclass(slots=True)
+class Trimming:
+    """What a budget of tokens for each context leaves of what was said, counted as segments are trimmed."""
+
+    longest: int
+    contexts: int = 0
+    """Segments with something to learn from, before they were trimmed."""
+    cut: int = 0
+    """Those of which only a beginning is left."""
+    dropped: int = 0
+    """Those of which nothing is left."""
+    said: int = 0
+    """Said tokens in all of them."""
+    lost: int = 0
+    """Said tokens beyond the budget."""
+
+    def trim(self, segment: Segment) -> Segment:
+        """What of the segment is `within` the budget."""
+        kept, said = segment.within(self.longest), sum(segment.said)
+        lost = said - sum(kept.said)
+        self.contexts += said > 0
+        self.cut += 0 < lost < said
+        self.dropped += 0 < lost == said
+        self.said += said
+        self.lost += lost
+        return kept
+
+    def __str__(self) -> str:
+        """One sentence on what is lost; empty where nothing is."""
+        if not self.lost:
+            return ""
+        return (
+            f"generation.max_context, {self.longest:,} tokens, cuts {self.cut} of {self.contexts} contexts and drops "
+            f"{self.dropped}: {self.lost / self.said:.1%} of what was said is not learned from. Raise it to keep more."
+        )
+
+
 @dataclass(frozen=True, slots=True)
 class Trajectory:
     """One episode for the learner."""

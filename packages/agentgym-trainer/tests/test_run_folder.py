@@ -1,0 +1,63 @@
+"""When the folder of a refused run goes, and when it stays."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from agentgym_trainer.config import SFT
+from agentgym_trainer.run_folder import RunFolder
+
+
+def prepared(path: Path, *names: str) -> RunFolder:
+    folder = RunFolder.create(path / "run", SFT(), "sft-textcraft")
+    for name in ("data.jsonl", "start/model.safetensors", "wandb/offline-run-1/run.wandb", "vllm-0.log", *names):
+        (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder.path / name).write_text("" if name == "metrics.jsonl" else "something")
+    folder.checkpoints.mkdir(exist_ok=True)
+    return folder
+
+
+@pytest.mark.parametrize(
+    "more", [(), ("metrics.jsonl",), ("iteration-0000/sft/run.json", "iteration-0000/sft/data.jsonl")]
+)
+def test_what_was_only_prepared_is_removed(tmp_path: Path, more: tuple[str, ...]) -> None:
+    folder = prepared(tmp_path, *more)
+    folder.discard()
+    assert not folder.path.exists()
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "checkpoints/step-000001/model.safetensors",
+        "evaluations/step-000000-greedy.jsonl",
+        "iteration-0000/sft/evaluations/step-000000-greedy.jsonl",
+        "notes.txt",
+        "mine/notes.txt",
+        "iteration-0000/notes.txt",
+        "data.jsonl.d/notes.txt",
+    ],
+)
+def test_what_has_come_of_a_run_and_what_others_put_there_stays(tmp_path: Path, name: str) -> None:
+    folder = prepared(tmp_path, name)
+    before = sorted(folder.path.rglob("*"))
+    folder.discard()
+    assert sorted(folder.path.rglob("*")) == before
+
+
+def test_metrics_stay(tmp_path: Path) -> None:
+    folder = prepared(tmp_path)
+    folder.log({"step": 1})
+    folder.discard()
+    assert list(folder.read_metrics()) == [{"step": 1}]
+
+
+def test_episodes_that_a_model_has_played_stay(tmp_path: Path) -> None:
+    folder = prepared(tmp_path)
+    folder.keeps_data = True
+    folder.discard()
+    assert folder.data.exists()
+    folder.data.unlink()
+    folder.discard()
+    assert not folder.path.exists()
