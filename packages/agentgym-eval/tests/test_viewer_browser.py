@@ -121,12 +121,14 @@ def test_a_game_is_typed_and_a_policy_ends_it(watched: Watched, live: str) -> No
     page.goto(live + LINKS.play(env=ENV, split="test", task="count/test/2"))
     page.get_by_role("button", name="Begin").click()
     expect(page.locator("#now")).to_contain_text("Goal: 2.")
+    expect(page.get_by_label("Your action")).to_be_focused()
     page.keyboard.type("ad")
     expect(page.locator(".actions button:visible")).to_have_text(["add"])
     page.keyboard.type("d")
     page.keyboard.press("Enter")
     expect(page.locator("#now")).to_contain_text("Count: 1.")
-    page.keyboard.type(EVIL)  # the field has the focus again
+    expect(page.get_by_label("Your action")).to_be_focused()  # again
+    page.keyboard.type(EVIL)
     page.keyboard.press("Enter")
     expect(page.locator("#said-1")).to_contain_text(EVIL)
     expect(page.locator("#said-1")).to_contain_text("not understood")
