@@ -7,6 +7,7 @@ import multiprocessing
 import subprocess
 import sys
 import textwrap
+import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -15,19 +16,18 @@ from typing import Any
 import psutil
 import pytest
 from agentgym_envs.worlds.webarena.browser import Browser, acquire
+from browser_processes import alive, command_line
 from pages_server import PagesServer
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
-def alive(pids: Sequence[int]) -> list[int]:
-    return [pid for pid in pids if psutil.pid_exists(pid) and psutil.Process(pid).status() != psutil.STATUS_ZOMBIE]
-
-
 def gone(pids: Sequence[int]) -> bool:
     """Whether the processes end, given a moment."""
-    processes = [psutil.Process(pid) for pid in alive(pids)]
-    return not psutil.wait_procs(processes, timeout=20)[1] or not alive(pids)
+    until = time.monotonic() + 20
+    while alive(pids) and time.monotonic() < until:
+        time.sleep(0.02)
+    return not alive(pids)
 
 
 def children(of: int | None = None) -> list[int]:
@@ -92,7 +92,7 @@ def test_many_threads_may_come_at_once(another: Browser, server: PagesServer) ->
 
     with ThreadPoolExecutor(4) as pool:
         assert list(pool.map(visit, range(8))) == ["a"] * 8
-    names = [psutil.Process(pid).cmdline() for pid in children() if pid not in before]
+    names = [command_line(child) for child in psutil.Process().children(recursive=True) if child.pid not in before]
     drivers = [line for line in names if "run-driver" in line]
     assert len(drivers) == 1
 
@@ -190,7 +190,8 @@ def test_nothing_outlives_the_process(end: str) -> None:
 def test_the_browser_leaves_no_files_behind(another: Browser) -> None:
     before = children()
     session = another.loop.run(another.session(), 60)
-    words = [word for pid in children() if pid not in before for word in psutil.Process(pid).cmdline()]
+    started = [child for child in psutil.Process().children(recursive=True) if child.pid not in before]
+    words = [word for child in started for word in command_line(child)]
     profiles = {Path(word.partition("=")[2]) for word in words if word.startswith("--user-data-dir=")}
     assert [profile.is_dir() for profile in profiles] == [True]
     another.loop.run(session.close(), 60)

@@ -14,6 +14,7 @@ from agentgym_envs.worlds.webarena import browser as module
 from agentgym_envs.worlds.webarena.browser import Browser, acquire
 from agentgym_envs.worlds.webarena.faults import TabClosed
 from agentgym_envs.worlds.webarena.session import Session
+from browser_processes import command_line, descendants
 from pages_server import NEVER, Page, PagesServer, impatient
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -31,9 +32,9 @@ def fragile(server: PagesServer) -> Iterator[Browser]:
 
 def processes(what: str) -> Collection[psutil.Process]:
     """Those of the fragile browser, or of the driver that it belongs to."""
-    family = [p for p in psutil.Process().children(recursive=True) if p.status() != psutil.STATUS_ZOMBIE]
-    browser = [p for p in family if "MAP fragile.example" in (line := " ".join(p.cmdline())) and "--type=" not in line]
-    drivers = {parent for p in browser for parent in p.parents() if "run-driver" in parent.cmdline()}
+    found = descendants("MAP fragile.example")
+    browser = [p for p in found if (line := " ".join(command_line(p))) and "--type=" not in line]
+    drivers = {parent for p in browser for parent in p.parents() if "run-driver" in command_line(parent)}
     return {"browser": browser, "driver": drivers}[what]
 
 

@@ -11,7 +11,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from agentgym_envs.registry import make, text_env
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena import WebArena
 from agentgym_envs.worlds.webarena.browser import acquire
+from browser_processes import alive, command_line, descendants
 from pages_server import Page, PagesServer
 
 Make = Callable[..., WebArena]
@@ -242,10 +243,6 @@ def embedded() -> Iterator[Callable[[], WebArena]]:
         made.close()
 
 
-def descendants(name: str) -> list[psutil.Process]:
-    return [child for child in psutil.Process().children(recursive=True) if name in " ".join(child.cmdline())]
-
-
 def changing(world: WebArena) -> str:
     """A task whose plan writes to a database."""
     return next(task.id for task in world.tasks.train if task.payload["eval"]["eval_types"] == ["database"])
@@ -283,8 +280,9 @@ def test_a_killed_browser_is_a_fault_for_all_and_the_next_reset_has_another(embe
     for world in worlds:
         world.reset(options={"task": task})
     for process in descendants("home.example"):  # the browser, and the shell script that Debian starts it by
-        if "--type=" not in " ".join(process.cmdline()):
-            process.kill()
+        if "--type=" not in " ".join(command_line(process)):
+            with suppress(psutil.NoSuchProcess):  # the one ends with the other
+                process.kill()
     for world in worlds:
         with pytest.raises(EnvFault):
             world.step("scroll [down]")
@@ -317,7 +315,7 @@ def test_nothing_is_left_behind(embedded: Callable[[], WebArena]) -> None:
         world.close()
     assert not [process for process in servers if process.is_running()]
     left = psutil.Process().children(recursive=True)
-    assert {process.pid for process in left if process.status() != psutil.STATUS_ZOMBIE} <= before
+    assert set(alive([process.pid for process in left])) <= before
 
 
 def test_a_world_that_nobody_knows_any_more_is_closed() -> None:
