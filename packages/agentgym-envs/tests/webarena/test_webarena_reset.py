@@ -54,7 +54,7 @@ def test_a_url_is_asked_until_it_is_done(server: PagesServer) -> None:
 )
 def test_a_url_that_fails_is_a_fault(server: PagesServer, page: Page, said: str) -> None:
     server.pages["/reset"] = page
-    hook = ResetHook(f"http://{server.address}/reset", timeout=0.3 if page.delay else 20, pause=0.1)
+    hook = ResetHook(f"http://{server.address}/reset", timeout=0.3 if page.delay else 5, pause=0.1)
     with pytest.raises(EnvFault, match=f"Resetting shopping by .*{said}"):
         asyncio.run(hook.run(["shopping"]))
 

@@ -53,14 +53,21 @@ class ResetHook:
         Raises:
             EnvFault: when it fails or isn't done in time; with what it said.
         """
-        keys = list(sites)
+        keys, troubles = list(sites), list[str]()
         try:
             async with asyncio.timeout(self.timeout):
-                await (self._ask(self.target, keys) if isinstance(self.target, str) else _execute(*self.target, *keys))
+                if isinstance(self.target, str):
+                    await self._ask(self.target, keys, troubles)
+                else:
+                    await _execute(*self.target, *keys)
         except TimeoutError as error:
-            raise EnvFault(f"Resetting {', '.join(keys)} by {self.target} took over {self.timeout:g} s.") from error
+            why = f"; the last attempt failed: {troubles[-1]}" if troubles else ""
+            raise EnvFault(
+                f"Resetting {', '.join(keys)} by {self.target} took over {self.timeout:g} s{why}."
+            ) from error
 
-    async def _ask(self, url: str, keys: list[str]) -> None:
+    async def _ask(self, url: str, keys: list[str], troubles: list[str]) -> None:
+        """Ask until it is done; why attempts failed is added to `troubles`."""
         until = time.monotonic() + self.timeout
         said: dict[str, Any] = (
             {"json": {"sites": keys}} if self.method == "POST" else {"params": {"sites": ",".join(keys)}}
@@ -76,6 +83,7 @@ class ResetHook:
                     again = answer.status_code >= 500 or answer.status_code in _NOT_YET
                 except httpx.HTTPError as error:
                     trouble = repr(error)
+                troubles.append(trouble)
                 if not again or time.monotonic() + self.pause > until:
                     raise EnvFault(f"Resetting {', '.join(keys)} by {self.method} {url} failed: {trouble}")
                 await asyncio.sleep(self.pause)
