@@ -1,0 +1,136 @@
+"""Tests wait for events, with one long patience (`tests/shared/patience.py`), and never for time to pass: a short
+timeout fails on a busy machine, and a sleep proves no order. This looks for both in the source of all tests."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SHORTEST = 60.0  # seconds
+WAITS = {"wait", "join", "result", "communicate", "wait_for", "acquire", "run"}
+SLEEPS = {"time.sleep", "asyncio.sleep", "sleep"}
+
+# Where a test sleeps, or waits for less than that, and why nothing depends on it.
+ALLOWED = {
+    "shared/patience.py::eventually": "the one place that looks again and again",
+    "shared/patience.py::eventually_async": "the one place that looks again and again",
+}
+
+# To be mended.
+PENDING = {
+    "browsing.py",
+    "counting_world.py",
+    "fake_vllm.py",
+    "held_world.py",
+    "pool/pool_toys.py",
+    "pool/test_play_pool.py",
+    "pool/test_pool_asyncio.py",
+    "pool/test_pool_faults.py",
+    "pool/test_pool_leftovers.py",
+    "remote/far_servers.py",
+    "remote/test_remote_env.py",
+    "remote/test_remote_faults.py",
+    "retrieval/conftest.py",
+    "retrieval/library.py",
+    "retrieval/test_retrieval_cli.py",
+    "retrieval/test_retrieval_lucene.py",
+    "sciworld/test_sciworld_jvm.py",
+    "server/strange_worlds.py",
+    "server/test_server_calls.py",
+    "server/test_server_cli.py",
+    "server/test_server_storm.py",
+    "server/test_server_workers.py",
+    "sites/test_sites_process.py",
+    "test_ahead.py",
+    "test_batching_deaths.py",
+    "test_endpoint.py",
+    "test_loop.py",
+    "test_playing.py",
+    "test_processes.py",
+    "test_rollout_thread.py",
+    "test_vllm.py",
+    "test_vllm_client.py",
+    "test_vllm_faults.py",
+    "test_vllm_process.py",
+    "test_vllm_server.py",
+    "webarena/test_webarena_browser.py",
+    "webarena/test_webarena_faults.py",
+    "webarena/test_webarena_health.py",
+    "webarena/test_webarena_reset.py",
+}
+
+
+@cache
+def files_of_tests() -> list[tuple[str, ast.Module]]:
+    paths = [*ROOT.glob("tests/**/*.py"), *ROOT.glob("packages/*/tests/**/*.py")]
+    return [(_name(path), ast.parse(path.read_text(encoding="utf-8"))) for path in sorted(paths)]
+
+
+def _name(path: Path) -> str:
+    return path.as_posix().rpartition("/tests/")[2]
+
+
+def sleeps(call: ast.Call) -> bool:
+    """Whether time passes there. `asyncio.sleep(0)` is a turn of the event loop, an order that can be relied on."""
+    return ast.unparse(call.func) in SLEEPS and [ast.unparse(given) for given in call.args] != ["0"]
+
+
+def waits_briefly(call: ast.Call) -> bool:
+    timeouts = [keyword.value for keyword in call.keywords if keyword.arg == "timeout"]
+    if isinstance(call.func, ast.Attribute) and call.func.attr in WAITS:
+        timeouts += call.args
+    timeouts = [
+        each for given in timeouts for each in ([given.body, given.orelse] if isinstance(given, ast.IfExp) else [given])
+    ]
+    seconds = (given.value for given in timeouts if isinstance(given, ast.Constant))
+    return any(type(each) in (int, float) and 0 < each < SHORTEST for each in seconds)
+
+
+def found(tree: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Call]]:
+    """The calls that sleep or wait briefly, with the outermost function around each."""
+    for node in ast.iter_child_nodes(tree):
+        function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+        yield from found(node, within or (node.name if function else ""))
+        if isinstance(node, ast.Call) and (sleeps(node) or waits_briefly(node)):
+            yield within, node
+
+
+def test_nothing_waits_for_time_to_pass() -> None:
+    offences = {
+        f"{name}:{call.lineno}": ast.unparse(call)[:100]
+        for name, tree in files_of_tests()
+        for within, call in found(tree)
+        if f"{name}::{within}" not in ALLOWED and name not in PENDING
+    }
+    assert offences == {}, "use eventually() or PATIENCE of tests/shared/patience.py"
+
+
+def test_all_that_is_allowed_is_there() -> None:
+    there = {f"{name}::{within}" for name, tree in files_of_tests() for within, _ in found(tree)}
+    assert set(ALLOWED) <= there
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "time.sleep(0.1)",
+        "await asyncio.sleep(pause)",
+        "process.wait(10)",
+        "thread.join(timeout=5)",
+        "httpx.get(url, timeout=30)",
+        "loop.run(work(), 20)",
+        "Hook(url, timeout=0.3 if slow else 5)",
+    ],
+)
+def test_the_search_notices(code: str) -> None:
+    assert [within for within, _ in found(ast.parse(f"async def test() -> None:\n    {code}"))] == ["test"]
+
+
+@pytest.mark.parametrize("code", ["await asyncio.sleep(0)", "process.wait(PATIENCE)", "server.get(timeout=0)"])
+def test_the_search_leaves(code: str) -> None:
+    assert not [*found(ast.parse(f"async def test() -> None:\n    {code}"))]
