@@ -68,7 +68,7 @@ def lucene(lucene_index: Path) -> Iterator[LuceneRetriever]:
 @contextmanager
 def served(retriever: Retriever) -> Iterator[str]:
     app = FastAPI()
-    app.include_router(retrieval_router(retriever))
+    app.include_router(retrieval_router(retriever, 4_096))
     server = uvicorn.Server(uvicorn.Config(app, port=0, log_level="warning"))
     thread = threading.Thread(target=server.run)
     thread.start()

@@ -20,12 +20,15 @@ def command(function: str, *arguments: object) -> list[str]:
 
 
 def test_serve_until_ctrl_c(corpus: Path) -> None:
-    with serve_process("--retriever", f"bm25:{corpus}") as server:
+    with serve_process("--retriever", f"bm25:{corpus}", "--max-batch", "2") as server:
         assert server.line.endswith(f", /retrieve from bm25:{corpus}\n")
         (row,) = retrieve(server.url, queries=["crème brûlée"], topk=1).json()["result"]
         assert row[0]["id"] == "awk-2"
         refused = retrieve(server.url, queries="crème brûlée")
         assert (refused.status_code, refused.json()["error"]["type"]) == (422, "invalid")
+        crowded = retrieve(server.url, queries=["a", "b", "c"])
+        assert (crowded.status_code, crowded.json()["error"]["type"]) == (422, "invalid")
+        assert "at most 2 queries here, not 3" in crowded.json()["error"]["message"]
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(30) == 0
         assert server.errors() == [f"Loading bm25:{corpus}", "Stopped."]

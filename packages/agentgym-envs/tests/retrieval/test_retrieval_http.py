@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
+import httpx
 import pytest
 from agentgym_envs.retrieval import Hit, Passage, Retriever
 from agentgym_envs.retrieval.http import HttpRetriever
@@ -24,8 +25,10 @@ class Echo:
     """Finds for each query passages that repeat it."""
 
     broken = False
+    largest = 0
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
+        self.largest = max(self.largest, len(queries))
         if self.broken:
             raise EnvFault("the index burnt")
         return [
@@ -62,15 +65,49 @@ def test_the_protocol_is_search_r1s(url: str) -> None:
     assert [len(row) for row in retrieve(url, queries=["a", "b"], topk=None).json()["result"]] == [3, 3]
 
 
+def turn_of_search_r1(url: str, queries: list[str], topk: int) -> list[str]:
+    """What Search-R1 does with the queries of all its rollouts: one request, and a text for each answer."""
+    answer = httpx.post(f"{url}/retrieve", json={"queries": queries, "topk": topk, "return_scores": True}, timeout=120)
+    texts: list[str] = []
+    for entries in answer.json()["result"]:
+        documents = [entry["document"]["contents"].split("\n", 1) for entry in entries]
+        texts.append("".join(f"Doc {at}(Title: {title}) {text}\n" for at, (title, text) in enumerate(documents, 1)))
+    return texts
+
+
+def test_a_turn_of_search_r1_is_one_request(url: str, echo: Echo) -> None:
+    echo.largest = 0
+    # train_grpo.sh: 512 prompts with 5 episodes each; some say more than is searched for
+    queries = [f"query {number}" if number % 40 else f"{number} {'word ' * 1_000}" for number in range(2_560)]
+    texts = turn_of_search_r1(url, queries, 0)
+    assert len(texts) == 2_560
+    for query, text in zip(queries, texts, strict=True):
+        heard = query[:MAX_QUERY_CHARS]
+        assert text == "".join(f'Doc {at + 1}(Title: "{heard}") text {at}\n' for at in range(3))
+    assert echo.largest == 256, "other callers are answered in between"
+
+
+def test_a_lone_surrogate_costs_nobody_an_answer(url: str) -> None:
+    asked = b'{"queries": ["a \\ud800 b", "c"], "topk": 1}'
+    answer = httpx.post(f"{url}/retrieve", content=asked, headers={"Content-Type": "application/json"})
+    assert [row[0]["contents"] for row in answer.json()["result"]] == ['"a ? b"\ntext 0', '"c"\ntext 0']
+
+
+def test_too_many_queries_are_told_how_many_there_may_be(url: str) -> None:
+    answer = retrieve(url, queries=["a"] * 4_097)
+    assert answer.json()["detail"] == (
+        "A request has at most 4,096 queries here, not 4,097; send several or raise --max-batch."
+    )
+
+
 @pytest.mark.parametrize(
     "body",
     [
         {},
         {"queries": "heron"},
         {"queries": [1]},
-        {"queries": ["a"] * 257},
-        {"queries": ["a" * 4_097]},
-        {"queries": ["a"], "topk": 0},
+        {"queries": ["a"] * 4_097},
+        {"queries": ["a"], "topk": -1},
         {"queries": ["a"], "topk": 1_001},
     ],
     ids=lambda body: str(body)[:30],

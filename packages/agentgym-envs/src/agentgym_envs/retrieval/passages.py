@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 MAX_QUERY_CHARS, MAX_TOPK = 4_096, 1_000
-"""What a server takes in a request, and what is asked for at most of a server or of Lucene."""
+"""What is read of a query, and what is asked for at most, of a server or of Lucene."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -96,6 +96,7 @@ def _add_errors(app: FastAPI) -> None:
         said = {
             404: ("not_found", f"There is nothing at {request.url.path}; /openapi.json says what there is."),
             405: ("method_not_allowed", f"{request.url.path} doesn't take {request.method}; /openapi.json says more."),
+            422: ("invalid", str(error.detail)),
             502: ("world_fault", str(error.detail)),
         }
         kind, message = said.get(error.status_code, ("bad_request", str(error.detail)))

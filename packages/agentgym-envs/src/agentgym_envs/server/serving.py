@@ -49,7 +49,7 @@ def run(settings: ServeSettings) -> int:
         listener = held.enter_context(_listener(settings.host, settings.port))
         app = build_app(settings, grace=0.0)  # the server below waits for calls
         if settings.retriever is not None:
-            _add_retriever(app, settings.retriever, held)
+            _add_retriever(app, settings.retriever, settings.max_batch, held)
         _Server(app, settings, token).run(sockets=[listener])
     sys.stderr.write("Stopped.\n")
     return 0
@@ -148,13 +148,13 @@ def _listener(host: str, port: int) -> socket.socket:
         raise OSError(said) from error
 
 
-def _add_retriever(app: FastAPI, spec: str, held: ExitStack) -> None:
+def _add_retriever(app: FastAPI, spec: str, max_queries: int, held: ExitStack) -> None:
     retriever = held.enter_context(closing(open_retriever(spec)))
     download = "; a prebuilt index is downloaded when it is new" if spec.startswith("pyserini:") else ""
     sys.stderr.write(f"Loading {spec}{download}\n")
     retriever.search(["ready"], 1)  # what it stands on is loaded before the first client waits for it
     errors: dict[int | str, Any] = {status: {"model": ErrorBody} for status in (401, 403, 413, 422, 502)}
-    app.include_router(retrieval_router(retriever), responses=errors)
+    app.include_router(retrieval_router(retriever, max_queries), responses=errors)
 
 
 def offer(worlds: Sequence[WorldSeen], retriever: str | None) -> str:

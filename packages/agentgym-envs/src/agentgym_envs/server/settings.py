@@ -27,12 +27,12 @@ class Settings:
     """Seconds without a call after which a session is closed."""
     deadline: float = 120.0
     """Seconds that a call may take; then its world is replaced and the answer is 504."""
-    max_body: int = 4 * 1024 * 1024
+    max_body: int = 16 * 1024 * 1024
     """Bytes of a request; more are answered 413."""
     max_action: int = 65_536
     """Characters of an action; more are answered 422."""
-    max_batch: int = 1_024
-    """Calls in a batch; more are answered 422."""
+    max_batch: int = 4_096
+    """Calls in a batch, and queries in a request to /retrieve; more are answered 422."""
 
     def __post_init__(self) -> None:
         """Raises ValueError for numbers that make no server."""
