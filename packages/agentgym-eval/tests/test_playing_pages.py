@@ -1,13 +1,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterator
 from html import unescape
 from pathlib import Path
 
 import pytest
 from agentgym_envs import read_episodes
+from agentgym_eval.viewer import serving
 from agentgym_eval.viewer.app import make_app
+from agentgym_eval.viewer.cli import view
 from agentgym_eval.viewer.index import Index
 from agentgym_eval.viewer.links import Links
 from agentgym_eval.viewer.queries import Filters
@@ -157,3 +160,17 @@ def test_a_recorded_episode_leads_to_its_task_as_it_was_made(browser: TestClient
     form = browser.get(unescape(re.findall(r'href="(/play[^"]+)">play this task', page)[0])).text
     for value in ("pause=0.0 listed=False", "3", "count/test/1"):
         assert f'value="{value}"' in form
+
+
+def test_a_world_in_the_working_folder_can_be_played(
+    runs: Path, browser: TestClient, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    world = (Path(__file__).parent / "counting_world.py").read_text().replace("counting", "nearby")
+    (tmp_path / "nearby_world.py").write_text(world)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.setattr(serving, "serve", lambda *_, **__: 0)
+    given = {"env": "textcraft", "other": "nearby_world:nearby/Count-v0"}
+    assert "No module named" in unescape(browser.post("/play", data=given).text)
+    assert view([str(runs), "--no-open"]) == 0
+    assert "Goal: 1." in browser.get(begin(browser, **given)).text

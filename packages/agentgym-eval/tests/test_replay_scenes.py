@@ -115,6 +115,13 @@ class Shelf(Count):
         return {"kind": "shelf"}
 
 
+def test_a_recorded_name_never_imports_a_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "planted_world.py").write_text("raise SystemExit('it ran')")
+    monkeypatch.syspath_prepend(tmp_path)
+    episode = replace(played("craft 1 stick", horizon=1), env="planted_world:planted/World-v0")
+    assert Stage().scenes(run(), episode) == scenes.Scenes()
+
+
 def test_a_world_that_breaks_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     def jammed(*_: Any, **__: Any) -> None:
         raise EnvFault("the lid jammed")

@@ -61,8 +61,11 @@ def view(argv: Sequence[str] | None = None) -> int:
 def _view(settings: ViewSettings) -> int:
     if settings.export is not None:
         return _export(settings.directory, settings.export, settings.most)
+    from agentgym_envs.registry import look_here
+
     from agentgym_eval.viewer.serving import serve
 
+    look_here()
     return serve(settings.directory, settings.host, settings.port, open_browser=settings.open, environment=os.environ)
 
 

@@ -1,7 +1,7 @@
 """Scenes of a recorded episode: its actions are played again in the world, and the world says what there is to draw.
 
-Only worlds that draw scenes are made, and only with options that a client of a server may set: a folder that came from
-somewhere else can't have this machine run a program or read a file.
+Only worlds that draw scenes are made, and only with options that a client of a server may set. A recorded name never
+imports a module. So a folder that came from somewhere else can't have this machine run a program or read a file.
 """
 
 from __future__ import annotations
@@ -142,7 +142,9 @@ def _compare(shown: str, recorded: str, number: int) -> None:
 
 
 def _drawing(env: str) -> type[TextEnv] | None:
-    """The class of a world that draws scenes; None of others, and of those that aren't known or installed here."""
+    """The class of a world that draws scenes; None of others, and of those that aren't registered or installed here."""
+    if ":" in env:
+        return None
     try:
         point = find_spec(env).entry_point
         kind = load_env_creator(point) if isinstance(point, str) else point
