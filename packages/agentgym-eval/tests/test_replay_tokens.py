@@ -8,6 +8,7 @@ import pytest
 from agentgym_envs import Episode, Reply, Sample, Turn
 from agentgym_eval.viewer import tokens
 from agentgym_eval.viewer.tokens import Token, colours, read_tokens, stretches, told
+from agentgym_eval.viewer.vocabulary import Vocabulary, find_vocabulary
 
 TASK = "world/train/ü"
 
@@ -33,12 +34,52 @@ def line(number: int, **changes: Any) -> str:
 def test_tokens_are_found_by_the_line_of_their_episode(tmp_path: Path) -> None:
     lines = [line(6, group=9), line(7, task_id="other"), "half", '{"task_id": "world/train/ü"}\n', line(7)]
     (tmp_path / "step-000001.tokens.jsonl").write_text("".join(lines), encoding="utf-8")
-    found = read_tokens(tmp_path / "step-000001.jsonl", 7, episode(None))
+    found = read_tokens(tmp_path / "step-000001.jsonl", 7, episode(None), tmp_path)
     assert found.segments == (
         (Token("<user>", False, -1), Token("Hi", False, -1), Token(" go", True, 0, -0.5, -2, 1.2)),
     )
     assert (found.trained, found.group, found.strings, found.said, found.left_out) == (True, 4, True, 1, 0)
     assert (found.knows, found.scale()) == (("logprob", "advantage", "entropy"), 2.0)
+
+
+def write_tokenizer(folder: Path, decoder: Any, model: Any, added: Any = ()) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    record = {"decoder": decoder, "model": model, "added_tokens": added}
+    (folder / "tokenizer.json").write_text(json.dumps(record), encoding="utf-8")
+
+
+def vocabulary(folder: Path, decoder: Any, vocab: Any) -> Vocabulary:
+    write_tokenizer(folder / "model", decoder, {"vocab": vocab}, [{"id": 0, "content": "<|im_end|>"}])
+    found = find_vocabulary(folder)
+    assert found
+    return found
+
+
+def test_bytes_become_characters_where_they_are_whole(tmp_path: Path) -> None:
+    pieces = {"Ġ": 1, "é": 2, "â": 3, "Ĥ": 4, "¬": 5, "ĠÃ¼": 6}  # 3, 4, 5 make up a euro sign
+    texts = vocabulary(tmp_path, {"type": "ByteLevel"}, pieces).texts
+    assert texts([3, 4, 5, 6, 0]) == ["", "", "€", " ü", "<|im_end|>"]
+    assert texts([3, 4, 0, 1]) == ["", "", "\N{REPLACEMENT CHARACTER}<|im_end|>", " "]
+    assert "".join(texts([1, 3, 4])) == " \N{REPLACEMENT CHARACTER}"
+    assert texts([99]) == ["<id 99>"]
+    assert texts([]) == []
+
+
+@pytest.mark.parametrize("vocab", [{"▁go": 1, "<0xE2>": 2, "<0x82>": 3, "<0xAC>": 4}, "scored"])
+def test_sentencepiece_falls_back_to_bytes(tmp_path: Path, vocab: Any) -> None:
+    decoder = {"type": "Sequence", "decoders": [{"type": "Replace"}, {"type": "ByteFallback"}, {"type": "Fuse"}]}
+    scored = [[piece, -1.0] for piece in ("<unk>", "▁go", "<0xE2>", "<0x82>", "<0xAC>")]
+    texts = vocabulary(tmp_path, decoder, scored if vocab == "scored" else vocab).texts
+    assert texts([1, 2, 3, 4]) == [" go", "", "", "€"]
+
+
+@pytest.mark.parametrize(
+    ("decoder", "model"),
+    [({"type": "WordPiece"}, {"vocab": {"a": 1}}), (None, {}), ({"type": "ByteLevel"}, {"vocab": 3}), ({}, {})],
+)
+def test_a_tokenizer_of_another_kind_says_nothing(tmp_path: Path, decoder: Any, model: Any) -> None:
+    write_tokenizer(tmp_path / "model", decoder, model)
+    assert find_vocabulary(tmp_path) is None
 
 
 SAMPLES = (
@@ -59,17 +100,32 @@ BY_IDS = (
 @pytest.mark.parametrize("kept", ["", line(3), line(0, segments=[{"tokens": ["a"]}]), line(0, segments=3)])
 def test_without_strings_the_ids_do(tmp_path: Path, kept: str) -> None:
     (tmp_path / "e.tokens.jsonl").write_text(kept)
-    found = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES))
+    found = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path)
     assert (found.segments, found.strings, found.knows) == (BY_IDS, False, ("logprob",))
 
 
+def test_a_tokenizer_of_the_run_says_what_ids_stand_for(tmp_path: Path) -> None:
+    assert read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path).strings is False
+    pieces = {"<s>": 1, "A": 2, "Ġroom": 3, ".": 4, "go": 5, "Ċ": 7}
+    (tmp_path / "checkpoints" / "step-000002").mkdir(parents=True)
+    write_tokenizer(tmp_path / "checkpoints" / "step-000002", {"type": "ByteLevel"}, {"vocab": pieces})
+    found = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path)
+    assert [[token.text for token in segment] for segment in found.segments] == [
+        ["<s>", "A", " room", ".", "go", "<id 6>"], ["\n", "<id 8>"],
+    ]  # fmt: skip
+    assert [[token.said for token in segment] for segment in found.segments] == [
+        [token.said for token in segment] for segment in BY_IDS
+    ]
+    assert found.strings is True
+
+
 def test_where_nothing_was_kept_there_is_nothing(tmp_path: Path) -> None:
-    assert read_tokens(tmp_path / "e.jsonl", 0, episode(None)).segments == ()
+    assert read_tokens(tmp_path / "e.jsonl", 0, episode(None), tmp_path).segments == ()
 
 
 def test_what_does_not_fit_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tokens, "_MOST", 4)
-    found = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES))
+    found = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path)
     assert (found.segments, found.left_out) == ((BY_IDS[0][:4],), 4)
 
 

@@ -3,10 +3,11 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agentgym_envs import Episode
+from agentgym_envs import Episode, Reply, Sample, Turn
 from agentgym_eval.errors import UsageError
 from agentgym_eval.viewer.filling import Filler
 from agentgym_eval.viewer.index import Index, NotFound
@@ -52,6 +53,21 @@ def test_a_growing_file_is_followed_and_half_a_line_waits(index: Index) -> None:
         index.refresh()
         assert index.list(Filters()).total == known
     assert [index.episode(Address("eval", "episodes", number)).task_id for number in range(3)] == ["t/0", "t/1", "t/1"]
+
+
+def test_episodes_whose_tokens_are_known_are_found(index: Index) -> None:
+    sampled = Turn("A room.", Reply("go", sample=Sample((1,), (2,), (-0.1,))), "go", True, 0.0, "s")
+    path = index.root / "step-000001.jsonl"
+    write(path, [episode("t/0"), replace(episode("t/1"), turns=(sampled,)), replace(episode("t/2"), turns=(sampled,))])
+    index.refresh()
+    assert (tasks(index, tokens="kept"), tasks(index, tokens="sampled")) == ([], ["t/1", "t/2"])
+    line = '{"schema": "agentgym.tokens/1", "episode": 2, "task_id": "t/2"}\n'
+    path.with_suffix(".tokens.jsonl").write_text(
+        f'half\n{line}{{"episode": 1}}\n'
+    )  # after the episodes, as training does
+    index.refresh()
+    assert (tasks(index, tokens="kept"), tasks(index, tokens="sampled")) == (["t/2"], ["t/1"])
+    assert index.facets()["tokens"] == [("kept", 1), ("sampled", 1)]
 
 
 def test_many_lines_and_any_cut_make_the_same_index(index: Index) -> None:

@@ -75,7 +75,7 @@ def episode_page(site: Site, address: Address, *, scenes: bool = False) -> str:
         note=drawn.note,
         later=later,
         siblings=sorted(site.index.siblings(address), key=lambda row: row.sample),
-        tokens=tokens.read_tokens(file.path, address.number, episode),
+        tokens=tokens.read_tokens(file.path, address.number, episode, run.path),
     )
 
 

@@ -6,28 +6,31 @@ import hashlib
 import os
 import sqlite3
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from contextlib import suppress
 from dataclasses import dataclass
 from itertools import islice
+from pathlib import Path
 from typing import Any, BinaryIO
 
 from agentgym_eval.viewer.lines import read_line
 from agentgym_eval.viewer.runs import EpisodeFile
+from agentgym_eval.viewer.tokens import kept_episodes, tokens_file
 
-VERSION = 5
+VERSION = 6
 """Of the tables and of what is let into them: an index of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = OFF;
 CREATE TABLE IF NOT EXISTS files (
     id INTEGER PRIMARY KEY AUTOINCREMENT, path TEXT UNIQUE, run TEXT, slug TEXT, part TEXT, step INTEGER, manner TEXT,
-    inode INTEGER, size INTEGER, mtime INTEGER, read INTEGER, lines INTEGER, tail TEXT, damaged INTEGER);
+    inode INTEGER, size INTEGER, mtime INTEGER, read INTEGER, lines INTEGER, tail TEXT, damaged INTEGER,
+    kept INTEGER);
 CREATE INDEX IF NOT EXISTS files_run ON files (run, slug);
 CREATE TABLE IF NOT EXISTS episodes (
     id INTEGER PRIMARY KEY AUTOINCREMENT, file INTEGER, number INTEGER, start INTEGER, length INTEGER,
     env TEXT, split TEXT, task TEXT, category TEXT, difficulty INTEGER, policy TEXT, sample INTEGER,
-    turns INTEGER, invalid INTEGER, stop TEXT, score REAL, success INTEGER);
+    turns INTEGER, invalid INTEGER, stop TEXT, score REAL, success INTEGER, tokens TEXT);
 CREATE INDEX IF NOT EXISTS episodes_file ON episodes (file, number);
 CREATE TABLE IF NOT EXISTS tasks (
     file INTEGER, task TEXT, env TEXT, category TEXT, difficulty INTEGER, attempts INTEGER, failed INTEGER,
@@ -37,7 +40,7 @@ CREATE TABLE IF NOT EXISTS counts (
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content = '', prefix = '1 2 3');
 """
 COUNTED = ("env", "split", "category", "difficulty", "policy", "stop")
-"""Columns of `episodes` whose values `counts` counts in every file."""
+"""Columns of `episodes` whose values `counts` counts in every file, and beside them `tokens` where that is known."""
 _ADD_TASK = """
 INSERT INTO tasks VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     attempts = attempts + 1, failed = failed + excluded.failed, successes = successes + excluded.successes,
@@ -76,23 +79,25 @@ class Filler:
         except FileNotFoundError:
             return  # gone since it was found; the next look forgets it
         known = self._database.execute("SELECT * FROM files WHERE path = ?", (str(file.path),)).fetchone()
-        seen = known and (known["size"], known["mtime"], known["inode"], known["run"])
-        if seen == (stat.st_size, stat.st_mtime_ns, stat.st_ino, run):
+        seen = known and (known["size"], known["mtime"], known["inode"], known["run"], known["kept"])
+        kept = _written(tokens_file(file.path))
+        if seen == (stat.st_size, stat.st_mtime_ns, stat.st_ino, run, kept):
             return
+        numbers = frozenset(kept_episodes(tokens_file(file.path))) if kept else frozenset[int]()
         with suppress(FileNotFoundError, PermissionError):
-            while self._batch(run, file):
+            while self._batch(run, file, kept, numbers):
                 pass
 
-    def _batch(self, run: str, file: EpisodeFile) -> bool:
-        """Read some lines on; whether there may be more."""
+    def _batch(self, run: str, file: EpisodeFile, kept: int, numbers: Set[int]) -> bool:
+        """Read some lines on, whose tokens are kept of `numbers`; whether there may be more."""
         self._database.execute("BEGIN IMMEDIATE")  # another process may be filling the same index
         try:
             with file.path.open("rb") as content:
-                identity, read, number = self._begin(run, file, content)
+                identity, read, number = self._begin(run, file, kept, content)
                 lines = list(islice(_lines(content, read), _BATCH))
                 end = lines[-1].start + lines[-1].length if lines else read
                 tail = _tail(content, end)
-            self._add(identity, number, lines)
+            self._add(identity, number, lines, numbers)
             self._database.execute(
                 "UPDATE files SET read = ?, lines = lines + ?, tail = ?, damaged = damaged + ? WHERE id = ?",
                 (end, len(lines), tail, sum(line.record is None for line in lines), identity),
@@ -103,20 +108,22 @@ class Filler:
         self._database.execute("COMMIT")
         return len(lines) == _BATCH
 
-    def _begin(self, run: str, file: EpisodeFile, content: BinaryIO) -> tuple[int, int, int]:
-        """The file's row, up to which byte it was read, and how many lines that were."""
+    def _begin(self, run: str, file: EpisodeFile, kept: int, content: BinaryIO) -> tuple[int, int, int]:
+        """The file's row, up to which byte it was read, and how many lines that were. A file whose tokens were written
+        since, which a training step does last, is read anew.
+        """
         stat = os.fstat(content.fileno())
         seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         known = self._database.execute("SELECT * FROM files WHERE path = ?", (str(file.path),)).fetchone()
-        if known and known["run"] == run and _went_on(known, stat, content):
+        if known and (known["run"], known["kept"]) == (run, kept) and _went_on(known, stat, content):
             self._database.execute("UPDATE files SET size = ?, mtime = ? WHERE id = ?", (*seen[1:], known["id"]))
             return known["id"], known["read"], known["lines"]
         if known:
             self._forget(known["id"])
         made = self._database.execute(
-            "INSERT INTO files (path, run, slug, part, step, manner, inode, size, mtime, read, lines, tail, damaged) "
-            "VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0)",
-            (str(file.path), run, file.slug, file.part, file.step, file.manner, *seen, _tail(content, 0)),
+            "INSERT INTO files (path, run, slug, part, step, manner, inode, size, mtime, read, lines, tail, damaged, "
+            "kept) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0, ?)",
+            (str(file.path), run, file.slug, file.part, file.step, file.manner, *seen, _tail(content, 0), kept),
         )
         return made.lastrowid or 0, 0, 0
 
@@ -126,14 +133,15 @@ class Filler:
             self._database.execute(f"DELETE FROM {table} WHERE file = ?", (identity,))
         self._database.execute("DELETE FROM files WHERE id = ?", (identity,))
 
-    def _add(self, identity: int, number: int, lines: Sequence[_Line]) -> None:
+    def _add(self, identity: int, number: int, lines: Sequence[_Line], kept: Set[int]) -> None:
         row = self._database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'episodes'").fetchone()
         first = row[0] + 1 if row else 1
         good = [(at, line, line.record) for at, line in enumerate(lines) if line.record is not None]
+        tokens = {at: "kept" if number + at in kept else _sampled(record) for at, _, record in good}
         self._database.executemany(
-            f"INSERT INTO episodes VALUES ({', '.join('?' * 17)})",
+            f"INSERT INTO episodes VALUES ({', '.join('?' * 18)})",
             [
-                (first + at, identity, number + at, line.start, line.length, *_figures(record))
+                (first + at, identity, number + at, line.start, line.length, *_figures(record), tokens[at])
                 for at, line, record in good
             ],
         )
@@ -142,6 +150,7 @@ class Filler:
         )
         self._database.executemany(_ADD_TASK, [_task(identity, number + at, record) for at, _, record in good])
         counts = Counter((identity, facet, record[facet]) for *_, record in good for facet in COUNTED)
+        counts.update((identity, "tokens", known) for known in tokens.values() if known)
         self._database.executemany(
             "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET episodes = episodes + excluded.episodes",
             [(*key, number) for key, number in counts.items()],
@@ -174,6 +183,19 @@ def _figures(record: dict[str, Any]) -> tuple[Any, ...]:
         sum(not turn["valid"] for turn in acts),
         *(record[name] for name in ("stop", "score", "success")),
     )
+
+
+def _sampled(record: dict[str, Any]) -> str:
+    """`sampled` where the record has the ids of tokens."""
+    return "sampled" if any(turn["reply"].get("sample") for turn in record["turns"]) else ""
+
+
+def _written(path: Path) -> int:
+    """When a file was last written; 0 where there is none."""
+    try:
+        return path.stat().st_mtime_ns
+    except OSError:
+        return 0
 
 
 def _task(identity: int, number: int, record: dict[str, Any]) -> tuple[Any, ...]:

@@ -40,10 +40,11 @@ _EQUAL = {
     "difficulty": "e.difficulty",
     "policy": "e.policy",
     "stop": "e.stop",
+    "tokens": "e.tokens",
 }
 OUTCOMES = {"yes": "e.success = 1", "no": "e.success = 0", "failed": "e.stop = 'failed'"}
 _CHOICES = {"success": OUTCOMES}
-FACETS = ("env", "split", "category", "difficulty", "policy", "stop", "run", "part")
+FACETS = ("env", "split", "category", "difficulty", "policy", "stop", "run", "part", "tokens")
 """Filters whose values are few enough to choose from."""
 
 
@@ -67,6 +68,8 @@ class Filters(FilterSet):
     difficulty: int | None = None
     policy: str = ""
     stop: str = ""
+    tokens: str = ""
+    """What is known of the tokens: `kept` for text, advantage and entropy; `sampled` for ids and log-probabilities."""
     success: str = ""
     """`yes`, `no`, or `failed` for those that broke."""
     turns_from: int | None = None
@@ -97,6 +100,8 @@ class Row:
     stop: str
     score: float | None
     success: bool | None
+    tokens: str
+    """As in `Filters`; empty where nothing is known."""
 
     @property
     def facts(self) -> dict[str, str | int | float | None]:
@@ -162,7 +167,7 @@ def make_row(found: sqlite3.Row) -> Row:
     return Row(
         address=Address(found["run"], found["slug"], found["number"]),
         success=None if found["success"] is None else bool(found["success"]),
-        **{name: found[name] for name in (*same, "turns", "invalid", "stop", "score")},
+        **{name: found[name] for name in (*same, "turns", "invalid", "stop", "score", "tokens")},
     )
 
 

@@ -1,22 +1,26 @@
 """The tokens of an episode as they were trained on: what was said, how likely it was, what it was credited with.
 
 Comes from the file `*.tokens.jsonl` (schema `agentgym.tokens/1`) beside the episodes of a training step; else from the
-ids in the episode's own samples, whose strings nobody here knows.
+ids in the episode's own samples, with the texts that the run's `tokenizer.json` has for them.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from agentgym_envs import Episode
+from agentgym_envs import Episode, Sample
+
+from agentgym_eval.viewer.vocabulary import Vocabulary, find_vocabulary
 
 SCHEMA = "agentgym.tokens/1"
+_HEAD = re.compile(rb'\{"schema": ?"agentgym\.tokens/1", ?"episode": ?(\d{1,15}),')
 _LEVELS = 6
 _MOST = 20_000
 """Tokens on a page; what comes behind them is counted."""
@@ -70,16 +74,40 @@ class Tokens:
         return max(advantages, default=0.0)
 
 
-def read_tokens(episodes: Path, number: int, episode: Episode) -> Tokens:
-    """The tokens of the episode on line `number` of the file `episodes`; none where nothing was kept of them."""
-    path = episodes.with_suffix(".tokens.jsonl")
+def tokens_file(episodes: Path) -> Path:
+    """Where the tokens of a file of episodes are kept, if they are."""
+    return episodes.with_suffix(".tokens.jsonl")
+
+
+def kept_episodes(path: Path) -> list[int]:
+    """The numbers of the episodes whose tokens a tokens file holds, by the beginnings of its lines."""
+    try:
+        with path.open("rb") as lines:
+            return [int(found[1]) for line in lines if (found := _HEAD.match(line))]
+    except OSError:
+        return []  # gone, or not ours to read
+
+
+def read_tokens(episodes: Path, number: int, episode: Episode, folder: Path) -> Tokens:
+    """The tokens of the episode on line `number` of the file `episodes`; none where nothing was kept of them.
+
+    Args:
+        episodes: The file.
+        number: The episode's line, from 0.
+        episode: The episode itself.
+        folder: Of its run, whose tokenizer says what ids stand for.
+    """
+    path = tokens_file(episodes)
     for record in _records(path, number, episode) if path.exists() else ():
         try:
             segments = [list(_segment(segment)) for segment in record["segments"]]
             return _bounded(segments, Tokens(trained=record.get("trained"), group=record.get("group")))
         except (KeyError, TypeError, ValueError):
             break  # damaged, or just being written anew: the ids may do
-    return _bounded(list(_sampled(episode)), Tokens(strings=False))
+    sampled = list(_sampled(episode))
+    vocabulary = find_vocabulary(folder) if sampled else None
+    segments = [list(_written(samples, vocabulary)) for samples in sampled]
+    return _bounded(segments, Tokens(strings=vocabulary is not None))
 
 
 def _records(path: Path, number: int, episode: Episode) -> Iterator[dict[str, Any]]:
@@ -105,8 +133,9 @@ def _segment(record: dict[str, Any]) -> Iterator[Token]:
         yield Token(str(text), bool(said), int(turn), *(None if one is None else float(one) for one in figures))
 
 
-def _sampled(episode: Episode) -> Iterator[list[Token]]:
-    segment: list[Token] = []
+def _sampled(episode: Episode) -> Iterator[list[tuple[int, Sample]]]:
+    """The samples of each segment, each with its turn."""
+    segment: list[tuple[int, Sample]] = []
     for number, turn in enumerate(episode.turns):
         sample = turn.reply.sample
         if sample is None:
@@ -114,10 +143,18 @@ def _sampled(episode: Episode) -> Iterator[list[Token]]:
         if sample.fresh and segment:
             yield segment
             segment = []
-        segment += [Token(str(one), False, -1) for one in sample.prompt]
-        segment += [Token(str(i), True, number, logp) for i, logp in zip(sample.ids, sample.logprobs, strict=True)]
+        segment.append((number, sample))
     if segment:
         yield segment
+
+
+def _written(samples: Sequence[tuple[int, Sample]], vocabulary: Vocabulary | None) -> Iterator[Token]:
+    """The tokens of a segment; without a vocabulary their ids."""
+    ids = [number for _, sample in samples for number in (*sample.prompt, *sample.ids)]
+    texts = iter(vocabulary.texts(ids) if vocabulary else map(str, ids))
+    for turn, sample in samples:
+        yield from (Token(next(texts), False, -1) for _ in sample.prompt)
+        yield from (Token(next(texts), True, turn, logprob) for logprob in sample.logprobs)
 
 
 def _bounded(segments: Sequence[Sequence[Token]], known: Tokens) -> Tokens:
