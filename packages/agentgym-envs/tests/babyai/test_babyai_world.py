@@ -43,7 +43,7 @@ def test_without_minigrid_the_command_is_named() -> None:
         "try: agentgym_envs.make('agentgym/BabyAI-v0')\n"
         "except gymnasium.error.DependencyNotInstalled as missing: print(missing)"
     )
-    assert 'pip install "agentgym-envs[babyai]"' in result.stdout, result.stderr
+    assert "uv sync --inexact --package agentgym-envs --extra babyai" in result.stdout, result.stderr
 
 
 def test_levels_are_chosen_by_either_name() -> None:

@@ -171,7 +171,7 @@ def test_a_name_that_is_no_index(java: None) -> None:
 def test_a_dense_index_needs_faiss(java: None, tmp_path: Path) -> None:
     (tmp_path / "docid").write_text("1\n")
     retriever = open_retriever(f"pyserini:{tmp_path}?encoder=facebook/dpr-question_encoder-multiset-base")
-    with pytest.raises(ValueError, match="pip install faiss-cpu"):
+    with pytest.raises(ValueError, match="uv pip install faiss-cpu"):
         retriever.search(["a"], 1)
     retriever.close()
 

@@ -86,7 +86,7 @@ def test_the_last_to_leave_closes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_without_pyserini_the_command_that_brings_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(DependencyNotInstalled, match=r"pip install 'agentgym-envs\[pyserini\]'"):
+    with pytest.raises(DependencyNotInstalled, match="--package agentgym-envs --extra pyserini"):
         open_retriever("pyserini:wikipedia-dpr-100w")
 
 
@@ -165,7 +165,7 @@ def test_bm25_without_its_packages(
     with pytest.raises(DependencyNotInstalled, match=rf"{missing} is missing. .*'agentgym-envs\[searchqa\]'"):
         open_retriever(f"bm25:{corpus}")
     assert searchqa_index([str(corpus), str(tmp_path / "out"), "--backend", "bm25"]) == 1
-    assert f"The package {missing} is missing. Install it: pip install" in capsys.readouterr().err
+    assert f"The package {missing} is missing. Install it: uv sync" in capsys.readouterr().err
     assert not list(tmp_path.iterdir())
 
 
@@ -184,8 +184,9 @@ def test_serve_without_its_packages(
     for name in [name for name in sys.modules if name.startswith("agentgym_envs.server.") and "settings" not in name]:
         monkeypatch.delitem(sys.modules, name)
     assert serve(["--retriever", "http://127.0.0.1:9"]) == 1
-    assert f"serve: The package {missing} is missing. Install it: pip install 'agentgym-envs[serve]'" in (
-        capsys.readouterr().err
+    assert (
+        f"serve: The package {missing} is missing. Install it: uv sync --inexact --package agentgym-envs --extra serve"
+        in (capsys.readouterr().err)
     )
 
 
@@ -195,7 +196,10 @@ def test_the_commands_without_tyro(
 ) -> None:
     without(monkeypatch, "tyro")
     assert main(["--help"]) == 1
-    assert f"The package tyro is missing. Install it: pip install 'agentgym-envs[{extra}]'" in capsys.readouterr().err
+    assert (
+        f"The package tyro is missing. Install it: uv sync --inexact --package agentgym-envs --extra {extra}"
+        in capsys.readouterr().err
+    )
 
 
 def test_the_almanac_without_its_packages(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -302,4 +302,4 @@ def test_without_scienceworld_the_command_is_named() -> None:
         "try: agentgym_envs.make('agentgym/SciWorld-v0')\n"
         "except gymnasium.error.DependencyNotInstalled as missing: print(missing)"
     )
-    assert 'pip install "agentgym-envs[sciworld]"' in said
+    assert "uv sync --inexact --package agentgym-envs --extra sciworld" in said

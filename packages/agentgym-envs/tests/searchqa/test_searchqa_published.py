@@ -101,7 +101,7 @@ def test_without_datasets_its_command_is_told(hub: Path, monkeypatch: pytest.Mon
         return genuine(name, *rest)
 
     monkeypatch.setattr(builtins, "__import__", barren)
-    with pytest.raises(DependencyNotInstalled, match=r"pip install 'agentgym-envs\[datasets\]'"):
+    with pytest.raises(DependencyNotInstalled, match="--package agentgym-envs --extra datasets"):
         load("bamboogle", None)
 
 

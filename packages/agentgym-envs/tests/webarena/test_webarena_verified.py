@@ -79,7 +79,7 @@ def test_without_the_package_the_command_that_brings_it_is_said(monkeypatch: pyt
         monkeypatch.setitem(sys.modules, module, None)
     verified._package.cache_clear()
     for name in VERIFIED_SETS:
-        with pytest.raises(DependencyNotInstalled, match=r"pip install 'agentgym-envs\[webarena-verified\]'"):
+        with pytest.raises(DependencyNotInstalled, match="--package agentgym-envs --extra webarena-verified"):
             verified_tasks(name)
 
 

@@ -32,17 +32,17 @@ _Settings = TypeVar("_Settings", EvaluateSettings, CollectSettings, CompareSetti
 
 
 def evaluate(argv: Sequence[str] | None = None) -> int:
-    """`uv run evaluate`: see `EvaluateSettings`. Returns the exit code."""
+    """`evaluate`: see `EvaluateSettings`. Returns the exit code."""
     return _command("evaluate", EvaluateSettings, _evaluate, argv)
 
 
 def collect(argv: Sequence[str] | None = None) -> int:
-    """`uv run collect`: see `CollectSettings`. Returns the exit code."""
+    """`collect`: see `CollectSettings`. Returns the exit code."""
     return _command("collect", CollectSettings, _collect, argv)
 
 
 def compare(argv: Sequence[str] | None = None) -> int:
-    """`uv run compare`: see `CompareSettings`. Returns the exit code."""
+    """`compare`: see `CompareSettings`. Returns the exit code."""
     return _command("compare", CompareSettings, _compare, argv)
 
 
@@ -95,13 +95,15 @@ def _read(name: str, noun: type[_Settings], arguments: Sequence[str]) -> _Settin
 def _how_to_go_on(name: str, arguments: Sequence[str], sitting: _Sitting) -> str:
     if sitting.folder is None:
         return ""
+    from agentgym_envs.installation import command
+
     anew = "--overwrite" in arguments and not sitting.begun
     again = shlex.join(argument for argument in arguments if anew or argument != "--overwrite")
     files = [file for depth in ("", "*/") for file in sitting.folder.glob(f"{depth}episodes.jsonl")]
     if not any(file.stat().st_size for file in files):
-        return f" Nothing was played yet. Begin again with: uv run {name} {again}"
+        return f" Nothing was played yet. Begin again with: {command(name)} {again}"
     kept = "Nothing was replaced yet" if anew else "What was played is kept"
-    return f" {kept} in {sitting.folder}. Go on with: uv run {name} {again}"
+    return f" {kept} in {sitting.folder}. Go on with: {command(name)} {again}"
 
 
 def _tell(sentence: str) -> None:
@@ -109,6 +111,8 @@ def _tell(sentence: str) -> None:
 
 
 def _evaluate(settings: EvaluateSettings, sitting: _Sitting) -> int:
+    from agentgym_envs.installation import command
+
     from agentgym_eval.evaluation import against_first
     from agentgym_eval.reports import write_reports
     from agentgym_eval.run import open_runs
@@ -131,7 +135,7 @@ def _evaluate(settings: EvaluateSettings, sitting: _Sitting) -> int:
     if asked.several:
         write_reports(asked.folder, [run.evaluated for run in played], comparisons, title=title)
     _print(played, comparisons, title)
-    told = f"{asked.folder} holds the report and every episode: uv run view {shlex.quote(str(asked.folder))}"
+    told = f"{asked.folder} holds the report and every episode: {command('view')} {shlex.quote(str(asked.folder))}"
     sys.stdout.write(f"{told}\n")
     overall = [run.evaluated.report.overall for run in played]
     return max(code, *(_verdict(figures.failed, figures.episodes, asked.max_failed) for figures in overall))

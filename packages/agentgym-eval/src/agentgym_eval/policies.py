@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentgym_envs import EnvFault, Player, Policy, Reply, WorldSeat, text_env
+from agentgym_envs.installation import install
 
 from agentgym_eval.endpoint.settings import OPENAI, EndpointSettings
 from agentgym_eval.errors import Unplayable, UsageError, did_you_mean
@@ -244,7 +245,7 @@ def find_policy(
 def _unknown(name: str, spec: str, installed: list[str]) -> str:
     if name in _HOMES:
         home = _HOMES[name]
-        return f"The policy {spec} comes with {home}, which is not installed here or too old: pip install -U {home}."
+        return f"The policy {spec} comes with {home}, which is not installed here: {install(home)}"
     known = ["oracle", "random", "scripted", "openai", *installed]
     written = ", ".join(
         ["oracle", "oracle:NOISE", "random", "scripted:FILE", "openai:MODEL", *(f"{n}:ARGUMENT" for n in installed)]

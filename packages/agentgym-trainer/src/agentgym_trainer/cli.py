@@ -85,6 +85,7 @@ def main() -> None:
 
 def _run(arguments: Sequence[str]) -> int:
     folder, config, recipe = _open(*_parse(arguments), arguments)
+    from agentgym_envs.installation import command, program
     from agentgym_envs.registry import look_here
     from transformers.utils import logging as transformers_logging
 
@@ -102,8 +103,8 @@ def _run(arguments: Sequence[str]) -> int:
     console = Console(stderr=True, quiet=not ranks.leads)
     console.print(f"recipe {recipe}, run folder {folder.path}", highlight=False, soft_wrap=True, markup=False)
     began = time.monotonic()
-    command = "train" if ranks.count == 1 else "accelerate launch … -m agentgym_trainer"
-    resume = f"uv run {command} --resume {folder.path}"
+    again = command("train") if ranks.count == 1 else f"{program('accelerate')} launch … -m agentgym_trainer"
+    resume = f"{again} --resume {folder.path}"
     with _interruptible(console) as stopping:
         try:
             tracker = Tracker(console)

@@ -7,6 +7,7 @@ import shlex
 from pathlib import Path
 from typing import Any
 
+from agentgym_envs.installation import command
 from agentgym_eval.intervals import Interval
 from agentgym_eval.report import report
 from rich.console import Console
@@ -30,7 +31,7 @@ def finish(config: Setup, folder: RunFolder, console: Console, *, seconds: float
         f"{steps} {done}; this sitting took {seconds:.0f} s. The run: {folder.path}",
         f"Its curve: {folder.curve}",
         "To look at the run and its episodes in a browser:",
-        f"  uv run view {shlex.quote(str(folder.path))}",
+        f"  {command('view')} {shlex.quote(str(folder.path))}",
         "Next, let the trained model play all test tasks:",
         *(f"  {_evaluate(config, world, folder.model)}" for world in config.worlds),
     ):
@@ -54,7 +55,7 @@ def _evaluate(config: Setup, world: World, model: Path) -> str:
     flags += [] if world.instructions else ["--no-instructions"]
     # Options are Python literals, in which quotes are single ones as a rule.
     flags += ["--options", *(f'"{option}"' for option in world.options)] if world.options else []
-    return " ".join(["uv run evaluate", *flags])
+    return " ".join([command("evaluate"), *flags])
 
 
 def _figures(config: Setup, folder: RunFolder) -> tuple[ByStep, dict[str, ByStep]]:

@@ -18,6 +18,7 @@ from typing import Any
 from gymnasium.error import DependencyNotInstalled, Error
 
 from agentgym_envs.adapters.tools import ToolWorld
+from agentgym_envs.installation import install
 from agentgym_envs.registry import REMOTE, full_id, read_option
 from agentgym_envs.tasks import SPLITS
 from agentgym_envs.text_env import EnvFault
@@ -34,7 +35,7 @@ try:
         Tool,
     )
 except ModuleNotFoundError as missing:
-    raise DependencyNotInstalled("An MCP server needs the package mcp, version 2: pip install 'mcp>=2'") from missing
+    raise DependencyNotInstalled(f"An MCP server needs the package mcp, version 2: {install('mcp>=2')}") from missing
 
 _RESET: dict[str, Any] = {
     "type": "object",

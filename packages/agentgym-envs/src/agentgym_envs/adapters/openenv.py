@@ -12,6 +12,7 @@ from fastapi import FastAPI
 from gymnasium.error import DependencyNotInstalled
 from pydantic import Field
 
+from agentgym_envs.installation import install
 from agentgym_envs.pool.calls import Reset, Result, Step, WorldSpec, carry_out
 from agentgym_envs.registry import full_id, text_env
 from agentgym_envs.tasks import Split
@@ -20,7 +21,7 @@ try:
     from openenv.core.env_server import Action, Environment, Observation, State, create_fastapi_app
     from openenv.core.env_server.types import EnvironmentMetadata
 except ModuleNotFoundError as missing:
-    raise DependencyNotInstalled("OpenEnv's environments need its package: pip install openenv-core") from missing
+    raise DependencyNotInstalled(f"OpenEnv's environments need its package: {install('openenv-core')}") from missing
 
 
 class TextAction(Action):

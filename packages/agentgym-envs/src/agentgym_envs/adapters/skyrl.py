@@ -14,13 +14,14 @@ from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.agents import Agent
 from agentgym_envs.functions import described
+from agentgym_envs.installation import install
 from agentgym_envs.pool.calls import WorldSpec
 from agentgym_envs.registry import full_id
 
 try:
     from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput, ConversationType
 except ModuleNotFoundError as missing:
-    raise DependencyNotInstalled("SkyRL's environments need its package: pip install skyrl-gym") from missing
+    raise DependencyNotInstalled(f"SkyRL's environments need its package: {install('skyrl-gym')}") from missing
 
 
 class SkyRLWorld(BaseTextEnv):

@@ -16,6 +16,7 @@ from agentgym_envs import squad
 from agentgym_envs.almanac.questions import Question
 from agentgym_envs.almanac.splits import PARTS, Part
 from agentgym_envs.files import cache_folder, write_whole
+from agentgym_envs.installation import install
 from agentgym_envs.retrieval import passages as passage_module
 from agentgym_envs.retrieval.passages import Passage
 
@@ -42,7 +43,7 @@ def fingerprint() -> str:
         if (there := _version(name)) != wanted:
             raise DependencyNotInstalled(
                 f"The almanac is made of {name} {wanted}, and here is {there or 'none'}: "
-                'pip install "agentgym-envs[searchqa]"'
+                f"{install('agentgym-envs[searchqa]')}"
             )
     sha = hashlib.sha256(" ".join(map(" ".join, SOURCES.items())).encode())
     for path in sorted(_CODE):

@@ -7,7 +7,9 @@ from importlib.util import find_spec
 
 from gymnasium.error import DependencyNotInstalled
 
+from agentgym_envs.installation import install
+
 if find_spec("httpx") is None:
     raise DependencyNotInstalled(
-        "Worlds on servers need the package httpx. Install it: pip install 'agentgym-envs[remote]'"
+        f"Worlds on servers need the package httpx. Install it: {install('agentgym-envs[remote]')}"
     )

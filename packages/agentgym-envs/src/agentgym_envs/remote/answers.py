@@ -14,6 +14,7 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled, ResetNeeded
 from numpy.typing import NDArray
 
+from agentgym_envs.installation import install
 from agentgym_envs.pool.calls import Result
 from agentgym_envs.text_env import EnvFault
 
@@ -122,6 +123,6 @@ def pixels(png: bytes) -> NDArray[np.uint8]:
     try:
         from PIL import Image
     except ImportError as error:
-        raise DependencyNotInstalled("Pictures need the package pillow. Install it: pip install pillow") from error
+        raise DependencyNotInstalled(f"Pictures need the package pillow. Install it: {install('pillow')}") from error
     with Image.open(io.BytesIO(png)) as picture:
         return np.asarray(picture.convert("RGB"))

@@ -7,6 +7,8 @@ from contextlib import contextmanager
 
 from gymnasium.error import DependencyNotInstalled
 
+from agentgym_envs.installation import install
+
 
 @contextmanager
 def brought_by(extra: str) -> Generator[None]:
@@ -19,5 +21,5 @@ def brought_by(extra: str) -> Generator[None]:
         yield
     except ModuleNotFoundError as error:  # importlib.metadata's PackageNotFoundError is one, too
         raise DependencyNotInstalled(
-            f"The package {error.name} is missing. Install it: pip install 'agentgym-envs[{extra}]'"
+            f"The package {error.name} is missing. Install it: {install(f'agentgym-envs[{extra}]')}"
         ) from error

@@ -24,6 +24,7 @@ from typing import IO, Any
 
 from gymnasium.error import DependencyNotInstalled
 
+from agentgym_envs.installation import install
 from agentgym_envs.java import find_java, java_home
 from agentgym_envs.retrieval.corpus import passage_of
 from agentgym_envs.retrieval.passages import MAX_TOPK, Hit, Passage, sendable
@@ -265,7 +266,7 @@ def anserini_jar() -> Path:
     jars = Path(found.origin).parent.glob("resources/jars/anserini-*-fatjar.jar") if found and found.origin else ()
     jar = next(iter(sorted(jars)), None)
     if jar is None:
-        raise DependencyNotInstalled("Lucene comes with Pyserini. Install it: pip install 'agentgym-envs[pyserini]'")
+        raise DependencyNotInstalled(f"Lucene comes with Pyserini. Install it: {install('agentgym-envs[pyserini]')}")
     return jar
 
 

@@ -22,6 +22,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
+from agentgym_envs.installation import install
+
 _CLAUSES = 1 << 16
 """So many different words a query may have; Lucene's own bound of 1,024 would make an error of a long one."""
 _BATCH = 512
@@ -203,7 +205,7 @@ def _encoded(folder: str, info: dict[str, Any], encoder: str) -> Any:
         try:
             faiss: Any = importlib.import_module("pyserini.search.faiss")
         except ImportError as error:
-            raise BadRequest(f"A FAISS index needs faiss: pip install faiss-cpu ({error}).") from error
+            raise BadRequest(f"A FAISS index needs faiss: {install('faiss-cpu')} ({error}).") from error
         return faiss.FaissSearcher(folder, encoder)
     lucene: Any = importlib.import_module("pyserini.search.lucene")
     if kind == "IMPACT":

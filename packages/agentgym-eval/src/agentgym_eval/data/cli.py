@@ -53,7 +53,9 @@ class ConvertSettings:
 
     def __post_init__(self) -> None:
         if not self.inputs:
-            raise UsageError("There is nothing to convert; name a file: uv run convert FILE --to trl --out OUT.")
+            from agentgym_envs.installation import command
+
+            raise UsageError(f"There is nothing to convert; name a file: {command('convert')} FILE --to trl --out OUT.")
         if self.score is not None and not 0 <= self.score <= 1:
             raise UsageError(f"--score is from 0 to 1, not {self.score:g}.")
         if self.pairs != Pairing() and self.to != "pairs":
@@ -63,7 +65,7 @@ class ConvertSettings:
 
 
 def convert(argv: Sequence[str] | None = None) -> int:
-    """`uv run convert`: see `ConvertSettings`. Returns the exit code."""
+    """`convert`: see `ConvertSettings`. Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     settings = tyro.cli(ConvertSettings, prog="convert", args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
     try:

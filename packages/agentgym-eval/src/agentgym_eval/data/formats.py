@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_envs import Episode, Task, read_episodes
+from agentgym_envs.installation import command
 from agentgym_envs.json_text import parse
 
 from agentgym_eval.data import predecessor, trl
@@ -188,7 +189,8 @@ def _format(record: dict[str, Any], path: Path) -> str:
     found = next((name for name, key in FORMATS.items() if key in record), None)
     if found == "items" or record.get("conversations") == []:
         raise UsageError(
-            f"{path} has ids of tasks and no conversations. Play them: uv run collect --items {path}, or evaluate."
+            f"{path} has ids of tasks and no conversations. Play them: {command('collect')} --items {path}, "
+            "or evaluate."
         )
     if found is None:
         known = ", ".join(f"`{key}` ({name})" for name, key in FORMATS.items() if name != "items")

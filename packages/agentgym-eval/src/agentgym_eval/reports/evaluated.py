@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from agentgym_envs.installation import command
+
 from agentgym_eval.comparison import Comparison
 from agentgym_eval.report import Report
 
@@ -50,7 +52,7 @@ def view_commands(folder: Path, runs: Sequence[Evaluated]) -> list[str]:
     """What shows the episodes: the folder of the report, or those of the runs where they lie elsewhere."""
     elsewhere = [run.folder for run in runs if run.folder and not run.folder.is_relative_to(folder)]
     folders = dict.fromkeys(path.parent if path.is_file() else path for path in elsewhere or [folder])
-    return [f"uv run view {shlex.quote(str(path))}" for path in folders]
+    return [f"{command('view')} {shlex.quote(str(path))}" for path in folders]
 
 
 def as_json(runs: Sequence[Evaluated], comparisons: Sequence[Comparison]) -> dict[str, Any]:

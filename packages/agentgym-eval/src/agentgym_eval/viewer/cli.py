@@ -45,11 +45,15 @@ class ViewSettings:
         if not 0 <= self.port <= 65535:
             raise UsageError(f"--port is from 0 to 65535, not {self.port}.")
         if not self.directory.exists():
-            raise UsageError(f"{self.directory} doesn't exist; name a folder with runs, such as: uv run view runs")
+            from agentgym_envs.installation import command
+
+            raise UsageError(
+                f"{self.directory} doesn't exist; name a folder with runs, such as: {command('view')} runs"
+            )
 
 
 def view(argv: Sequence[str] | None = None) -> int:
-    """`uv run view`: see `ViewSettings`. Returns the exit code."""
+    """`view`: see `ViewSettings`. Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     try:
         return _view(tyro.cli(ViewSettings, prog="view", args=arguments))

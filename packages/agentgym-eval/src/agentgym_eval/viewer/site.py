@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any, cast
 
+from agentgym_envs.installation import command
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from agentgym_eval.viewer import words
@@ -45,5 +46,5 @@ def _templates() -> Environment:
     )
     filters = cast("dict[str, Any]", made.filters)
     filters |= {name: getattr(words, name) for name in words.FILTERS}
-    filters |= {"changes": lines, "colours": colours, "told": told, "stretches": stretches}
+    filters |= {"changes": lines, "command": command, "colours": colours, "told": told, "stretches": stretches}
     return made

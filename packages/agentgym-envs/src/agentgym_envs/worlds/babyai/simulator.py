@@ -11,6 +11,8 @@ from typing import Any, cast
 import gymnasium
 from gymnasium.error import DependencyNotInstalled
 
+from agentgym_envs.installation import install
+
 try:
     # pygame greets on stdout when it is imported.
     with contextlib.redirect_stdout(io.StringIO()):
@@ -29,7 +31,7 @@ try:
         )
 except ImportError as error:
     raise DependencyNotInstalled(
-        'The world agentgym/BabyAI-v0 needs Minigrid: run `pip install "agentgym-envs[babyai]"`.'
+        f"The world agentgym/BabyAI-v0 needs Minigrid: {install('agentgym-envs[babyai]')}"
     ) from error
 
 __all__ = [

@@ -14,6 +14,8 @@ from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
 
+from agentgym_envs.installation import install
+
 try:
     from py4j.java_gateway import (
         GatewayClient,
@@ -26,7 +28,7 @@ try:
     from py4j.protocol import MEMORY_COMMAND_NAME, MEMORY_DEL_SUBCOMMAND_NAME, Py4JError, Py4JNetworkError
 except ImportError as missing:
     raise DependencyNotInstalled(
-        'agentgym/SciWorld-v0 needs the package py4j: pip install "agentgym-envs[sciworld]"'
+        f"agentgym/SciWorld-v0 needs the package py4j: {install('agentgym-envs[sciworld]')}"
     ) from missing
 
 __all__ = ["Bridge", "Py4JError", "Py4JNetworkError", "find_jar_path"]

@@ -11,6 +11,7 @@ from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
 
+from agentgym_envs.installation import install
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.sciworld import pool
 from agentgym_envs.worlds.sciworld.jvm import Jvm, JvmSpec
@@ -34,7 +35,7 @@ def find_jar() -> Path:
     found = importlib.util.find_spec("scienceworld")
     if found is None or not found.submodule_search_locations:
         raise DependencyNotInstalled(
-            'agentgym/SciWorld-v0 needs the package scienceworld: pip install "agentgym-envs[sciworld]"'
+            f"agentgym/SciWorld-v0 needs the package scienceworld: {install('agentgym-envs[sciworld]')}"
         )
     return Path(found.submodule_search_locations[0]) / "scienceworld.jar"
 

@@ -16,6 +16,7 @@ from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
 
+from agentgym_envs.installation import install
 from agentgym_envs.tasks import SPLITS, Split
 
 HUB = "RUC-NLPIR/FlashRAG_datasets"
@@ -111,7 +112,7 @@ def _fetch(name: str) -> dict[Split, Iterable[Row]]:
         import datasets
     except ImportError as error:
         raise DependencyNotInstalled(
-            f"To fetch {name}, install what can: pip install 'agentgym-envs[datasets]'. Or give the folder where "
+            f"To fetch {name}, install what can: {install('agentgym-envs[datasets]')}. Or give the folder where "
             f"{name}/test.jsonl lies: data=FOLDER."
         ) from error
     try:

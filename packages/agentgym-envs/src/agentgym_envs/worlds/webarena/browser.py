@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from gymnasium.error import DependencyNotInstalled
 
+from agentgym_envs.installation import install
 from agentgym_envs.loop import LoopThread
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.faults import GONE
@@ -178,7 +179,7 @@ async def _start_driver() -> api.Playwright:
         from playwright.async_api import async_playwright
     except ModuleNotFoundError as error:
         raise DependencyNotInstalled(
-            "The package playwright is missing. Install it: pip install 'agentgym-envs[webarena]'"
+            f"The package playwright is missing. Install it: {install('agentgym-envs[webarena]')}"
         ) from error
     return await async_playwright().start()
 
