@@ -10,6 +10,9 @@ import pickle
 import numpy as np
 import pytest
 from agentgym_envs import TextSpace
+from gymnasium import spaces
+from gymnasium.spaces import Text
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.utils.env_checker import check_observation_space
 from gymnasium.vector.utils import batch_space, create_shared_memory, read_from_shared_memory, write_to_shared_memory
 from hypothesis import given
@@ -43,15 +46,43 @@ def test_samples_use_more_than_ascii() -> None:
     assert 800 < sum(character.isascii() for character in text) < 1200
 
 
-def test_sample_takes_no_mask() -> None:
-    with pytest.raises(ValueError, match="neither a mask nor a probability"):
-        TextSpace(3).sample(mask=np.ones(3))  # pyright: ignore[reportArgumentType]
-
-
 @pytest.mark.parametrize("lengths", [(3, 4), (-1, -1), (3, -1)])
 def test_impossible_lengths_are_refused(lengths: tuple[int, int]) -> None:
-    with pytest.raises(ValueError, match="0 <= min_length <= max_length"):
+    with pytest.raises(ValueError, match="length must be"):
         TextSpace(lengths[0], min_length=lengths[1])
+
+
+def test_it_is_a_text_to_who_dispatches_on_that() -> None:
+    space = TextSpace(12, min_length=2)
+    assert isinstance(space, Text)
+    # what converters write down of a Text
+    assert (space.min_length, space.max_length, space.dtype) == (2, 12, np.dtype(str))
+    assert len(space.characters) == len(space.character_set) == 0x110000 - 0x800
+    assert space.characters == "".join(space.character_list)
+    assert is_space_dtype_shape_equiv(space, TextSpace(12))
+    assert not is_space_dtype_shape_equiv(space, TextSpace(13))
+    assert space != Text(12, min_length=2) != space
+
+
+@given(st.text(UNICODE, min_size=2, max_size=12))
+def test_a_text_is_flattened_to_the_places_of_its_characters(text: str) -> None:
+    space = TextSpace(12, min_length=2)
+    assert [space.character_list[space.character_index(character)] for character in text] == list(text)
+    flat = spaces.flatten(space, text)
+    assert flat in spaces.flatten_space(space)
+    assert spaces.unflatten(space, flat) == text
+
+
+def test_a_surrogate_has_no_place() -> None:
+    with pytest.raises(KeyError):
+        TextSpace(1).character_index("\ud800")
+
+
+def test_a_mask_is_over_the_characters() -> None:
+    space = TextSpace(5, seed=0)
+    vowels = np.isin(np.array(space.character_list), list("aeiou")).astype(np.int8)
+    assert set(space.sample(mask=(5, vowels))) <= set("aeiou")
+    assert len(space.sample(mask=(4, None))) == 4
 
 
 @given(st.lists(st.text(UNICODE, max_size=10)))

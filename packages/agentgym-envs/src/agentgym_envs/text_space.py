@@ -1,47 +1,76 @@
 """A Gymnasium space of text: any Unicode string up to a length.
 
 Gymnasium's own `Text` leaves the space character out of its default alphabet, takes seconds to build one that holds
-all of Unicode, and comes back as zeros from the shared memory of `AsyncVectorEnv`. This one stores UTF-8.
+all of Unicode, and comes back as zeros from the shared memory of `AsyncVectorEnv`. This one is a `Text` to whatever
+asks, makes its alphabet when that is read, and stores UTF-8.
 """
 
 from __future__ import annotations
 
 import multiprocessing
-from collections.abc import Iterable
+from functools import cache
 from typing import Any
 
 import numpy as np
-from gymnasium.spaces import Space
+from gymnasium.spaces import Text
+from gymnasium.spaces.utils import is_space_dtype_shape_equiv
 from gymnasium.vector.utils import create_shared_memory, read_from_shared_memory, write_to_shared_memory
 from numpy.typing import NDArray
 
 _UTF8_BYTES = 4
 _SURROGATES = range(0xD800, 0xE000)
+_Mask = tuple[int | None, NDArray[Any] | None]
 
 
-class TextSpace(Space[str]):
-    """All strings of `min_length` to `max_length` characters that UTF-8 can encode (so no lone surrogates)."""
+class TextSpace(Text):
+    """All strings of `min_length` to `max_length` characters that UTF-8 can encode (so no lone surrogates).
+
+    A `gymnasium.spaces.Text` whose alphabet is Unicode: what converts a `Text` by its lengths converts this one.
+    `character_set`, `character_list` and `characters` hold 1,112,064 characters, made when they are first read.
+    """
 
     def __init__(self, max_length: int, *, min_length: int = 0, seed: int | np.random.Generator | None = None) -> None:
-        if not 0 <= min_length <= max_length:
-            raise ValueError(f"Lengths must satisfy 0 <= min_length <= max_length, not {min_length} and {max_length}.")
-        self.min_length = min_length
-        self.max_length = max_length
-        super().__init__(shape=None, dtype=None, seed=seed)
-
-    @property
-    def is_np_flattenable(self) -> bool:
-        """Text has no fixed-size array form."""
-        return False
-
-    def sample(self, mask: None = None, probability: None = None) -> str:
-        """A string of random length; half of its characters are ASCII, the others from all of Unicode.
+        """Lengths are in characters, both inclusive.
 
         Raises:
-            ValueError: when a mask or probability is given; text has neither.
+            ValueError: unless 0 <= min_length <= max_length.
+            TypeError: for lengths that aren't integers.
+        """
+        super().__init__(max_length, min_length=min_length, charset="", seed=seed)
+
+    @property
+    def character_set(self) -> frozenset[str]:
+        """Every character that UTF-8 can encode."""
+        return _alphabet_set()
+
+    @property
+    def character_list(self) -> tuple[str, ...]:
+        """The same, in the order of their code points."""
+        return _alphabet_list()
+
+    @property
+    def characters(self) -> str:
+        """The same as one string."""
+        return _alphabet()
+
+    def character_index(self, char: str) -> np.int32:
+        """The place of a character in `characters`.
+
+        Raises:
+            KeyError: for a surrogate.
+        """
+        code = ord(char)
+        if code in _SURROGATES:
+            raise KeyError(char)
+        return np.int32(code if code < _SURROGATES.start else code - len(_SURROGATES))
+
+    def sample(self, mask: _Mask | None = None, probability: _Mask | None = None) -> str:
+        """A string of random length; half of its characters are ASCII, the others from all of Unicode.
+
+        With a mask or a probability, which are over `characters`, as in `Text`.
         """
         if mask is not None or probability is not None:
-            raise ValueError("TextSpace.sample takes neither a mask nor a probability.")
+            return super().sample(mask, probability)
         length = int(self.np_random.integers(self.min_length, self.max_length + 1))
         ascii_or_not = self.np_random.random(length) < 0.5
         codes = np.where(
@@ -54,14 +83,6 @@ class TextSpace(Space[str]):
         """Whether `x` is text of a length that fits, without lone surrogates."""
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length and _encodable(x)
 
-    def to_jsonable(self, sample_n: Iterable[str]) -> list[str]:
-        """Strings are JSON already."""
-        return list(sample_n)
-
-    def from_jsonable(self, sample_n: list[Any]) -> list[str]:
-        """The strings, as they are."""
-        return [str(text) for text in sample_n]
-
     def __eq__(self, other: object) -> bool:
         return isinstance(other, TextSpace) and (self.min_length, self.max_length) == (
             other.min_length,
@@ -73,6 +94,22 @@ class TextSpace(Space[str]):
 
     def __repr__(self) -> str:
         return f"TextSpace({self.max_length}, min_length={self.min_length})"
+
+
+@cache
+def _alphabet() -> str:
+    codes = np.arange(0x110000, dtype="<u4")
+    return codes[~np.isin(codes, _SURROGATES)].tobytes().decode("utf-32-le")
+
+
+@cache
+def _alphabet_list() -> tuple[str, ...]:
+    return tuple(_alphabet())
+
+
+@cache
+def _alphabet_set() -> frozenset[str]:
+    return frozenset(_alphabet_list())
 
 
 def _encodable(text: str) -> bool:
@@ -132,3 +169,8 @@ def _read(space: TextSpace, shared_memory: Any, n: int = 1) -> tuple[_SharedText
 def _write(space: TextSpace, index: int, value: str, shared_memory: Any) -> None:
     size = _slot_size(space)
     _SharedText(shared_memory, index * size, size).write(value)
+
+
+@is_space_dtype_shape_equiv.register(TextSpace)
+def _equivalent(space_1: TextSpace, space_2: Any) -> bool:
+    return isinstance(space_2, TextSpace) and space_1.max_length == space_2.max_length
