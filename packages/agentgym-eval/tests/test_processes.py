@@ -163,3 +163,28 @@ def test_help_loads_no_world_and_no_numpy(name: str) -> None:
     assert loaded.isdisjoint(
         {*HEAVY, "numpy", "gymnasium", "matplotlib", "jinja2", "agentgym_envs", "agentgym_eval.run"}
     )
+
+
+FORM = """
+from agentgym_envs import Malformed, ReplyWrapper
+
+class Prompt(ReplyWrapper):
+    manner = "Write one line that begins with '> '."
+
+    def parse(self, reply):
+        return reply[2:] if reply.startswith("> ") else Malformed(reply, "Write one line that begins with '> '.")
+
+    def format(self, action, thought=""):
+        return f"> {action}"
+"""
+
+
+def test_an_agent_in_the_working_folder_plays(tmp_path: Path) -> None:
+    (tmp_path / "prompt_form.py").write_text(FORM)
+    arguments = command("evaluate", "--tasks", "2", "--agent", "prompt_form:Prompt+plan", "--out", "run")
+    subprocess.run(arguments, env=CHILD, check=True, capture_output=True, cwd=tmp_path)
+    episodes = list(read_episodes(tmp_path / "run" / "episodes.jsonl"))
+    assert {episode.agent for episode in episodes} == {"prompt_form:Prompt+plan"}
+    acts = [turn for episode in episodes for turn in episode.turns if turn.kind == "act"]
+    assert acts
+    assert all(turn.reply.text.startswith("> ") and turn.action for turn in acts)

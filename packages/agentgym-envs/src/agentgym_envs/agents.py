@@ -1,11 +1,14 @@
 """An agent is how a conversation is made and how a reply becomes an action. Worlds don't know who plays.
 
 One word names it, the same for `collect`, `evaluate` and `train`: the form of its replies, and its habits behind it.
+A form of yours is named MODULE:CLASS.
 """
 
 from __future__ import annotations
 
 import difflib
+import importlib
+import inspect
 from dataclasses import dataclass, field
 
 import gymnasium
@@ -27,21 +30,44 @@ class Agent:
 
     @classmethod
     def parse(cls, spec: str) -> Agent:
-        """The agent called `FORM[+HABIT[:N]]...`.
+        """The agent called `FORM[+HABIT[:N]]...`, where FORM is one of `FORMS` or MODULE:CLASS.
 
         Raises:
-            ValueError: when there is no such form or habit; the message says which there are.
+            ValueError: when there is no such form, module or habit; the message says which there are.
         """
-        form = spec.partition("+")[0]
-        if form not in FORMS:
-            near = difflib.get_close_matches(form, FORMS, n=1, cutoff=0.5)
-            hint = f" Did you mean {near[0]}?" if near else ""
-            raise ValueError(
-                f"There is no agent {spec!r}.{hint} An agent is the form of its replies ({', '.join(FORMS)}) "
-                "with habits behind it, such as react+plan+window:6."
-            )
-        return cls(form, Habits.parse(spec))
+        return cls(find_form(spec.partition("+")[0]).form, Habits.parse(spec))
 
     def seat(self, env: gymnasium.Env[str, str], *, instructions: str | None = None) -> ReplyWrapper:
         """The world as this agent meets it; see `ReplyWrapper`."""
-        return FORMS[self.form](env, instructions=instructions, habits=self.habits)
+        return find_form(self.form)(env, instructions=instructions, habits=self.habits)
+
+
+def find_form(name: str) -> type[ReplyWrapper]:
+    """The form of replies called `name`: one of `FORMS`, or CLASS of MODULE for `MODULE:CLASS`, which is imported.
+
+    Raises:
+        ValueError: when there is none, or the class is no `ReplyWrapper` that can be made.
+    """
+    module, colon, attribute = name.partition(":")
+    if name in FORMS:
+        return FORMS[name]
+    if not colon:
+        near = difflib.get_close_matches(name, FORMS, n=1, cutoff=0.5)
+        hint = f" Did you mean {near[0]}?" if near else ""
+        raise ValueError(
+            f"There is no agent {name!r}.{hint} An agent is the form of its replies ({', '.join(FORMS)}, or "
+            "MODULE:CLASS for a form of yours) with habits behind it, such as react+plan+window:6."
+        )
+    try:
+        found = getattr(importlib.import_module(module), attribute, None)
+    except (ImportError, TypeError, ValueError) as error:  # the latter for names such as "" and ".a"
+        raise ValueError(f"The module of the agent {name} can't be imported: {error}.") from error
+    if not (isinstance(found, type) and issubclass(found, ReplyWrapper)) or inspect.isabstract(found):
+        raise ValueError(
+            f"{attribute!r} in {module} is no form of replies: a subclass of ReplyWrapper with all methods."
+        )
+    if ":" not in found.form and FORMS.get(found.form) is not found:
+        raise ValueError(
+            f"{name} sets form = {found.form!r}, a name under which no command finds it: leave `form` out of the class."
+        )
+    return found

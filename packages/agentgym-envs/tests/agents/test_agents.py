@@ -10,7 +10,7 @@ import pytest
 from agentgym_envs import WORLDS, Episode, Job, World, WorldSeat, make, play, text_env
 from agentgym_envs.agents import Agent
 from agentgym_envs.dialogue import Habits
-from agentgym_envs.wrappers import FORMS
+from agentgym_envs.wrappers import FORMS, Bare
 from hypothesis import given
 from hypothesis import strategies as st
 from talking import Talker, check_conversations
@@ -22,6 +22,22 @@ COUNTS = st.integers(1, 99)
 HABITS = st.builds(
     Habits, plan=st.none() | st.just(0) | COUNTS, window=st.just(0) | COUNTS, reflect=st.just(0) | COUNTS, retry=COUNTS
 )
+
+
+class Shouted(Bare):
+    """The action in capital letters."""
+
+
+class Named(Bare):
+    form = "prompt"
+
+
+def test_a_form_of_a_module_is_an_agent_under_the_name_that_episodes_carry() -> None:
+    name = f"{__name__}:Shouted+plan:2"
+    with closing(Agent.parse(name).seat(make("agentgym/TextCraft-v0"))) as env:
+        assert isinstance(env, Shouted)
+        assert env.agent == name == str(Agent.parse(env.agent))
+    assert Agent.parse("agentgym_envs:ReAct+plan") == Agent.parse("react+plan")
 
 
 @given(form=st.sampled_from([*FORMS]), habits=HABITS, order=st.randoms(use_true_random=False))
@@ -42,11 +58,21 @@ def test_the_shortest_name_is_the_one_that_is_written(name: str) -> None:
     ("name", "complaint"),
     [
         ("", "no agent ''"),
-        ("raect+plan", r"no agent 'raect\+plan'. Did you mean react\? .*\(react, bare, tags, .*react\+plan\+window:6"),
+        ("raect+plan", r"no agent 'raect'. Did you mean react\? .*\(react, bare, tags, .*react\+plan\+window:6"),
         (
             "react+plam:3",
             r"no habit 'plam:3'. Did you mean plan\? Habits: plan\[:N\], window:N, reflect:N, retry\[:K\]",
         ),
+        (
+            "no_such_module:Prompt+plan",
+            "The module of the agent no_such_module:Prompt can't be imported: No module named",
+        ),
+        (":Prompt", "The module of the agent :Prompt can't be imported"),
+        ("talking:Prompt", "'Prompt' in talking is no form of replies"),
+        ("json:JSONDecoder", "'JSONDecoder' in json is no form of replies"),
+        ("agentgym_envs:ReplyWrapper", "'ReplyWrapper' in agentgym_envs is no form of replies"),
+        ("talking:Prompt+plam", "is no form of replies"),
+        (f"{__name__}:Named", "sets form = 'prompt', a name under which no command finds it: leave `form` out"),
         ("react+", "no habit ''"),
         ("react+plan+plan:3", "plan stands twice"),
         ("react+window", "'window' needs a whole number from 1, as in window:5"),

@@ -64,8 +64,8 @@ class _Play:
     samples: int = 1
     """Attempts at each task."""
     agent: str | None = None
-    """Who plays: the form of replies (react, bare, tags, function-call, code-act) with habits behind it, such as
-    react+plan+window:6; the world's own when not given."""
+    """Who plays: the form of replies (react, bare, tags, function-call, code-act, or MODULE:CLASS for one of yours)
+    with habits behind it, such as react+plan+window:6; the world's own when not given."""
     instructions: bool = True
     """Whether the player is told the world's instructions. Switch it off for a model that was trained without them."""
     horizon: int | None = None

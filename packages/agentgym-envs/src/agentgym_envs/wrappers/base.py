@@ -22,11 +22,16 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
     """A world that takes replies. `info["action"]` is the action found in the reply, or None."""
 
     form: ClassVar[str]
-    """What command lines, recipes and episodes call it."""
+    """What command lines, recipes and episodes call it: MODULE:CLASS, unless it is one of `FORMS` and has a name."""
     thinks: ClassVar[bool] = True
     """Whether there is room for a thought beside the action."""
     manner: ClassVar[str]
     """What an agent is told about the form of its replies; appended to the world's instructions."""
+
+    def __init_subclass__(cls) -> None:
+        super().__init_subclass__()
+        if "form" not in cls.__dict__:
+            cls.form = f"{cls.__module__}:{cls.__qualname__}"
 
     def __init__(
         self, env: gymnasium.Env[str, str], *, instructions: str | None = None, habits: Habits | None = None

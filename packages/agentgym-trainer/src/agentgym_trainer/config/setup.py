@@ -21,7 +21,7 @@ class World:
     """Options of the world, each as key=value with a Python literal, such as "depth=(1, 2)"."""
     agent: str = "react"
     """How a conversation is made and how a reply becomes an action: FORM[+HABIT[:N]]..., such as react+plan+window:6;
-    docs/agents.md has all of them."""
+    docs/agents.md has all of them. MODULE:CLASS is a form of yours."""
     instructions: bool = True
     """Tell the agent the world's instructions as a system message."""
     weight: float = 1.0
