@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import doors_elsewhere as doors
 import pytest
 from agentgym_envs import Feedback, Function, Task, Tasks, TaskSet, TextEnv
 from agentgym_envs.checks import ContractError, check_text_env
@@ -148,6 +149,16 @@ class Forgetful(Door):
         return {key: value for key, value in super()._info().items() if key != "state_key"}
 
 
+class Undocumented(Door):
+    package = "door_world.nowhere"
+    instructions = TextEnv.instructions
+
+
+class Fanciful(Door):
+    def _available_actions(self) -> list[str]:
+        return ["knock", "fly away", "open"]
+
+
 class Opaque(Door):
     def _raw(self) -> dict[str, Any]:
         return {"door": object}
@@ -178,12 +189,39 @@ class Opaque(Door):
         (Repeating, "Task ids of the train split repeat"),
         (Untested, "Both splits need at least one task"),
         (Mute, "no instructions"),
+        (Undocumented, "no instructions.md in the package 'door_world.nowhere'"),
+        (Fanciful, "'fly away' is in info\\['available_actions'\\], but the world doesn't understand it"),
         (Forgetful, "info lacks \\['state_key'\\]"),
         (Opaque, "raw is not JSON"),
     ],
 )
 def test_a_broken_world_is_caught(world: type[TextEnv], clause: str) -> None:
     with made(world) as env, pytest.raises(ContractError, match=clause):
+        check_text_env(env)
+
+
+@pytest.mark.parametrize(
+    ("world", "clause"),
+    [
+        (doors.BySet, "differs between processes with different hash seeds"),
+        (doors.ByFolder, "differs with the order in which the system lists a directory"),
+        (doors.Printing, "The world writes to stdout: 'debug"),
+        (doors.Complaining, "The world writes to stderr: 'a line of the simulator"),
+        (doors.OnlyHere, "can't be played in a process of its own: RuntimeError: no licence for another process"),
+    ],
+)
+def test_what_shows_in_other_processes_only_is_caught(world: type[TextEnv], clause: str) -> None:
+    with made(world) as env:
+        check_text_env(env, processes=False)
+        with pytest.raises(ContractError, match=clause):
+            check_text_env(env, tasks=1)
+
+
+def test_a_world_that_no_other_process_can_make_is_checked_here_and_said_so() -> None:
+    class Local(Door):
+        """Known to this function alone."""
+
+    with made(Local) as env, pytest.warns(UserWarning, match="Local can't be made in another process"):
         check_text_env(env)
 
 

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import pickle
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from importlib import resources
@@ -19,6 +16,7 @@ import numpy as np
 import pytest
 from agentgym_envs import WORLDS, World, text_env
 from agentgym_envs.checks import check_text_env
+from agentgym_envs.checks_elsewhere import check_elsewhere
 from agentgym_envs.registry import REMOTE
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from serve_process import serve_process
@@ -72,8 +70,15 @@ def moves(env: gymnasium.Env[str, str], task: str, actions: list[str]) -> Iterat
 @every_world
 def test_a_world_keeps_the_contract(world: World) -> None:
     env = made(world)
-    check_text_env(env, tasks=1 if text_env(env).step_seconds > CHEAP else 5)
+    cheap = text_env(env).step_seconds <= CHEAP
+    check_text_env(env, tasks=5 if cheap else 1, processes=cheap)
     env.close()
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("world", [world for world in WORLDS if _mark(world)], ids=lambda world: world.id)
+def test_a_dear_world_is_the_same_in_every_process(world: World) -> None:
+    check_elsewhere(text_env(made(world)), 1)
 
 
 @every_world
@@ -81,29 +86,6 @@ def test_the_task_sets_are_those_of_the_manifest(world: World) -> None:
     env = text_env(made(world))
     committed = resources.files(env.package).joinpath("manifest.json").read_text(encoding="utf-8")
     assert env.tasks.manifest() == json.loads(committed)
-
-
-_PLAY = """
-import sys, gymnasium
-env = gymnasium.make(f"agentgym_envs:{sys.argv[1]}")
-task = env.unwrapped.tasks.test[1]
-print(task, env.reset(seed=5, options={"task": task.id}))
-for _ in range(3):
-    print(env.step(env.unwrapped.oracle()))
-print(env.reset(seed=6, options={"split": "train"}))
-"""
-
-
-@every_world_in_time
-def test_the_hash_seed_changes_nothing(world: World) -> None:
-    def printed(hash_seed: str) -> str:
-        surroundings = os.environ | {"PYTHONHASHSEED": hash_seed}
-        command = [sys.executable, "-c", _PLAY, world.id]
-        return subprocess.run(command, env=surroundings, check=True, capture_output=True, encoding="utf-8").stdout
-
-    first = printed("1")
-    assert len(first) > 1000
-    assert first == printed("2")
 
 
 @every_world_in_time
@@ -264,7 +246,7 @@ def far(world: World, url: str, **options: Any) -> gymnasium.Env[str, str]:
 def check_far(world: World, url: str) -> None:
     """A world on a server keeps the contract, and says to the byte what it says here."""
     with closing(far(world, url)) as there:
-        check_text_env(there, tasks=1)
+        check_text_env(there, tasks=1, processes=False)
     with closing(far(world, url, horizon=TURNS)) as there, closing(made(world, max_episode_steps=TURNS)) as here:
         for split in ("train", "test"):
             assert there.reset(seed=6, options={"split": split}) == here.reset(seed=6, options={"split": split})

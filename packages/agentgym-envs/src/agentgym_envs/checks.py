@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import math
 import warnings
+from collections import Counter
 from itertools import combinations, islice
 from typing import Any
 
 import gymnasium
 from gymnasium.utils.env_checker import check_env
 
+from agentgym_envs.checks_elsewhere import NotAlike, check_elsewhere
 from agentgym_envs.functions import action_of, call_for
 from agentgym_envs.registry import text_env
 from agentgym_envs.tasks import SPLITS
@@ -18,20 +20,31 @@ from agentgym_envs.text_env import Malformed, TextEnv
 from agentgym_envs.wrappers import Bare
 
 INFO_KEYS = {"task_id", "success", "score", "valid", "available_actions", "state_key", "raw"}
-_NONSENSE = ("", " ", "\x00", "xyzzy", "🦆" * 50, "a\nb", "<|im_end|>", "9" * 4000, "\ud800")
+_UNKNOWN = "xyzzy"
+_NONSENSE = ("", " ", "\x00", _UNKNOWN, "🦆" * 50, "a\nb", "<|im_end|>", "9" * 4000, "\ud800")
+_LISTED = 8
+"""Available actions that are played in each task."""
 
 
 class ContractError(AssertionError):
     """A world breaks the contract of `TextEnv`."""
 
 
-def check_text_env(env: gymnasium.Env[str, str], *, tasks: int = 5, max_oracle_steps: int = 500) -> None:
-    """Check a world against the contract. Plays `tasks` tasks of each split twice; leaves the world open.
+def check_text_env(
+    env: gymnasium.Env[str, str], *, tasks: int = 5, max_oracle_steps: int = 500, processes: bool = True
+) -> None:
+    """Check a world against the contract. Leaves the world open.
+
+    Plays `tasks` tasks of each split with the oracle, twice, with nonsense, and with the actions that it lists as
+    available; then again in two other processes, which have different hash seeds and list directories in opposite
+    orders, and in which nothing may be written to stdout or stderr. A world that no other process can import, because
+    it is defined in a script, a notebook or a function, is not played there: a warning says so.
 
     Args:
         env: As `gymnasium.make` returns it.
         tasks: How many tasks of each split are played, from the first on.
         max_oracle_steps: After how many actions an oracle counts as lost.
+        processes: Whether to play in the other processes, too. Each starts the world's simulator once more.
 
     Raises:
         ContractError: naming the clause that is broken and the task it was broken on.
@@ -41,11 +54,18 @@ def check_text_env(env: gymnasium.Env[str, str], *, tasks: int = 5, max_oracle_s
         warnings.simplefilter("error")
         check_env(world)
     _check_tasks(world)
+    listed = Counter[str]()
     for split in SPLITS:
         for task in islice(world.tasks.split(split), tasks):
             _check_repeatable(world, task.id)
             _check_oracle(world, task.id, max_oracle_steps)
             _check_nonsense(world, task.id)
+            _check_available(world, task.id, listed)
+    if processes:
+        try:
+            check_elsewhere(world, tasks)
+        except NotAlike as error:
+            raise ContractError(str(error)) from error
 
 
 def _demand(holds: bool, sentence: str) -> None:
@@ -68,7 +88,11 @@ def _check_tasks(world: TextEnv) -> None:
         _demand(tasks[task.id] == task, f"{task.id}: looking the task up by its id gives another one.")
         _demand(task.split == split, f"{task.id} says it is of split {task.split}, not {split}.")
         _demand(bool(task.category), f"{task.id} has no category.")
-    _demand(world.instructions.strip() != "", "The world has no instructions.")
+    try:
+        instructions = world.instructions
+    except FileNotFoundError as error:
+        raise ContractError(str(error)) from error
+    _demand(instructions.strip() != "", "The world has no instructions.")
 
 
 def _transcript(world: TextEnv, task_id: str, actions: list[str]) -> list[Any]:
@@ -79,7 +103,7 @@ def _transcript(world: TextEnv, task_id: str, actions: list[str]) -> list[Any]:
 
 def _check_repeatable(world: TextEnv, task_id: str) -> None:
     world.reset(seed=1, options={"task": task_id})
-    actions = [world.oracle(), "xyzzy"]
+    actions = [world.oracle(), _UNKNOWN]
     first, second = (_transcript(world, task_id, actions) for _ in range(2))
     _demand(first == second, f"{task_id}: the same task, seed and actions gave two different transcripts.")
     observation, info = first[0]
@@ -156,5 +180,25 @@ def _check_nonsense(world: TextEnv, task_id: str) -> None:
         _demand(observation in world.observation_space, f"{task_id}: the answer to {text[:20]!r} is not in the space.")
         _demand(not info["valid"], f"{task_id}: {text[:20]!r} counts as a valid action.")
         _demand(len(observation.strip()) > 0, f"{task_id}: no word of help on {text[:20]!r}.")
+        if terminated or truncated:
+            return
+
+
+def _check_available(world: TextEnv, task_id: str, played: Counter[str]) -> None:
+    """Play listed actions, in each state the one that was `played` least often so far: all of them come up."""
+    _, info = world.reset(seed=1, options={"task": task_id})
+    for _ in range(_LISTED):
+        if not info["available_actions"]:
+            return
+        action = min(info["available_actions"], key=played.__getitem__)
+        played[action] += 1
+        answer, _, terminated, truncated, info = world.step(action)
+        if not info["valid"] and not (terminated or truncated):  # it may be short of something; but it is understood
+            to_nonsense, _, terminated, truncated, info = world.step(_UNKNOWN)
+            _demand(
+                answer.replace(action, _UNKNOWN) != to_nonsense,
+                f"{task_id}: {action!r} is in info['available_actions'], but the world doesn't understand it: "
+                f"{answer[:200]!r}.",
+            )
         if terminated or truncated:
             return

@@ -274,4 +274,10 @@ def writable(text: str) -> str:
 
 @cache
 def _instructions(package: str) -> str:
-    return resources.files(package).joinpath("instructions.md").read_text(encoding="utf-8").strip()
+    try:
+        return resources.files(package).joinpath("instructions.md").read_text(encoding="utf-8").strip()
+    except (FileNotFoundError, ModuleNotFoundError) as error:
+        raise FileNotFoundError(
+            f"There is no instructions.md in the package {package!r}: write one beside the world's code, with its goal "
+            "and the grammar of its actions, and name that package in the world's attribute `package`."
+        ) from error
