@@ -1,14 +1,16 @@
 """Text to search terms, as Lucene's `EnglishAnalyzer` (Pyserini's default) makes them.
 
 Words after Unicode's rules for word boundaries (UAX #29), without possessive 's, in lower case, without Lucene's
-English stop words, and with the ending off after Porter (1980). What is left out of UAX #29: emoji, and scripts
-written without spaces other than Chinese and Japanese.
+English stop words, and with the ending off after Porter (1980). In two things it isn't Lucene: of Thai, Lao, Khmer and
+Burmese, which are written without spaces, it makes a term of the letters between two marks, where Lucene's is a whole
+phrase; and a word of more than 255 characters stays whole.
 """
 
 from __future__ import annotations
 
 import re
 
+import regex
 import Stemmer
 
 # fmt: off
@@ -19,16 +21,35 @@ STOP_WORDS = frozenset((
 # fmt: on
 """Lucene's `EnglishAnalyzer.ENGLISH_STOP_WORDS_SET`."""
 
-_SINGLE = "\u3005\u3007\u3021-\u3029\u3041-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff"  # a character, a word
-_NO_LETTER = "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2079\u2080-\u2089\u2150-\u215f\u2460-\u249b"  # ², ½, ₂, ①
-_LETTER = rf"[^\W\d_{_SINGLE}{_NO_LETTER}]"
-_PIECE = rf"(?:[^\W{_SINGLE}{_NO_LETTER}][\u0300-\u036f\u00ad\u200d-\u200f\u2060\ufe0f\ufeff]*)"
-_BETWEEN_BOTH = ".'\u2018\u2019\u2024\ufe52\uff07\uff0e"
-_BETWEEN_LETTERS = ":\u00b7\u0387\u05f4\u2027\ufe13\ufe55\uff1a"
-_BETWEEN_DIGITS = ",;\u037e\u0589\u060c\u060d\u066c\u07f8\u2044\ufe10\ufe14\ufe50\ufe54\uff0c\uff1b"
-_IN_WORDS = rf"(?<={_LETTER})[{_BETWEEN_BOTH}{_BETWEEN_LETTERS}](?={_LETTER})"
-_IN_NUMBERS = rf"(?<=\d)[{_BETWEEN_BOTH}{_BETWEEN_DIGITS}](?=\d)"
-_WORD = re.compile(rf"[{_SINGLE}]|{_PIECE}+(?:(?:{_IN_WORDS}|{_IN_NUMBERS}){_PIECE}+)*")
+# The properties are those of UAX #29 (WB), UAX #14 (LB) and the script; a mark or joiner continues what it follows.
+# South-East Asian scripts (SA) are without spaces: there, marks end a word, or a whole phrase would be one.
+_MORE = r"\p{WB=Extend}\p{WB=Format}\p{WB=ZWJ}--\p{LB=SA}"
+_LETTER, _DIGIT, _HEBREW = r"\p{WB=ALetter}\p{WB=Hebrew_Letter}", r"\p{WB=Numeric}", r"\p{WB=Hebrew_Letter}"
+_BETWEEN = r"\p{WB=MidNumLet}\p{WB=Single_Quote}"
+
+
+def _run(kind: str) -> str:
+    """One or more characters of a kind, each with its marks."""
+    return rf"[{kind}][{kind}[{_MORE}]]*+"
+
+
+def _joined(kind: str, between: str) -> str:
+    """Runs with a single character of `between` from one to the next: 3.14, can't."""
+    return rf"{_run(kind)}(?:[{between}][{_MORE}]*+{_run(kind)})*+"
+
+
+_LETTERS = _joined(_LETTER, rf"{_BETWEEN}\p{{WB=MidLetter}}")
+_ABBREVIATION = rf"(?<=[{_HEBREW}][{_MORE}]*)(?:'[{_MORE}]*+|\"[{_MORE}]*+(?=[{_HEBREW}]))"
+_DIGITS = _joined(_DIGIT, rf"{_BETWEEN}\p{{WB=MidNum}}")
+_KATAKANA = _run(r"\p{WB=Katakana}")
+_CORE = rf"(?:{_KATAKANA}|(?:{_LETTERS}(?:{_ABBREVIATION})?+|{_DIGITS})++)"
+_UNDERSCORE = _run(r"\p{WB=ExtendNumLet}")
+_SINGLE = rf"[\p{{Han}}\p{{Hiragana}}][{_MORE}]*+"
+_PICTURE = rf"\p{{Extended_Pictographic}}[{_MORE}]*+"
+_EMOJI = rf"{_PICTURE}(?:(?<=\u200d){_PICTURE})*+|\p{{RI}}[{_MORE}]*+\p{{RI}}[{_MORE}]*+"
+_WORDS = rf"(?:{_UNDERSCORE})?+{_CORE}(?:{_UNDERSCORE}{_CORE})*+(?:{_UNDERSCORE})?+"
+_PHRASE_PART = r"[\p{LB=SA}&&\p{L}]++"
+_TERM = regex.compile(rf"{_WORDS}|{_SINGLE}|{_PHRASE_PART}|{_EMOJI}", regex.VERSION1)
 # Lucene's stemmer has Porter's later changes, which Snowball's "porter" hasn't: -bly as -ble, -logy as -log.
 _BLY = re.compile("([aeiouy][^aeiou].*)bly$")
 _LOGY = re.compile("([aeiouy][^aeiou].*log)(?:y|ies)$")
@@ -48,7 +69,7 @@ class Analyzer:
         if len(known) > 1_000_000:  # so that it stays within some 100 MB
             known.clear()
         terms: list[str] = []
-        for word in _WORD.findall(text):
+        for word in _TERM.findall(text):
             term = known.get(word)
             if term is None:
                 term = known[word] = self._term(word)
@@ -57,11 +78,11 @@ class Analyzer:
         return terms
 
     def _term(self, word: str) -> str:
-        """The term of one word; empty for a stop word and for underscores alone."""
+        """The term of one word; empty for a stop word."""
         plain = _POSSESSIVE.sub("", word)
         # Java has one small letter for each capital; Python has two for İ, and another for a Σ at the end.
         plain = plain.lower() if plain.isascii() else "".join("i" if c == "İ" else c.lower() for c in plain)
-        if plain in STOP_WORDS or not plain.strip("_"):
+        if plain in STOP_WORDS:
             return ""
         if len(plain) < 3:
             return plain

@@ -155,7 +155,7 @@ def _maker() -> str:
     """What makes an index: with other code or another bm25s a kept one may hold other terms or scores."""
     sources = (Path(__file__).with_name(name).read_bytes() for name in ("analysis.py", "bm25.py", "passage_file.py"))
     code = hashlib.blake2b(b"".join(sources), digest_size=12).hexdigest()
-    return f"{code} {version('bm25s')} {version('pystemmer')}"
+    return f"{code} {version('bm25s')} {version('pystemmer')} {version('regex')}"
 
 
 def _settle(fresh: Path, folder: Path) -> None:
