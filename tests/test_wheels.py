@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from email import message_from_string
 from pathlib import Path
 from zipfile import ZipFile
 
@@ -68,6 +69,20 @@ def test_the_wheel_has_all_that_is_in_the_source(package: str, wheels: Path) -> 
     assert not [name for name in names if "/tests/" in name or name.endswith(".pyc")]
 
 
+@pytest.mark.parametrize("package", PACKAGES)
+def test_the_wheel_says_what_it_is(package: str, wheels: Path) -> None:
+    (wheel,) = wheels.glob(f"{package.replace('-', '_')}-*.whl")
+    with ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if name.endswith(".dist-info/METADATA"))
+        metadata = message_from_string(archive.read(name).decode())
+    assert (metadata["Author"], metadata["License-Expression"]) == ("AgentGym developers", "Apache-2.0")
+    assert len(metadata["Keywords"].split(",")) > 4
+    assert "Programming Language :: Python :: 3.13" in metadata.get_all("Classifier", [])
+    assert metadata["Summary"] and metadata.get_payload()
+    ours = {need for need in metadata.get_all("Requires-Dist", []) if need.startswith("agentgym-") and "[" not in need}
+    assert ours == {f"{other}=={metadata['Version']}" for other in PACKAGES[: PACKAGES.index(package)]}
+
+
 PLAY = """
 import importlib.util, agentgym_envs, gymnasium
 env = gymnasium.make("agentgym/TextCraft-v0")
@@ -87,7 +102,7 @@ except gymnasium.error.DependencyNotInstalled as error:
 def test_worlds_play_alone(wheels: Path, tmp_path: Path) -> None:
     score, heavy, missing = tell(installed("agentgym-envs", wheels, tmp_path), PLAY)
     assert (score, heavy) == ("1.0", "")
-    assert 'pip install "agentgym-envs[babyai]"' in missing
+    assert "uv pip install 'agentgym-envs[babyai]'" in missing
 
 
 def test_all_worlds_have_what_they_need(wheels: Path, tmp_path: Path) -> None:

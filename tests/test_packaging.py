@@ -1,0 +1,45 @@
+"""What the packages' `pyproject.toml` and the lock say of themselves; the wheels are looked at in test_wheels.py."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
+PLATFORMS = (("linux", "x86_64"), ("linux", "aarch64"), ("darwin", "arm64"))
+
+
+def read(file: Path) -> dict[str, Any]:
+    return tomllib.loads(file.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_the_packages_are_released_together(package: Path) -> None:
+    version = read(ROOT / "pyproject.toml")["project"]["version"]
+    project = read(package / "pyproject.toml")["project"]
+    assert project["version"] == version
+    ours = [need for need in project["dependencies"] if need.startswith("agentgym-")]
+    assert ours == [f"{need.partition('==')[0]}=={version}" for need in ours]
+    assert len(ours) == PACKAGES.index(package)  # eval needs envs; the trainer needs both
+
+
+@pytest.mark.parametrize("package", PACKAGES, ids=lambda package: package.name)
+def test_the_wheel_gets_every_licence(package: Path) -> None:
+    named = read(package / "pyproject.toml")["project"]["license-files"]
+    taken = {path for pattern in named for path in package.glob(pattern)}
+    licences = {path for path in package.rglob("*") if re.search("LICENSE|ATTRIBUTION", path.name)}
+    assert licences == taken
+
+
+def test_the_lock_is_for_all_platforms() -> None:
+    markers = [f"sys_platform == '{system}' and platform_machine == '{machine}'" for system, machine in PLATFORMS]
+    assert read(ROOT / "pyproject.toml")["tool"]["uv"]["environments"] == markers
+    locked = read(ROOT / "uv.lock")
+    for system, machine in PLATFORMS:
+        for markers in (locked["supported-markers"], locked["resolution-markers"]):
+            assert any(f"'{system}'" in marker and f"'{machine}'" in marker for marker in markers)
