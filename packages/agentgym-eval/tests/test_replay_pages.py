@@ -171,7 +171,7 @@ def test_tokens_have_colours_and_figures(look: Look, tmp_path: Path) -> None:
     page = look(f"{address}1")
     assert 'class="said p4 h0 a5" title="turn 0, log-probability -3.000' in page
     assert '<span class="read">&lt;user&gt;</span>' in page
-    assert "1 said · group 3 · not trained on" in words(page)
+    assert "1 completion token · group 3 · not trained on" in words(page)
     assert 'id="tokens"' not in look(f"{address}0")
 
 
@@ -187,6 +187,23 @@ def test_siblings_part_where_they_part(look: Look, tmp_path: Path) -> None:
     assert page.count('<td class="same"') == 2 + 2 + 1
     assert "All went the same way" in look("/beside?a=a/episodes/0&b=a/episodes/1")
     assert "different tasks: t/1, t/2" in words(look("/beside?a=a/episodes/0&b=a/episodes/3"))
+
+
+def test_columns_side_by_side_are_headed_by_what_sets_them_apart(look: Look, tmp_path: Path) -> None:
+    evaluate(
+        tmp_path / "runs" / "long-name", [episode(), episode(sample=1, success=False), episode(sample=2, success=None)]
+    )
+    evaluate(tmp_path / "runs" / "other", [episode(policy="q")])
+    group, beside = look("/siblings/long-name/episodes/0"), look("/beside?a=long-name/episodes/0&b=other/episodes/0")
+    heads = [re.findall(r'<th scope="col">(.*?)</th>', page, re.DOTALL) for page in (group, beside)]
+    one, two, three = map(words, heads[0])
+    assert [each.split()[:3] for each in (one, two, three)] == [
+        ["attempt", "0", "success"], ["attempt", "1", "failure"], ["attempt", "2", "error"],
+    ]  # fmt: skip
+    assert group.count(">long-name</a>") == 1
+    assert [words(each).split()[:5] for each in heads[1]] == [
+        ["long-name,", "attempt", "0", "success", "p"], ["other,", "attempt", "0", "success", "q"],
+    ]  # fmt: skip
 
 
 def test_attempts_are_linked_in_their_order(look: Look, tmp_path: Path) -> None:

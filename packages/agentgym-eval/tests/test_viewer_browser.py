@@ -263,6 +263,11 @@ def test_lists_follow_a_run_that_goes_on_and_leave_the_reader_alone(watched: Wat
     expect(page.locator("tbody tr")).to_have_count(4)
     assert page.evaluate("window.same.isConnected && window.same === document.querySelector('tbody tr')")
     assert page.evaluate("document.activeElement.name") == "turns_from"
+    page.goto(live + LINKS.runs())
+    page.get_by_label("Select growing").check()
+    write(index.root / "another.jsonl", [episode()])
+    expect(page.get_by_role("link", name="another.jsonl")).to_be_visible()
+    expect(page.get_by_label("Select growing")).to_be_checked()
 
 
 @pytest.mark.long

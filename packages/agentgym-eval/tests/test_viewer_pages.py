@@ -214,6 +214,7 @@ def test_two_runs_are_compared_on_the_tasks_of_both(site: Site) -> None:
     two_runs(site)
     text = compare_page(site, Asked("poor", "good"))
     assert "Both played 4 tasks; 1 only B." in text
+    assert text.count('<span class="tag bad">1 error</span>') == 1
     assert "B succeeds +25.0 points" in text
     assert "better at 4 tasks, worse at 0" in text
     order = re.findall(r"<tr><td>t/<wbr>(\d)", compare_page(site, Asked("poor", "good", sort="task")))

@@ -74,6 +74,7 @@ def names(site: Site, **query: str) -> list[str]:
         ({"policy": "oracle"}, ["empty", "eval/one"]),
         ({"policy": "openai:Big"}, ["three.jsonl"]),
         ({"state": "stopped"}, ["empty", "b-train"]),
+        ({"state": "!stopped"}, ["three.jsonl", "eval/one"]),
         ({"success_from": "75"}, ["three.jsonl", "b-train"]),
         ({"success_to": "33"}, []),
         ({"success_to": "34"}, ["eval/one"]),
@@ -99,7 +100,7 @@ def test_runs_pass_filters_in_an_order(varied: Site, query: dict[str, str], foun
     [
         ({"knid": "train"}, "no filter knid; .*Did you mean kind"),
         ({"kind": "trian"}, "kind is one of evaluate, train, collect, episodes, not trian"),
-        ({"state": "dead"}, "state is one of done, running, stopped, not dead"),
+        ({"state": "dead"}, "state is one of done, running, waiting, stopped, !stopped, not dead"),
         ({"sort": "colour"}, "Nothing sorts by colour; there are name, kind"),
         ({"success_from": "0.5"}, r"success_from is a whole number, not 0\.5"),
         ({"page": "0"}, "page counts from 1"),
@@ -119,7 +120,7 @@ def test_facets_count_runs(varied: Site) -> None:
         "recipe": [("quickstart", 1)],
         "env": [("agentgym/Far-v0", 1), ("agentgym/Near-v0", 3)],
         "policy": [("openai:Big", 1), ("oracle", 2), ("scratch", 1)],
-        "state": [("done", 2), ("stopped", 2)],
+        "state": [("!stopped", 2), ("done", 2), ("stopped", 2)],
     }
 
 
@@ -133,6 +134,27 @@ def test_the_page_says_how_many_of_how_many_and_keeps_what_was_asked(varied: Sit
     assert 'hx-get="/?text=one&amp;kind=evaluate&amp;success_to=50"' in text
     assert 'href="/?sort=name&amp;text=one&amp;kind=evaluate&amp;success_to=50"' in text
     assert ">0 of 4 runs<" in runs_page(varied, RunFilters(text="nothing like it"))
+
+
+def test_selected_runs_are_compared(varied: Site) -> None:
+    browser = TestClient(make_app(varied), "http://127.0.0.1:8000")
+    one, two, three = (re.findall(r'name="run" value="([^"]+)"', browser.get("/").text))[-3:]
+    chosen = browser.get("/compare", params={"run": [one, two]}).text
+    assert {one, two} < set(re.findall(r'<option value="([^"]+)" selected>', chosen))
+    assert f'<option value="{one}" selected>' in browser.get("/compare", params={"run": one}).text
+    refused = browser.get("/compare", params={"run": [one, two, three]})
+    assert (refused.status_code, "go back and select two" in refused.text) == (400, True)
+    assert "checkbox" not in runs_page(Site(varied.index, FileLinks()))
+
+
+def test_a_run_says_how_many_of_its_episodes_are_played(site: Site) -> None:
+    settings = {"samples": 2, "tasks": 3}
+    evaluate(site.index.root / "a", [episode()], done=False, settings=settings)
+    evaluate(site.index.root / "b", [], done=False, settings=settings)
+    evaluate(site.index.root / "c", [episode(f"t/{n}") for n in range(6)], settings=settings)
+    site.index.refresh()
+    cells = re.findall(r'<td class="n">((?:<a href="/episodes[^>]*>)?\d.*)', runs_page(site, RunFilters(sort="name")))
+    assert [re.sub("<[^>]+>", "", cell) for cell in cells if "%" not in cell] == ["1 of 6", "0 of 6", "6"]
 
 
 def test_heads_turn_the_order_and_come_back_to_the_newest_first(varied: Site) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -44,6 +45,16 @@ def facts(text: str) -> dict[str, str]:
     """What stands under each name, without markup."""
     found = re.findall(r"<dt>(.*?)<dd>(.*?)</div>", text, re.DOTALL)
     return {name: " ".join(re.sub(r"<[^>]+>", "", value).split()) for name, value in found}
+
+
+def test_a_run_that_stopped_says_how_to_resume_it(site: Site) -> None:
+    folder = evaluate(site.index.root / "eval", [], done=False, command=["evaluate", "--out", EVIL])
+    for path in folder.iterdir():
+        os.utime(path, (0, 0))
+    site.index.refresh()
+    text = run_page(site, "eval")
+    assert "It stopped before its end, before its first episode was over." in text
+    assert "The same command resumes it: <code>evaluate --out &lt;script&gt;" in text
 
 
 def test_the_report_s_figures_and_stop_reasons_are_shown(site: Site) -> None:

@@ -2,7 +2,10 @@ from __future__ import annotations
 
 import json
 import os
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agentgym_eval.viewer.runs import Run, discover, slug_of
@@ -51,6 +54,69 @@ def test_the_folder_that_is_viewed_may_be_a_run_or_one_file(tmp_path: Path) -> N
     folder = evaluate(tmp_path / "eval", [episode()])
     assert list(named(folder)) == ["eval"]
     assert [run.kind for run in discover(folder / "episodes.jsonl")] == ["episodes"]
+
+
+def several(root: Path, *played: int, ago: Sequence[float] = (), began: float = 1000) -> dict[str, str]:
+    """The states of runs of one command, which began in this order, by how many episodes they have."""
+    now = time.time()
+    for number, episodes in enumerate(played):
+        folder = evaluate(
+            root / f"world-{number}", [episode(f"t/{n}") for n in range(episodes)], done=False, command=["evaluate"]
+        )
+        os.utime(folder / "run.json", (now - began + number,) * 2)
+        written = now - (ago[number] if ago else 900)
+        os.utime(folder / "episodes.jsonl", (written, written))
+    return {name: run.state for name, run in named(root).items()}
+
+
+def test_worlds_of_one_command_are_played_one_after_the_other(tmp_path: Path) -> None:
+    states = several(tmp_path, 2, 1, 0, 0, ago=(400, 5, 900, 900))
+    assert list(states.values()) == ["done", "running", "waiting", "waiting"]
+
+
+def test_before_its_first_episode_the_first_world_is_running(tmp_path: Path) -> None:
+    assert list(several(tmp_path, 0, 0, began=9).values()) == ["running", "waiting"]
+
+
+def test_a_world_that_was_left_out_does_not_wait(tmp_path: Path) -> None:
+    assert list(several(tmp_path, 0, 1, 0, ago=(400, 5, 400)).values()) == ["stopped", "running", "waiting"]
+
+
+def test_nothing_waits_for_a_command_that_has_stopped(tmp_path: Path) -> None:
+    assert set(several(tmp_path, 1, 0, 0).values()) == {"stopped"}
+
+
+def test_runs_of_different_commands_do_not_wait_for_each_other(tmp_path: Path) -> None:
+    several(tmp_path, 0)
+    other = evaluate(tmp_path / "other", [episode()], done=False, command=["evaluate", "--seed", "1"])
+    assert {name: run.state for name, run in named(tmp_path).items()} == {"world-0": "stopped", other.name: "running"}
+
+
+def test_replies_of_a_long_episode_show_that_a_run_goes_on(tmp_path: Path) -> None:
+    several(tmp_path, 0)
+    assert named(tmp_path)["world-0"].state == "stopped"
+    (tmp_path / "world-0" / "replies.jsonl").write_text("{}\n")
+    assert named(tmp_path)["world-0"].state == "running"
+
+
+@pytest.mark.parametrize(
+    ("about", "expected"),
+    [
+        ({"settings": {"samples": 4, "tasks": 6, "task": []}}, 24),
+        ({"settings": {"samples": 4, "tasks": None, "task": ["a", "b"]}}, 8),
+        ({"settings": {"samples": 2, "tasks": None, "task": []}, "resolved": {"tasks": 50}}, 100),
+        ({"settings": {"samples": 2, "tasks": None, "task": []}, "resolved": 3}, None),
+        ({"settings": {"tasks": 5}}, None),
+        ({"settings": {"tasks": "5", "samples": 1}}, None),
+        ({}, None),
+    ],
+)
+def test_how_many_episodes_a_run_is_to_have(tmp_path: Path, about: dict[str, Any], expected: int | None) -> None:
+    evaluate(tmp_path / "eval", [episode()], **about)
+    assert named(tmp_path)["eval"].expected == expected
+    config = {"schema": "agentgym.train/2", "config": {"samples": 4, "tasks": 6}}
+    (train(tmp_path / "rl", 1) / "run.json").write_text(json.dumps(config))
+    assert named(tmp_path)["rl"].expected is None
 
 
 def test_checkpoints_and_hidden_folders_are_passed_over(tmp_path: Path) -> None:

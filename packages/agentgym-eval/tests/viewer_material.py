@@ -39,10 +39,11 @@ def write(path: Path, episodes: Sequence[Episode]) -> Path:
     return path
 
 
-def evaluate(folder: Path, episodes: Sequence[Episode], *, done: bool = True) -> Path:
+def evaluate(folder: Path, episodes: Sequence[Episode], *, done: bool = True, **about: Any) -> Path:
+    """A run of evaluate; `about` is what else its run.json says."""
     write(folder / "episodes.jsonl", episodes)
     settings = {"env": "agentgym/Near-v0", "policy": "oracle", "split": "test"}
-    (folder / "run.json").write_text(json.dumps({"schema": "agentgym.run/1", "settings": settings}))
+    (folder / "run.json").write_text(json.dumps({"schema": "agentgym.run/1", "settings": settings, **about}))
     if done:
         (folder / "report.json").write_text("{}")
     return folder

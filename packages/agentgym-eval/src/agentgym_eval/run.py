@@ -219,7 +219,7 @@ def open_runs(asked: Mapping[Path, PlaySettings], maker: Maker | None = None) ->
             jobs = [
                 Job(task.id, sample, settings.seed, task.split) for sample in range(settings.samples) for task in tasks
             ]
-            identity, resolved = _identity(settings, tasks), _resolved(env)
+            identity, resolved = _identity(settings, tasks), _resolved(env, tasks)
             store = Store(folder, identity, resolved=resolved, overwrite=settings.overwrite)
             runs.append(Run(settings, tuple(jobs), store, maker, env))
         for run in runs:
@@ -227,10 +227,10 @@ def open_runs(asked: Mapping[Path, PlaySettings], maker: Maker | None = None) ->
         yield tuple(runs)
 
 
-def _resolved(env: ReplyWrapper) -> dict[str, Any]:
+def _resolved(env: ReplyWrapper, tasks: Sequence[Task]) -> dict[str, Any]:
     """What the world itself has decided."""
     limit = env.spec.max_episode_steps if env.spec else None
-    return {"agent": env.agent, "horizon": limit, "task_set": text_env(env).tasks.name}
+    return {"agent": env.agent, "horizon": limit, "task_set": text_env(env).tasks.name, "tasks": len(tasks)}
 
 
 def _identity(settings: PlaySettings, tasks: list[Task]) -> dict[str, Any]:

@@ -63,10 +63,14 @@ def _routes(site: Site) -> list[BaseRoute]:
         Route("/", _polled(site, lambda request: runs_page(site, RunFilters.parse(request.query_params)))),
         Route("/episodes", _polled(site, lambda request: episodes_page(site, Filters.parse(request.query_params)))),
         Route("/run/{run}", _polled(site, lambda request: run_page(site, request.path_params["run"]))),
-        Route("/compare", _polled(site, lambda request: compare_page(site, Asked.parse(request.query_params)))),
+        Route("/compare", _polled(site, lambda request: compare_page(site, _compared(request)))),
         *episode_routes(site),
         Mount("/static", StaticFiles(packages=[("agentgym_eval.viewer", "static")])),
     ]
+
+
+def _compared(request: Request) -> Asked:
+    return Asked.parse(request.query_params, request.query_params.getlist("run"))
 
 
 def _polled(site: Site, page: Callable[[Request], str]) -> Callable[[Request], Response]:

@@ -32,14 +32,21 @@ class Asked:
     page: int = 1
 
     @classmethod
-    def parse(cls, query: Mapping[str, str]) -> Asked:
-        """Raises `UsageError` for what can't be."""
+    def parse(cls, query: Mapping[str, str], chosen: Sequence[str] = ()) -> Asked:
+        """What an address asks for. Raises `UsageError` for what can't be.
+
+        Args:
+            query: Of the address.
+            chosen: Runs that were selected in the list of runs, at most two.
+        """
+        if len(chosen) > 2:
+            raise UsageError(f"Two runs can be compared, not {len(chosen)}: go back and select two.")
         known = {field.name for field in fields(cls)}
         given = {name: value for name, value in query.items() if value and name in known - {"page"}}
         page = query.get("page") or "1"
         if given.get("sort", "apart") not in SORTS or not page.isdecimal() or int(page) < 1:
             raise UsageError(f"sort is one of {', '.join(SORTS)}, and page counts from 1.")
-        return cls(**given, page=int(page))
+        return cls(**dict(zip("ab", chosen, strict=False)) | given, page=int(page))
 
 
 @dataclass(frozen=True, slots=True)

@@ -26,7 +26,7 @@ narrow screens show it too.
 EPISODES = (
     ("task", "Task"),
     ("score", "Score"),
-    ("stop", "Stop"),
+    ("stop", "Stop reason"),
     ("env", "World"),
     ("category", "Category"),
     ("policy", "Policy"),

@@ -19,21 +19,21 @@ _WHY = {
 }
 FIGURES = {
     "score": "Score in training",
-    "turns": "Turns of an episode",
-    "valid": "Share of valid actions",
+    "turns": "Episode length in turns",
+    "valid": "Valid action rate",
     "loss": "Loss",
     "entropy": "Entropy",
-    "kl_reference": "KL from the reference",
-    "kl_sampled": "KL from what sampled",
-    "clipped": "Share of clipped ratios",
+    "kl_reference": "KL to the reference policy",
+    "kl_sampled": "KL to the behaviour policy",
+    "clipped": "Clip fraction",
     "grad_norm": "Gradient norm",
-    "mean_token_accuracy": "Share of tokens foretold",
-    "rewards/accuracies": "Share of pairs told apart",
-    "rewards/margins": "Margin of pairs",
+    "mean_token_accuracy": "Token accuracy",
+    "rewards/accuracies": "Preference accuracy",
+    "rewards/margins": "Reward margin",
     "lr": "Learning rate",
     "learning_rate": "Learning rate",
     "tokens_per_s": "Tokens per second",
-    "data": "Episodes learned from",
+    "data": "Training episodes",
 }
 """Names in the metrics that get a small chart, and what people call them."""
 

@@ -12,7 +12,9 @@ from agentgym_eval.viewer.filters import FilterSet, looked_for
 from agentgym_eval.viewer.runs import KINDS, STATES, Run
 
 _SORTS = ("name", "kind", "env", "policy", "episodes", "success", "state", "began")
-_CHOICES = {"kind": KINDS, "state": STATES}
+ALIVE = "!stopped"
+"""The state of all runs but stopped ones, as a filter."""
+_CHOICES = {"kind": KINDS, "state": (*STATES, ALIVE)}
 FACETS = ("kind", "recipe", "env", "policy", "state")
 """Filters whose values are few enough to choose from."""
 
@@ -69,6 +71,9 @@ def passing(rows: Iterable[RunRow], filters: RunFilters) -> list[RunRow]:
 def run_facets(rows: Sequence[RunRow]) -> dict[str, list[tuple[str, int]]]:
     """For each of `FACETS` the values that the runs have, and how many have each."""
     counted = {name: Counter(value for row in rows for value in _values(row.facts[name]) if value) for name in FACETS}
+    states = counted["state"]
+    if 0 < states["stopped"] < len(rows):
+        states[ALIVE] = len(rows) - states["stopped"]
     return {name: sorted(counts.items()) for name, counts in counted.items()}
 
 
@@ -93,7 +98,7 @@ def _row(run: Run, figures: RunFigures | None) -> RunRow:
 
 
 def _passes(facts: Mapping[str, Any], filters: RunFilters) -> bool:
-    if any((asked := getattr(filters, name)) and asked not in _values(facts[name]) for name in FACETS):
+    if not all(_is_one_of(_values(facts[name]), getattr(filters, name)) for name in FACETS):
         return False
     low, high, success = filters.success_from, filters.success_to, facts["success"]
     if (low is not None or high is not None) and success is None:
@@ -101,6 +106,11 @@ def _passes(facts: Mapping[str, Any], filters: RunFilters) -> bool:
     if (low is not None and success < low) or (high is not None and success > high):
         return False
     return all(part in facts["text"] for part in looked_for(filters.text.lower()))
+
+
+def _is_one_of(values: tuple[str, ...], asked: str) -> bool:
+    """Whether what is asked for is among the values; behind a `!`, whether it isn't."""
+    return not asked or (asked.removeprefix("!") in values) != asked.startswith("!")
 
 
 def _values(value: str | tuple[str, ...]) -> tuple[str, ...]:

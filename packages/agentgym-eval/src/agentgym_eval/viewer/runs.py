@@ -11,7 +11,7 @@ import json
 import os
 import re
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -22,8 +22,10 @@ Kind = Literal["evaluate", "train", "collect", "episodes"]
 Part = Literal["played", "evaluation", "rollouts", "data"]
 """Episodes that were played by the run as a whole; on held-out tasks after a step; in a training step; learned from."""
 
-State = Literal["done", "running", "stopped"]
-"""Whether what a run leaves at its end is there; else whether it wrote anything in the last `_ALIVE_S`."""
+State = Literal["done", "running", "waiting", "stopped"]
+"""`done`: what a run leaves at its end is there, or all its episodes while others of the same command are played;
+`running`: it wrote anything in the last `_ALIVE_S`; `waiting`: others of the same command come first; else `stopped`.
+"""
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
 STATES: tuple[State, ...] = get_args(State)
@@ -32,6 +34,8 @@ _ALIVE_S = 180.0
 HUMAN = "human"
 """The policy of runs that hold games played by hand: each is whole when it is saved."""
 
+_WRITTEN = ("run.json", "card.json", "metrics.jsonl", "replies.jsonl")
+"""Files by which a run shows that it goes on, besides its episodes; the first of them is written when it begins."""
 _PRUNED = {"checkpoints", "model", "start", "node_modules"}
 _EPISODE = b'{"schema":"agentgym.episode/'
 _STEP = re.compile(r"(?:step|iteration)-(\d+)")
@@ -96,6 +100,23 @@ class Run:
         found = self.settings.get("env") or (world.get("env") if isinstance(world, dict) else "")
         return found if isinstance(found, str) else ""
 
+    @property
+    def command(self) -> tuple[str, ...]:
+        """The command that began it; empty where nobody wrote it down."""
+        found = self.record.get("command")
+        return tuple(map(str, found)) if isinstance(found, list) else ()
+
+    @property
+    def expected(self) -> int | None:
+        """How many episodes an evaluation has at its end; None of other runs, and where its settings don't say."""
+        if self.kind != "evaluate":
+            return None
+        resolved, samples = self.record.get("resolved"), self.settings.get("samples")
+        counted = (resolved if isinstance(resolved, dict) else {}).get("tasks", self.settings.get("tasks"))
+        named = self.settings.get("task")
+        tasks = len(named) if named and isinstance(named, list) else counted
+        return tasks * samples if isinstance(tasks, int) and isinstance(samples, int) else None
+
     def file(self, slug: str) -> EpisodeFile:
         """The file of this name. Raises `KeyError`."""
         for file in self.files:
@@ -135,7 +156,7 @@ def discover(root: Path) -> list[Run]:
     for path in loose:
         folder = next((each for each in path.parents if each in unread), None)
         runs.append(replace(_loose(path, root), trouble=unread[folder] if folder else ""))
-    return sorted(runs, key=lambda run: run.name)
+    return sorted(_in_turn(runs), key=lambda run: run.name)
 
 
 def _walk(root: Path) -> Iterator[tuple[Path, list[str]]]:
@@ -174,7 +195,7 @@ def _run(folder: Path, root: Path, record: Mapping[str, Any], paths: list[Path])
     settings = record.get("settings")
     by_hand = isinstance(settings, dict) and settings.get("policy") == HUMAN
     end = None if by_hand else {"train": "summary.json", "evaluate": "report.json"}.get(kind)
-    marks = [path for path in (folder / "run.json", folder / "card.json", folder / "metrics.jsonl") if path.exists()]
+    marks = [path for path in (folder / name for name in _WRITTEN) if path.exists()]
     times = [path.stat().st_mtime for path in (*marks, *paths)]
     return Run(
         slug=slug_of(root.resolve().name if name == "." else name),
@@ -187,6 +208,24 @@ def _run(folder: Path, root: Path, record: Mapping[str, Any], paths: list[Path])
         changed=max(times),
         state="done" if not end or (folder / end).exists() else _state(max(times)),
     )
+
+
+def _in_turn(runs: Iterable[Run]) -> Iterator[Run]:
+    """The runs, those of one command with the states that follow from being played one after the other."""
+    commands: dict[tuple[Any, ...], list[Run]] = {}
+    for run in runs:
+        alone = run.kind != "evaluate" or run.state == "done" or not run.command
+        commands.setdefault((run.path,) if alone else (run.path.parent, run.command), []).append(run)
+    for together in commands.values():
+        if len(together) == 1 or all(run.state == "stopped" for run in together):
+            yield from together
+            continue
+        order = sorted(together, key=lambda run: (run.began, run.name))
+        now = max((run for run in order if run.files), key=lambda run: run.changed, default=order[0])
+        before = order[: order.index(now)]
+        yield from (replace(run, state="done" if run.files else "stopped") for run in before)  # else it was left out
+        yield replace(now, state="running")
+        yield from (replace(run, state="waiting") for run in order[len(before) + 1 :])
 
 
 def _state(changed: float) -> State:

@@ -10,7 +10,13 @@ from markupsafe import Markup, escape
 from agentgym_eval.reports.tables import p_value
 from agentgym_eval.settings import short_name
 
-FILTERS = ("share", "points", "chance", "score", "count", "day", "ago", "world", "breakable")
+FILTERS = ("outcome", "share", "points", "chance", "score", "count", "day", "ago", "world", "breakable")
+
+
+def outcome(success: bool | None) -> Markup:
+    """How an episode ended, coloured; None is one that broke."""
+    kind, word = ("failed", "error") if success is None else ("yes", "success") if success else ("no", "failure")
+    return Markup('<span class="outcome {}">{}</span>').format(kind, word)
 
 
 def share(value: float | None) -> str:

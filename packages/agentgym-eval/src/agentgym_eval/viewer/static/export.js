@@ -20,7 +20,8 @@
         if (!value || ["sort", "page", "size", "text"].includes(name)) continue;
         const [, column, end] = name.match(/^(.+)_(from|to)$/) ?? [];
         const known = row[column ?? name] ?? null;
-        if (column ? known === null || (end === "from" ? known < Number(value) : known > Number(value)) : ![known ?? ""].flat().map(String).includes(value)) return false;
+        const among = [known ?? ""].flat().map(String).includes(value.replace(/^!/, "")) !== value.startsWith("!");
+        if (column ? known === null || (end === "from" ? known < Number(value) : known > Number(value)) : !among) return false;
       }
       return words.every((word) => word.test(form.dataset.words ? window.agentgymWords[row.at] : row.text));
     };
