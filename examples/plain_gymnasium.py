@@ -3,7 +3,6 @@
 Needs: pip install "agentgym-envs[babyai]"
 """
 
-import agentgym_envs  # noqa: F401 - makes the worlds known to Gymnasium
 import gymnasium
 import numpy as np
 
@@ -21,7 +20,7 @@ def play(env: gymnasium.Env, task: str, choose) -> float:
 
 def main(tasks: int = 20) -> dict[str, float]:
     """Play some test tasks with both; mean score of each."""
-    env = gymnasium.make("agentgym/BabyAI-v0", levels="PickupLoc", max_episode_steps=10)
+    env = gymnasium.make("agentgym_envs:agentgym/BabyAI-v0", levels="PickupLoc", max_episode_steps=10)
     draw = np.random.default_rng(0)
     players = {
         "random": lambda observation, info: str(draw.choice(info["available_actions"])),

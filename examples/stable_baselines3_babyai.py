@@ -4,7 +4,6 @@ Needs: pip install "agentgym-envs[babyai]" stable-baselines3
 Takes: about a minute on two CPU cores.
 """
 
-import agentgym_envs  # noqa: F401 - makes the worlds known to Gymnasium
 import gymnasium
 from agentgym_envs.wrappers import BagOfWords, DiscreteActions, survey
 from stable_baselines3 import PPO
@@ -15,7 +14,7 @@ from stable_baselines3.common.evaluation import evaluate_policy
 def world() -> gymnasium.Env:
     """Find the red ball among grey things, in four actions at most."""
     options = {"levels": "GoToRedBallGrey", "available_actions_in_text": False}
-    return gymnasium.make("agentgym/BabyAI-v0", max_episode_steps=4, **options)
+    return gymnasium.make("agentgym_envs:agentgym/BabyAI-v0", max_episode_steps=4, **options)
 
 
 def main(steps: int = 16_384, episodes: int = 100) -> tuple[float, float]:

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, closing
+from functools import partial
 from typing import Any
 
 import agentgym_envs
@@ -20,6 +21,7 @@ from agentgym_envs.vector import TextVectorEnv
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.error import NameNotFound, ResetNeeded
 from gymnasium.vector import AutoresetMode
+from gymnasium.wrappers import TimeLimit
 from gymnasium.wrappers.vector import (
     DictInfoToList,
     RecordEpisodeStatistics,
@@ -57,16 +59,26 @@ def test_an_unknown_world_has_none() -> None:
 
 
 _FRESH = """
-import sys, agentgym_envs, gymnasium
+import sys, gymnasium
+world = gymnasium.make("agentgym_envs:agentgym/TextCraft-v0")
 assert "agentgym_envs.vector" not in sys.modules
-vec = gymnasium.make_vec("agentgym/TextCraft-v0", num_envs=2)
-print(type(vec).__name__, vec.reset(seed=1)[1]["task_id"].tolist())
+assert gymnasium.spec("agentgym/TextCraft-v0").max_episode_steps == world.spec.max_episode_steps
+vec = gymnasium.make_vec("agentgym_envs:agentgym/TextCraft-v0", num_envs=2)
+print(type(vec).__name__, vec.reset(seed=1)[1]["task_id"].tolist(), world.reset(seed=1)[1]["task_id"])
 """
 
 
-def test_it_is_loaded_when_it_is_needed() -> None:
+def test_gymnasium_alone_makes_worlds_and_vectors() -> None:
     printed = subprocess.run([sys.executable, "-c", _FRESH], check=True, capture_output=True, encoding="utf-8").stdout
-    assert printed.startswith("TextVectorEnv ['textcraft/train/")
+    first = "textcraft/train/"
+    assert printed.startswith(f"TextVectorEnv ['{first}")
+    assert printed.count(first) == 3
+
+
+def test_a_spec_has_no_module_in_its_id() -> None:
+    # the documents say so; a Gymnasium that imports the module here lets them say something better
+    with pytest.raises(gymnasium.error.NamespaceNotFound):
+        gymnasium.spec("agentgym_envs:agentgym/TextCraft-v0")
 
 
 def test_it_is_described_as_vectors_are(vec: TextVectorEnv) -> None:
@@ -97,6 +109,23 @@ def test_its_spec_makes_another(vec: TextVectorEnv) -> None:
         assert not vector.step(["knock"] * 3)[3].any()
         assert vector.step(["knock"] * 3)[3].all()
         vector.close()
+
+
+def test_wrappers_go_with_gymnasiums_own_vectors_and_change_nothing_else() -> None:
+    limited = {"wrappers": [partial(TimeLimit, max_episode_steps=2)], "vector_kwargs": {"autoreset_mode": "SameStep"}}
+    for world in (DOOR, "CartPole-v1"):  # so it is with every world that has a vector of its own
+        with pytest.raises(gymnasium.error.Error, match="vector_kwargs"):
+            gymnasium.make_vec(world, num_envs=2, **limited)
+    theirs = gymnasium.make_vec(DOOR, num_envs=2, vectorization_mode="sync", **limited)
+    ours = gymnasium.make_vec(DOOR, num_envs=2, max_episode_steps=2, autoreset_mode="SameStep")
+    with closing(theirs), closing(ours):
+        assert theirs.reset(seed=3)[0] == ours.reset(seed=3)[0]
+        for actions in (["knock", "push"], ["push", "knock"]) * 4:
+            expected, got = theirs.step(actions), ours.step(actions)
+            assert expected[0] == got[0]
+            for a, b in zip(expected[1:4], got[1:4], strict=True):
+                assert a.tolist() == b.tolist()
+            assert expected[4]["task_id"].tolist() == got[4]["task_id"].tolist()
 
 
 @pytest.mark.parametrize(("options", "limit"), [({}, 6), ({"max_episode_steps": 2}, 2)])
