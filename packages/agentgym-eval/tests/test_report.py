@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from dataclasses import replace
 from io import StringIO
 from itertools import combinations
@@ -158,3 +159,25 @@ def test_a_narrow_terminal_gets_two_tables_and_every_digit() -> None:
     assert "…" not in narrow
     words = [{word for word in text.split() if not word.startswith("─")} for text in (wide, narrow)]
     assert words[0] == words[1]
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_nothing_is_cut_on_a_narrow_terminal(width: int) -> None:
+    name = "a category with a name longer than half the width of a terminal"
+    episodes = [
+        replace(episode(task, s, (task + s) % 3 > 0, category=f"c{task}", turns=30 + task), difficulty=10 + task)
+        for task in range(6)
+        for s in range(8)
+    ]
+    result = report(
+        [*episodes, episode(9, 0, True, category=name), episode(10, 0, True, category=name)], ks=(1, 2, 4, 8)
+    )
+    shown = printed(result, width)
+    assert "…" not in shown
+    for difficulty in range(10, 16):
+        assert re.search(rf"^ *difficulty {difficulty} ", shown, re.MULTILINE)
+    wide = printed(result, 400)
+    for figure in re.findall(r"\d+\.\d+–\d+\.\d+|\d+\.\d+%|pass.\d", wide):
+        assert figure in shown
+    first = ["".join(line[: width // 2].split()) for line in shown.splitlines()]
+    assert "".join(name.split()) in "".join(first)

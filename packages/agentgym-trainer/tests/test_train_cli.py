@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from agentgym_eval.errors import UsageError
 from agentgym_trainer.algorithms import GAE, PPO, PRESETS, Clip
 from agentgym_trainer.cli import _parse
 from agentgym_trainer.config import Config, World
@@ -19,12 +20,16 @@ from miniature import train_cli
 HEAVY = ("torch", "transformers", "accelerate", "matplotlib", "gymnasium", "minigrid")
 
 
+LOADING = "Loading torch and transformers …"
+
+
 def _refused(arguments: list[str], capfd: pytest.CaptureFixture[str]) -> str:
     """The one sentence with which `train` refuses these arguments."""
     assert train_cli(arguments) == 2
     out, err = capfd.readouterr()
     assert out == ""
     assert "Traceback" not in err
+    err = err.removeprefix(f"{LOADING}\n")
     assert err.startswith("error: ")
     assert err.count("\n") == 1
     return err.removeprefix("error: ").strip()
@@ -46,6 +51,18 @@ def test_help_lists_the_recipes_and_imports_nothing_heavy() -> None:
     assert "--optimizer.lr" in done.stdout
     for name in [*PRESETS, *KINDS, "uniform", "middling"]:
         assert f" {name}," in done.stdout or f" {name}." in done.stdout
+
+
+def test_what_is_loaded_is_said_before_it_is(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        assert capfd.readouterr().err == f"{LOADING}\n"
+        raise UsageError("Far enough.")
+
+    monkeypatch.setattr("agentgym_trainer.cli._open", refuse)  # the first that imports torch
+    assert train_cli(["quickstart"]) == 2
+    assert capfd.readouterr().err == "error: Far enough.\n"
 
 
 def _config(*arguments: str) -> Config:

@@ -266,13 +266,17 @@ def _play(runs: Sequence[Run], sitting: _Sitting, *, several: bool = False) -> S
         _tell(f"Without {run.settings.policy} in {run.settings.env}: {why}")
 
     done = [episode for run in runs for episode in run.episodes]
-    with progress(title, done, sum(len(run.jobs) for run in runs)) as show:
+
+    def spent() -> str:
+        usage = sum((run.usage for run in runs), start=Usage())
+        return usage.sentence(asked.endpoint.price) if usage.requests else ""
+
+    with progress(title, done, sum(len(run.jobs) for run in runs), spent=spent) as show:
         for episode in play_runs(runs, unplayable=leave if several else None):
             sitting.begun = True
             show(episode)
-    usage = sum((run.usage for run in runs), start=Usage())
-    if usage.requests:
-        _tell(usage.sentence(asked.endpoint.price))
+    if used := spent():
+        _tell(used)
     return left
 
 

@@ -26,8 +26,8 @@ _Columns = Mapping[str, Callable[[Figures], str]]
 def print_report(report: Report, title: str, console: Console) -> None:
     """Print a row for all tasks, for each category and for each difficulty; below each mean its 95% interval.
 
-    Where the terminal isn't wide enough, pass@k is in a second table. The difficulties are left out where they are the
-    categories under other names, or too many for a table.
+    Where the terminal isn't wide enough, the columns are in several tables and nothing is cut. The difficulties are
+    left out where they are the categories under other names, or too many for a table.
     """
     counts: _Columns = {
         "tasks": lambda figures: str(figures.tasks),
@@ -47,12 +47,11 @@ def print_report(report: Report, title: str, console: Console) -> None:
             if k > 1  # pass^1 is pass@1
         },
     }
-    whole = _table(report, {**counts, **passes})
-    unbounded = console.options.update(width=_UNBOUNDED)
-    fits = console.measure(whole, options=unbounded).maximum <= console.width
     console.print(escape(title), style="bold")
-    for drawn in [whole] if fits else [_table(report, counts), _table(report, passes)]:
-        console.print(drawn)
+    whole = {**counts, **passes}
+    fits = _fits(_table(report, whole, console.width), console)
+    for columns in [whole] if fits else [*_split(report, counts, console), *_split(report, passes, console)]:
+        console.print(_table(report, columns, console.width))
     for note in _notes(report):
         console.print(escape(note), style="dim")
 
@@ -71,9 +70,26 @@ def print_runs(runs: Sequence[Evaluated], comparisons: Sequence[Comparison], tit
             console.print(escape(note), style="dim")
 
 
-def _table(report: Report, columns: _Columns) -> Table:
+def _split(report: Report, columns: _Columns, console: Console) -> Iterator[_Columns]:
+    """The columns in as many parts as it takes for each to fit beside the names of the rows."""
+    part: dict[str, Callable[[Figures], str]] = {}
+    for heading, cell in columns.items():
+        if part and not _fits(_table(report, {**part, heading: cell}, console.width), console):
+            yield part
+            part = {}
+        part[heading] = cell
+    if part:
+        yield part
+
+
+def _fits(table: Table, console: Console) -> bool:
+    unbounded = console.options.update(width=_UNBOUNDED)
+    return console.measure(table, options=unbounded).maximum <= console.width
+
+
+def _table(report: Report, columns: _Columns, width: int) -> Table:
     drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    drawn.add_column("", no_wrap=True)
+    drawn.add_column("", overflow="fold", max_width=max(1, width // 2))
     for heading in columns:
         drawn.add_column(heading, justify="right", no_wrap=True)
     for name, figures, ends_section in _rows(report):

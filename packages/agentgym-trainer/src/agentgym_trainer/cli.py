@@ -84,7 +84,9 @@ def main() -> None:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    folder, config, recipe = _open(*_parse(arguments), arguments)
+    recipe, asked = _parse(arguments)
+    Console(stderr=True).print("Loading torch and transformers …", highlight=False)
+    folder, config, recipe = _open(recipe, asked, arguments)
     from agentgym_envs.installation import command, program
     from agentgym_envs.registry import look_here
     from transformers.utils import logging as transformers_logging

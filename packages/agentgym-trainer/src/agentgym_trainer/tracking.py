@@ -24,6 +24,11 @@ _LESSON = {
     "learning_rate": ("learning rate", ".2g"),
 }
 """What of a trainer of TRL's is worth a glance, with a name and a layout."""
+_REMEDY = {
+    "low": "If this goes on, the tasks are too hard for the model: take easier ones, more --samples of each, a longer "
+    "horizon or a warm start.",
+    "high": "If this goes on, the tasks are too easy for the model: take harder ones, or --sampler middling.",
+}
 _WHY = {
     "steps": "the next stage of the schedule",
     "plateau": "held-out success has stopped rising",
@@ -48,6 +53,7 @@ class Tracker:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._spoke = 0.0
+        self._flat = 0
         self._progress = _Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -90,7 +96,23 @@ class Tracker:
         stage, step = metrics["stage"], metrics["step"]
         if stage["number"] and stage["since"] == step - 1:
             self.say(f"From step {step} on episodes have up to {metrics['horizon']} turns: {_WHY[stage['why']]}.")
+        self._explain_flat(metrics)
         self.note("Learning by acting", step, steps, " · ".join(_figures(metrics)))
+
+    def _explain_flat(self, metrics: dict[str, Any]) -> None:
+        """Say why nothing was learned from a step whose groups are all flat: the first, the 10th, the 100th time."""
+        groups = metrics.get("groups", {})
+        if not groups.get("flat") or groups["flat"] < groups["all"] or metrics["grad_norm"] is not None:
+            return
+        self._flat += 1
+        if self._flat in (1, 10, 100, 1000):
+            times = "" if self._flat == 1 else f" for the {self._flat}th time"
+            score = metrics["score"]
+            self.say(
+                f"Nothing was learned in step {metrics['step']}{times}: within each of its {groups['all']} groups all "
+                f"episodes have the same reward (mean score {score:.2f}), so that every advantage is 0. "
+                f"{_REMEDY['low' if score < 0.5 else 'high']}"
+            )
 
     def lesson(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         """One of `steps` steps of learning from data has been taken, with these figures of its trainer."""
