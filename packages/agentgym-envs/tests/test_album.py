@@ -2,7 +2,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from agentgym_envs.album import Album
+import pytest
+from agentgym_envs.album import Album, Places
 
 
 def test_a_picture_is_found_by_its_task_and_text(tmp_path: Path) -> None:
@@ -16,3 +17,23 @@ def test_a_picture_is_found_by_its_task_and_text(tmp_path: Path) -> None:
     assert album.find("a/1", "other page") is None
     album.put("a/1", "page", b"newer")
     assert Album(album.folder).find("a/1", "page").read_bytes() == b"newer"  # type: ignore[union-attr]
+
+
+def test_places_are_kept_with_a_picture(tmp_path: Path) -> None:
+    album, places = Album(tmp_path), Places(320, 240, {4: (1.0, 2.5, 30.0, 40.0)})
+    album.put("a/1", "page", b"one", places)
+    album.put("a/1", "another page", b"two")
+    assert (album.places("a/1", "page"), album.places("a/1", "another page")) == (places, None)
+
+
+@pytest.mark.parametrize(
+    "written",
+    ["{", "[]", '{"boxes": 3}', '{"boxes": {"a": [1, 2, 3, 4]}}', '{"boxes": {"4": [1]}, "width": 1, "height": 1}',
+     '{"boxes": {"4": [1, 2, 3, 1e999]}, "width": 1, "height": 1}', '{"boxes": {}, "width": 1e999, "height": 1}'],
+)  # fmt: skip
+def test_damaged_places_are_none(tmp_path: Path, written: str) -> None:
+    album = Album(tmp_path)
+    album.put("a/1", "page", b"one", Places(1, 1, {}))
+    (path,) = tmp_path.glob("*.json")
+    path.write_text(written)
+    assert album.places("a/1", "page") is None

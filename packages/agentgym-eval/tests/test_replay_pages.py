@@ -8,9 +8,9 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from agentgym_envs import Episode, Job, Reply, Sample, WorldSeat, make, play
+from agentgym_envs import Episode, Job, Reply, Sample, Turn, WorldSeat, make, play
 from agentgym_envs.agents import Agent
-from agentgym_envs.album import Album
+from agentgym_envs.album import Album, Places
 from agentgym_eval.policies import Oracle
 from agentgym_eval.viewer.app import make_app
 from agentgym_eval.viewer.index import Index
@@ -157,6 +157,29 @@ def test_pictures_that_were_kept_are_shown(look: Look, tmp_path: Path) -> None:
     assert look("/picture/a/episodes/0/2.png") == PNG.decode(errors="replace")
     for nothing in ("0", "3", "99"):
         assert "No picture" in look(f"/picture/a/episodes/0/{nothing}.png", 404)
+
+
+@pytest.mark.parametrize(
+    ("action", "marked"),
+    [
+        ("click [4]", "\t[4] link &#39;A &lt;b&gt;&#39;"),
+        ("TYPE [ 4 ] [two words] [0]", "\t[4] link &#39;A &lt;b&gt;&#39;"),
+        ("tab_focus [4]", None),
+        ("stop [click [4]]", None),
+        ("click [44]", None),
+    ],
+)
+def test_the_element_of_an_action_is_marked(look: Look, tmp_path: Path, action: str, marked: str | None) -> None:
+    tree = "Tab 0: 'T'\n\n[1] RootWebArea 'T'\n\t[4] link 'A <b>'\n\t[40] link 'B'\n\nOBJECTIVE: click [4]"
+    turn = Turn(tree, Reply(action), action, valid=True, reward=0.0, state_key="s")
+    one = replace(episode(), turns=(turn,), final_observation=tree)
+    folder = evaluate(tmp_path / "runs" / "a", [one])
+    places = Places(1280, 720, {4: (10.0, 20.0, 110.0, 45.5), 1: (0.0, 0.0, 1280.0, 720.0)})
+    Album(folder / "pictures").put(one.task_id, tree, PNG, places)
+    page = look("/episode/a/episodes/0")
+    assert re.findall(r'<mark class="target"[^>]*>(.*?)</mark>', page) == ([marked] if marked else [])
+    boxes = re.findall(r'viewBox="0 0 1280 720".*?<rect ([^>]+)/>', page)
+    assert boxes == (['x="10.0" y="20.0" width="100.0" height="25.5"'] if marked else [])
 
 
 def test_tokens_have_colours_and_figures(look: Look, tmp_path: Path) -> None:

@@ -183,9 +183,15 @@ def test_pictures_are_kept_beside_what_was_read(real: Make, tmp_path: Path) -> N
     shown = [first, world.step("dance")[0], world.step("click [3]")[0]]
     front, refused, more = (album.find(task, text) for text in shown)
     assert front is not None and refused is not None and more is not None
+    places = album.places(task, first)
+    assert places is not None and (places.width, places.height) == (320, 240)
+    assert all(
+        0 <= left < right <= 320 and 0 <= top < bottom <= 240 for left, top, right, bottom in places.boxes.values()
+    )
+    assert 3 in places.boxes
     assert front.read_bytes() == refused.read_bytes() != more.read_bytes()
     assert album.find(task, world.step("stop []")[0]) is None
-    assert len(list(album.folder.iterdir())) == len(shown)
+    assert len(list(album.folder.glob("*.png"))) == len(shown)
 
 
 def test_pictures_that_cannot_be_kept_are_a_fault(real: Make, tmp_path: Path) -> None:

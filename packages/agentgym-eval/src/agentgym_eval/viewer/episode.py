@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentgym_envs import Episode, Turn
-from agentgym_envs.album import FOLDER, Album
+from agentgym_envs.album import FOLDER, Album, Places
 
 from agentgym_eval.viewer import reading, tokens
 from agentgym_eval.viewer.links import Address
@@ -39,6 +39,15 @@ class Halt:
     """The scene of the halt before, for what has changed."""
     picture: bool
     """Whether one was kept of what is shown here."""
+    element: int | None
+    """The number of the page element that the action is about."""
+    places: Places | None
+    """Where elements are in the picture."""
+
+    @property
+    def target(self) -> int | None:
+        """Which of the lines shows that element."""
+        return reading.line_of(self.element, self.turn.observation) if self.turn else None
 
     @property
     def kind(self) -> str:
@@ -113,6 +122,8 @@ def _halts(episode: Episode, scenes: Scenes, pictures: Album) -> Iterator[Halt]:
         found = reading.passages(text, f"passage-{number}") if text != before else []
         known += found
         said = reading.said(turn, form) if turn else Said("", None)
+        element = reading.element(turn.action) if turn else None
+        pictured = has_pictures and pictures.find(task, text) is not None
         yield Halt(
             number,
             turn,
@@ -123,6 +134,8 @@ def _halts(episode: Episode, scenes: Scenes, pictures: Album) -> Iterator[Halt]:
             score,
             scenes.at(number),
             scenes.at(number - 1) if number else None,
-            has_pictures and pictures.find(task, text) is not None,
+            pictured,
+            element,
+            pictures.places(task, text) if pictured and element is not None else None,
         )
         before, score = text, score + (turn.reward if turn else 0.0)

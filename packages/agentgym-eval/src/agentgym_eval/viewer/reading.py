@@ -21,6 +21,7 @@ _GOAL = re.compile(r"^(?:Your goal|Goal|Question|OBJECTIVE):\s*(.+)$|^(Your task
 _LONGEST_GOAL = 300
 _INFORMATION = re.compile(r"<information>(.*)</information>", re.DOTALL)
 _PASSAGE = re.compile(r"^Doc (\d+)\(Title: ((?:[^()\n]|\([^()\n]*\))*)\) (.*)$", re.MULTILINE)
+_ON_ELEMENT = re.compile(r"[\s`]*(?:click|type|hover|select_option)\s*\[\s*(\d{1,9})\s*\]", re.IGNORECASE)
 _ALIKE = 1 / 3
 """Of the lines of a text, so many must have stood before, or the others aren't news but another text."""
 
@@ -83,6 +84,19 @@ def lines(text: str, before: str | None) -> list[tuple[str, bool]]:
     kept = {at for block in matching for at in range(block.b, block.b + block.size)}
     alike = sum(bool(now[at].strip()) for at in kept) >= _ALIKE * sum(bool(line.strip()) for line in now)
     return [(line, alike and at not in kept and bool(line.strip())) for at, line in enumerate(now)]
+
+
+def element(action: str | None) -> int | None:
+    """The number of the page element that a web action is about: 4 in `click [4]`; None of other actions."""
+    found = _ON_ELEMENT.match(action or "")
+    return int(found[1]) if found else None
+
+
+def line_of(number: int | None, text: str) -> int | None:
+    """Which line of an accessibility tree is the element with this number; None where none is."""
+    if number is None:
+        return None
+    return next((at for at, line in enumerate(text.splitlines()) if line.lstrip().startswith(f"[{number}] ")), None)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from typing import Any, ClassVar, Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from agentgym_envs.album import Album
+from agentgym_envs.album import Album, Places
 from agentgym_envs.retrieval.extras import brought_by
 from agentgym_envs.tasks import Task, TaskSet
 from agentgym_envs.text_env import MAX_OBSERVATION_CHARS, EnvFault, Feedback, TextEnv
@@ -231,7 +231,8 @@ class WebArena(TextEnv):
         said = self._frame()
         if self._album is not None and self._picture is not None:
             try:
-                self._album.put(self.task.id, said, self._picture)
+                boxes = {node.id: node.seen for node in self._page.nodes if node.seen is not None}
+                self._album.put(self.task.id, said, self._picture, Places(*self._viewport, boxes))
             except OSError as error:
                 raise EnvFault(f"A picture can't be kept in {self._album.folder}: {error}") from error
         return said

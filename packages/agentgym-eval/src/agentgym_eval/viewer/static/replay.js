@@ -20,6 +20,11 @@
     turns.forEach((each, at) => each.classList.toggle("now", at === now));
     marks.forEach((each, at) => each.classList.toggle("now", at === now));
     document.getElementById("where").textContent = now === last ? `end of ${last}` : `turn ${now} of ${last}`;
+    const target = turns[now].querySelector(".target");
+    if (target) {
+      const shown = target.closest(".shown");
+      shown.scrollTop = target.offsetTop - shown.clientHeight / 2;
+    }
     if (write) history.replaceState(null, "", `#turn-${now}`);
     if (!oneByOne()) turns[now].scrollIntoView({ block: "start" });
     if (now === last) pause();
