@@ -25,7 +25,7 @@ SOURCE = "packages/agentgym-envs/src/agentgym_envs"
         ),
         (
             Installation(checkout=False, by_uv=True),
-            "view",
+            "agentgym view",
             "wandb",
             "uv pip install 'agentgym-envs[pyserini]'",
             "uv pip install 'mcp>=2'",
@@ -33,7 +33,7 @@ SOURCE = "packages/agentgym-envs/src/agentgym_envs"
         *(
             (
                 Installation(checkout=checkout, by_uv=False),
-                "view",
+                "agentgym view",
                 "wandb",
                 "pip install 'agentgym-envs[pyserini]'",
                 "pip install 'mcp>=2'",

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from agentgym_envs.installation import package_version
 from agentgym_envs.server.settings import ServeSettings
 
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
@@ -51,8 +52,12 @@ def _command(name: str, noun: type[_Settings], run: Callable[[_Settings], int], 
 
     from agentgym_envs.text_env import EnvFault
 
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if "--version" in arguments:
+        sys.stdout.write(f"{package_version('agentgym-envs')}\n")
+        return 0
     try:
-        return run(_parsed(name, noun, list(sys.argv[1:] if argv is None else argv)))
+        return run(_parsed(name, noun, arguments))
     except (ValueError, FileExistsError) as error:
         return _tell(f"{name}: {error}", _USAGE)
     except (EnvFault, DependencyNotInstalled, OSError) as error:

@@ -10,7 +10,7 @@ import re
 import shlex
 from dataclasses import dataclass
 from functools import cache
-from importlib.metadata import PackageNotFoundError, distribution
+from importlib.metadata import PackageNotFoundError, distribution, version
 from pathlib import Path
 
 _OURS = re.compile(r"(agentgym-[a-z]+)(?:\[([a-z0-9-]+)\])?")
@@ -25,8 +25,12 @@ class Installation:
     by_uv: bool
     """By uv; else by pip or something that works like it."""
 
+    def command(self, name: str) -> str:
+        """What to type for one of our commands, such as `view`, which alone is vim's on many machines."""
+        return f"uv run {name}" if self.checkout and self.by_uv else f"agentgym {name}"
+
     def program(self, name: str) -> str:
-        """What to type for a program, such as `wandb`."""
+        """What to type for a program of another package, such as `wandb`."""
         return f"uv run {name}" if self.checkout and self.by_uv else name
 
     def install(self, requirement: str, *, exact: bool = False) -> str:
@@ -62,13 +66,18 @@ def here() -> Installation:
 
 
 def command(name: str) -> str:
-    """What to type for one of our commands, such as `view`."""
-    return here().program(name)
+    """What to type for one of our commands, such as `view`: see `Installation.command`."""
+    return here().command(name)
 
 
 def program(name: str) -> str:
     """What to type for a program of another package, such as `wandb`."""
     return here().program(name)
+
+
+def package_version(package: str) -> str:
+    """A package's name with the version that is installed, which commands print for `--version`."""
+    return f"{package} {version(package)}"
 
 
 def install(requirement: str, *, exact: bool = False) -> str:

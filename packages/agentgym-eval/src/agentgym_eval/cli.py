@@ -60,6 +60,11 @@ def _command(
     name: str, noun: type[_Settings], run: Callable[[_Settings, _Sitting], int], argv: Sequence[str] | None
 ) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if "--version" in arguments:
+        from agentgym_envs.installation import package_version
+
+        sys.stdout.write(f"{package_version('agentgym-eval')}\n")
+        return 0
     try:
         settings = _read(name, noun, arguments)
     except UsageError as error:  # of settings within the settings, which tyro passes on

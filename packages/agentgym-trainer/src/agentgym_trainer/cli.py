@@ -13,7 +13,7 @@ from datetime import datetime
 from itertools import pairwise
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 
 import tyro
 from agentgym_eval.errors import RunStopped, UsageError
@@ -72,10 +72,16 @@ class Choosing(Command[Config]):
     sampler: Annotated[str | None, _one_of(_SAMPLERS, "Another way to draw training tasks")] = None
 
 
-def main() -> None:
-    """Train, and leave with 0 (done), 1 (failed), 2 (wrong usage) or 130 (interrupted, to be resumed)."""
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Train, and exit with 0 (done), 1 (failed), 2 (wrong usage) or 130 (interrupted, to be resumed)."""
+    arguments = list(sys.argv[1:] if argv is None else argv)
+    if "--version" in arguments:
+        from agentgym_envs.installation import package_version
+
+        sys.stdout.write(f"{package_version('agentgym-trainer')}\n")
+        sys.exit()
     try:
-        sys.exit(_run(sys.argv[1:]))
+        sys.exit(_run(arguments))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except (UsageError, RunStopped, OSError) as error:  # the last when a disk is full, for one

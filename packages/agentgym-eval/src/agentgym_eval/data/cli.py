@@ -67,6 +67,11 @@ class ConvertSettings:
 def convert(argv: Sequence[str] | None = None) -> int:
     """`convert`: see `ConvertSettings`. Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if "--version" in arguments:
+        from agentgym_envs.installation import package_version
+
+        sys.stdout.write(f"{package_version('agentgym-eval')}\n")
+        return 0
     settings = tyro.cli(ConvertSettings, prog="convert", args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
     try:
         return _convert(settings)

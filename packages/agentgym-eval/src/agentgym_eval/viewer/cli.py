@@ -55,6 +55,11 @@ class ViewSettings:
 def view(argv: Sequence[str] | None = None) -> int:
     """`view`: see `ViewSettings`. Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
+    if "--version" in arguments:
+        from agentgym_envs.installation import package_version
+
+        sys.stdout.write(f"{package_version('agentgym-eval')}\n")
+        return 0
     try:
         return _view(tyro.cli(ViewSettings, prog="view", args=arguments))
     except UsageError as error:
