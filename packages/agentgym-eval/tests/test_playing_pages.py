@@ -7,7 +7,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from agentgym_envs import read_episodes
+from agentgym_envs import WORLDS, read_episodes
 from agentgym_eval.viewer import serving
 from agentgym_eval.viewer.app import make_app
 from agentgym_eval.viewer.cli import view
@@ -147,6 +147,12 @@ def test_the_form_can_be_filled_in_by_a_link(browser: TestClient) -> None:
     assert re.search(rf'value="{ENV}" checked', page)
     assert 'value="count/test/3"' in page
     assert "<option selected>train" in page
+
+
+def test_each_world_is_described(browser: TestClient) -> None:
+    page = unescape(browser.get("/play").text)
+    assert [world.about for world in WORLDS if f"<small>{world.about}</small>" not in page or not world.about] == []
+    assert max(map(len, re.findall(r'placeholder="([^"]*)"', page))) <= 20  # wider ones are cut
 
 
 def test_a_recorded_episode_leads_to_its_task_as_it_was_made(browser: TestClient, index: Index) -> None:

@@ -27,14 +27,42 @@ class World:
     """Turns after which Gymnasium's `TimeLimit` truncates, unless `make` is told otherwise."""
     agent: str = "react"
     """Who plays it unless another is asked for, as `Agent.parse` takes it."""
+    about: str = ""
+    """What there is to do, in a sentence."""
 
 
 WORLDS = (
-    World("agentgym/TextCraft-v0", "agentgym_envs.worlds.textcraft:TextCraft", 60),
-    World("agentgym/BabyAI-v0", "agentgym_envs.worlds.babyai:BabyAI", 100),
-    World("agentgym/SciWorld-v0", "agentgym_envs.worlds.sciworld:SciWorld", 250),
-    World("agentgym/SearchQA-v0", "agentgym_envs.worlds.searchqa:SearchQA", 10, agent="tags"),
-    World("agentgym/WebArena-v0", "agentgym_envs.worlds.webarena:WebArena", 30),
+    World(
+        "agentgym/TextCraft-v0",
+        "agentgym_envs.worlds.textcraft:TextCraft",
+        60,
+        about="Craft a Minecraft item from what can be gathered, by the game's recipes.",
+    ),
+    World(
+        "agentgym/BabyAI-v0",
+        "agentgym_envs.worlds.babyai:BabyAI",
+        100,
+        about="Find, open, pick up and move things in the rooms of a grid.",
+    ),
+    World(
+        "agentgym/SciWorld-v0",
+        "agentgym_envs.worlds.sciworld:SciWorld",
+        250,
+        about="Carry out a school science experiment in a simulated house.",
+    ),
+    World(
+        "agentgym/SearchQA-v0",
+        "agentgym_envs.worlds.searchqa:SearchQA",
+        10,
+        agent="tags",
+        about="Answer a question by searching a collection of passages.",
+    ),
+    World(
+        "agentgym/WebArena-v0",
+        "agentgym_envs.worlds.webarena:WebArena",
+        30,
+        about="Complete an errand on web sites through a browser.",
+    ),
 )
 
 REMOTE = "agentgym/Remote-v0"

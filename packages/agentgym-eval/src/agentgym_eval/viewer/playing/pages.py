@@ -93,7 +93,7 @@ def _start_page(site: Site, table: Table | None, given: dict[str, str], notice: 
         table=table,
         given=dict.fromkeys(_FIELDS, "") | given,
         notice=notice,
-        worlds=[short_name(world.id) for world in WORLDS],
+        worlds={short_name(world.id): world.about for world in WORLDS},
         splits=SPLITS,
         forms=list(FORMS),
     )
