@@ -19,6 +19,13 @@ MAX_AMOUNT = 999
 _GET = re.compile(r"get (?:([0-9]+) )?(.+)")
 _CRAFT = re.compile(r"craft (?:([0-9]+) )?(.+?)(?: using (.+))?")
 _ENTRY = re.compile(r"(?:([0-9]+) )?(.+)")
+_TAGS = {
+    "coals": "charcoal or coal",
+    "soul fire base blocks": "soul sand or soul soil",
+    "stone crafting materials": "blackstone or cobblestone",
+    "stone tool materials": "blackstone or cobblestone",
+}
+"""What the game itself calls sets of alternatives that are called by their members here."""
 _HELP = "The commands are: get N ITEM; craft N ITEM using N ITEM, N ITEM; inventory."
 _ECHO = 40
 
@@ -62,7 +69,7 @@ def read(text: str) -> Command:
     if said == "inventory":
         return Look()
     if found := _GET.fullmatch(said):
-        return Get(_item(found[2]), _amount(found[1], said))
+        return Get(_gathered(found[2]), _amount(found[1], said))
     if found := _CRAFT.fullmatch(said):
         if found[3] is None:
             raise Refusal(f"Say what to craft it from: craft {found[1] or 'N'} {_echo(found[2])} using N ITEM, N ITEM.")
@@ -76,7 +83,8 @@ def _using(said: str) -> dict[str, int]:
         found = _ENTRY.fullmatch(part.strip())
         if found is None:
             raise Refusal("There is an empty place in what you use. Write: using N ITEM, N ITEM.")
-        name = found[2] if found[2] in load_table().sets else _item(found[2])
+        name = _TAGS.get(found[2], found[2])
+        name = name if name in load_table().sets else _item(name)
         using[name] = using.get(name, 0) + _amount(found[1], part.strip())
     return using
 
@@ -87,6 +95,14 @@ def _amount(digits: str | None, said: str) -> int:
     if len(digits) > len(str(MAX_AMOUNT)) or int(digits) == 0:
         raise Refusal(f"An amount is a number from 1 to {MAX_AMOUNT}, not {_echo(digits)}.")
     return int(digits)
+
+
+def _gathered(name: str) -> str:
+    """The item that `get` gives: of a set the plainest that can be gathered."""
+    table = load_table()
+    members = table.sets.get(_TAGS.get(name, name), ())
+    plain = sorted((member for member in members if member in table.gathered), key=lambda item: (len(item), item))
+    return plain[0] if plain else _item(name)
 
 
 def _item(name: str) -> str:
