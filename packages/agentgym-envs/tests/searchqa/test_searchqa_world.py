@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import json
+import pickle
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -45,6 +47,20 @@ def world(tmp_path: Path) -> MakeWorld:
         return env
 
     return made
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda env: pickle.loads(pickle.dumps(env))], ids=["deep", "pickle"])
+def test_a_copy_amidst_an_episode_goes_on_alike(world: MakeWorld, copied: Callable[[Any], Any]) -> None:
+    first, apart = world(), world()
+    for env in (first, apart):
+        env.step("<search>duck</search>")
+    second = copied(first)
+    assert first.step("<search>pond</search>")[-1]["raw"]["searches"] == 2  # of which its copy knows nothing
+    for action in ("<search>mayor</search>", "nonsense", "<answer>O'Neil</answer>"):
+        assert second.step(action) == apart.step(action)
+    assert first.step("<answer>no</answer>")[1] == 0.0
+    for env in (first, second, apart):
+        env.close()
 
 
 def test_a_question_searched_and_answered(world: MakeWorld) -> None:

@@ -109,8 +109,7 @@ class SearchQA(TextEnv):
         return derivation, next((i for i, query in enumerate(queries) if query not in self._asked), len(queries))
 
     def _start(self, task: Task) -> str:
-        if self._retriever is None:
-            self._retriever = open_retriever(self._spec)
+        self._searched()
         self._asked: list[str] = []
         self._found: tuple[str, ...] = ()
         self._read: dict[str, Passage] = {}
@@ -131,10 +130,15 @@ class SearchQA(TextEnv):
         self._answer = words
         return Feedback("The answer is right." if self._right() else "The answer is wrong.", terminated=True)
 
+    def _searched(self) -> Retriever:
+        """The retriever, opened at the first need of it: a copy of this world has none yet."""
+        if self._retriever is None:
+            self._retriever = open_retriever(self._spec)
+        return self._retriever
+
     def _search(self, query: str) -> str:
-        assert self._retriever is not None  # _start opened it
         try:
-            (hits,) = self._retriever.search([query], self._top_k)
+            (hits,) = self._searched().search([query], self._top_k)
         except ValueError as error:  # an index that isn't what its name promised: seen when it is first searched
             raise EnvFault(f"{self._spec} can't be searched: {error}") from error
         self._asked.append(query)
@@ -160,6 +164,9 @@ class SearchQA(TextEnv):
             "searches": len(self._asked),
             "found": list(self._found),
         }
+
+    def __getstate__(self) -> dict[str, Any]:
+        return self.__dict__ | {"_retriever": None}  # what it stands on can't be copied, and can be shared
 
     def close(self) -> None:
         """Let go of the retriever."""
