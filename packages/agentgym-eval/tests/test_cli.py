@@ -78,6 +78,10 @@ def test_too_many_failed_episodes_are_exit_code_1(tmp_path: Path, capsys: pytest
         (flags(policy="scripted:nowhere"), "scripted:nowhere can't be read"),
         (flags("--task", "count/test/99"), "There is no task 'count/test/99'"),
         (flags("--options", "broken"), "is not of the form KEY=VALUE"),
+        (
+            ["--env", "textcraft", "--policy", "oracle", "--options", "depht=2"],
+            "has no option 'depht'. Did you mean 'depth'",
+        ),
         (flags("--rate", "-3"), "--rate is above 0, not -3"),
     ],
 )

@@ -99,6 +99,32 @@ def test_a_sampler_that_is_named_has_its_flags() -> None:
     assert _config("mixture", "--sampler=uniform").sampler == Uniform()
 
 
+def test_the_options_of_a_recipe_go_with_its_world(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UsageError("Far enough.")
+
+    monkeypatch.setattr("agentgym_trainer.cli._open", refuse)
+    own = RECIPES["quickstart"].config.world.options
+    told = (
+        f"The recipe's options {' '.join(own)} belong to agentgym/BabyAI-v0, and lamps:mine/Lamps-v0 is played without"
+    )
+    for flags, options, says in (
+        (["--world.env", "lamps:mine/Lamps-v0"], (), True),
+        (["--world.env=lamps:mine/Lamps-v0"], (), True),
+        (["--world.env", "lamps:mine/Lamps-v0", "--world.options", "lit=3"], ("lit=3",), False),
+        (["--world.env", "lamps:mine/Lamps-v0", "--world.options"], (), False),
+        (["--world.env", "babyai"], own, False),
+        (["--world.env", "agentgym/BabyAI-v0"], own, False),
+        (["--seed", "1"], own, False),
+    ):
+        assert _config("quickstart", *flags).world.options == options
+        train_cli(["quickstart", *flags])
+        assert (told in capfd.readouterr().err) == says
+    assert _config("babyai-sft", "--world.env", "x:y/Z-v0").world.env == "x:y/Z-v0"
+
+
 def test_every_world_of_a_mixture_has_its_flags() -> None:
     config = _config("mixture", "--others.0.weight", "3", "--world.options", "depth=(1,2)")
     assert [(world.weight, world.options) for world in config.worlds] == [(1.0, ("depth=(1,2)",)), (3.0, ())]
@@ -198,7 +224,11 @@ def test_a_folder_that_is_not_empty_is_refused_and_named_in_full(
     [
         (["--world.env", "agentgym/TextCarft-v0"], "There is no world 'agentgym/TextCarft-v0'. Did you mean"),
         (["--world.env", "no_such_module:World-v0"], "The module of the world no_such_module:World-v0 can't be"),
-        (["--world.options", "dept=(1,2)"], "an option it doesn't have"),
+        (
+            ["--world.options", "dept=(1,2)"],
+            "agentgym/TextCraft-v0 has no option 'dept'. Did you mean 'depth'? Its options: depth, distractors. "
+            "--world.options KEY=VALUE ... gives all of them anew, and none with nothing behind it.",
+        ),
         (["--world.options", "depth"], "is not of the form KEY=VALUE"),
         (["--model", "/no/such/model"], "The model /no/such/model can't be loaded"),
     ],

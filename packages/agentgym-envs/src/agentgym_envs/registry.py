@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import difflib
 import importlib
+import inspect
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import gymnasium
-from gymnasium.envs.registration import EnvSpec
+from gymnasium.envs.registration import EnvSpec, load_env_creator
 
 from agentgym_envs.text_env import TextEnv
 
@@ -147,11 +148,45 @@ def make(world_id: str, **options: Any) -> gymnasium.Env[str, str]:
     try:
         return gymnasium.make(spec, **options)
     except TypeError as error:
-        if "unexpected keyword argument" in str(error):
-            raise ValueError(f"{spec.id} was made with an option it doesn't have: {error}") from error
+        if "unexpected keyword argument" in str(error) and (unknown := sorted(options.keys() - _taken(spec))):
+            raise UnknownOption(_without(spec, unknown[0])) from error
         if "required keyword-only argument" in str(error):
             raise ValueError(f"{spec.id} was made without an option it needs: {error}") from error
         raise
+
+
+class UnknownOption(ValueError):
+    """A world was made with an option that it doesn't have; the message names those that it has."""
+
+
+_OF_ALL = ("render_mode", "max_episode_steps")
+"""Options that every world has, and that commands have flags for."""
+
+
+def world_options(spec: EnvSpec) -> list[str]:
+    """The options that a world can be made with, as the constructors of its class name them, in their order."""
+    return [name for name in _taken(spec) if name not in _OF_ALL]
+
+
+def _without(spec: EnvSpec, option: str) -> str:
+    known = world_options(spec)
+    near = difflib.get_close_matches(option, known, n=1, cutoff=0.5)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    there_are = f" Its options: {', '.join(known)}." if known else " It has no options."
+    return f"{spec.id} has no option {option!r}.{hint}{there_are}"
+
+
+def _taken(spec: EnvSpec) -> dict[str, None]:
+    creator = load_env_creator(spec.entry_point) if isinstance(spec.entry_point, str) else spec.entry_point
+    makers = [base.__init__ for base in getattr(creator, "__mro__", ()) if "__init__" in base.__dict__] or [creator]
+    taken = dict[str, None]()
+    for maker in makers:
+        parameters = list(inspect.signature(maker).parameters.values())  # type: ignore[arg-type]
+        named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        taken |= dict.fromkeys(name for name in named if name != "self")
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            break  # what this one doesn't name, it doesn't pass on
+    return taken | dict.fromkeys(_OF_ALL)
 
 
 def text_env(env: gymnasium.Env[Any, Any]) -> TextEnv:

@@ -227,7 +227,7 @@ def test_a_wrong_reset_is_refused(vec: TextVectorEnv, arguments: Any, error: typ
         ({"backend": "carrier pigeon"}, "no backend 'carrier pigeon'"),
         ({"deadline": 0}, "deadline is above 0"),
         ({"slot_options": [{}]}, "options for 1 slots and 2 slots"),
-        ({"colour": "green"}, "an option it doesn't have"),
+        ({"colour": "green"}, "has no option 'colour'. Its options: chars."),
         ({"slot_options": [{}, {"chars": 5}]}, r"TextSpace\(32768, min_length=0\) and .*TextSpace\(5"),
         ({"num_envs": 0}, "0 slots"),
     ],

@@ -6,7 +6,7 @@ import logging
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 
 import tyro
 from agentgym_eval.errors import RunStopped, UsageError
+from agentgym_eval.settings import short_name
 from rich.console import Console
 from rich.markup import escape
 
 from agentgym_trainer.algorithms import PRESETS
-from agentgym_trainer.config import DPO, SFT, AgentEvol, Config, Setup
+from agentgym_trainer.config import DPO, SFT, AgentEvol, Config, Setup, World
 from agentgym_trainer.config_json import nearest
 from agentgym_trainer.engines import EngineError
 from agentgym_trainer.horizon import KINDS, by_kind
@@ -91,7 +92,10 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def _run(arguments: Sequence[str]) -> int:
     recipe, asked = _parse(arguments)
-    Console(stderr=True).print("Loading torch and transformers …", highlight=False)
+    console = Console(stderr=True)
+    for sentence in _left_out(RECIPES[recipe].config, asked.config, arguments):
+        console.print(sentence, highlight=False, soft_wrap=True, markup=False)
+    console.print("Loading torch and transformers …", highlight=False)
     folder, config, recipe = _open(recipe, asked, arguments)
     from agentgym_envs.installation import command, program
     from agentgym_envs.registry import look_here
@@ -179,7 +183,40 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
 
 def _command(config: Setup, flags: Sequence[str]) -> tuple[Command[Any], str]:
     """What a recipe asks for, before its flags do, and how those of its kind are introduced."""
+    config = _moved(config, flags)
     return (Choosing(_chosen(config, flags)), _CHOOSING) if isinstance(config, Config) else (Command(config), _FLAGS)
+
+
+def _moved(config: _S, flags: Sequence[str]) -> _S:
+    """The configuration without the options of worlds for which others are named: they belong to the recipe's."""
+
+    def moved(world: World, place: str) -> World:
+        name = _given(flags, f"--{place}.env")
+        same = name in (None, world.env) or str(name).lower() == short_name(world.env)
+        return world if same else replace(world, options=())
+
+    others = tuple(moved(world, f"others.{i}") for i, world in enumerate(config.others))
+    return replace(config, world=moved(config.world, "world"), others=others)
+
+
+def _given(flags: Sequence[str], name: str) -> str | None:
+    """The value of a flag; None where it isn't there."""
+    for flag, following in pairwise([*flags, ""]):
+        setting, equals, value = flag.partition("=")
+        if setting.replace("_", "-") == name:
+            return value if equals else following
+    return None
+
+
+def _left_out(recipe: Setup, asked: Setup, flags: Sequence[str]) -> Iterator[str]:
+    """A sentence for each world of the recipe whose options went with it, where no others were given."""
+    places = ["world", *(f"others.{i}" for i in range(len(recipe.others)))]
+    for place, theirs, ours in zip(places, recipe.worlds, asked.worlds, strict=False):
+        if theirs.options and not ours.options and _given(flags, f"--{place}.options") is None:
+            yield (
+                f"The recipe's options {' '.join(theirs.options)} belong to {theirs.env}, and {ours.env} is played "
+                f"without them; --{place}.options KEY=VALUE ... gives it others."
+            )
 
 
 def _chosen(config: Config, flags: Sequence[str]) -> Config:
@@ -193,13 +230,11 @@ def _chosen(config: Config, flags: Sequence[str]) -> Config:
         "horizon": by_kind(config.horizon),
         "sampler": _SAMPLERS,
     }
-    for flag, following in pairwise([*flags, ""]):
-        setting, equals, value = flag.removeprefix("--").partition("=")
-        if flag.startswith("--") and setting in named:
-            name = value if equals else following
-            if name not in named[setting]:
-                raise UsageError(f"There is no {setting} {name!r}. {nearest(name, named[setting])}")
-            config = replace(config, **{setting: named[setting][name]})
+    for setting, choices in named.items():
+        if (name := _given(flags, f"--{setting}")) is not None:
+            if name not in choices:
+                raise UsageError(f"There is no {setting} {name!r}. {nearest(name, choices)}")
+            config = replace(config, **{setting: choices[name]})
     return config
 
 

@@ -21,6 +21,7 @@ from agentgym_envs import (
     play_many,
     text_env,
 )
+from agentgym_envs.registry import UnknownOption
 from agentgym_eval.errors import UsageError
 from agentgym_eval.settings import PlaySettings
 from agentgym_eval.worlds import open_world, world_spec
@@ -103,7 +104,13 @@ def _open(world: World, config: Setup, stack: ExitStack) -> OpenWorld:
         horizon=config.horizon.longest,
         options=world.options,
     )
-    wrapped = stack.enter_context(closing(open_world(settings)))
+    try:
+        wrapped = stack.enter_context(closing(open_world(settings)))
+    except UsageError as error:
+        if isinstance(error.__cause__, UnknownOption):
+            idiom = "--world.options KEY=VALUE ... gives all of them anew, and none with nothing behind it."
+            raise UsageError(f"{error} {idiom}") from error
+        raise
     name = _name(world, wrapped)
     try:
         pool = EnvPool(world_spec(settings), config.slots, world.backend or None, deadline=world.deadline)
