@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs import Episode, Reply, Sample, Turn, read_episodes
+from agentgym_envs import Episode, Reply, Sample, TokenUsage, Turn, read_episodes
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,7 +23,17 @@ SAMPLES = st.builds(
     version=st.integers(0),
     fresh=st.booleans(),
 )
-REPLIES = st.builds(Reply, TEXT, st.sampled_from(["stop", "length"]), st.none() | SAMPLES)
+USAGES = st.builds(TokenUsage, st.integers(0), st.integers(0), st.none() | st.integers(0))
+REPLIES = st.builds(
+    Reply,
+    TEXT,
+    st.sampled_from(["stop", "length"]),
+    st.none() | SAMPLES,
+    st.none() | USAGES,
+    st.none() | NUMBER,
+    st.none() | TEXT,
+    st.none() | TEXT,
+)
 TURNS = st.builds(Turn, TEXT, REPLIES, st.none() | TEXT, st.booleans(), NUMBER, TEXT)
 EPISODES = st.builds(
     lambda how, **more: Episode(**how, **more),
@@ -64,6 +74,17 @@ def test_to_json_and_back(episode: Episode) -> None:
     line = episode.to_json()
     assert "\n" not in line
     assert Episode.from_json(line) == episode
+
+
+def test_what_only_an_endpoint_knows_of_a_reply_is_written_where_it_is_known() -> None:
+    plain = Reply("knock")
+    assert plain.to_dict() == {"text": "knock", "finish": "stop", "sample": None}  # as lines were before there was more
+    assert Reply.from_dict(plain.to_dict()) == plain
+    told = Reply("knock", usage=TokenUsage(10, 3), seconds=1.5, finish_reason="tool_calls", reasoning="It is a door.")
+    turn = replace(EPISODE.turns[0], reply=told)
+    record = json.loads(replace(EPISODE, turns=(turn,)).to_json())["turns"][0]["reply"]
+    assert record["usage"] == {"prompt_tokens": 10, "completion_tokens": 3, "cached_tokens": None}
+    assert (record["seconds"], record["finish_reason"], record["reasoning"]) == (1.5, "tool_calls", "It is a door.")
 
 
 def changed(path: list[Any], value: Any) -> str:
@@ -109,6 +130,14 @@ def changed(path: list[Any], value: Any) -> str:
         (changed(["turns", 0, "reply", "text"], 5), "`text` in Reply is text, not 5"),
         (changed(["turns", 0, "reply", "finish"], "later"), "`finish` in Reply is stop or length, not 'later'"),
         (changed(["turns", 0, "reply", "sample"], 3), "`sample` in Reply is a JSON object or null, not 3"),
+        (changed(["turns", 0, "reply", "usage"], 3), "`usage` in Reply is a JSON object or null, not 3"),
+        (
+            changed(["turns", 0, "reply", "usage"], {"prompt_tokens": 1}),
+            r"lacks \['cached_tokens', 'completion_tokens'\]",
+        ),
+        (changed(["turns", 0, "reply", "seconds"], "1"), "`seconds` in Reply is a number or null, not '1'"),
+        (changed(["turns", 0, "reply", "reasoning"], 1), "`reasoning` in Reply is text or null, not 1"),
+        (changed(["turns", 0, "reply", "mood"], "good"), r"Reply of .* unknown \['mood'\]"),
         (changed(["turns", 0, "reply", "sample", "ids"], ["a"]), "Each of `ids` is a whole number"),
         (changed(["turns", 0, "reply", "sample", "logprobs"], [None]), "Each of `logprobs` is a number"),
         ('{"schema": "agentgym.episode/1", "turns": ["knock"]}', "Each of `turns` is a JSON object"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from pathlib import Path
 from typing import Any, ClassVar
 
 import gymnasium
@@ -25,8 +26,12 @@ class Count(TextEnv):
     package: ClassVar[str] = "counting_world"
     step_waits: ClassVar[bool] = True
 
-    def __init__(self, *, pause: float = 0.0, broken: tuple[int, ...] = (), listed: bool = True) -> None:
+    def __init__(
+        self, *, pause: float = 0.0, broken: tuple[int, ...] = (), listed: bool = True, note: str = ""
+    ) -> None:
+        """`note` is a file: its text is shown at 3, or the counter jams there once where it isn't there."""
         super().__init__()
+        self._note = Path(note) if note else None
         self._pause, self._broken, self._listed = pause, broken, listed
         self._tasks = TaskSet(train=_tasks("train"), test=_tasks("test"))
         self._goal = self._count = 0
@@ -54,7 +59,15 @@ class Count(TextEnv):
         if action != "add":
             return Feedback("Say `add` or `stop`.", valid=False)
         self._count += 1
-        return Feedback(f"Count: {self._count}.")
+        return Feedback(f"Count: {self._count}.{self._noted()}")
+
+    def _noted(self) -> str:
+        if self._note is None or self._count != 3:
+            return ""
+        if not self._note.exists():
+            self._note.touch()
+            raise EnvFault("the counter jammed once")
+        return self._note.read_text()
 
     def _standing(self) -> tuple[float, bool]:
         success = self._stopped and self._count == self._goal

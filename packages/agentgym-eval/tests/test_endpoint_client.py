@@ -2,12 +2,13 @@ from __future__ import annotations
 
 import asyncio
 import re
+import threading
 from collections.abc import Callable, Iterator
 from email.utils import formatdate
 from typing import Any
 
 import pytest
-from agentgym_eval.endpoint.client import Client, Refused
+from agentgym_eval.endpoint.client import Client, Refused, Unanswered
 from agentgym_eval.errors import RunStopped, UsageError
 from fake_endpoint import Answer, FakeEndpoint, said, serving, trouble
 
@@ -34,11 +35,17 @@ def in_turn(*answers: Answer | None) -> Callable[[dict[str, Any]], Answer | None
     return lambda request: next(waiting)
 
 
-def ask(fake: FakeEndpoint, time: Time, times: int = 1, **options: Any) -> list[dict[str, Any]]:
+def as_it_is(answer: dict[str, Any], seconds: float) -> dict[str, Any]:
+    return answer
+
+
+def ask(
+    fake: FakeEndpoint, time: Time, times: int = 1, *, known: bool = False, read: Any = as_it_is, **options: Any
+) -> list[dict[str, Any]]:
     async def asking() -> list[dict[str, Any]]:
         client = Client(fake.base_url, "sk-secret", sleep=time.sleep, clock=time.clock, **options)
         try:
-            return [await client.ask({"model": "m"}) for _ in range(times)]
+            return [await client.ask({"model": "m"}, read, known=known) for _ in range(times)]
         finally:
             await client.close()
 
@@ -79,9 +86,9 @@ def test_an_endpoint_that_was_met_is_waited_for_when_it_goes_away() -> None:
     async def asking(time: Time) -> None:
         with serving(lambda request: Answer(said("yes").body, headers={"Connection": "close"})) as fake:
             client = Client(fake.base_url, "", sleep=time.sleep, clock=time.clock)
-            await client.ask({})
+            await client.ask({}, as_it_is)
         with pytest.raises(RunStopped, match="ConnectError"):
-            await client.ask({})
+            await client.ask({}, as_it_is)
         await client.close()
 
     time = Time()
@@ -103,9 +110,9 @@ def test_the_pause_that_an_endpoint_asks_for_is_kept_by_all() -> None:
     async def asking(fake: FakeEndpoint, time: Time) -> None:
         client = Client(fake.base_url, "", sleep=time.sleep, clock=time.clock, pauses=())
         with pytest.raises(RunStopped):
-            await client.ask({})
+            await client.ask({}, as_it_is)
         assert time.now == 0
-        await client.ask({})
+        await client.ask({}, as_it_is)
         await client.close()
 
     time = Time()
@@ -158,6 +165,106 @@ def test_answers_that_never_have_choices_are_given_up_soon(caplog: pytest.LogCap
     assert caplog.messages[0].endswith("(2 of 3)")
 
 
+def test_an_endpoint_of_another_protocol_is_given_up_soon() -> None:
+    def read(answer: dict[str, Any], seconds: float) -> str:
+        return answer["choices"][0]["message"]
+
+    with (
+        serving(lambda request: Answer({"choices": [{"text": "of another protocol"}]})) as fake,
+        pytest.raises(RunStopped, match=r"not of OpenAI's protocol \(KeyError\('message'\)\): .*another protocol"),
+    ):
+        ask(fake, Time(), read=read)
+    assert len(fake.asked) == 3
+
+
+BAD = [
+    Answer({"nope": 1}),
+    Answer("{"),
+    Answer({"choices": []}),
+    Answer({"error": {"message": "upstream"}}),
+    Answer({"error": "no"}),
+]
+
+
+@pytest.mark.parametrize("bad", BAD)
+def test_one_bad_answer_fails_one_request_once_others_were_answered(bad: Answer) -> None:
+    """With the patience of any other trouble, and in a later sitting as well."""
+    for known, answers in ((False, (said("yes"), *[bad] * 8)), (True, (bad,) * 8)):
+        with serving(in_turn(*answers)) as fake, pytest.raises(Unanswered, match="request in 8 attempts"):
+            ask(fake, Time(), 2, known=known)
+        assert len(fake.asked) == len(answers)
+
+
+@pytest.mark.parametrize("others", [True, False])
+def test_a_server_that_breaks_at_one_request_alone_fails_that_one(others: bool) -> None:
+    async def asking(fake: FakeEndpoint, time: Time) -> None:
+        client = Client(fake.base_url, "", sleep=time.sleep, clock=time.clock)
+
+        async def meanwhile(seconds: float) -> None:
+            await time.sleep(seconds)
+            if others:
+                await client.ask({"model": "fine"}, as_it_is)
+
+        await client.ask({"model": "fine"}, as_it_is)
+        client._sleep = meanwhile
+        try:
+            await client.ask({"model": "crash"}, as_it_is)
+        finally:
+            await client.close()
+
+    def answer(request: dict[str, Any]) -> Answer:
+        return trouble(500, "crashed") if request["model"] == "crash" else said("yes")
+
+    with serving(answer) as fake, pytest.raises(Unanswered if others else RunStopped, match="500: crashed"):
+        asyncio.run(asking(fake, Time()))
+
+
+def test_answers_under_way_are_read_although_nobody_waits_for_them_any_more() -> None:
+    came, go_on = threading.Event(), threading.Event()
+
+    def answer(request: dict[str, Any]) -> Answer:
+        came.set()
+        assert go_on.wait(60)
+        return said("paid for")
+
+    async def asking(fake: FakeEndpoint) -> list[str]:
+        client, read = Client(fake.base_url, ""), list[str]()
+
+        def keep(answer: dict[str, Any], seconds: float) -> None:
+            read.append(answer["choices"][0]["message"]["content"])
+
+        asked = asyncio.create_task(client.ask({}, keep))
+        await asyncio.to_thread(came.wait, 60)
+        asked.cancel()
+        await asyncio.wait([asked])
+        go_on.set()
+        await client.close()
+        return read
+
+    with serving(answer) as fake:
+        assert asyncio.run(asking(fake)) == ["paid for"]
+
+
+def test_closing_does_without_an_answer_that_does_not_come() -> None:
+    go_on = threading.Event()
+
+    def answer(request: dict[str, Any]) -> Answer:
+        assert go_on.wait(60)
+        return said("too late")
+
+    async def asking(fake: FakeEndpoint) -> None:
+        client = Client(fake.base_url, "", grace=0.01)
+        asked = asyncio.create_task(client.ask({}, as_it_is))
+        while not fake.asked:
+            await asyncio.sleep(0)
+        asked.cancel()
+        await client.close()
+        go_on.set()
+
+    with serving(answer) as fake:
+        asyncio.run(asking(fake))
+
+
 @pytest.mark.parametrize(
     ("answer", "expected"),
     [
@@ -194,7 +301,7 @@ def test_requests_keep_to_the_rate() -> None:
     async def asking(fake: FakeEndpoint) -> None:
         client = Client(fake.base_url, "", rate=30, sleep=time.sleep, clock=time.clock)
         for _ in range(5):
-            await client.ask({})
+            await client.ask({}, as_it_is)
         await client.close()
 
     with serving(answer) as fake:

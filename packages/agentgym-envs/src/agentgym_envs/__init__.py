@@ -3,7 +3,7 @@
 Importing this registers the worlds: `gymnasium.make("agentgym/TextCraft-v0")`. It loads none of them.
 """
 
-from agentgym_envs.episode import Episode, StopReason, Turn, read_episodes
+from agentgym_envs.episode import Episode, StopReason, TokenUsage, Turn, read_episodes
 from agentgym_envs.functions import Function
 from agentgym_envs.play import Conversation, Job, Message, Policy, Reply, Sample, Seat, WorldSeat, play, play_many
 from agentgym_envs.play_pool import Player, play_pool, play_slot
@@ -44,6 +44,7 @@ __all__ = [
     "Tasks",
     "TextEnv",
     "TextSpace",
+    "TokenUsage",
     "Turn",
     "World",
     "WorldSeat",

@@ -39,6 +39,8 @@ class Seat:
     tools: tuple[dict[str, Any], ...]
     """JSON schemas of the functions it can call, for agents that call functions. The conversation doesn't have them:
     chat templates and endpoints have places of their own for them."""
+    sample: int
+    """Number of the attempt at the task, as in the job and in the episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,8 @@ class Attempt:
     def seat(self) -> Seat:
         """Where the agent sits now."""
         dialogue = self._dialogue
-        return Seat(self.key, dialogue.conversation, self._info, self._rng, dialogue.kind, dialogue.acts, self._tools)
+        told = dialogue.conversation, self._info, self._rng, dialogue.kind, dialogue.acts
+        return Seat(self.key, *told, self._tools, self._job.sample)
 
     def cut(self, reply: Reply) -> StopReason:
         """Record a reply that the token budget cut. It isn't played."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import reprlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -41,6 +41,17 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenUsage:
+    """Tokens of one reply, as the endpoint counted them."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    """Reasoning included where the endpoint charges for it."""
+    cached_tokens: int | None = None
+    """Those of the prompt tokens that came from the endpoint's cache; None where it doesn't report them."""
+
+
+@dataclass(frozen=True, slots=True)
 class Reply:
     """What a policy says in its turn."""
 
@@ -48,6 +59,38 @@ class Reply:
     finish: Literal["stop", "length"] = "stop"
     """`length` when the token budget cut it off: the episode ends there and the half reply is not played."""
     sample: Sample | None = None
+    usage: TokenUsage | None = None
+    """Tokens of the request; None where they are unknown."""
+    seconds: float | None = None
+    """Latency of the request: from sending it to having read the answer, without retries and waiting for the rate."""
+    finish_reason: str | None = None
+    """Why the model stopped, in the endpoint's word: `stop`, `length`, `tool_calls`, `content_filter`."""
+    reasoning: str | None = None
+    """What the model reasoned apart from its answer. It is no part of the conversation."""
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values; what only endpoints know is left out where it is None."""
+        record = {name: value for name, value in _record(self).items() if value is not None or name not in _OPTIONAL}
+        shown = {name: _record(record[name]) for name in ("sample", "usage") if record.get(name) is not None}
+        return record | shown
+
+    @classmethod
+    def from_dict(cls, record: Any) -> Reply:
+        """The reply that `to_dict` made this of.
+
+        Raises:
+            ValueError: when a key is missing or unknown, or a value has another type than its key.
+        """
+        _check(Reply, record, _OPTIONAL)
+        if record["finish"] not in ("stop", "length"):
+            raise ValueError(f"`finish` in Reply is stop or length, not {reprlib.repr(record['finish'])}.")
+        sample, usage = record["sample"], record.get("usage")
+        if sample is not None:
+            sample = _sample(sample)
+        if usage is not None:
+            _check(TokenUsage, usage)
+            usage = TokenUsage(**usage)
+        return cls(**record | {"sample": sample, "usage": usage})
 
 
 def spoken(reply: str) -> str:
@@ -121,7 +164,7 @@ class Episode:
     def to_json(self) -> str:
         """One line of JSON."""
         record = {"schema": SCHEMA, **_record(self)}
-        return json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=_record)
+        return json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=_written)
 
     @classmethod
     def from_json(cls, line: str) -> Episode:
@@ -154,6 +197,10 @@ def _record(noun: Any) -> dict[str, Any]:
     return {f.name: getattr(noun, f.name) for f in fields(noun)}
 
 
+def _written(noun: Any) -> dict[str, Any]:
+    return noun.to_dict() if isinstance(noun, Reply) else _record(noun)
+
+
 _Types = tuple[frozenset[type], str]
 """Those that a value may be of, and how they are called."""
 
@@ -165,11 +212,22 @@ _NUMBER: _Types = frozenset({int, float}), "a number"
 _LIST: _Types = frozenset({list}), "a list"
 _OBJECT: _Types = frozenset({dict}), "a JSON object"
 
+_WHOLE_OR_NULL: _Types = frozenset({int, type(None)}), "a whole number or null"
+_OBJECT_OR_NULL: _Types = frozenset({dict, type(None)}), "a JSON object or null"
+
 _STOPS = get_args(StopReason)
 _KINDS = get_args(Kind)
+_OPTIONAL = frozenset({"usage", "seconds", "finish_reason", "reasoning"})
+"""Keys of a reply that lines without an endpoint's figures don't have."""
 _FIELDS: dict[type, dict[str, _Types]] = {
     Sample: {"prompt": _LIST, "ids": _LIST, "logprobs": _LIST, "version": _WHOLE, "fresh": _BOOL},
-    Reply: {"text": _TEXT, "finish": _TEXT, "sample": (frozenset({dict, type(None)}), "a JSON object or null")},
+    TokenUsage: {"prompt_tokens": _WHOLE, "completion_tokens": _WHOLE, "cached_tokens": _WHOLE_OR_NULL},
+    Reply: {
+        **dict.fromkeys(("text", "finish"), _TEXT),
+        **dict.fromkeys(("sample", "usage"), _OBJECT_OR_NULL),
+        **dict.fromkeys(("finish_reason", "reasoning"), _TEXT_OR_NULL),
+        "seconds": (frozenset({int, float, type(None)}), "a number or null"),
+    },
     Turn: {
         **dict.fromkeys(("observation", "state_key", "kind"), _TEXT),
         **dict.fromkeys(("valid", "loss"), _BOOL),
@@ -204,31 +262,28 @@ def _turn(record: dict[str, Any]) -> Turn:
     _check(Turn, record)
     if record["kind"] not in _KINDS:
         raise ValueError(f"{record['kind']!r} is not a kind of turn; there are {', '.join(_KINDS)}.")
-    reply = record["reply"]
-    _check(Reply, reply)
-    if reply["finish"] not in ("stop", "length"):
-        raise ValueError(f"`finish` in Reply is stop or length, not {reprlib.repr(reply['finish'])}.")
-    sample = reply["sample"]
-    if sample is not None:
-        _check(Sample, sample)
-        for name, types in (("prompt", _WHOLE), ("ids", _WHOLE), ("logprobs", _NUMBER)):
-            _check_each(name, sample[name], types)
-            sample[name] = tuple(sample[name])
-        reply["sample"] = Sample(**sample)
-    record["reply"] = Reply(**reply)
+    record["reply"] = Reply.from_dict(record["reply"])
     return Turn(**record)
 
 
-def _check(noun: type[Any], record: Any) -> None:
+def _sample(record: Any) -> Sample:
+    _check(Sample, record)
+    for name, types in (("prompt", _WHOLE), ("ids", _WHOLE), ("logprobs", _NUMBER)):
+        _check_each(name, record[name], types)
+        record[name] = tuple(record[name])
+    return Sample(**record)
+
+
+def _check(noun: type[Any], record: Any, optional: Set[str] = frozenset()) -> None:
     """Raise ValueError unless a record has the keys of `noun`, and under each a value of its type."""
     if not isinstance(record, dict):
         raise ValueError(f"A {noun.__name__} is a JSON object, not {reprlib.repr(record)}.")
     expected = _FIELDS[noun]
-    if record.keys() != expected.keys():
-        lacks, unknown = sorted(expected.keys() - record.keys()), sorted(record.keys() - expected.keys())
+    if record.keys() | optional != expected.keys() | optional:
+        lacks, unknown = sorted(expected.keys() - record.keys() - optional), sorted(record.keys() - expected.keys())
         raise ValueError(f"A {noun.__name__} of {SCHEMA} lacks {lacks} or has unknown {unknown}.")
-    for name, (types, called) in expected.items():
-        value = record[name]
+    for name, value in record.items():
+        types, called = expected[name]
         if type(value) not in types or (type(value) is float and not math.isfinite(value)):
             raise ValueError(f"`{name}` in {noun.__name__} is {called}, not {reprlib.repr(value)}.")
 

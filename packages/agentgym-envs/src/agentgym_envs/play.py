@@ -8,7 +8,7 @@ episodes join and leave as they begin and end. Nothing here knows how a policy f
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Protocol
 
 import gymnasium
@@ -149,9 +149,7 @@ def seats(
     while True:
         seat = attempt.seat
         with attempt.clock("policy"):
-            reply = yield WorldSeat(
-                seat.key, seat.conversation, seat.info, seat.rng, seat.kind, seat.acts, seat.tools, env
-            )
+            reply = yield WorldSeat(**{f.name: getattr(seat, f.name) for f in fields(seat)}, env=env)
         if isinstance(reply, EnvFault):
             raise reply
         if reply.finish == "length":

@@ -1,6 +1,7 @@
 """The commands `evaluate`, `collect` and `compare`.
 
-Exit codes: 0 done, 1 too many episodes failed, nothing was kept or the player is gone, 2 wrong usage, 130 interrupted.
+Exit codes: 0 done, 1 too many episodes failed, nothing was kept or the player is gone, 2 wrong usage, 3 the budget is
+spent, 130 interrupted, 143 terminated.
 Whatever is heavy is imported after the flags are read, so that `--help` answers at once.
 """
 
@@ -10,14 +11,16 @@ import os
 import shlex
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from contextlib import closing
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
 import tyro
 
-from agentgym_eval.errors import RunStopped, UsageError
+from agentgym_eval.errors import BudgetSpent, RunStopped, UsageError
 from agentgym_eval.settings import ALL, CollectSettings, CompareSettings, EvaluateSettings, short_name
+from agentgym_eval.stopping import Termination
 
 if TYPE_CHECKING:
     from agentgym_eval.comparison import Comparison
@@ -26,7 +29,7 @@ if TYPE_CHECKING:
     from agentgym_eval.policies import Maker
     from agentgym_eval.run import Run
 
-_FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
+_FAILED, _USAGE, _SPENT, _INTERRUPTED, _TERMINATED = 1, 2, 3, 130, 143
 _FILE_WIDTH = 160  # a file or pipe has no width; this holds the widest table
 _Settings = TypeVar("_Settings", EvaluateSettings, CollectSettings, CompareSettings)
 
@@ -52,8 +55,8 @@ class _Sitting:
 
     folder: Path | None = None
     """Where what is played lies; None where nothing is."""
-    begun: bool = False
-    """Whether an episode has been kept, which is when an earlier run is replaced."""
+    runs: list[Run] = field(default_factory=list["Run"])
+    """Those that were opened."""
 
 
 def _command(
@@ -74,16 +77,19 @@ def _command(
 
     look_here()
     sitting = _Sitting()
-    try:
-        return run(settings, sitting)
-    except UsageError as error:
-        _tell(f"{name}: {error}")
-        return _USAGE
-    except (RunStopped, OSError, KeyboardInterrupt) as stop:  # of the system: the disk is full
-        interrupted = isinstance(stop, KeyboardInterrupt)
-        why, code = ("Interrupted", _INTERRUPTED) if interrupted else (f"{name}: {stop}".rstrip("."), _FAILED)
-        _tell(f"{why}.{_how_to_go_on(name, arguments, sitting)}")
-        return code
+    with Termination() as termination:
+        try:
+            return run(settings, sitting)
+        except UsageError as error:
+            _tell(f"{name}: {error}")
+            return _USAGE
+        except (RunStopped, OSError, KeyboardInterrupt) as stop:  # of the system: the disk is full
+            why, code = f"{name}: {stop}".rstrip("."), _SPENT if isinstance(stop, BudgetSpent) else _FAILED
+            if isinstance(stop, KeyboardInterrupt):
+                ends = termination.asked
+                why, code = ("Terminated", _TERMINATED) if ends else ("Interrupted", _INTERRUPTED)
+            _tell(f"{why}.{_how_to_go_on(name, arguments, sitting)}")
+            return code
 
 
 def _read(name: str, noun: type[_Settings], arguments: Sequence[str]) -> _Settings:
@@ -102,13 +108,20 @@ def _how_to_go_on(name: str, arguments: Sequence[str], sitting: _Sitting) -> str
         return ""
     from agentgym_envs.installation import command
 
-    anew = "--overwrite" in arguments and not sitting.begun
+    anew = "--overwrite" in arguments and not any(run.store.begun for run in sitting.runs)
     again = shlex.join(argument for argument in arguments if anew or argument != "--overwrite")
-    files = [file for depth in ("", "*/") for file in sitting.folder.glob(f"{depth}episodes.jsonl")]
-    if not any(file.stat().st_size for file in files):
+    kept = [noun for noun in ("episodes", "replies") if _any_line(sitting.folder, f"{noun}.jsonl")]
+    if not kept:
         return f" Nothing was played yet. Begin again with: {command(name)} {again}"
-    kept = "Nothing was replaced yet" if anew else "What was played is kept"
-    return f" {kept} in {sitting.folder}. Go on with: {command(name)} {again}"
+    where = "Nothing was replaced yet" if anew else "What was played is kept"
+    if kept == ["replies"] and not anew:
+        where = "No episode has ended yet; the replies so far are kept"
+    return f" {where} in {sitting.folder}. Go on with: {command(name)} {again}"
+
+
+def _any_line(folder: Path, name: str) -> bool:
+    """Whether one of the runs in a folder holds such a file that isn't empty."""
+    return any(file.stat().st_size for depth in ("", "*/") for file in folder.glob(f"{depth}{name}"))
 
 
 def _tell(sentence: str) -> None:
@@ -271,15 +284,23 @@ def _play(runs: Sequence[Run], sitting: _Sitting, *, several: bool = False) -> S
         _tell(f"Without {run.settings.policy} in {run.settings.env}: {why}")
 
     done = [episode for run in runs for episode in run.episodes]
+    sitting.runs += runs
 
     def spent() -> str:
         usage = sum((run.usage for run in runs), start=Usage())
         return usage.sentence(asked.endpoint.price) if usage.requests else ""
 
-    with progress(title, done, sum(len(run.jobs) for run in runs), spent=spent) as show:
-        for episode in play_runs(runs, unplayable=leave if several else None):
-            sitting.begun = True
+    with (
+        progress(title, done, sum(len(run.jobs) for run in runs), spent=spent) as show,
+        closing(play_runs(runs, unplayable=leave if several else None)) as episodes,
+    ):
+        for episode in episodes:
             show(episode)
+    if changed := sum(len(run.store.journal.diverged) for run in runs):
+        _tell(
+            f"In {changed} of the episodes the world showed something else than before the interruption, so that the "
+            "replies kept for them were of no use from there on and others were paid for."
+        )
     if used := spent():
         _tell(used)
     return left

@@ -20,6 +20,10 @@ class RunStopped(RuntimeError):
     """
 
 
+class BudgetSpent(RunStopped):
+    """What the player may use is used up; with a larger budget the run goes on."""
+
+
 def did_you_mean(asked: str, known: Sequence[str]) -> str:
     """` Did you mean x?` with a leading space, or nothing when no name is near."""
     near = difflib.get_close_matches(asked, known, n=1, cutoff=0.5)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, ExitStack, closing, contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -17,10 +17,11 @@ from agentgym_envs import EnvPool, Episode, Job, Player, Policy, ReplyWrapper, T
 from agentgym_envs.play_pool import play_pool
 
 from agentgym_eval.errors import RunStopped, Unplayable, UsageError
+from agentgym_eval.metered import Metered
 from agentgym_eval.policies import Maker, find_policy
 from agentgym_eval.settings import PlaySettings
 from agentgym_eval.store import USAGE, Store, write_json
-from agentgym_eval.usage import Metered, Usage, read_usage
+from agentgym_eval.usage import Usage
 from agentgym_eval.worlds import deal_tasks, open_world, world_id, world_spec
 
 _IN_A_ROW = 10
@@ -60,12 +61,12 @@ class Run:
     @property
     def usage(self) -> Usage:
         """What a player that is paid by the token has used in this run, in all sittings."""
-        return Usage() if self.store.replaces else read_usage(self.store.folder / USAGE)
+        return self.store.journal.usage
 
-    def used(self, usage: Usage) -> None:
-        """Write down what was used in this run."""
-        if usage.requests and not self.store.replaces:
-            write_json(self.store.folder / USAGE, asdict(usage))
+    def write_usage(self) -> None:
+        """Write down what was used in this run, where anything was."""
+        if self.usage.requests:
+            write_json(self.store.folder / USAGE, self.usage.to_dict(self.settings.endpoint.price))
 
     def play(self) -> Iterator[Episode]:
         """Play what is still missing; see `play_runs`."""
@@ -98,7 +99,9 @@ class Run:
             runner.run(stack.aclose())
 
 
-def play_runs(runs: Sequence[Run], *, unplayable: Callable[[Run, Unplayable], None] | None = None) -> Iterator[Episode]:
+def play_runs(
+    runs: Sequence[Run], *, unplayable: Callable[[Run, Unplayable], None] | None = None
+) -> Generator[Episode]:
     """Play what is still missing in runs that `open_runs` opened together, one world after the other, and yield each
     episode when it is safely on disk. The player is built once.
 
@@ -120,15 +123,22 @@ def play_runs(runs: Sequence[Run], *, unplayable: Callable[[Run, Unplayable], No
     player = waiting[0].maker(temperature=asked.temperature, seed=seed, max_tokens=asked.max_tokens)
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
+        for run in waiting:
+            stack.callback(run.write_usage)  # last, since closing a player may bring more replies
         if isinstance(player, Player):
             stack.callback(lambda: runner.run(player.close()))
+        if isinstance(player, Metered):
+            player.budget = asked.endpoint.limits()
+            player.usage = sum((run.usage for run in runs), start=Usage())
         for run in waiting:
+            if isinstance(player, Metered):
+                player.journal = run.store.journal
             playing = run.alone(player, runner) if isinstance(player, Player) else run.at_once(player)
             try:
-                with closing(playing) as episodes, _counting(run, player) as count:
+                with closing(playing) as episodes:
                     for episode in _settled(run, episodes):
                         run.store.append(episode)
-                        count()
+                        run.write_usage()
                         yield episode
             except Unplayable as error:
                 if unplayable is None:
@@ -172,22 +182,6 @@ def _settled(run: Run, episodes: Iterator[Episode]) -> Iterator[Episode]:
                 f"one with {episode.error}. Mend the world, or play on whatever fails with --max-failed 1."
             )
     yield from failed
-
-
-@contextmanager
-def _counting(run: Run, player: Policy | Player) -> Generator[Callable[[], None]]:
-    """Write down what the player uses from here on: whenever what this gives is called, and when it ends."""
-    before = run.usage
-    start = player.usage if isinstance(player, Metered) else Usage()
-
-    def count() -> None:
-        if isinstance(player, Metered):
-            run.used(before + player.usage - start)
-
-    try:
-        yield count
-    finally:
-        count()
 
 
 @contextmanager

@@ -1,7 +1,8 @@
 """The folder of a run: the settings it was begun with, where it comes from, and the episodes played so far.
 
-An episode is one line, written and flushed when it ends, so a killed process loses only what it was in the middle of:
-half a line at the end, which is cut off when the folder is opened again. Knows nothing about worlds or policies.
+An episode is one line, written and flushed when it ends, and so is each reply that was paid for, when it comes. A
+killed process loses only what it was in the middle of: half a line at the end, which is cut off when the folder is
+opened again. Knows nothing about worlds or policies.
 """
 
 from __future__ import annotations
@@ -9,7 +10,9 @@ from __future__ import annotations
 import fcntl
 import json
 import mmap
+import os
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -18,11 +21,15 @@ from agentgym_envs import Episode, read_episodes
 from agentgym_envs.files import write_whole
 
 from agentgym_eval.errors import UsageError
+from agentgym_eval.journal import Journal
 from agentgym_eval.provenance import provenance
 
 SCHEMA = "agentgym.run/1"
+EPISODES = "episodes.jsonl"
+REPLIES = "replies.jsonl"
 USAGE = "usage.json"
-_OUTCOMES = (USAGE, "report.json", "report.md", "report.html", "turns.png", "turns.svg", "k.png", "k.svg")
+_ABOUT = "run.json"
+_OUTCOMES = (REPLIES, USAGE, "report.json", "report.md", "report.html", "turns.png", "turns.svg", "k.png", "k.svg")
 """What is about the episodes and goes with them."""
 
 
@@ -35,6 +42,8 @@ class Store:
 
     episodes: list[Episode]
     """All episodes of the run so far, those of earlier sittings first."""
+    journal: Journal
+    """The replies that were paid for."""
 
     def __init__(
         self,
@@ -50,23 +59,33 @@ class Store:
             folder: Made when it isn't there.
             settings: What decides about the episodes, as JSON values.
             resolved: What the world filled in where the settings leave it the choice, noted when a run begins.
-            overwrite: Forget what an earlier run left here, as soon as there is an episode to put in its place.
+            overwrite: Forget what an earlier run left here, as soon as there is an episode or a paid reply to put in
+                its place.
         """
         self.folder = folder
         self.episodes = []
+        self.journal = Journal(folder / REPLIES, self._replace)
         self._settings = dict(settings)
         self._resolved = {"resolved": dict(resolved)} if resolved else {}
         self._overwrite = overwrite
+        self.begun = False
+        """Whether this sitting has kept anything, which is when it replaces an earlier run."""
 
     @property
     def replaces(self) -> bool:
-        """Whether an earlier run still lies here that the first episode will replace."""
+        """Whether an earlier run still lies here that will be replaced."""
         return self._overwrite
 
+    @property
+    def is_empty(self) -> bool:
+        """Whether nothing is kept here: no episode, and no reply that was paid for."""
+        return not any(path.exists() and path.stat().st_size for path in (self._episodes, self.folder / REPLIES))
+
     def __enter__(self) -> Self:
+        self._made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            self._file = (self.folder / "episodes.jsonl").open("ab")
+            self._file = self._episodes.open("ab")
         except OSError as error:
             raise UsageError(f"{self.folder} can't be written to ({error}); choose another --out.") from error
         try:
@@ -77,70 +96,92 @@ class Store:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+        self.journal.close()
+        if self.is_empty:
+            self._leave_nothing()
         self._file.close()
 
     def append(self, episode: Episode) -> None:
         """Add an episode that has just ended; it survives the process from here on."""
-        if self._overwrite:
-            self._forget()
+        self._replace()
         self._file.write(episode.to_json().encode() + b"\n")
         self._file.flush()
         self.episodes.append(episode)
+        self.journal.done(episode.task_id, episode.sample)
+
+    @property
+    def _episodes(self) -> Path:
+        return self.folder / EPISODES
 
     def _begin(self) -> None:
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            raise UsageError(
-                f"Another process is playing into {self.folder}; wait for it or choose another --out."
-            ) from error
-        path = self.folder / "episodes.jsonl"
-        self._overwrite &= path.stat().st_size > 0
+            held = os.fstat(self._file.fileno()).st_ino == self._episodes.stat().st_ino
+        except (BlockingIOError, FileNotFoundError):
+            held = False
+        if not held:  # or the other process has just removed the file, since nothing was played
+            raise UsageError(f"Another process is playing into {self.folder}; wait for it or choose another --out.")
+        self._overwrite &= not self.is_empty
         if self._overwrite:
             return
-        _cut_half_line(path)
-        if path.stat().st_size:
-            self._compare()
-            try:
-                self.episodes = list(read_episodes(path))
-            except ValueError as error:
-                raise UsageError(
-                    f"{error} Mend the file, choose another --out, or begin again with --overwrite."
-                ) from error
-        else:
+        for path in (self._episodes, self.folder / REPLIES):
+            _cut_half_line(path)
+        if self.is_empty:
             self._begin_anew()
+            return
+        self._compare()
+        try:
+            self.episodes = list(read_episodes(self._episodes))
+            self.journal.read()
+        except ValueError as error:
+            raise UsageError(
+                f"{error} Mend the file, choose another --out, or begin again with --overwrite."
+            ) from error
+        for episode in self.episodes:
+            self.journal.done(episode.task_id, episode.sample)
 
-    def _forget(self) -> None:
-        self._file.truncate(0)
-        for left in _OUTCOMES:
-            (self.folder / left).unlink(missing_ok=True)
-        self._begin_anew()
-        self._overwrite = False
+    def _replace(self) -> None:
+        """Forget an earlier run, now that there is something to put in its place."""
+        self.begun = True
+        if self._overwrite:
+            self._file.truncate(0)
+            for left in _OUTCOMES:
+                (self.folder / left).unlink(missing_ok=True)
+            self._begin_anew()
+            self._overwrite = False
 
     def _begin_anew(self) -> None:
         about = {"schema": SCHEMA, "settings": self._settings, **self._resolved}
-        write_json(self.folder / "run.json", about | provenance())
+        write_json(self.folder / _ABOUT, about | provenance())
+
+    def _leave_nothing(self) -> None:
+        """Remove a run in which nothing was played, so that it isn't taken for one that is under way."""
+        for name in (EPISODES, _ABOUT):
+            (self.folder / name).unlink(missing_ok=True)
+        with suppress(OSError):  # something else lies there
+            for folder in self._made:
+                folder.rmdir()
 
     def _compare(self) -> None:
         try:
-            found = json.loads((self.folder / "run.json").read_text(encoding="utf-8"))["settings"]
+            found = json.loads((self.folder / _ABOUT).read_text(encoding="utf-8"))["settings"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
-                f"{self.folder} holds episodes, but no run.json that says how they were played; "
+                f"{self.folder} holds a run, but no {_ABOUT} that says how it was played; "
                 "choose another --out, or begin again with --overwrite."
             ) from error
         differing = [name for name in {**found, **self._settings} if found.get(name) != self._settings.get(name)]
         if differing:
             what = "; ".join(f"{name} {found.get(name)!r}, not {self._settings.get(name)!r}" for name in differing)
             raise UsageError(
-                f"The episodes in {self.folder} were played with {what}: "
+                f"The run in {self.folder} was played with {what}: "
                 "choose another --out, or begin again with --overwrite."
             )
 
 
 def _cut_half_line(path: Path) -> None:
     """Cut off what follows the last newline. Whole lines are what `append` leaves, unless it was killed."""
-    if size := path.stat().st_size:
+    if path.exists() and (size := path.stat().st_size):
         with path.open("r+b") as file:
             with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
                 end = content.rfind(b"\n") + 1

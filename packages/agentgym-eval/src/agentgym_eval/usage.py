@@ -1,17 +1,12 @@
-"""What a player that is paid by the token has used. Knows no endpoint."""
+"""What a player that is paid by the token has used, and what that costs. Knows no endpoint."""
 
 from __future__ import annotations
 
-import json
-from abc import ABC
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, fields
-from pathlib import Path
 from typing import Any
 
-from agentgym_envs import Player
-
-from agentgym_eval.errors import UsageError
+from agentgym_envs import TokenUsage
 
 _MILLION = 1_000_000
 
@@ -23,58 +18,48 @@ class Usage:
     requests: int = 0
     prompt_tokens: int = 0
     cached_tokens: int = 0
-    """Those of the prompt tokens that came from the endpoint's cache."""
+    """Those of the prompt tokens that came from the endpoint's cache, as far as it reports them."""
     completion_tokens: int = 0
-    """Said, thought included where it is charged."""
+    """Reasoning included where the endpoint charges for it."""
+    uncounted: int = 0
+    """Requests whose tokens the endpoint didn't report; they are in none of the sums."""
+
+    @classmethod
+    def of(cls, tokens: TokenUsage | None) -> Usage:
+        """Of one request; None where its tokens are unknown."""
+        if tokens is None:
+            return cls(requests=1, uncounted=1)
+        return cls(1, tokens.prompt_tokens, tokens.cached_tokens or 0, tokens.completion_tokens)
 
     def __add__(self, other: Usage) -> Usage:
         return Usage(*(getattr(self, field.name) + getattr(other, field.name) for field in fields(Usage)))
 
-    def __sub__(self, other: Usage) -> Usage:
-        return Usage(*(getattr(self, field.name) - getattr(other, field.name) for field in fields(Usage)))
-
     def cost(self, price: Sequence[float]) -> float | None:
-        """What that costs, in the unit of `price`.
+        """What that costs, in the unit of `price`; None where it is unknown: no price, or requests without tokens.
 
         Args:
-            price: Of a million tokens of prompt, of a million said and, where it differs, of a million of prompt from
-                the cache. None given: nobody knows.
+            price: Of a million prompt tokens, of a million completion tokens and, where it differs, of a million prompt
+                tokens from the cache.
         """
-        if not price:
+        if not price or self.uncounted:
             return None
         cached = price[2] if len(price) > 2 else price[0]
         fresh = self.prompt_tokens - self.cached_tokens
         return (fresh * price[0] + self.completion_tokens * price[1] + self.cached_tokens * cached) / _MILLION
 
     def sentence(self, price: Sequence[float]) -> str:
-        """For the end of a run: `12 requests, 3,400 tokens of prompt (1,200 cached) and 560 said, cost 0.0123`."""
+        """For the end of a run: `2 requests, 340 prompt tokens (120 cached) and 56 completion tokens, cost 0.0012`."""
         cost = self.cost(price)
-        return (
-            f"{self.requests:,} requests, {self.prompt_tokens:,} tokens of prompt ({self.cached_tokens:,} cached) and "
-            f"{self.completion_tokens:,} said" + ("" if cost is None else f", cost {cost:.4f}")
-        )
+        told = "" if not price else ", cost unknown" if cost is None else f", cost {cost:.4f}"
+        if self.uncounted == self.requests:
+            return f"{self.requests:,} requests, tokens unknown (the endpoint doesn't report them){told}"
+        without = f", {self.uncounted:,} of them without reported tokens" if self.uncounted else ""
+        prompt = f"{self.prompt_tokens:,} prompt tokens ({self.cached_tokens:,} cached)"
+        return f"{self.requests:,} requests{without}, {prompt} and {self.completion_tokens:,} completion tokens{told}"
 
     def to_dict(self, price: Sequence[float]) -> dict[str, Any]:
-        """As JSON values, with the cost where the price is known."""
-        return {**asdict(self), "cost": self.cost(price)}
-
-
-class Metered(Player, ABC):
-    """A player that counts what it uses."""
-
-    usage: Usage = Usage()
-    """Since it was made."""
-
-
-def read_usage(path: Path) -> Usage:
-    """What was written as `asdict(usage)`; nothing where there is no such file.
-
-    Raises:
-        UsageError: when the file is damaged.
-    """
-    if not path.exists():
-        return Usage()
-    try:
-        return Usage(**json.loads(path.read_text(encoding="utf-8")))
-    except (OSError, ValueError, TypeError) as error:
-        raise UsageError(f"{path} can't be read ({error}); delete it to count what is used from here on.") from error
+        """As JSON values with the cost; None is what is unknown."""
+        counted = asdict(self)
+        if self.requests and self.uncounted == self.requests:
+            counted |= dict.fromkeys(("prompt_tokens", "cached_tokens", "completion_tokens"))
+        return counted | {"cost": self.cost(price)}

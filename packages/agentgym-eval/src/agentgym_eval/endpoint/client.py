@@ -11,7 +11,7 @@ import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from email.utils import parsedate_to_datetime
-from typing import Any
+from typing import Any, Literal, TypeVar
 
 import httpx
 import numpy as np
@@ -21,14 +21,17 @@ from agentgym_eval.errors import RunStopped, UsageError
 _PATIENCE = httpx.Timeout(600.0, connect=10.0)  # seconds; a long thought is one answer
 _PAUSES = (1.0, 2.0, 4.0, 8.0, 16.0, 32.0, 60.0)  # seconds before each new attempt, give or take a quarter
 _UNMET = 4  # attempts to reach an address at which nobody was met so far
-_ODD = 3  # answers without choices before it is taken for something else than such an endpoint
+_ODD = 3  # answers that are none of the protocol's before it is taken for something else than such an endpoint
+_GRACE = 25.0  # seconds in which answers under way may still come when all ends; Slurm and Kubernetes leave 30
 _SELDOM = 30.0  # seconds between lines that say why nothing comes
 _LONGEST = 600.0  # seconds that an endpoint may ask us to wait
 _BUSY = (408, 409, 425, 429)
 _SPENT = ("insufficient_quota", "billing_hard_limit_reached")
 _SHOWN = 300  # characters of what it says
 _LOCAL = ("127.0.0.1", "localhost", "::1")
+_MALFORMED = (LookupError, TypeError, ValueError, AttributeError, OverflowError)
 _log = logging.getLogger(__name__)
+_T = TypeVar("_T")
 
 
 class Refused(Exception):
@@ -42,14 +45,20 @@ class Refused(Exception):
         self.message = message
 
 
+class Unanswered(Exception):
+    """The endpoint answers other requests, and not this one."""
+
+
 class _Busy(Exception):
     """It may be asked again, after so many seconds if it said how many."""
 
-    def __init__(self, why: str, after: float | None = None, *, odd: bool = False) -> None:
-        """`odd`: it answered, and not what such an endpoint answers."""
+    def __init__(self, why: str, kind: Literal["away", "broken", "error", "odd"], after: float | None = None) -> None:
+        """`away`: nobody is there, or it asks to be left alone. `broken`: it failed at this request, or hung up.
+        `error`: it answered 200 with an error. `odd`: it answered 200 with what is none of the protocol's.
+        """
         super().__init__(why)
+        self.kind = kind
         self.after = after
-        self.odd = odd
 
 
 class Client:
@@ -63,6 +72,7 @@ class Client:
         rate: float | None = None,
         seed: int = 0,
         pauses: Sequence[float] = _PAUSES,
+        grace: float = _GRACE,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -74,6 +84,7 @@ class Client:
             rate: Most requests a minute.
             seed: Of the chance in pauses, so that those who were sent away together don't come back together.
             pauses: Seconds before each new attempt.
+            grace: Seconds in which answers under way may still come when it is closed.
             sleep: Waits.
             clock: Tells seconds.
 
@@ -100,37 +111,59 @@ class Client:
             trust_env=address.host not in _LOCAL,
         )
         self._rng = np.random.default_rng(seed)
-        self._pauses, self._sleep, self._clock = tuple(pauses), sleep, clock
+        self._pauses, self._grace, self._sleep, self._clock = tuple(pauses), grace, sleep, clock
         self._spacing = 60.0 / rate if rate else 0.0
         self._next = self._quiet_until = self._silent_until = clock()
         self._met = False
+        self._answers = 0
+        self._under_way = set[asyncio.Task[Any]]()
 
-    async def ask(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The answer to a chat completion; it has `choices`.
+    async def ask(self, body: Mapping[str, Any], read: Callable[[Any, float], _T], *, known: bool = False) -> _T:
+        """What `read` makes of the answer to a chat completion.
+
+        Args:
+            body: The request.
+            read: Called with the answer and the seconds that it took, as soon as it is there, also when the caller has
+                been cancelled meanwhile. Raises LookupError, TypeError, ValueError, AttributeError or OverflowError
+                for an answer that isn't of the protocol.
+            known: Whether the endpoint is known to answer, from earlier sittings.
 
         Raises:
             Refused: when the endpoint won't.
-            RunStopped: when it was busy, broken or away at each attempt, or keeps answering without choices.
+            Unanswered: when it failed at this request at each attempt, and answers others.
+            RunStopped: when it was busy, broken or away at each attempt, or never answers as the protocol says.
         """
-        trouble: _Busy | None = None
-        odd, tries = 0, len(self._pauses) + 1
-        for attempt, pause in enumerate((*self._pauses, 0.0), 1):
+        attempt = odd = 0
+        before = self._answers
+        while True:
+            attempt += 1
             await self._admitted()
             try:
-                return await self._once(body)
+                return await self._once(body, read)
             except _Busy as busy:
-                trouble = busy
-            odd += trouble.odd
-            most = tries if self._met else min(_UNMET, tries)
-            most = min(most, attempt + _ODD - odd) if trouble.odd else most
-            if (trouble.after or 0) > _LONGEST or (attempt >= most and not self._met) or odd >= _ODD:
-                break
-            self._quiet_until = max(self._quiet_until, self._clock() + (trouble.after or 0))
-            if attempt < most:
-                pause *= self._rng.uniform(0.75, 1.25)
-                self._say_why(trouble, pause, f"{attempt + 1} of {most}")
-                await self._sleep(pause)
-        raise RunStopped(f"{self.shown} gives no answers: {trouble}")
+                trouble, after = busy, busy.after or 0.0
+            odd += trouble.kind == "odd"
+            most = self._most(trouble, attempt - odd + _ODD, known=known)
+            if after <= _LONGEST:
+                self._quiet_until = max(self._quiet_until, self._clock() + after)
+            if after > _LONGEST or attempt >= most:
+                raise self._given_up(trouble, attempt, since=before, known=known)
+            pause = self._pauses[attempt - 1] * self._rng.uniform(0.75, 1.25)
+            self._say_why(trouble, pause, f"{attempt + 1} of {most}")
+            await self._sleep(pause)
+
+    def _most(self, trouble: _Busy, odd: int, *, known: bool) -> int:
+        """How many attempts a request gets; `odd` where nothing but such answers came so far."""
+        tries = len(self._pauses) + 1
+        most = tries if self._met else min(_UNMET, tries)
+        return min(most, odd) if trouble.kind == "odd" and not (self._answers or known) else most
+
+    def _given_up(self, trouble: _Busy, attempts: int, *, since: int, known: bool) -> Exception:
+        """Where others were answered it is this request that can't be; a server that breaks may have broken since."""
+        others = self._answers > since if trouble.kind == "broken" else known or self._answers > 0
+        if others and trouble.kind != "away":
+            return Unanswered(f"{self.shown} did not answer a request in {attempts} attempts: {trouble}")
+        return RunStopped(f"{self.shown} gives no answers: {trouble}")
 
     async def models(self) -> list[str]:
         """The models that it names; none where it doesn't tell."""
@@ -140,8 +173,19 @@ class Client:
         return []
 
     async def close(self) -> None:
-        """Close the connections."""
-        await self._http.aclose()
+        """Close the connections, once the answers that are under way are there: they are paid for already. Cancel this,
+        or let the grace pass, to do without them.
+        """
+        try:
+            if self._under_way:
+                many = len(self._under_way)
+                _log.warning("Waiting up to %.0f s for %d answers under way; Ctrl-C drops them", self._grace, many)
+                await asyncio.wait(self._under_way, timeout=self._grace)
+        finally:
+            for exchange in self._under_way:
+                exchange.cancel()
+            await asyncio.gather(*self._under_way, return_exceptions=True)
+            await self._http.aclose()
 
     async def _admitted(self) -> None:
         """Wait until the rate allows another request and the endpoint wants to be asked again."""
@@ -165,30 +209,54 @@ class Client:
         """What the endpoint says, for a message: some of it, and never the key."""
         return " ".join((words.replace(self._key, "***") if self._key else words).split())[:_SHOWN]
 
-    async def _once(self, body: Mapping[str, Any]) -> dict[str, Any]:
+    async def _once(self, body: Mapping[str, Any], read: Callable[[Any, float], _T]) -> _T:
+        exchange = asyncio.create_task(self._exchange(body, read))
+        self._under_way.add(exchange)
+        exchange.add_done_callback(self._under_way.discard)
+        return await asyncio.shield(exchange)
+
+    async def _exchange(self, body: Mapping[str, Any], read: Callable[[Any, float], _T]) -> _T:
+        began = self._clock()
         try:
             answer = await self._http.post(self._at("chat/completions"), json=body)
         except httpx.RequestError as error:
-            self._met |= not isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
-            raise _Busy(self._told(f"{type(error).__name__} {error}")) from error
+            away = isinstance(error, httpx.ConnectError | httpx.ConnectTimeout)
+            self._met |= not away
+            raise _Busy(self._told(f"{type(error).__name__} {error}"), "away" if away else "broken") from error
         self._met = True
+        record = _record(answer)
+        if answer.status_code != 200 or (isinstance(record, dict) and record.get("error")):
+            raise self._trouble(answer, record)
+        if not (isinstance(record, dict) and record.get("choices")):
+            raise _Busy(f"its answer has no choices: {self._told(answer.text)}", "odd")
         try:
-            record = answer.json()
-        except (ValueError, RecursionError):
-            record = None
+            said = read(record, self._clock() - began)
+        except _MALFORMED as error:
+            why = self._told(f"its answer is not of OpenAI's protocol ({error!r}): {answer.text}")
+            raise _Busy(why, "odd") from error
+        self._answers += 1
+        return said
+
+    def _trouble(self, answer: httpx.Response, record: Any) -> Refused | _Busy:
+        """What an answer that is an error comes to."""
         status, code, message = answer.status_code, "", answer.text
         if answer.has_redirect_location:
             message = f"it has moved to {answer.headers['location']}; give --base-url up to /v1 there"
-        if isinstance(record, dict) and (status != 200 or record.get("error")):
+        if isinstance(record, dict):
             code, message, status = _error(record, message, status)
-        elif status == 200 and isinstance(record, dict) and record.get("choices"):
-            return record
         code, message = self._told(code), self._told(message)
-        if status == 200:
-            raise _Busy(f"its answer has no choices: {message}", odd=True)
-        if (status in _BUSY or status >= 500) and code not in _SPENT:
-            raise _Busy(f"{status}: {message}", _wait(answer.headers))
-        raise Refused(status, code, message)
+        if code in _SPENT or not (status in _BUSY or status >= 500):
+            return Refused(status, code, message)
+        kind = "away" if status in _BUSY else "error" if answer.status_code == 200 else "broken"
+        return _Busy(f"{status}: {message}", kind, _wait(answer.headers))
+
+
+def _record(answer: httpx.Response) -> Any:
+    """What is in a body; None where it is no JSON."""
+    try:
+        return answer.json()
+    except (ValueError, RecursionError):
+        return None
 
 
 def _error(record: Mapping[str, Any], text: str, status: int) -> tuple[str, str, int]:

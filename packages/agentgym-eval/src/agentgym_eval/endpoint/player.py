@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import asyncio
+import hashlib
 import json
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from agentgym_envs import EnvFault, Reply, Seat
 
-from agentgym_eval.endpoint.client import Client, Refused
-from agentgym_eval.endpoint.messages import reply, usage
+from agentgym_eval.endpoint.client import Client, Refused, Unanswered
+from agentgym_eval.endpoint.messages import reply
 from agentgym_eval.errors import RunStopped, UsageError, did_you_mean
+from agentgym_eval.journal import Journal, Place
+from agentgym_eval.metered import Metered
 from agentgym_eval.tool_calls import native, plain
-from agentgym_eval.usage import Metered
+from agentgym_eval.usage import Usage
 
 _TOO_LONG = ("context_length", "context length", "context window", "maximum context", "too long")
 _FILTERED = ("content_filter", "content_policy", "content management policy", "moderation", "flagged")
+_CUT = "content_filter"
 _SHOWN = 10  # models in a message
 
 
@@ -47,46 +53,86 @@ class Endpoint(Metered):
         self._body = {"temperature": temperature, **(body or {})}
         self._max_tokens, self._limit = max_tokens, "max_tokens"
         self._native = native_tools
+        self._asking = 0
+        self._asked = asyncio.Condition()
 
     async def reply(self, seat: Seat) -> Reply:
-        """What the model says. A reply that the budget cut, or a conversation that doesn't fit, ends the episode.
+        """What the model says, or said when it was asked the same in this episode before and its journal has the reply.
+        A reply that the budget of tokens cut, or a conversation that doesn't fit, ends the episode.
 
         Raises:
-            EnvFault: when the endpoint refuses this conversation, or its filter cuts the reply.
-            RunStopped: when it refuses all, or can't be reached.
+            EnvFault: when the endpoint refuses this conversation or can't answer it, or its filter cuts the reply.
+            RunStopped: when it refuses all, can't be reached, or the run's budget is spent.
             UsageError: when it has no such model.
         """
+        request, journal = self._request(seat), self.journal
+        digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+        place = Place(seat.key, seat.info["task_id"], seat.sample, digest)
+        while journal is not None and (kept := journal.replay(place)) is not None:
+            if kept.finish_reason != _CUT:
+                return kept
         try:
-            answer = await self._ask(seat)
-            choice = answer["choices"][0]
-            said, used, filtered = reply(choice), usage(answer), choice.get("finish_reason") == "content_filter"
+            said = await self._within_budget(request, partial(self._kept, place, journal))
         except Refused as refused:
             return await self._refused(refused)
-        except (LookupError, TypeError, ValueError, AttributeError, OverflowError) as error:
-            raise RunStopped(
-                f"{self._client.shown} answers otherwise than OpenAI's protocol says: {error!r}."
-            ) from error
-        self.usage += used
-        if filtered:
+        except Unanswered as unanswered:
+            raise EnvFault(str(unanswered)) from unanswered
+        if said.finish_reason == _CUT:
             raise EnvFault(f"{self._client.shown} cut the reply with its content filter")
         return said
 
+    def leave(self, key: int) -> None:
+        """The attempt with this key has ended."""
+        if self.journal is not None:
+            self.journal.leave(key)
+
     async def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. Answers that are under way are kept first."""
         await self._client.close()
 
-    async def _ask(self, seat: Seat) -> dict[str, Any]:
-        limit = self._limit
+    def _kept(self, place: Place, journal: Journal | None, answer: Any, seconds: float) -> Reply:
+        """The reply that has just come."""
+        said = reply(answer, seconds)
+        self.usage += Usage.of(said.usage)
+        if journal is not None:
+            journal.keep(place, said)
+        return said
+
+    async def _within_budget(self, request: dict[str, Any], kept: partial[Reply]) -> Reply:
+        """Ask, unless the budget is spent. What is under way then is answered before the run ends."""
+        async with self._asked:
+            while True:
+                try:
+                    self.budget.check(self.usage, self._asking)
+                    break
+                except RunStopped:
+                    if not self._asking:
+                        raise
+                    await self._asked.wait()
+            self._asking += 1
         try:
-            return await self._client.ask(self._request(seat))
+            return await self._ask(request, kept)
+        finally:
+            self._asking -= 1
+            async with self._asked:
+                self._asked.notify_all()
+
+    async def _ask(self, request: dict[str, Any], kept: partial[Reply]) -> Reply:
+        limit, known = self._limit, self.usage.requests > 0
+        try:
+            return await self._client.ask(self._limited(request), kept, known=known)
         except Refused as refused:
             if limit != "max_tokens" or "max_completion_tokens" not in refused.message:
                 raise
             self._limit = "max_completion_tokens"  # what models that think before they speak call it
-            return await self._client.ask(self._request(seat))
+            return await self._client.ask(self._limited(request), kept, known=known)
+
+    def _limited(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The request with its limit of tokens as the model calls it."""
+        return {self._limit if name == "max_tokens" else name: value for name, value in request.items()}
 
     def _request(self, seat: Seat) -> dict[str, Any]:
-        request = {"model": self._model, self._limit: self._max_tokens, **self._body}
+        request = {"model": self._model, "max_tokens": self._max_tokens, **self._body}
         if not (seat.tools and self._native):
             return request | {"messages": plain(seat.conversation, seat.tools)}
         choice = {} if seat.kind == "act" else {"tool_choice": "none"}

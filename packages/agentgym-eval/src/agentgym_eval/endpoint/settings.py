@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
+from agentgym_eval.budget import Budget
 from agentgym_eval.errors import UsageError
 
 OPENAI = "https://api.openai.com/v1"
@@ -35,16 +36,29 @@ class EndpointSettings:
     rate: float | None = None
     """Most requests a minute. As many as --slots are under way at once."""
     price: tuple[float, ...] = ()
-    """Price of a million tokens of prompt and of a million said, and of a million of prompt from the cache."""
+    """Prices of a million prompt tokens, a million completion tokens and, where it differs, a million cached prompt
+    tokens."""
+    budget: tuple[str, ...] = ()
+    """Stop when so much is used in all sittings together: requests=1000, tokens=2e6 or cost=5 (in the unit of --price),
+    or several of them. Each policy has its own."""
 
     def __post_init__(self) -> None:
         if self.rate is not None and self.rate <= 0:
             raise UsageError(f"--rate is above 0, not {self.rate:g}.")
         if len(self.price) not in (0, 2, 3) or min(self.price, default=0) < 0:
             raise UsageError(
-                "--price takes two or three numbers, none below 0: of prompt, of what is said, of cached prompt."
+                "--price takes two or three numbers, none below 0: for prompt, completion and cached prompt tokens."
             )
         self.fields()
+        self.limits()
+
+    def limits(self) -> Budget:
+        """The budget.
+
+        Raises:
+            UsageError: see `Budget.parse`.
+        """
+        return Budget.parse(self.budget, self.price)
 
     def fields(self) -> dict[str, Any]:
         """The further fields; a value that is no JSON is text.
