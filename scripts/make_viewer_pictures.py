@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentgym_envs.worlds.webarena.chromium import on_path
+from agentgym_envs.chromium import find_chromium
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 
@@ -36,7 +36,7 @@ def main() -> None:
     asked = parser.parse_args()
     FOLDER.mkdir(exist_ok=True)
     with viewer(asked.directory) as address, sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=on_path())
+        browser = playwright.chromium.launch(executable_path=find_chromium())
         page = browser.new_page(viewport=SIZE, color_scheme="light")
         page.goto(address)
         page.get_by_role("link", name=asked.run, exact=True).first.click()

@@ -60,6 +60,7 @@ OUR_COMMANDS = {
     "convert": data_cli,
     "serve": envs_cli,
     "searchqa-index": envs_cli,
+    "install-browser": envs_cli,
     "view": viewer_cli,
     "train": train_cli,
 }
@@ -91,7 +92,7 @@ def test_the_command_is_understood(
             return
         if command == "view":
             Path(next(word for word in arguments if word != "--help")).mkdir(parents=True)
-        monkeypatch.setattr(module, {"searchqa-index": "_index"}.get(command, f"_{command}"), lambda *_: 0)
+        monkeypatch.setattr(module, {"searchqa-index": "_index"}.get(command, f"_{command.replace('-', '_')}"), lambda *_: 0)
         assert getattr(module, command.replace("-", "_"))(arguments) == 0
     except SystemExit as end:
         assert "--help" in arguments

@@ -39,6 +39,13 @@ every_world_in_time = pytest.mark.parametrize(
 """The dear ones only in the long run."""
 
 
+@pytest.fixture(autouse=True)
+def installed(request: pytest.FixtureRequest, requires_world: Callable[[str], None]) -> None:
+    """The world that a test is about has all that it needs."""
+    if hasattr(request.node, "callspec"):
+        requires_world(request.node.callspec.params["world"].id)
+
+
 def name(world: World) -> str:
     """The id that a process understands which has imported nothing of ours yet."""
     return f"agentgym_envs:{world.id}"

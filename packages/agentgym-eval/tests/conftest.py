@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,15 +14,12 @@ sys.path.insert(0, str(Path(__file__).parent))  # so that worlds are found as `c
 
 
 @pytest.fixture(scope="module")
-def chromium() -> Iterator[Browser]:
+def chromium(requires_browser: None) -> Iterator[Browser]:
     """A real browser for the tests of one module."""
-    from agentgym_envs.worlds.webarena.chromium import INSTALL, on_path
-    from playwright.sync_api import Error, sync_playwright
+    from agentgym_envs.chromium import find_chromium
+    from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:
-        try:
-            browser = playwright.chromium.launch(executable_path=on_path())
-        except Error as missing:
-            (pytest.fail if os.environ.get("CI") else pytest.skip)(f"{INSTALL} ({missing})")
+        browser = playwright.chromium.launch(executable_path=find_chromium())
         yield browser
         browser.close()

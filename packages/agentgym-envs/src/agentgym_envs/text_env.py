@@ -130,6 +130,13 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     def oracle(self) -> str:
         """The expert's next action, from the simulator's true state. Always leads to success on the set's tasks."""
 
+    def check_dependencies(self) -> None:
+        """See that every program is there that this world starts only at its first `reset`, such as a browser.
+
+        Raises:
+            gymnasium.error.DependencyNotInstalled: when one is missing; the message has the command that installs it.
+        """
+
     def _available_actions(self) -> list[str] | None:
         """Every action that makes sense now, or None where they can't be listed."""
         return None

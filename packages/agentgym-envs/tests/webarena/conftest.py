@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable, Coroutine, Iterator
 from pathlib import Path
@@ -10,7 +9,6 @@ import pytest
 from agentgym_envs.worlds.webarena.browser import Browser, acquire
 from agentgym_envs.worlds.webarena.session import Session
 from agentgym_envs.worlds.webarena.stillness import Patience
-from gymnasium.error import DependencyNotInstalled
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `pages_server` and `page_agent`
 
@@ -27,7 +25,7 @@ def kept_server() -> Iterator[PagesServer]:
 
 
 @pytest.fixture(scope="package")
-def kept_browser(kept_server: PagesServer) -> Iterator[Browser]:
+def kept_browser(requires_browser: None, kept_server: PagesServer) -> Iterator[Browser]:
     browser = acquire(
         {
             "shop.example": kept_server.address,
@@ -37,10 +35,6 @@ def kept_browser(kept_server: PagesServer) -> Iterator[Browser]:
             "down.example": "127.0.0.1:1",
         }
     )
-    try:
-        browser.loop.run(browser.loop.run(browser.session(), 60).close(), 60)
-    except DependencyNotInstalled as missing:
-        (pytest.fail if os.environ.get("CI") else pytest.skip)(str(missing))
     yield browser
     browser.release()
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
 
+import gymnasium
 import pytest
+from agentgym_envs import text_env
 from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.webarena import chromium
 from agentgym_envs.worlds.webarena.browser import Browser, acquire
-from agentgym_envs.worlds.webarena.chromium import PROGRAMS, flags, on_path
+from agentgym_envs.worlds.webarena.chromium import flags
 from agentgym_envs.worlds.webarena.hosts import Hosts
 from gymnasium.error import DependencyNotInstalled
 
@@ -37,38 +40,32 @@ def test_only_the_hosts_are_in_the_flags() -> None:
     assert not [flag for flag in given if flag.startswith(("--disable-features", "--enable-features"))]
 
 
-@pytest.mark.parametrize("program", PROGRAMS)
-def test_the_machines_own_is_found_on_the_path(
-    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory, program: str
-) -> None:
-    folder = tmp_path_factory.mktemp("bin")
-    (folder / program).touch(0o755)
-    monkeypatch.setenv("PATH", str(folder))
-    assert on_path() == str(folder / program)
-
-
-def test_the_lightest_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
-    assert on_path() == "/bin/chromium-headless-shell"
-
-
 def test_a_program_that_is_not_there(make: Make) -> None:
     browser = make("/nowhere/chromium")
-    with pytest.raises(DependencyNotInstalled, match=r"no Chromium at /nowhere/chromium\. .*--only-shell chromium"):
+    with pytest.raises(DependencyNotInstalled, match=r"no Chromium at /nowhere/chromium\. Install one: "):
         browser.loop.run(browser.session(), 60)
 
 
-def test_no_program_at_all(make: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
-    monkeypatch.setenv("PLAYWRIGHT_BROWSERS_PATH", str(tmp_path))  # which the driver looks at
-    monkeypatch.setattr(chromium, "on_path", lambda: None)
+@pytest.fixture
+def none_at_all(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for name in ("PLAYWRIGHT_BROWSERS_PATH", "XDG_CACHE_HOME", "PATH"):
+        monkeypatch.setenv(name, str(tmp_path))
+
+
+def test_no_program_at_all(none_at_all: None, make: Make) -> None:
     browser = make(None)
-    with pytest.raises(DependencyNotInstalled, match="playwright install --only-shell chromium, or apt-get install"):
+    with pytest.raises(DependencyNotInstalled, match=r"no Chromium on this machine\. Install one: .*install-browser"):
         browser.loop.run(browser.session(), 60)
+
+
+def test_a_world_tells_before_it_is_played(none_at_all: None) -> None:
+    with closing(gymnasium.make("agentgym_envs:agentgym/WebArena-v0")) as env, pytest.raises(DependencyNotInstalled):
+        text_env(env).check_dependencies()
 
 
 def test_a_program_that_is_none(make: Make) -> None:
     browser = make("/bin/false")
-    with pytest.raises(EnvFault, match="Chromium did not come up"):
+    with pytest.raises(EnvFault, match=r"Chromium \(/bin/false\) did not come up"):
         browser.loop.run(browser.session(), 60)
 
 

@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, ClassVar
 
+from agentgym_envs.java import find_java
 from agentgym_envs.tasks import Task, TaskSet
 from agentgym_envs.text_env import EnvFault, Feedback, TextEnv
 from agentgym_envs.worlds.sciworld.gold import gold_path
+from agentgym_envs.worlds.sciworld.jvm import OLDEST_JAVA
 from agentgym_envs.worlds.sciworld.reasons import Situation
 from agentgym_envs.worlds.sciworld.scene import draw
 from agentgym_envs.worlds.sciworld.simulator import UNKNOWN, UNRESOLVED, Setup, Simulator, Standing, find_jar
@@ -85,6 +87,10 @@ class SciWorld(TextEnv):
     def tasks(self) -> TaskSet:
         """The tasks of this world under the options it was made with."""
         return task_set(self._names, self._variations)
+
+    def check_dependencies(self) -> None:
+        """See that there is a Java."""
+        find_java(OLDEST_JAVA)
 
     @property
     def jvm_pid(self) -> int | None:

