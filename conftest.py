@@ -10,7 +10,7 @@ from collections.abc import Callable
 from contextlib import closing
 
 import pytest
-from agentgym_envs import make, text_env
+from agentgym_envs import World, make, text_env
 from agentgym_envs.chromium import check_chromium
 from gymnasium.error import DependencyNotInstalled
 
@@ -49,3 +49,11 @@ def requires_browser() -> None:
 def requires_world() -> Callable[[str], None]:
     """A function that is given the id of a world: everything is there that the world needs to be played."""
     return lambda world: _demand(_missing_of(world))
+
+
+@pytest.fixture
+def playable(request: pytest.FixtureRequest, requires_world: Callable[[str], None]) -> None:
+    """The world that the test's parameter `world` names has all that it needs, where the test has one."""
+    if hasattr(request.node, "callspec"):
+        world = request.node.callspec.params["world"]
+        requires_world(world.id if isinstance(world, World) else world)

@@ -92,8 +92,9 @@ def test_the_command_is_understood(
             return
         if command == "view":
             Path(next(word for word in arguments if word != "--help")).mkdir(parents=True)
-        monkeypatch.setattr(module, {"searchqa-index": "_index"}.get(command, f"_{command.replace('-', '_')}"), lambda *_: 0)
-        assert getattr(module, command.replace("-", "_"))(arguments) == 0
+        function = command.replace("-", "_")
+        monkeypatch.setattr(module, {"searchqa_index": "_index"}.get(function, f"_{function}"), lambda *_: 0)
+        assert getattr(module, function)(arguments) == 0
     except SystemExit as end:
         assert "--help" in arguments
         assert not end.code
@@ -124,6 +125,7 @@ def flags(capsys: pytest.CaptureFixture[str]) -> set[str]:
         lambda: data_cli.convert(["--help"]),
         lambda: envs_cli.serve(["--help"]),
         lambda: envs_cli.searchqa_index(["--help"]),
+        lambda: envs_cli.install_browser(["--help"]),
     ):
         with pytest.raises(SystemExit):
             show()

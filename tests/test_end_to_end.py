@@ -35,6 +35,7 @@ def overall(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "report.json").read_text(encoding="utf-8"))["overall"]
 
 
+@pytest.mark.usefixtures("playable")
 @every_world
 def test_the_expert_succeeds_where_chance_does_not(world: str, tmp_path: Path) -> None:
     env = make(world)

@@ -21,6 +21,7 @@ from agentgym_envs.registry import REMOTE
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from serve_process import serve_process
 
+pytestmark = pytest.mark.usefixtures("playable")
 every_world = pytest.mark.parametrize("world", WORLDS, ids=[world.id for world in WORLDS])
 Transcript = list[tuple[Any, ...]]
 TURNS = 6
@@ -37,13 +38,6 @@ every_world_in_time = pytest.mark.parametrize(
     "world", [pytest.param(world, marks=_mark(world), id=world.id) for world in WORLDS]
 )
 """The dear ones only in the long run."""
-
-
-@pytest.fixture(autouse=True)
-def installed(request: pytest.FixtureRequest, requires_world: Callable[[str], None]) -> None:
-    """The world that a test is about has all that it needs."""
-    if hasattr(request.node, "callspec"):
-        requires_world(request.node.callspec.params["world"].id)
 
 
 def name(world: World) -> str:

@@ -175,6 +175,7 @@ def _is_dear(world: World) -> bool:
     return resolve_name(world.entry_point).step_seconds > 5e-3
 
 
+@pytest.mark.usefixtures("playable")
 @pytest.mark.parametrize(
     "world", [pytest.param(w, id=w.id, marks=[pytest.mark.long] if _is_dear(w) else []) for w in WORLDS]
 )

@@ -100,6 +100,7 @@ def _in_time(world: World) -> Any:
     return pytest.param(world, marks=[pytest.mark.long] if dear else [], id=world.id)
 
 
+@pytest.mark.usefixtures("playable")
 @pytest.mark.parametrize("world", [*map(_in_time, WORLDS)])
 def test_every_agent_plays_every_world(world: World) -> None:
     with closing(make(world.id)) as env:
