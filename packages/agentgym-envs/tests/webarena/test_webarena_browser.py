@@ -35,7 +35,7 @@ def children(of: int | None = None) -> list[int]:
 
 
 @pytest.fixture
-def another(server: PagesServer) -> Iterator[Browser]:
+def another(requires_browser: None, server: PagesServer) -> Iterator[Browser]:
     """A browser of the test's own."""
     browser = acquire({"another.example": server.address})
     yield browser
@@ -178,7 +178,7 @@ ORPHAN = """
 @pytest.mark.parametrize(
     "end", ["sys.exit()", pytest.param("1 / 0", marks=pytest.mark.long), "os.kill(os.getpid(), signal.SIGKILL)"]
 )
-def test_nothing_outlives_the_process(end: str) -> None:
+def test_nothing_outlives_the_process(requires_browser: None, end: str) -> None:
     script = textwrap.dedent(ORPHAN).replace("END", end)
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
     pids = [int(pid) for pid in done.stdout.split()]

@@ -60,10 +60,14 @@ def forum() -> Iterator[tuple[LoginSite, str]]:
 
 @pytest.fixture
 def make(
-    server: PagesServer, forum: tuple[LoginSite, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    requires_browser: None,
+    server: PagesServer,
+    forum: tuple[LoginSite, str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Make]:
     """Makes the environment with the tasks above."""
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.setattr("agentgym_envs.worlds.webarena.login.cache_folder", lambda *parts: tmp_path)  # of log-ins
     server.pages |= {"/": "<h1>Shop</h1><a href=/tea>Tea</a>", "/tea": "<h1>Green tea</h1>", "/reset": "done"}
     (tmp_path / "mine.json").write_text(json.dumps(TASKS))
     made: list[Env] = []

@@ -22,7 +22,7 @@ URL = "http://fragile.example/a"
 
 
 @pytest.fixture
-def fragile(server: PagesServer) -> Iterator[Browser]:
+def fragile(requires_browser: None, server: PagesServer) -> Iterator[Browser]:
     """A browser of the test's own, to break."""
     server.pages |= {"/a": "<title>a</title>", "/never": Page(delay=NEVER)}
     browser = acquire({"fragile.example": server.address})

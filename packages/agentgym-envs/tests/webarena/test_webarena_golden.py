@@ -21,7 +21,7 @@ def played() -> str:
     return transcript("agentgym/WebArena-v0", GAMES)
 
 
-def test_the_golden_games() -> None:
+def test_the_golden_games(requires_browser: None) -> None:
     assert played() == GOLDEN.read_text(encoding="utf-8")
 
 

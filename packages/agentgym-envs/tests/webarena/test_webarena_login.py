@@ -34,7 +34,7 @@ def new_site(key: str) -> LoginSite:
 
 
 @pytest.fixture(scope="module")
-def served() -> Iterator[tuple[LoginPages, Browser]]:
+def served(requires_browser: None) -> Iterator[tuple[LoginPages, Browser]]:
     with LoginPages({}) as pages:
         browser = acquire(dict.fromkeys(HOSTS.values(), pages.address))
         yield pages, browser

@@ -54,7 +54,7 @@ def test_no_task_is_done_by_stopping_at_once(tasks: list[Task]) -> None:
 
 
 @pytest.fixture(scope="module")
-def idle() -> Iterator[SimpleQueue[WebArena]]:
+def idle(requires_browser: None) -> Iterator[SimpleQueue[WebArena]]:
     """Worlds that wait for a task."""
     worlds = [WebArena() for _ in range(AT_ONCE)]
     queue: SimpleQueue[WebArena] = SimpleQueue()

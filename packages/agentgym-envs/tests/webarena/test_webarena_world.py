@@ -30,7 +30,7 @@ Make = Callable[..., WebArena]
 
 
 @pytest.fixture(scope="module")
-def running(kept_server: PagesServer) -> Iterator[None]:
+def running(requires_browser: None, kept_server: PagesServer) -> Iterator[None]:
     """Keeps the browser of `real`'s worlds from being started anew for each test."""
     browser = acquire({kept_server.address: None})
     yield
@@ -237,7 +237,7 @@ def test_page_text_forges_nothing(real: Make, server: PagesServer) -> None:
 
 
 @pytest.fixture
-def embedded() -> Iterator[Callable[[], WebArena]]:
+def embedded(requires_browser: None) -> Iterator[Callable[[], WebArena]]:
     worlds: list[WebArena] = []
 
     def world() -> WebArena:
@@ -324,7 +324,7 @@ def test_nothing_is_left_behind(embedded: Callable[[], WebArena]) -> None:
     assert set(alive([process.pid for process in left])) <= before
 
 
-def test_a_world_that_nobody_knows_any_more_is_closed() -> None:
+def test_a_world_that_nobody_knows_any_more_is_closed(requires_browser: None) -> None:
     world = WebArena()
     world.reset()
     folder = next(iter(world._stage.entry.databases.values())).parent  # type: ignore[union-attr]
