@@ -203,6 +203,44 @@ def test_all_means_what_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert sorted(path.parent.name for path in tmp_path.glob("data/*/train.jsonl")) == ["count", "textcraft"]
 
 
+@pytest.fixture
+def no_program(monkeypatch: pytest.MonkeyPatch) -> str:
+    """TextCraft misses a program that it would start at its first reset; what it says."""
+    says = "There is no Chromium on this machine. Install one: install-browser"
+
+    def check(world: object) -> None:
+        raise DependencyNotInstalled(says)
+
+    monkeypatch.setattr("agentgym_envs.worlds.textcraft.TextCraft.check_dependencies", check)
+    return says
+
+
+def test_a_world_that_misses_a_program_ends_no_other(
+    no_program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert evaluate([*WORLDS, "--policy", "oracle", "random", "--out", str(tmp_path / "runs")]) == 2
+    said = capsys.readouterr()
+    assert said.err.count(f"Without textcraft: {no_program}") == 1
+    assert "runs holds the report and every episode" in said.out
+    assert (tmp_path / "runs/report.json").is_file()
+    assert {path.parent.name for path in tmp_path.glob("runs/*/run.json")} == {"count-oracle-test", "count-random-test"}
+
+
+def test_the_only_world_misses_a_program(no_program: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--env", "textcraft", "--tasks", "1", "--out", str(tmp_path / "run")]
+    assert evaluate([*asked, "--policy", "oracle"]) == 2
+    assert evaluate([*asked, "--policy", "oracle", "random"]) == 2
+    assert collect([*asked, "--policy", "oracle"]) == 2
+    assert capsys.readouterr().err.count(no_program) == 3
+    assert not (tmp_path / "run").exists()
+
+
+def test_all_leaves_out_a_world_that_misses_a_program(no_program: str) -> None:
+    installed, missing = worlds.installed_worlds()
+    assert "textcraft" not in installed
+    assert missing["textcraft"] == no_program
+
+
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [

@@ -18,8 +18,15 @@ from typing import TYPE_CHECKING, TypeVar
 
 import tyro
 
-from agentgym_eval.errors import BudgetSpent, RunStopped, UsageError
-from agentgym_eval.settings import ALL, CollectSettings, CompareSettings, EvaluateSettings, short_name
+from agentgym_eval.errors import BudgetSpent, RunStopped, UsageError, WorldMissing
+from agentgym_eval.settings import (
+    ALL,
+    CollectSettings,
+    CompareSettings,
+    EvaluateSettings,
+    PlaySettings,
+    short_name,
+)
 from agentgym_eval.stopping import Termination
 
 if TYPE_CHECKING:
@@ -140,12 +147,19 @@ def _evaluate(settings: EvaluateSettings, sitting: _Sitting) -> int:
     _check_room(asked)
     sitting.folder = asked.folder
     played: list[Played] = []
+    missing: dict[str, WorldMissing] = {}
+
+    def leave(world: PlaySettings, why: WorldMissing) -> None:
+        if world.env not in missing:
+            _tell(f"Without {world.env}: {why}")
+        missing[world.env] = why
+
     code = 0
     for policy, folders in asked.runs().items():
-        with open_runs(folders, makers[policy]) as runs:
+        with open_runs(folders, makers[policy], missing=leave if asked.several else None) as runs:
             left = _play(runs, sitting, several=asked.several)
             played += [_played(asked, run) for run in runs if run not in left]
-            code = _USAGE if left else code
+            code = _USAGE if left or missing else code
     if not played:
         raise UsageError("None of the policies can play any of the worlds.")
     title = f"{', '.join(asked.policy)} in {', '.join(asked.env)}, {asked.split} split"

@@ -14,6 +14,10 @@ class Unplayable(UsageError):
     """A policy can't play one of the worlds, whatever the task; others it may."""
 
 
+class WorldMissing(UsageError):
+    """A world needs what isn't installed; the message has the command that installs it."""
+
+
 class RunStopped(RuntimeError):
     """The player can't go on, through no mistake of the user's: its engine died, its server is gone. The message is a
     sentence that says which.

@@ -16,13 +16,13 @@ import gymnasium
 from agentgym_envs import EnvPool, Episode, Job, Player, Policy, ReplyWrapper, Task, Tasks, play_many, text_env
 from agentgym_envs.play_pool import play_pool
 
-from agentgym_eval.errors import RunStopped, Unplayable, UsageError
+from agentgym_eval.errors import RunStopped, Unplayable, WorldMissing
 from agentgym_eval.metered import Metered
 from agentgym_eval.policies import Maker, find_policy
 from agentgym_eval.settings import PlaySettings
 from agentgym_eval.store import USAGE, Store, write_json
 from agentgym_eval.usage import Usage
-from agentgym_eval.worlds import deal_tasks, open_world, world_id, world_spec
+from agentgym_eval.worlds import check_dependencies, deal_tasks, open_world, world_id, world_spec
 
 _IN_A_ROW = 10
 """Fewer failed episodes one after the other say nothing about those to come."""
@@ -111,7 +111,7 @@ def play_runs(
 
     Raises:
         Unplayable: of such a world, when nobody is to be told.
-        UsageError: when the policy can't be built, or a world needs what isn't installed.
+        UsageError: when the policy can't be built.
         RunStopped: when whoever plays can't go on; see there.
     """
     waiting = [run for run in runs if run.missing]
@@ -144,8 +144,8 @@ def play_runs(
                 if unplayable is None:
                     raise Unplayable(f"{error}{_without(run, runs)}") from error
                 unplayable(run, error)
-            except gymnasium.error.DependencyNotInstalled as error:  # of what a world starts at its first reset
-                raise UsageError(str(error)) from error
+            except gymnasium.error.DependencyNotInstalled as error:  # which the world finds out at its first reset
+                raise WorldMissing(str(error)) from error
 
 
 def _without(run: Run, runs: Sequence[Run]) -> str:
@@ -192,24 +192,32 @@ def open_run(settings: PlaySettings, folder: Path, maker: Maker | None = None) -
 
 
 @contextmanager
-def open_runs(asked: Mapping[Path, PlaySettings], maker: Maker | None = None) -> Generator[tuple[Run, ...]]:
+def open_runs(
+    asked: Mapping[Path, PlaySettings],
+    maker: Maker | None = None,
+    *,
+    missing: Callable[[PlaySettings, WorldMissing], None] | None = None,
+) -> Generator[tuple[Run, ...]]:
     """Open a run for each world, begun or resumed. No folder is touched before all that is asked for is found.
 
     Args:
         asked: What is played, by the folder where its episodes lie. Settings of several worlds differ in `env` and
             `options` alone.
         maker: Builds the policy; when given, the `policy` in the settings is no more than its name.
+        missing: Told of a world that needs what isn't installed, so that the others are opened.
 
     Raises:
+        WorldMissing: for such a world when nobody is to be told, or when there is no other.
         UsageError: when a world, its options, a task or the policy's name don't exist, or a folder can't be used; see
             `Store`.
     """
     with ExitStack() as stack:
-        envs = [stack.enter_context(closing(open_world(settings))) for settings in asked.values()]
+        envs = _open_worlds(asked, stack, missing)
         maker = maker or find_policy(next(iter(asked.values())).policy)
-        dealt = deal_tasks(list(zip(envs, asked.values(), strict=True)))
+        dealt = deal_tasks([(env, asked[folder]) for folder, env in envs.items()])
         runs: list[Run] = []
-        for (folder, settings), env, tasks in zip(asked.items(), envs, dealt, strict=True):
+        for (folder, env), tasks in zip(envs.items(), dealt, strict=True):
+            settings = asked[folder]
             jobs = [
                 Job(task.id, sample, settings.seed, task.split) for sample in range(settings.samples) for task in tasks
             ]
@@ -219,6 +227,26 @@ def open_runs(asked: Mapping[Path, PlaySettings], maker: Maker | None = None) ->
         for run in runs:
             stack.enter_context(run.store)
         yield tuple(runs)
+
+
+def _open_worlds(
+    asked: Mapping[Path, PlaySettings],
+    stack: ExitStack,
+    missing: Callable[[PlaySettings, WorldMissing], None] | None,
+) -> dict[Path, ReplyWrapper]:
+    """The worlds that can be played here, by folder; `stack` closes them."""
+    envs: dict[Path, ReplyWrapper] = {}
+    for folder, settings in asked.items():
+        try:
+            env = stack.enter_context(closing(open_world(settings)))
+            check_dependencies(env)
+        except WorldMissing as error:
+            if missing is None or (not envs and settings is list(asked.values())[-1]):
+                raise
+            missing(settings, error)
+        else:
+            envs[folder] = env
+    return envs
 
 
 def _resolved(env: ReplyWrapper, tasks: Sequence[Task]) -> dict[str, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from typing import Any
 
 import gymnasium
@@ -14,7 +15,7 @@ from agentgym_envs.registry import REMOTE, find_spec, full_id, read_option
 from agentgym_envs.tasks import SPLITS
 
 from agentgym_eval.data.items import task_ids
-from agentgym_eval.errors import UsageError, listed
+from agentgym_eval.errors import UsageError, WorldMissing, listed
 from agentgym_eval.settings import PlaySettings, short_name
 
 
@@ -35,7 +36,8 @@ def installed_worlds() -> tuple[tuple[str, ...], dict[str, str]]:
     found, missing = list[str](), dict[str, str]()
     for world in WORLDS:
         try:
-            WorldSpec(world.id).build().close()
+            with closing(WorldSpec(world.id).build()) as env:
+                text_env(env).check_dependencies()
         except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
             missing[short_name(world.id)] = str(error)
         else:
@@ -76,17 +78,32 @@ def open_world(settings: PlaySettings) -> ReplyWrapper:
     """One world in its reply wrapper, as the settings ask for it.
 
     Raises:
-        UsageError: when there is no such world, a package for it is missing, or it doesn't take the options.
+        WorldMissing: when a package for it is missing.
+        UsageError: when there is no such world, or it doesn't take the options.
     """
     spec, name = world_spec(settings), world_id(settings.env)
     try:
         env = spec.build()
-    except (ValueError, ImportError, gymnasium.error.Error) as error:
+    except (ImportError, gymnasium.error.DependencyNotInstalled) as error:
+        raise WorldMissing(str(error)) from error
+    except (ValueError, gymnasium.error.Error) as error:
         raise UsageError(str(error)) from error
     played = spec.options.get("env", name) if name == REMOTE else name
     own = {world.id: world.agent for world in WORLDS}.get(played, "react")
     player = agent(own if settings.agent is None else settings.agent)
     return player.seat(env, instructions=None if settings.instructions else "")
+
+
+def check_dependencies(env: ReplyWrapper) -> None:
+    """See that every program is there that the world starts only when it is played.
+
+    Raises:
+        WorldMissing: when one is missing.
+    """
+    try:
+        text_env(env).check_dependencies()
+    except gymnasium.error.DependencyNotInstalled as error:
+        raise WorldMissing(str(error)) from error
 
 
 def agent(spec: str) -> Agent:
