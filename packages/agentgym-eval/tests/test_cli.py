@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -10,6 +11,11 @@ from pathlib import Path
 import pytest
 from agentgym_envs import read_episodes
 from agentgym_eval.cli import collect, evaluate
+from agentgym_eval.data.cli import ConvertSettings
+from agentgym_eval.examples import EXAMPLES, SYNONYMS
+from agentgym_eval.flags import flag_names, read_flags
+from agentgym_eval.settings import CollectSettings, CompareSettings, EvaluateSettings
+from agentgym_eval.viewer.cli import ViewSettings
 from counting_world import ENV
 
 
@@ -98,13 +104,68 @@ def test_a_wrong_name_is_one_sentence_and_exit_code_2(
     assert list(tmp_path.iterdir()) == []
 
 
-def test_help_is_true_of_the_flag_that_is_shown(capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_reads_right_of_what_can_be_switched_off(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         evaluate(["--help"])
     shown = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    switches = re.findall(r"--no-[\w-]+ (\w+)", shown)
-    assert len(switches) >= 2
-    assert set(switches) == {"Whether"}
+    switches = re.findall(r"--([\w-]+), --no-\1 (\w+)", shown)
+    assert {name for name, _ in switches} == {"instructions", "native-tools"}
+    assert {first for _, first in switches} == {"Whether"}
+    assert len(re.findall("--no-", shown)) == len(switches)
+    assert "{None}|INT" not in shown.partition("--base-url")[0]
+
+
+NOUNS = {
+    "evaluate": EvaluateSettings,
+    "collect": CollectSettings,
+    "compare": CompareSettings,
+    "view": ViewSettings,
+    "convert": ConvertSettings,
+}
+
+
+@pytest.mark.parametrize("command", NOUNS)
+def test_help_has_examples_that_work_and_synonyms_of_flags_that_exist(
+    command: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "runs" / "mine").mkdir(parents=True)
+    known = {"examples": EXAMPLES[command], "synonyms": SYNONYMS[command]}
+    for example in EXAMPLES[command]:
+        program, *arguments = shlex.split(example)
+        assert program == command
+        read_flags(command, NOUNS[command], arguments, **known)
+    with pytest.raises(SystemExit):
+        read_flags(command, NOUNS[command], ["--help"], **known)
+    assert all(example.split("--")[0] in capsys.readouterr().out for example in EXAMPLES[command][:1])
+    there_are = {*flag_names(NOUNS[command]), "no-open"}
+    for synonym, here in SYNONYMS[command].items():
+        assert synonym not in there_are
+        assert set(re.findall(r"--([\w-]+)", here)) <= there_are
+
+
+@pytest.mark.parametrize(
+    ("arguments", "meant"),
+    [
+        (["--env", ENV, "--polcy", "oracle"], "There is no --polcy. Did you mean --policy?"),
+        (["--world", ENV, "--policy", "oracle"], "There is no --world. Here that is --env."),
+        (flags("--max_turns=3"), "There is no --max_turns. Here that is --horizon."),
+        (flags("--smaples", "3"), "There is no --smaples. Did you mean --samples?"),
+        (flags("--quux"), "There is no --quux.\n"),
+    ],
+)
+def test_a_flag_that_does_not_exist_is_answered_with_the_one_that_was_meant(
+    arguments: list[str], meant: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        evaluate(arguments)
+    assert f"evaluate: {meant}" in capsys.readouterr().err
+
+
+def test_flags_that_exist_are_not_taken_for_others(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        evaluate(flags("--no-instructions", "--no_native_tools", "--max-tokens=x", "--base-url", "http://a"))
+    assert "There is no" not in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("command", ["evaluate", "compare"])

@@ -16,9 +16,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-import tyro
-
 from agentgym_eval.errors import BudgetSpent, RunStopped, UsageError, WorldMissing
+from agentgym_eval.examples import EXAMPLES, SYNONYMS
+from agentgym_eval.flags import read_flags
 from agentgym_eval.settings import (
     ALL,
     CollectSettings,
@@ -76,7 +76,7 @@ def _command(
         sys.stdout.write(f"{package_version('agentgym-eval')}\n")
         return 0
     try:
-        settings = _read(name, noun, arguments)
+        settings = read_flags(name, noun, arguments, examples=EXAMPLES[name], synonyms=SYNONYMS[name])
     except UsageError as error:  # of settings within the settings, which tyro passes on
         _tell(f"{name}: {error}")
         return _USAGE
@@ -97,17 +97,6 @@ def _command(
                 why, code = ("Terminated", _TERMINATED) if ends else ("Interrupted", _INTERRUPTED)
             _tell(f"{why}.{_how_to_go_on(name, arguments, sitting)}")
             return code
-
-
-def _read(name: str, noun: type[_Settings], arguments: Sequence[str]) -> _Settings:
-    try:
-        try:
-            return tyro.cli(noun, prog=name, args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
-        finally:
-            sys.stdout.flush()
-    except BrokenPipeError:  # who asked for help has seen enough, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(0)
 
 
 def _how_to_go_on(name: str, arguments: Sequence[str], sitting: _Sitting) -> str:

@@ -53,22 +53,22 @@ class _Policies:
 class _Play:
     split: Literal["train", "dev", "test"] = "test"
     """Split that the tasks are of."""
-    tasks: int | None = None
+    tasks: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """So many tasks, evenly spread over the split's categories and difficulties; all of them when not given."""
     task: tuple[str, ...] = ()
     """Exactly these task ids, of whichever split, instead of --split and --tasks."""
     items: tuple[Path, ...] = ()
     """Exactly the tasks in these item-id files of the predecessor: [{"item_id": "babyai_123"}]."""
-    skip: bool = False
+    skip: tyro.conf.FlagCreatePairsOff[bool] = False
     """Leave out the items that name no task of ours, instead of refusing them."""
     samples: int = 1
     """Attempts at each task."""
-    agent: str | None = None
+    agent: Annotated[str | None, tyro.conf.arg(metavar="FORM[+HABIT]")] = None
     """Who plays: the form of replies (react, bare, tags, function-call, code-act, or MODULE:CLASS for one of yours)
     with habits behind it, such as react+plan+window:6; the world's own when not given."""
     instructions: bool = True
     """Whether the player is told the world's instructions. Switch it off for a model that was trained without them."""
-    horizon: int | None = None
+    horizon: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
     """Most actions of an episode, in place of the world's own limit; of each trial where the agent tries again."""
     seed: int = 0
     """Seed of everything that is drawn: the world's, the policy's and the intervals' numbers."""
@@ -81,7 +81,7 @@ class _Play:
     options: tuple[str, ...] = ()
     """Options the world is made with, as KEY=VALUE with Python literals: depth=(2,3). Of several worlds, those of one
     are WORLD:KEY=VALUE."""
-    overwrite: bool = False
+    overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
     """Begin again where --out holds another run."""
     max_failed: float = 0.05
     """Share of a run's episodes that may fail (a broken world, not a poor player) before the command exits with 1."""
@@ -134,7 +134,7 @@ class EvaluateSettings(_Play, _Policies, _Worlds):
 
     k: tuple[int, ...] = ()
     """Report pass@k and pass^k for these; 1 and the powers of two up to --samples when not given."""
-    out: Path | None = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Folder of the run, or of the runs (WORLD-POLICY-SPLIT in it) when there are several; in runs/evaluate when not
     given."""
 
@@ -243,7 +243,7 @@ class CompareSettings:
     """Report pass@k and pass^k for these; 1 and the powers of two up to the attempts at each task when not given."""
     seed: int = 0
     """Seed of the intervals and of the paired tests."""
-    out: Path | None = None
+    out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Folder for the comparison as pages and pictures; without it there is the table alone."""
 
     def __post_init__(self) -> None:

@@ -17,6 +17,8 @@ import tyro
 
 from agentgym_eval.data.pairing import Pairing
 from agentgym_eval.errors import UsageError
+from agentgym_eval.examples import EXAMPLES, SYNONYMS
+from agentgym_eval.flags import read_flags
 
 if TYPE_CHECKING:
     from agentgym_envs import Episode
@@ -42,9 +44,9 @@ class ConvertSettings:
     """File to write."""
     score: float | None = None
     """What conversations scored whose file doesn't say, from 0 to 1."""
-    skip: bool = False
+    skip: tyro.conf.FlagCreatePairsOff[bool] = False
     """Leave out, and count, what is about tasks that only one of the predecessor and we has; otherwise refused."""
-    keep: bool = False
+    keep: tyro.conf.FlagCreatePairsOff[bool] = False
     """Keep the predecessor's conversations about tasks that we lack, as data of no world; otherwise refused."""
     pairs: Pairing = field(default_factory=Pairing)
     """Which ones are made, for `--to pairs`."""
@@ -72,7 +74,8 @@ def convert(argv: Sequence[str] | None = None) -> int:
 
         sys.stdout.write(f"{package_version('agentgym-eval')}\n")
         return 0
-    settings = tyro.cli(ConvertSettings, prog="convert", args=arguments, config=(tyro.conf.FlagCreatePairsOff,))
+    examples, synonyms = EXAMPLES["convert"], SYNONYMS["convert"]
+    settings = read_flags("convert", ConvertSettings, arguments, examples=examples, synonyms=synonyms)
     try:
         return _convert(settings)
     except UsageError as error:

@@ -15,6 +15,8 @@ from typing import Annotated
 import tyro
 
 from agentgym_eval.errors import UsageError
+from agentgym_eval.examples import EXAMPLES, SYNONYMS
+from agentgym_eval.flags import read_flags
 
 _USAGE = 2
 
@@ -32,7 +34,7 @@ class ViewSettings:
     """Address to listen on. Any but this machine's own lets others read all that lies below DIR."""
     port: int = 0
     """Port to listen on; a free one with 0."""
-    export: Path | None = None
+    export: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Write the pages as files into this folder, which open from disk without a server, and end."""
     most: int = 2000
     """Most episodes that are exported: each becomes a page."""
@@ -61,7 +63,8 @@ def view(argv: Sequence[str] | None = None) -> int:
         sys.stdout.write(f"{package_version('agentgym-eval')}\n")
         return 0
     try:
-        return _view(tyro.cli(ViewSettings, prog="view", args=arguments))
+        examples, synonyms = EXAMPLES["view"], SYNONYMS["view"]
+        return _view(read_flags("view", ViewSettings, arguments, examples=examples, synonyms=synonyms))
     except UsageError as error:
         sys.stderr.write(f"view: {error}\n")
         return _USAGE

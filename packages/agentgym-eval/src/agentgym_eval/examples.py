@@ -1,0 +1,61 @@
+"""What commands show in their help beside their flags, and the names that their flags have in other programs."""
+
+from __future__ import annotations
+
+EXAMPLES = {
+    "evaluate": (
+        "evaluate --env textcraft --policy oracle random --tasks 50 --out runs/baselines",
+        "evaluate --env babyai --policy openai:gpt-4o-mini --samples 4 --k 1 4 --horizon 20",
+        "evaluate --env all --policy hf:runs/mine/model --agent react+plan --split test",
+        "evaluate --env my_worlds:mine/World-v0 --policy random --options size=3",
+    ),
+    "collect": (
+        "collect --env textcraft --policy oracle --tasks 500 --out demonstrations.jsonl",
+        "collect --env babyai textcraft --policy oracle:0.3 --samples 4 --keep success --out data/noisy",
+    ),
+    "compare": (
+        "compare runs/before runs/after",
+        "compare runs/baselines --k 1 4 --out runs/comparison",
+    ),
+    "view": (
+        "view runs",
+        "view runs/mine --port 8080 --no-open",
+        "view runs --export pages",
+    ),
+    "convert": (
+        "convert demonstrations.jsonl --to trl --out sft.jsonl",
+        "convert runs/mine --to pairs --out dpo.jsonl",
+    ),
+}
+
+_PLAYED = {
+    "world": "--env",
+    "environment": "--env",
+    "model": "--policy, such as --policy openai:MODEL or hf:PATH",
+    "limit": "--tasks",
+    "num-tasks": "--tasks",
+    "n": "--samples",
+    "num-samples": "--samples",
+    "max-steps": "--horizon",
+    "max-turns": "--horizon",
+    "max-episode-steps": "--horizon",
+    "max-new-tokens": "--max-tokens",
+    "batch-size": "--slots, the worlds that are played at once",
+    "num-envs": "--slots",
+    "concurrency": "--slots",
+    "workers": "--slots",
+    "env-options": "--options",
+    "output": "--out",
+    "output-dir": "--out",
+    "resume": "the same command again, which goes on where it stopped",
+    "api-base": "--base-url",
+    "url": "--base-url",
+}
+_WRITTEN = {"output": "--out", "output-dir": "--out"}
+SYNONYMS = {
+    "evaluate": _PLAYED,
+    "collect": _PLAYED,
+    "compare": _WRITTEN,
+    "view": {"output": "--export", "out": "--export", "browser": "--open or --no-open"},
+    "convert": _WRITTEN | {"format": "--to"},
+}
