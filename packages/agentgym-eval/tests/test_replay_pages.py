@@ -8,7 +8,7 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from agentgym_envs import Episode, Job, Reply, Sample, Turn, WorldSeat, make, play
+from agentgym_envs import Episode, Job, Reply, Sample, TokenUsage, Turn, WorldSeat, make, play
 from agentgym_envs.agents import Agent
 from agentgym_envs.album import Album, Places
 from agentgym_eval.policies import Oracle
@@ -180,6 +180,21 @@ def test_the_element_of_an_action_is_marked(look: Look, tmp_path: Path, action: 
     assert re.findall(r'<mark class="target"[^>]*>(.*?)</mark>', page) == ([marked] if marked else [])
     boxes = re.findall(r'viewBox="0 0 1280 720".*?<rect ([^>]+)/>', page)
     assert boxes == (['x="10.0" y="20.0" width="100.0" height="25.5"'] if marked else [])
+
+
+def test_what_an_endpoint_told_of_a_reply_is_shown(look: Look, tmp_path: Path) -> None:
+    asked = TokenUsage(1200, 34, 1000), 1.5, "tool_calls", f"I see a door. {EVIL}"
+    told = Reply("go", "stop", None, *asked)
+    turns = (replace(episode().turns[0], reply=told), episode().turns[0], replace(episode().turns[0], reply=told))
+    silent = replace(turns[0], reply=Reply("go", seconds=0.5))
+    evaluate(tmp_path / "runs" / "a", [replace(episode(), turns=turns), replace(episode("t/2"), turns=(silent,))])
+    page = look("/episode/a/episodes/0")
+    assert "1 requests, tokens unknown" in words(look("/episode/a/episodes/1"))
+    line = "1\u202f200 prompt tokens (1\u202f000 cached) · 34 completion tokens · 1.50 s · finish reason tool_calls"
+    assert words(page).count(line) == page.count('<p class="request') == page.count("<summary>Reasoning</summary>") == 2
+    assert "I see a door. &lt;script&gt;" in page
+    assert "2 requests, 2,400" in words(page)
+    assert "1 episode<" in look("/episodes?text=door")
 
 
 def test_tokens_have_colours_and_figures(look: Look, tmp_path: Path) -> None:

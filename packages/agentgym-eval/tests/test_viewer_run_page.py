@@ -13,6 +13,7 @@ from agentgym_envs import Episode
 from agentgym_eval.report import report
 from agentgym_eval.reports import Evaluated, write_reports
 from agentgym_eval.viewer.app import make_app
+from agentgym_eval.viewer.comparing import Asked, compare_page
 from agentgym_eval.viewer.index import Index
 from agentgym_eval.viewer.links import FileLinks, Links
 from agentgym_eval.viewer.run_page import run_page
@@ -55,6 +56,34 @@ def test_a_run_that_stopped_says_how_to_resume_it(site: Site) -> None:
     text = run_page(site, "eval")
     assert "It stopped before its end, before its first episode was over." in text
     assert "The same command resumes it: <code>evaluate --out &lt;script&gt;" in text
+
+
+USED = {"requests": 12, "prompt_tokens": 3400, "cached_tokens": 1200, "completion_tokens": 560}
+
+
+@pytest.mark.parametrize(
+    ("usage", "shown"),
+    [
+        ({**USED, "cost": 0.0123}, ("12 requests, 3,400", "0.0123")),
+        ({**USED, "cost": None}, ("12 requests, 3,400", "unknown")),
+        (USED, ("12 requests, 3,400", "unknown")),
+        ({**USED, "requests": 0}, None),
+        ({**USED, "requests": "12"}, None),
+        ([], None),
+    ],
+)
+def test_what_a_run_used_and_cost_is_shown(site: Site, usage: object, shown: tuple[str, str] | None) -> None:
+    folder = evaluate(site.index.root / "eval", PLAYED)
+    evaluate(site.index.root / "other", PLAYED)
+    (folder / "usage.json").write_text(json.dumps(usage))
+    site.index.refresh()
+    page, beside = facts(run_page(site, "eval")), facts(compare_page(site, Asked("other", "eval")))
+    if shown is None:
+        assert "Usage" not in page and not beside
+    else:
+        assert page["Usage"].startswith(shown[0]) and page["Cost"] == shown[1]
+        assert beside["Usage of B, all episodes"].startswith(shown[0]) and beside["Cost of B"] == shown[1]
+        assert "Usage of A, all episodes" not in beside
 
 
 def test_the_report_s_figures_and_stop_reasons_are_shown(site: Site) -> None:

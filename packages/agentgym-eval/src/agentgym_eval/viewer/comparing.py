@@ -13,6 +13,7 @@ from agentgym_eval.errors import UsageError
 from agentgym_eval.intervals import Interval, bootstrap
 from agentgym_eval.viewer.figures import TaskFigures
 from agentgym_eval.viewer.links import Address
+from agentgym_eval.viewer.reported import Used, read_usage
 from agentgym_eval.viewer.runs import EpisodeFile, Run
 from agentgym_eval.viewer.site import Site
 
@@ -57,6 +58,8 @@ class Side:
     file: EpisodeFile
     tasks: Mapping[tuple[str, str], TaskFigures]
     """By world and task."""
+    used: Used | None
+    """By the whole run."""
 
     def address(self, task: TaskFigures) -> Address:
         """Its first attempt at a task."""
@@ -117,7 +120,7 @@ def _side(site: Site, slug: str, file: str) -> Side | None:
     if figures is None:
         raise UsageError(f"{run.name} has no episodes to compare (yet).")
     chosen = site.index.file(Address(slug, file or figures.source or run.files[0].slug, 0))
-    return Side(run, chosen, site.index.tasks(slug, chosen.slug))
+    return Side(run, chosen, site.index.tasks(slug, chosen.slug), read_usage(run))
 
 
 def _sorted(pairs: Sequence[Pair], sort: str) -> list[Pair]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from agentgym_envs import Episode, Turn
 from agentgym_envs.album import FOLDER, Album, Places
 
+from agentgym_eval.usage import Usage
 from agentgym_eval.viewer import reading, tokens
 from agentgym_eval.viewer.links import Address
 from agentgym_eval.viewer.reading import Passage, Said
@@ -84,8 +85,15 @@ def episode_page(site: Site, address: Address, *, scenes: bool = False) -> str:
         note=drawn.note,
         later=later,
         siblings=sorted(site.index.siblings(address), key=lambda row: row.sample),
+        counted=_counted(episode),
         tokens=tokens.read_tokens(file.path, address.number, episode, run.path),
     )
+
+
+def _counted(episode: Episode) -> Usage:
+    """What the replies of an endpoint used; no requests where there are none."""
+    replies = [turn.reply for turn in episode.turns if turn.reply.seconds is not None]
+    return sum((Usage.of(reply.usage) for reply in replies), start=Usage())
 
 
 def pictures(site: Site, address: Address) -> Iterator[tuple[int, Path]]:

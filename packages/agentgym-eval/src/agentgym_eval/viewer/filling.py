@@ -17,7 +17,7 @@ from agentgym_eval.viewer.lines import read_line
 from agentgym_eval.viewer.runs import EpisodeFile
 from agentgym_eval.viewer.tokens import kept_episodes, tokens_file
 
-VERSION = 6
+VERSION = 7
 """Of the tables and of what is let into them: an index of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -218,7 +218,8 @@ def searched_turns(record: dict[str, Any]) -> list[str]:
     for turn in record["turns"]:
         new = [turn["observation"]] if turn["observation"] != shown else []
         shown = turn["observation"]
-        said.append("\n".join((*new, turn["reply"]["text"])))
+        reasoning = turn["reply"].get("reasoning")
+        said.append("\n".join((*new, *([reasoning] if reasoning else []), turn["reply"]["text"])))
     said.append(record["final_observation"])
     return [text.encode(errors="replace").decode() for text in said]
 

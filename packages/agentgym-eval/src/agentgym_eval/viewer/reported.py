@@ -1,15 +1,17 @@
-"""The report that ended an evaluation: its own figures, which the viewer shows and doesn't work out again."""
+"""What an evaluation wrote of itself, which the viewer shows and doesn't work out again: its report, and its usage."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
 from agentgym_eval.intervals import Interval
 from agentgym_eval.report import SCHEMA
+from agentgym_eval.store import USAGE
+from agentgym_eval.usage import Usage
 from agentgym_eval.viewer.runs import Run, read_json
 
 
@@ -35,6 +37,25 @@ def read_report(run: Run) -> Reported | None:
         return Reported(int(overall["episodes"]), int(overall["tasks"]), dict(_figures(overall)))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
+
+
+@dataclass(frozen=True, slots=True)
+class Used:
+    """What an endpoint charged a run for."""
+
+    usage: Usage
+    cost: float | None
+    """In the unit of the price that was given; None where it is unknown."""
+
+
+def read_usage(run: Run) -> Used | None:
+    """The usage of a run; None where it used no endpoint, or the file is damaged."""
+    record = read_json(run.path / USAGE)
+    counts = {field.name: record.get(field.name) or 0 for field in fields(Usage)}
+    if not all(isinstance(count, int) and count >= 0 for count in counts.values()) or not counts["requests"]:
+        return None
+    cost = record.get("cost")
+    return Used(Usage(**counts), float(cost) if isinstance(cost, int | float) and math.isfinite(cost) else None)
 
 
 def report_page(run: Run) -> Path | None:

@@ -11,7 +11,7 @@ from agentgym_eval.intervals import Interval
 from agentgym_eval.viewer.chart import Chart, Point, Series
 from agentgym_eval.viewer.figures import FileFigures
 from agentgym_eval.viewer.metrics import FIGURES, figure, read_metrics, stages
-from agentgym_eval.viewer.reported import read_report, report_page
+from agentgym_eval.viewer.reported import read_report, read_usage, report_page
 from agentgym_eval.viewer.runs import EpisodeFile, Run
 from agentgym_eval.viewer.site import Site
 from agentgym_eval.viewer.words import share
@@ -47,6 +47,7 @@ def run_page(site: Site, slug: str) -> str:
         groups=groups,
         reported=read_report(run),
         page=report_page(run),
+        used=read_usage(run),
         stops=[] if run.kind == "train" else site.index.facets(slug)["stop"],
         curve=_curve(site, run, files),
         charts=_charts(run),

@@ -5,12 +5,26 @@ from __future__ import annotations
 import re
 import time
 
+from agentgym_envs import Reply
 from markupsafe import Markup, escape
 
 from agentgym_eval.reports.tables import p_value
 from agentgym_eval.settings import short_name
 
-FILTERS = ("outcome", "share", "points", "chance", "score", "count", "day", "ago", "world", "breakable")
+FILTERS = (
+    "outcome",
+    "share",
+    "cost",
+    "request",
+    "points",
+    "chance",
+    "score",
+    "count",
+    "day",
+    "ago",
+    "world",
+    "breakable",
+)
 
 
 def outcome(success: bool | None) -> Markup:
@@ -22,6 +36,23 @@ def outcome(success: bool | None) -> Markup:
 def share(value: float | None) -> str:
     """0.5 as `50.0%`; a dash for None."""
     return "–" if value is None else f"{value:.1%}"
+
+
+def cost(value: float | None) -> str:
+    """Money, in whatever unit; None is unknown."""
+    return "unknown" if value is None else f"{value:.4f}"
+
+
+def request(reply: Reply) -> str:
+    """What an endpoint told of a reply; empty where it is of none."""
+    usage, told = reply.usage, list[str]()
+    if usage is not None:
+        cached = f" ({count(usage.cached_tokens)} cached)" if usage.cached_tokens is not None else ""
+        told += [f"{count(usage.prompt_tokens)} prompt tokens{cached}"]
+        told += [f"{count(usage.completion_tokens)} completion tokens"]
+    told += [f"{reply.seconds:.2f} s"] if reply.seconds is not None else []
+    told += [f"finish reason {reply.finish_reason}"] if reply.finish_reason else []
+    return " · ".join(told)
 
 
 def points(value: float) -> str:
