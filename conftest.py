@@ -1,11 +1,12 @@
-"""What tests of all packages may need of a machine. Where it is missing, they skip with the command that installs it;
-under CI they fail.
+"""What holds for the tests of all packages, and what they may need of a machine. Where it is missing, they skip with the
+command that installs it; under CI they fail.
 """
 
 from __future__ import annotations
 
 import functools
 import os
+import signal
 from collections.abc import Callable
 from contextlib import closing
 
@@ -13,6 +14,16 @@ import pytest
 from agentgym_envs import World, make, text_env
 from agentgym_envs.chromium import check_chromium
 from gymnasium.error import DependencyNotInstalled
+from hypothesis import HealthCheck, settings
+
+# No test is about time, and a busy machine is slow.
+settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("untimed")
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # Started in the background or by nohup: Ctrl-C is still not for this process, but the commands that tests start and
+    # interrupt would inherit that it is ignored. They inherit no handler.
+    signal.signal(signal.SIGINT, lambda *_: None)
 
 
 def _demand(missing: str | None) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -14,9 +13,10 @@ from agentgym_eval.viewer.app import make_app
 from agentgym_eval.viewer.index import Index
 from agentgym_eval.viewer.links import Links
 from agentgym_eval.viewer.site import Site
+from patience import PATIENCE, eventually
 from playwright.sync_api import Page, expect
 
-expect.set_options(timeout=30_000)  # the machine may be busy
+expect.set_options(timeout=1_000 * PATIENCE)
 PHONE = {"width": 360, "height": 740}
 
 
@@ -42,8 +42,7 @@ def served(index: Index) -> Iterator[str]:
         server = uvicorn.Server(uvicorn.Config(make_app(Site(index, Links())), log_level="error", ws="none"))
         thread = threading.Thread(target=server.run, kwargs={"sockets": [listener]})
         thread.start()
-        while not server.started:
-            time.sleep(0.01)
+        eventually(lambda: server.started)
         yield f"http://127.0.0.1:{listener.getsockname()[1]}"
         server.should_exit = True
         thread.join()

@@ -1,7 +1,12 @@
-"""A world small enough to reason about: say `add` exactly as often as the goal asks, then `stop`."""
+"""A world small enough to reason about: say `add` exactly as often as the goal asks, then `stop`.
+
+In a process with COUNTING_HOLD=NUMBER:FILE in its environment, only so many episodes begin before there is that file.
+"""
 
 from __future__ import annotations
 
+import itertools
+import os
 import time
 from pathlib import Path
 from typing import Any, ClassVar
@@ -10,6 +15,7 @@ import gymnasium
 from agentgym_envs import EnvFault, Feedback, Task, Tasks, TaskSet, TextEnv
 
 ENV = "counting_world:counting/Count-v0"
+_begun = itertools.count(1)
 _SIZES = {"train": 12, "test": 10}
 
 
@@ -20,6 +26,13 @@ def _tasks(split: Any) -> Tasks:
         return Task(task_id, "counting/Count-v0", split, category, goal, {"goal": goal})
 
     return Tasks([f"count/{split}/{goal}" for goal in range(_SIZES[split])], build)
+
+
+def _hold() -> None:
+    number, _, file = os.environ.get("COUNTING_HOLD", "").partition(":")
+    if number and next(_begun) > int(number):
+        while not Path(file).exists():
+            time.sleep(0.01)
 
 
 class Count(TextEnv):
@@ -46,6 +59,7 @@ class Count(TextEnv):
         return self._tasks
 
     def _start(self, task: Task) -> str:
+        _hold()
         self._goal, self._count, self._stopped = task.payload["goal"], 0, False
         if self._goal in self._broken:
             raise EnvFault(f"the counter [{self._goal}] jammed")

@@ -85,7 +85,7 @@ EPISODES = st.builds(
 )
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(EPISODES, min_size=1, max_size=3))
 def test_whatever_was_said_goes_to_trl_and_comes_back(
     tmp_path_factory: pytest.TempPathFactory, episodes: list[Episode]

@@ -31,7 +31,7 @@ def conversations(draw: st.DrawFn) -> dict[str, Any]:
     return {"item_id": draw(st.sampled_from(ITEMS)), "conversations": said}
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(conversations(), min_size=1, max_size=3))
 def test_conversations_come_back_as_they_were_by_way_of_our_episodes_and_trl(
     tmp_path_factory: pytest.TempPathFactory, file: list[dict[str, Any]]

@@ -20,6 +20,7 @@ from counting_world import ENV
 from fake_endpoint import Answer, FakeEndpoint, called, counting, said, serving, trouble
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from patience import PATIENCE
 
 KEY = "sk-very-secret"
 
@@ -102,7 +103,7 @@ def test_a_key_that_is_refused_stops_the_run_and_a_better_one_goes_on(
 
 
 def test_as_many_requests_are_under_way_as_there_are_slots(tmp_path: Path) -> None:
-    all_there = threading.Barrier(4, timeout=30)
+    all_there = threading.Barrier(4, timeout=PATIENCE)
 
     def together(request: dict[str, Any]) -> Answer:
         if len(request["messages"]) == 2:

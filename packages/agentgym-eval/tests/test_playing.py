@@ -19,6 +19,7 @@ from agentgym_eval.viewer.playing.table import Table
 from counting_player import Counter, Entry
 from counting_world import ENV, Count
 from fake_endpoint import said, serving
+from patience import eventually_async
 
 
 def asked(goal: int | str = 3, **settings: Any) -> PlaySettings:
@@ -26,9 +27,7 @@ def asked(goal: int | str = 3, **settings: Any) -> PlaySettings:
 
 
 async def until(session: Session, holds: Callable[[Session], bool]) -> None:
-    async with asyncio.timeout(10):
-        while not holds(session):
-            await asyncio.sleep(0.005)
+    await eventually_async(lambda: holds(session))
 
 
 def idle(session: Session) -> bool:

@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,30 +13,37 @@ from pathlib import Path
 import pytest
 from agentgym_envs import read_episodes
 from counting_world import ENV
+from patience import eventually
 
 HERE = Path(__file__).parent
 CHILD = {**os.environ, "PYTHONPATH": str(HERE)}
 COMMANDS = {
-    # A shell that runs the tests in the background has Ctrl-C ignored, and children inherit that.
-    name: "import signal, sys; signal.signal(signal.SIGINT, signal.default_int_handler); "
-    f"from agentgym_eval.cli import {name}; sys.exit({name}())"
+    name: f"import sys; from agentgym_eval.cli import {name}; sys.exit({name}())"
     for name in ("evaluate", "collect", "compare")
 }
 
 
-def command(name: str, *flags: str, pause: float = 0.0) -> list[str]:
-    run = ["--env", ENV, "--policy", "random", "--samples", "6", "--slots", "3", "--options", f"pause={pause}"]
+def command(name: str, *flags: str) -> list[str]:
+    run = ["--env", ENV, "--policy", "random", "--samples", "6", "--slots", "3"]
     return [sys.executable, "-c", COMMANDS[name], *run, *flags]
 
 
 @contextmanager
-def started(arguments: list[str], episodes: Path, least: int) -> Iterator[subprocess.Popen[str]]:
-    """A command that has written at least so many episodes and is still playing."""
-    with subprocess.Popen(arguments, env=CHILD, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
-        while not episodes.exists() or episodes.read_bytes().count(b"\n") < least:
-            assert child.poll() is None, child.communicate()[1]
-            time.sleep(0.01)
+def started(
+    arguments: list[str], episodes: Path, least: int, *, hold: int = 0, gate: Path = Path("/nowhere")
+) -> Iterator[subprocess.Popen[str]]:
+    """A command that has written at least so many episodes and can't end: after `hold`, by default so many and twice
+    what 3 slots take, no other begins in the world that counts before there is the file `gate`.
+    """
+    env = CHILD | {"COUNTING_HOLD": f"{hold or least + 6}:{gate}"}
+    with subprocess.Popen(arguments, env=env, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        eventually(lambda: child.poll() is not None or (episodes.exists() and lines(episodes) >= least))
+        assert child.poll() is None, child.communicate()[1]
         yield child
+
+
+def lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n")
 
 
 def keys(path: Path) -> list[tuple[str, int]]:
@@ -46,7 +52,7 @@ def keys(path: Path) -> list[tuple[str, int]]:
 
 def test_after_kill_9_nothing_is_lost_and_nothing_played_twice(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
-    arguments = command("evaluate", "--out", str(tmp_path), pause=0.01)
+    arguments = command("evaluate", "--out", str(tmp_path))
     with started(arguments, path, 5) as child:
         child.kill()
     survived = keys(path)
@@ -62,12 +68,13 @@ def test_after_kill_9_nothing_is_lost_and_nothing_played_twice(tmp_path: Path) -
 @pytest.mark.long
 def test_policies_in_worlds_survive_kill_9_at_several_moments(tmp_path: Path) -> None:
     worlds = ["--env", "textcraft", ENV, "--policy", "random", "oracle", "--tasks", "8", "--samples", "5"]
-    arguments = [sys.executable, "-c", COMMANDS["evaluate"], *worlds, "--slots", "3", "--options", "count:pause=0.01"]
+    arguments = [sys.executable, "-c", COMMANDS["evaluate"], *worlds, "--slots", "3"]
     arguments += ["--out", str(tmp_path)]
-    moments = [("textcraft-random", 1), ("count-random", 3), ("count-random", 30), ("count-oracle", 2)]
+    # Of 40 episodes of each policy in each world. The last holds among the oracle's, after at most 10 at random.
+    moments = [("textcraft-random", 1, 0), ("count-random", 3, 0), ("count-random", 30, 0), ("count-oracle", 2, 20)]
     before: dict[Path, bytes] = {}
-    for run, least in moments:
-        with started(arguments, tmp_path / f"{run}-test/episodes.jsonl", least) as child:
+    for run, least, hold in moments:
+        with started(arguments, tmp_path / f"{run}-test/episodes.jsonl", least, hold=hold) as child:
             child.kill()
         for path, content in before.items():
             assert path.read_bytes().startswith(content[: content.rfind(b"\n") + 1])
@@ -82,7 +89,7 @@ def test_policies_in_worlds_survive_kill_9_at_several_moments(tmp_path: Path) ->
 @pytest.mark.long
 def test_a_collection_of_several_worlds_survives_kill_9(tmp_path: Path) -> None:
     worlds = ["--env", "textcraft", ENV, "--policy", "random", "--tasks", "10", "--samples", "6", "--slots", "3"]
-    arguments = [sys.executable, "-c", COMMANDS["collect"], *worlds, "--options", "count:pause=0.01"]
+    arguments = [sys.executable, "-c", COMMANDS["collect"], *worlds]
     partial = tmp_path / "data.partial"
     with started([*arguments, "--out", str(tmp_path / "data")], partial / "count/episodes.jsonl", 5) as child:
         child.kill()
@@ -108,9 +115,10 @@ def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path, name: s
     out = tmp_path / "run"
     folder = out if name == "evaluate" else tmp_path / "run.partial"
     episodes = folder / ("" if name == "evaluate" else "count") / "episodes.jsonl"
-    arguments = command(name, "--out", str(out), "--overwrite", pause=0.01)
-    with started(arguments, episodes, 3) as child:
+    arguments = command(name, "--out", str(out), "--overwrite")
+    with started(arguments, episodes, 3, gate=tmp_path / "gate") as child:
         child.send_signal(signal.SIGINT)
+        (tmp_path / "gate").touch()
         _, err = child.communicate()
     assert child.returncode == 130
     assert "Traceback" not in err
@@ -130,7 +138,7 @@ def test_ctrl_c_ends_a_player_who_thinks_for_ever(tmp_path: Path) -> None:
     )
     arguments = [sys.executable, "-c", code, "--env", ENV, "--policy", "counter", "--samples", "3", "--slots", "4"]
     path = tmp_path / "episodes.jsonl"
-    with started([*arguments, "--out", str(tmp_path)], path, 27) as child:
+    with started([*arguments, "--out", str(tmp_path)], path, 27, hold=60) as child:
         child.send_signal(signal.SIGINT)
         _, err = child.communicate()
     assert child.returncode == 130

@@ -5,7 +5,7 @@ from agentgym_envs import Episode, Reply, Turn, make
 from agentgym_envs.wrappers import FORMS
 from agentgym_eval.viewer import reading
 from agentgym_eval.viewer.reading import Passage
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 WORLD = make("agentgym/TextCraft-v0")
@@ -16,7 +16,6 @@ def turn(text: str, action: str | None, observation: str = "") -> Turn:
     return Turn(observation, Reply(text), action, True, 0.0, "")
 
 
-@settings(deadline=None)
 @given(form=st.sampled_from(sorted(FORMS)), thought=WORDS)
 @pytest.mark.parametrize("action", ["inventory", "craft 4 stick using 2 oak planks"])
 def test_what_an_expert_says_comes_apart_in_every_form(form: str, thought: str, action: str) -> None:

@@ -16,13 +16,9 @@ from accelerate.state import AcceleratorState
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.scratch import Scratch, build_model, train_tokenizer
 from coin_loops import Build, builder
-from hypothesis import settings
 from miniature import TEXTS, VOCAB
 
 mpl.use("Agg")
-# No test of ours is about time.
-settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -15,6 +15,7 @@ from agentgym_trainer.engines.vllm_server import VllmServer
 from agentgym_trainer.engines.vllm_worker import WeightReceiver
 from agentgym_trainer.engines.wire import fetch
 from agentgym_trainer.weights import Weights
+from patience import PATIENCE, eventually_async
 
 Answer = tuple[int, Any]
 
@@ -56,7 +57,6 @@ class FakeServer:
         self.asked: list[tuple[str, Any]] = []
         self.sampling = 0
         self.well = True
-        self.seconds = 0.0
         self.instead: dict[str, list[Callable[[], Answer]]] = {}
         """By path, what the next questions are answered with instead."""
         self._writers: set[asyncio.StreamWriter] = set()
@@ -118,8 +118,7 @@ class FakeServer:
             case "/pause":
                 assert dict(parse_qsl(where.query)) == {"mode": "wait"}
                 self.running.clear()
-                while self.sampling:
-                    await asyncio.sleep(0.001)
+                await eventually_async(lambda: not self.sampling)
             case "/resume":
                 self.running.set()
             case "/reset_prefix_cache":
@@ -150,7 +149,6 @@ class FakeServer:
         await self.running.wait()
         self.sampling += 1
         try:
-            await asyncio.sleep(self.seconds)
             await self.answering.wait()
         finally:
             self.sampling -= 1
@@ -185,7 +183,7 @@ def weights(version: int, **how: Any) -> Weights:
 
 def engine(server: FakeServer | Any, **how: Any) -> VllmServer:
     where = server.url if isinstance(server, FakeServer) else server
-    return VllmServer(where, **{"run": "run", "end_id": 2, "max_context": 64, "patience": 30.0} | how)
+    return VllmServer(where, **{"run": "run", "end_id": 2, "max_context": 64, "patience": PATIENCE} | how)
 
 
 def play(scene: Callable[[FakeServer, VllmServer], Awaitable[None]], **how: Any) -> None:
@@ -196,7 +194,7 @@ def play(scene: Callable[[FakeServer, VllmServer], Awaitable[None]], **how: Any)
         await server.start()
         sampler = engine(server, **how)
         try:
-            async with asyncio.timeout(60):
+            async with asyncio.timeout(PATIENCE):
                 await scene(server, sampler)
         finally:
             await sampler.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
@@ -27,6 +26,7 @@ from agentgym_trainer.rollout import Match, Rollouts
 from agentgym_trainer.worlds import Deal, OpenWorld, deals, jobs, open_worlds
 from coin_configs import SAMPLES, TASKS, coins, others
 from coin_world import ENV, OTHER
+from patience import eventually, eventually_async
 
 
 class Teller(Player):
@@ -47,8 +47,7 @@ class Teller(Player):
         if first:
             self.begun.append(task)
         await asyncio.sleep(0)
-        while task in self.held:
-            await asyncio.sleep(0.001)
+        await eventually_async(lambda: task not in self.held)
         if self.error is not None:
             raise self.error
         return Reply("heads", "stop", Sample((1,), (2,), (-0.5,), version, first))
@@ -129,8 +128,7 @@ def test_what_was_dealt_is_played_while_nobody_collects(table: Open) -> None:
     playing.collect(0)
     assert playing.teller.left == TASKS * SAMPLES
     playing.teller.held.clear()
-    while playing.teller.left < 2 * TASKS * SAMPLES:
-        time.sleep(0.001)
+    eventually(lambda: playing.teller.left == 2 * TASKS * SAMPLES)
 
 
 def test_what_is_complete_first_trains_first_and_a_straggler_holds_up_nobody(table: Open) -> None:

@@ -8,6 +8,7 @@ import pytest
 from agentgym_trainer.engines import Completion, EngineGone, Usage, Weights
 from agentgym_trainer.engines.batching import Batching
 from counting_core import BOTH, WEIGHTS, CountingCore, ask, engine_of, load_between, run_out
+from patience import PATIENCE, eventually_async
 
 
 @BOTH
@@ -113,7 +114,7 @@ def test_closing_in_the_middle_of_making_a_core_anew_closes_that_one() -> None:
     def make(usage: Usage) -> CountingCore:
         if diary:
             making.set()
-            assert go_on.wait(60)
+            assert go_on.wait(PATIENCE)
         diary.append("made")
         return CountingCore(usage, diary, dies=lambda _: True)
 
@@ -121,8 +122,7 @@ def test_closing_in_the_middle_of_making_a_core_anew_closes_that_one() -> None:
 
     async def play() -> None:
         asked = asyncio.create_task(ask(engine, 1, 1))
-        while not making.is_set():
-            await asyncio.sleep(0.001)
+        await eventually_async(making.is_set)
         closing = asyncio.create_task(engine.close())
         await asyncio.sleep(0)
         go_on.set()

@@ -12,6 +12,7 @@ from agentgym_trainer.engines.vllm_server import VllmServer
 from agentgym_trainer.engines.wire import fetch, offered
 from agentgym_trainer.weights import Weights
 from fake_vllm import ONE, TENSORS, FakeServer, engine, play, weights
+from patience import eventually_async
 
 
 def test_ids_go_in_and_ids_come_out() -> None:
@@ -99,13 +100,10 @@ def test_a_load_lets_replies_end_and_new_ones_wait() -> None:
         server.answering.clear()
         server.asked.clear()
         before = [asyncio.create_task(sampler.generate([5], ONE)) for _ in range(5)]
-        while server.sampling < 5:
-            await asyncio.sleep(0.001)
+        await eventually_async(lambda: server.sampling == 5)
         loading = asyncio.create_task(sampler.load(weights(2)))
-        while "/pause" not in server.paths:
-            await asyncio.sleep(0.001)
+        await eventually_async(lambda: "/pause" in server.paths)
         after = [asyncio.create_task(sampler.generate([5], ONE)) for _ in range(5)]
-        await asyncio.sleep(0.01)
         assert not loading.done()
         server.answering.set()
         assert {reply.version for reply in await asyncio.gather(*before)} == {1}
@@ -119,14 +117,12 @@ def test_a_request_given_up_is_no_longer_sampled() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         server.answering.clear()
         asking = asyncio.create_task(sampler.generate([5], ONE))
-        while not server.sampling:
-            await asyncio.sleep(0.001)
+        await eventually_async(lambda: server.sampling)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking
-        while server.sampling:
-            await asyncio.sleep(0.001)
-        assert len(asyncio.all_tasks()) <= 2  # this one, and the server's, on its way out
+        # This one, and the server's, which waits for questions on a connection that stays open or is on its way out.
+        await eventually_async(lambda: not server.sampling and len(asyncio.all_tasks()) <= 2)
 
     play(scene)
 
@@ -135,8 +131,7 @@ def test_of_processes_that_share_a_server_one_pushes_and_the_others_wait() -> No
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         other = engine(server, pushes=False)
         waiting = asyncio.create_task(other.load(weights(1)))
-        while "/weight_info" not in server.paths:
-            await asyncio.sleep(0.001)
+        await eventually_async(lambda: "/weight_info" in server.paths)
         assert not waiting.done()
         await sampler.load(weights(1))
         await waiting

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-import time
+import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.engines import EngineGone, wire
+from agentgym_trainer.engines import EngineGone, patience, wire
 from agentgym_trainer.engines.vllm_http import VllmHttp
 from agentgym_trainer.engines.vllm_server import VllmServer
 from agentgym_trainer.engines.wire import offered
 from agentgym_trainer.weights import Weights
 from fake_vllm import ONE, FakeServer, FakeWorker, engine, play, weights
 from miniature import coin_flags, train_cli
+from patience import PATIENCE, eventually_async
 from torch import Tensor
 
 
@@ -25,10 +27,9 @@ def test_a_server_that_comes_back_gets_requests_and_weights_again() -> None:
         await sampler.load(weights(3))
         server.answering.clear()
         asking = [asyncio.create_task(sampler.generate([5] * n, ONE)) for n in range(1, 9)]
-        while server.sampling < 8:
-            await asyncio.sleep(0.001)
+        await eventually_async(lambda: server.sampling == 8)
         server.die()
-        await asyncio.sleep(0.05)
+        await eventually_async(lambda: server.sampling == 0)
         await server.start()
         assert [(reply.ids[0], reply.version) for reply in await asyncio.gather(*asking)] == [
             (n, 3) for n in range(1, 9)
@@ -44,8 +45,7 @@ def test_a_load_survives_the_death_of_its_server() -> None:
         stuck = {"/collective_rpc": [_hello, lambda: (server.die(), (200, {}))[1]]}
         server.instead = stuck
         loading = asyncio.create_task(sampler.load(weights(4)))
-        while stuck["/collective_rpc"]:
-            await asyncio.sleep(0.001)
+        await eventually_async(lambda: not stuck["/collective_rpc"])
         await server.start()
         await loading
         assert [float(got["version"]) for got in server.worker.loaded] == [4.0]
@@ -105,14 +105,24 @@ def test_patience_has_an_end_and_everybody_is_told() -> None:
     play(scene, patience=0.2)
 
 
-def test_a_server_that_hangs_is_away_and_one_that_is_slow_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_that_is_slow_is_not_away() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         sampler._http = VllmHttp(server.url, pulse=0.2)
-        server.seconds = 0.7
-        assert (await sampler.generate([5], ONE)).ids == (1, 11)
-        assert server.paths.count("/health") > 2
+        server.answering.clear()
+        asking = asyncio.create_task(sampler.generate([5], ONE))
+        await eventually_async(lambda: server.paths.count("/health") > 2)
+        server.answering.set()
+        assert (await asking).ids == (1, 11)
+
+    play(scene)
+
+
+def test_a_server_that_hangs_is_away() -> None:
+    async def scene(server: FakeServer, sampler: VllmServer) -> None:
+        sampler._http = VllmHttp(server.url, pulse=0.2)
+        server.answering.clear()
         server.well = False
-        with pytest.raises(EngineGone, match=r"away for 0\.4 s: ReadTimeout"):
+        with pytest.raises(EngineGone, match=r"away for 0\.4 s: (Read|Connect)Timeout"):
             await sampler.generate([5], ONE)
 
     play(scene, patience=0.4)
@@ -189,11 +199,9 @@ def test_a_load_that_was_given_up_is_made_good_by_the_next_request() -> None:
         server.answering.clear()
         server.asked.clear()
         asking = asyncio.create_task(sampler.generate([5], ONE))
-        while not server.sampling:
-            await asyncio.sleep(0.001)
+        await eventually_async(lambda: server.sampling)
         loading = asyncio.create_task(sampler.load(weights(2)))
-        while "/pause" not in server.paths:
-            await asyncio.sleep(0.001)
+        await eventually_async(lambda: "/pause" in server.paths)
         loading.cancel()
         server.answering.set()
         assert (await asking).version == 1
@@ -202,24 +210,28 @@ def test_a_load_that_was_given_up_is_made_good_by_the_next_request() -> None:
     play(scene)
 
 
-def test_a_fault_that_was_mended_while_nothing_was_sampled_is_forgotten() -> None:
+def test_a_fault_that_was_mended_while_nothing_was_sampled_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(monotonic=lambda: 0.0)
+    monkeypatch.setattr(patience, "time", clock)
+
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(weights(1))
         server.die()
         await server.start()
-        while server.label != "run@1.1":
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.5)
+        await eventually_async(lambda: server.label == "run@1.1")
+        clock.monotonic = lambda: PATIENCE + 1
         await sampler.load(weights(2))
         assert (await sampler.generate([5], ONE)).version == 2
 
-    play(scene, patience=0.4, watch_every=0.02)
+    play(scene, watch_every=0.02)
 
 
 def test_weights_that_stop_coming_leave_no_model_in_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    given_up = threading.Event()
+
     def stuck() -> Iterator[tuple[str, Tensor]]:
         yield "one", torch.ones(3)
-        time.sleep(0.3)
+        assert given_up.wait(PATIENCE)
         yield "two", torch.ones(3)
 
     async def scene() -> None:
@@ -227,6 +239,7 @@ def test_weights_that_stop_coming_leave_no_model_in_pieces(monkeypatch: pytest.M
         async with offered(stuck, host="127.0.0.1") as offer:
             with pytest.raises(ConnectionError, match="lost before all weights were there: timed out"):
                 await asyncio.to_thread(worker.agentgym_take_weights, offer.host, offer.port, offer.secret)
+        given_up.set()
         (got,) = worker.loaded
         assert list(got) == ["one"]
 

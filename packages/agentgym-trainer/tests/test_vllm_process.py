@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import pytest
 from agentgym_trainer.engines import EngineGone, vllm_process
 from agentgym_trainer.engines.vllm_process import Serving, VllmProcess, room_for
 from fake_vllm import ONE, engine
+from patience import all_end, eventually
 
 
 @dataclass(frozen=True)
@@ -45,16 +45,13 @@ time.sleep(600)
 def test_our_server_ends_with_all_its_children_when_we_are_killed(tmp_path: Path) -> None:
     log = tmp_path / "log"
     owner = subprocess.Popen([sys.executable, "-c", OWNER, str(log)])
-    while not log.is_file() or not log.read_text().endswith("\n"):
-        assert owner.poll() is None
-        time.sleep(0.01)
+    eventually(lambda: owner.poll() is not None or (log.is_file() and log.read_text().endswith("\n")))
     child = psutil.Process(int(log.read_text()))
     family = [*psutil.Process(owner.pid).children(recursive=True)]
     assert child in family and len(family) == 3
     owner.kill()
     owner.wait()
-    gone, alive = psutil.wait_procs(family, timeout=60)
-    assert len(gone) == 3 and not alive
+    assert all_end(family)
 
 
 def test_our_server_leaves_no_sockets_behind(tmp_path: Path) -> None:
@@ -66,8 +63,7 @@ print(folder, flush=True)
 """
     process: Any = VllmProcess(Script(lines), tmp_path / "log")
     process.start()
-    while process.running:
-        time.sleep(0.01)
+    eventually(lambda: not process.running)
     process.stop()
     folder = Path(process.log.read_text().strip())
     assert folder.is_absolute() and not folder.exists()

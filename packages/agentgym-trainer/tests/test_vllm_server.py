@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import re
 from collections.abc import Generator
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psutil
 import pytest
 from agentgym_trainer.chat import Chat
@@ -19,6 +21,7 @@ from agentgym_trainer.engines.vllm_server import VllmServer
 from agentgym_trainer.models import with_lora
 from agentgym_trainer.run_folder import RunFolder
 from miniature import coin_flags, learner, train_cli
+from patience import PATIENCE, all_end, eventually_async
 from transformers import AutoModelForCausalLM
 from vllm_pairs import CONTEXT, LENGTHS, MEMORY, TOLERANCE, Pair, gap, need_vllm, random_contexts, save_start
 
@@ -51,7 +54,7 @@ def served(chat: Chat, tmp_path_factory: pytest.TempPathFactory) -> Generator[Se
         finally:
             family = _family()
             runner.run(engine.close())
-            assert not psutil.wait_procs(family, timeout=60)[1]
+            assert all_end(family)
 
 
 def _family() -> list[psutil.Process]:
@@ -62,6 +65,12 @@ def _family() -> list[psutil.Process]:
         if "agentgym_trainer.engines.vllm_process" in child.cmdline()
         for process in (child, *child.children(recursive=True))
     ]
+
+
+def _prompted(served: Served) -> float:
+    """Tokens of contexts that the server has taken up."""
+    said = httpx.get(f"{served.process.url}/metrics", trust_env=False, timeout=PATIENCE).text
+    return sum(float(count) for count in re.findall(r"^vllm:prompt_tokens_total\S* (\S+)$", said, re.M))
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.6])
@@ -108,13 +117,12 @@ def test_a_reply_hangs_on_its_seed_and_ends_with_its_end_token_or_at_its_budget(
 
 def test_an_update_waits_for_replies_under_way_and_those_behind_it_wait_for_the_update(served: Served) -> None:
     served.load(6)
+    prompted = _prompted(served)
 
     async def scene() -> tuple[list[int], list[int]]:
         one = Sampling(max_tokens=150, seed=1)
         before = [asyncio.create_task(served.engine.generate([5, 6, 7 + n], one)) for n in range(8)]
-        while served.engine._under_way < 8:
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(0.2)
+        await eventually_async(lambda: _prompted(served) == prompted + 8 * 3)  # not only sent, but taken up
         loading = asyncio.create_task(served.engine.load(learner(served.model).weights(7)))
         await asyncio.sleep(0)
         after = [asyncio.create_task(served.engine.generate([5, 6, 7 + n], one)) for n in range(8)]
@@ -176,8 +184,7 @@ def test_a_killed_server_comes_back_with_its_weights_and_replays(served: Served)
             asyncio.create_task(served.engine.generate(ids, Sampling(max_tokens=60, seed=seed)))
             for seed, ids in enumerate(contexts)
         ]
-        while served.engine._under_way < len(asked):
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: served.engine._under_way == len(asked))
         server.kill()
         return await asyncio.gather(*asked)
 
@@ -185,4 +192,4 @@ def test_a_killed_server_comes_back_with_its_weights_and_replays(served: Served)
     assert [(one.ids, one.version) for one in again] == [(one.ids, 40) for one in calm]
     assert gap(served.model, contexts, again) < TOLERANCE
     assert not {process.pid for process in before} & {process.pid for process in _family()}
-    assert not psutil.wait_procs(before, timeout=60)[1]
+    assert all_end(before)

@@ -51,7 +51,7 @@ def kinds(episode: Episode) -> str:
 # What hypothesis thinks up.
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(habits=HABITS, knocks=st.integers(1, 5), horizon=st.integers(1, 9), seed=st.integers(0, 99))
 def test_what_was_played_is_replayed(
     door: gymnasium.Env[str, str], habits: Habits, knocks: int, horizon: int, seed: int

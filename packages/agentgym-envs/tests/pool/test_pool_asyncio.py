@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 from agentgym_envs.pool import EnvPool, Result, SlotBusy
 from agentgym_envs.text_env import EnvFault
 from gymnasium.error import ResetNeeded
+from patience import PATIENCE, eventually_async
 from pool_toys import TOY
 
 BACKENDS = ("inline", "thread", "process")
@@ -79,8 +80,7 @@ def test_the_call_of_a_cancelled_coroutine_goes_on_and_is_then_forgotten(gates: 
     async def play() -> None:
         await pool.start(0, "door/test/0")
         waiting = asyncio.create_task(pool.step(0, gates.closed("gate")))
-        while not gates.reached("gate"):
-            await asyncio.sleep(0.002)
+        await eventually_async(lambda: gates.reached("gate"))
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
             await waiting
@@ -93,26 +93,62 @@ def test_the_call_of_a_cancelled_coroutine_goes_on_and_is_then_forgotten(gates: 
         asyncio.run(play())
 
 
-def test_a_cancelled_call_is_given_up_at_its_deadline(gates: Any) -> None:
+class Clock:
+    """In the place of the module `time`: seconds pass when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    clock = Clock()
+    monkeypatch.setattr("agentgym_envs.pool.pool.time", clock)
+    return clock
+
+
+def test_a_cancelled_call_is_given_up_at_its_deadline(gates: Any, clock: Clock) -> None:
     async def play() -> None:
         await pool.start(0, "door/test/0")
-        with pytest.raises(TimeoutError):
-            await asyncio.wait_for(pool.step(0, gates.closed("gate"), deadline=0.1), 0.02)
+        cancelled = asyncio.create_task(pool.step(0, gates.closed("gate"), deadline=60))
+        await eventually_async(lambda: gates.reached("gate"))
+        cancelled.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await cancelled
+        clock.now = 59.0
+        with pytest.raises(SlotBusy):
+            await pool.start(0, "door/test/2")
+        clock.now = 60.0
+        assert (await pool.start(0, "door/test/2")).observation == "Hello. Knock 2 times."
+
+    with EnvPool(TOY, 1, "thread") as pool:
+        asyncio.run(play())
+
+
+def test_a_cancelled_call_is_given_up_by_its_loop_too(gates: Any) -> None:
+    async def play() -> None:
+        await pool.start(0, "door/test/0")
+        cancelled = asyncio.create_task(pool.step(0, gates.closed("gate"), deadline=0.1))
+        await asyncio.sleep(0)
+        cancelled.cancel()
         assert (await patiently(lambda: pool.start(0, "door/test/2"))).observation == "Hello. Knock 2 times."
 
     with EnvPool(TOY, 1, "thread") as pool:
         asyncio.run(play())
 
 
-def test_a_call_whose_loop_has_ended_is_given_up_at_its_deadline(gates: Any) -> None:
+def test_a_call_whose_loop_has_ended_is_given_up_at_its_deadline(gates: Any, clock: Clock) -> None:
     async def leave() -> None:
         await pool.start(0, "door/test/0")
-        asyncio.create_task(pool.step(0, gates.closed("gate"), deadline=0.05))  # noqa: RUF006 - it is to be left
-        await asyncio.sleep(0.01)
+        asyncio.create_task(pool.step(0, gates.closed("gate"), deadline=60))  # noqa: RUF006 - it is to be left
+        await eventually_async(lambda: gates.reached("gate"))
 
     with EnvPool(TOY, 1, "thread") as pool:
         asyncio.run(leave())
-        time.sleep(0.06)
+        clock.now = 60.0
         pool.reset(0, "door/test/2")
         assert [result.observation for result in pool.recv()] == ["Hello. Knock 2 times."]
 
@@ -124,8 +160,7 @@ def test_replacing_and_closing_wake_who_awaits(gates: Any, monkeypatch: pytest.M
         for end, words in ((lambda: pool.replace(0), "was replaced"), (pool.close, "was closed")):
             await pool.start(0, "door/test/0")
             waiting = asyncio.create_task(pool.step(0, gates.closed(words)))
-            while not gates.reached(words):
-                await asyncio.sleep(0.002)
+            await eventually_async(partial(gates.reached, words))
             end()
             with pytest.raises(EnvFault, match=f"{words} before it answered"):
                 await waiting
@@ -149,8 +184,9 @@ def test_both_faces_work_side_by_side(gates: Any) -> None:
 
 async def patiently(call: Callable[[], Any]) -> Result:
     """What `call` brings once its slot is free."""
-    while True:
-        try:
-            return await call()
-        except SlotBusy:
-            await asyncio.sleep(0.005)
+    async with asyncio.timeout(PATIENCE):
+        while True:
+            try:
+                return await call()
+            except SlotBusy:
+                await asyncio.sleep(0)

@@ -18,9 +18,8 @@ from agentgym_envs.pool.process import Host
 from agentgym_envs.pool.slots import Slot
 from agentgym_envs.text_env import EnvFault, Malformed
 from gymnasium.error import DependencyNotInstalled, ResetNeeded
+from patience import PATIENCE
 from pool_toys import TOY, LocalFault, OddError
-
-PATIENCE = 30.0
 
 
 @pytest.fixture(scope="module")

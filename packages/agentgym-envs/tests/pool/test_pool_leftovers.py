@@ -9,8 +9,6 @@ import signal
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +16,9 @@ import psutil
 import pytest
 from agentgym_envs.pool import EnvPool, WorldSpec
 from agentgym_envs.pool.process import Host
+from patience import all_end, eventually
 from pool_toys import TOY
 
-PATIENCE = 30.0
 LONG = pytest.mark.long
 HERE = Path(__file__).parent
 SCRIPT = """
@@ -36,16 +34,6 @@ for slot in range(len(pool)):
 print("ready" if result.error is None else repr(result.error), flush=True)
 sys.stdin.read()
 """
-
-
-def until(holds: Callable[[], bool]) -> bool:
-    """Whether it holds before patience ends; what ends by itself takes a moment."""
-    end = time.monotonic() + PATIENCE
-    while not holds():
-        if time.monotonic() > end:
-            return False
-        time.sleep(0.01)
-    return True
 
 
 class Counted:
@@ -89,11 +77,11 @@ def test_a_pool_leaves_nothing_behind(backend: str, added: tuple[int, int]) -> N
     pool = play(backend, 1)
     assert before.added() == added
     pool.close()
-    assert before.nothing_left()
+    eventually(before.nothing_left)
     pool = play(backend, 1)
     del pool  # forgotten
     gc.collect()
-    assert until(before.nothing_left)
+    eventually(before.nothing_left)
 
 
 def test_a_world_that_hangs_does_not_keep_its_process(gates: Any) -> None:
@@ -101,14 +89,14 @@ def test_a_world_that_hangs_does_not_keep_its_process(gates: Any) -> None:
     with play("process", 1) as pool:
         pool.send(0, gates.closed("gate"), deadline=0.01)
         pool.recv()
-        assert until(before.nothing_left)
+        eventually(before.nothing_left)
 
 
 def test_options_that_cannot_be_sent_leave_nothing_behind() -> None:
     before = Counted()
     with pytest.raises(ValueError, match="can't be sent"):
         EnvPool(TOY, backend="process", slots=2, options=[{}, {"judge": lambda: 1}])
-    assert before.nothing_left()
+    eventually(before.nothing_left)
 
 
 def test_a_host_that_is_forgotten_ends() -> None:
@@ -118,7 +106,7 @@ def test_a_host_that_is_forgotten_ends() -> None:
     assert before.added() == (1, 1)
     del host
     gc.collect()
-    assert until(before.nothing_left)
+    eventually(before.nothing_left)
 
 
 def started(script: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
@@ -135,10 +123,6 @@ def started(script: str) -> tuple[subprocess.Popen[str], list[psutil.Process]]:
     return process, psutil.Process(process.pid).children(recursive=True)
 
 
-def gone(processes: list[psutil.Process]) -> bool:
-    return not any(process.is_running() and process.status() != psutil.STATUS_ZOMBIE for process in processes)
-
-
 @pytest.mark.parametrize("end", (signal.SIGKILL, *(pytest.param(end, marks=LONG) for end in (signal.SIGINT, None))))
 def test_processes_end_with_their_owner(end: signal.Signals | None) -> None:
     owner, processes = started(SCRIPT.format(world=TOY, slots=1, backend="process", more=""))
@@ -146,7 +130,7 @@ def test_processes_end_with_their_owner(end: signal.Signals | None) -> None:
     with owner:
         if end is not None:
             owner.send_signal(end)
-    assert until(lambda: gone(processes))
+    assert all_end(processes)
 
 
 @LONG
@@ -154,9 +138,9 @@ def test_a_world_that_hangs_ends_with_its_killed_owner(tmp_path: Path) -> None:
     hanging = f"pool.reset(0, 'door/test/0'); pool.recv(); pool.send(0, 'await {tmp_path / 'never'}')"
     owner, processes = started(SCRIPT.format(world=TOY, slots=1, backend="process", more=hanging))
     with owner:
-        assert until((tmp_path / "never.begun").exists)
+        eventually((tmp_path / "never.begun").exists)
         owner.kill()
-    assert until(lambda: gone(processes))
+    assert all_end(processes)
 
 
 @LONG
@@ -174,7 +158,7 @@ def test_worlds_with_processes_of_their_own_leave_none(world: WorldSpec, backend
     processes = [child for child in psutil.Process().children(recursive=True) if child not in before]
     assert len(processes) >= 1
     pool.close()
-    assert until(lambda: gone(processes))
+    assert all_end(processes)
 
 
 @LONG
@@ -184,4 +168,4 @@ def test_their_processes_end_with_a_killed_owner(world: str) -> None:
     assert len(processes) >= 5  # a host, two more with a world, and what each world has started
     with owner:
         owner.kill()
-    assert until(lambda: gone(processes))
+    assert all_end(processes)

@@ -15,6 +15,7 @@ from agentgym_envs.loop import LoopThread
 from agentgym_envs.server.app import build_app
 from agentgym_envs.server.auth import Guard
 from agentgym_envs.server.settings import Settings
+from patience import PATIENCE
 
 HELD = "held/Held-v0"
 
@@ -67,7 +68,7 @@ class Wire:
     def __init__(self, port: int) -> None:
         self._port = port
         self._loop = LoopThread("The wire")
-        self._server = self._loop.run(asyncio.start_server(self._connect, "127.0.0.1", 0), 5)
+        self._server = self._loop.run(asyncio.start_server(self._connect, "127.0.0.1", 0), PATIENCE)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         self.faults: list[str] = []
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from concurrent.futures import Future
 
@@ -12,6 +11,7 @@ from agentgym_envs.pool.calls import Reset, Result, Step, WorldSpec
 from agentgym_envs.remote.client import Client, split_urls
 from agentgym_envs.remote.slots import RemoteSlot, Servers
 from far_servers import HELD, FarServer, Wire, far_server
+from patience import PATIENCE, eventually
 
 PAUSES = (0.01, 0.02, 0.03)
 TIMEOUT = 0.4
@@ -29,7 +29,7 @@ class Play:
             self.slots.append(RemoteSlot(len(self.slots), WorldSpec(HELD), self.servers))
         answer: Future[Result] = Future()
         self.slots[slot].submit(call, answer.set_result)
-        return answer.result(30)
+        return answer.result(PATIENCE)
 
     def close(self) -> None:
         for slot in self.slots:
@@ -113,7 +113,7 @@ def test_a_full_server_is_asked_again_when_it_says(monkeypatch: pytest.MonkeyPat
 
 def test_sessions_are_shared_out_and_move_when_a_server_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     with far_server() as one, far_server() as other:
-        play = Play(one.url, other.url, timeout=10)
+        play = Play(one.url, other.url, timeout=PATIENCE)
         for slot in range(6):
             assert play(Reset("door/train/2"), slot).error is None
         assert (len(one.sessions), len(other.sessions)) == (3, 3)
@@ -134,11 +134,11 @@ def test_sessions_are_shared_out_and_move_when_a_server_goes(monkeypatch: pytest
 
 def test_the_emptier_server_comes_first(server: FarServer) -> None:
     with far_server() as full:
-        here = Play(full.url, timeout=10)
+        here = Play(full.url, timeout=PATIENCE)
         for slot in range(3):
             here(Reset("door/train/2"), slot)
         before = len(server.sessions)
-        play = Play(f"{full.url},{server.url}", timeout=10)
+        play = Play(f"{full.url},{server.url}", timeout=PATIENCE)
         play(Reset("door/train/2"))
         assert len(server.sessions) == before + 1
         play.close()
@@ -156,6 +156,5 @@ def test_the_last_user_may_leave_on_the_thread_of_the_loop(server: FarServer) ->
     play = Play(server.url)
     play(Reset("door/train/1"))
     play.servers.loop.call_soon(play.servers.close)
-    while play.servers.loop.alive:
-        time.sleep(0.01)
+    eventually(lambda: not play.servers.loop.alive)
     assert len(server.sessions) == before

@@ -19,6 +19,7 @@ from agentgym_envs.retrieval import Passage, Retriever
 from agentgym_envs.retrieval.lucene import JAVA, LuceneRetriever, anserini_jar
 from agentgym_envs.retrieval.server import retrieval_router
 from library import library, write_corpus
+from patience import eventually
 
 
 @pytest.fixture(autouse=True)
@@ -73,9 +74,7 @@ def served(retriever: Retriever) -> Iterator[str]:
     thread = threading.Thread(target=server.run)
     thread.start()
     try:
-        while not server.started:
-            assert thread.is_alive()
-            threading.Event().wait(0.01)
+        eventually(lambda: server.started or not thread.is_alive())
         port = server.servers[0].sockets[0].getsockname()[1]
         yield f"http://127.0.0.1:{port}"
     finally:

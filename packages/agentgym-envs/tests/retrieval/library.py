@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from random import Random
 from typing import Any
 
 import httpx
 from agentgym_envs.retrieval import Hit, Passage
+from patience import PATIENCE
 
 AWKWARD = [
     Passage("awk-1", "O'Neill's", "The state-of-the-art U.S.A. plan cost $1,234.56 (3.14 percent) in 1999/2000."),
@@ -47,16 +47,6 @@ def ids(found: Sequence[Sequence[Hit]]) -> list[list[str]]:
     return [[hit.passage.id for hit in hits] for hits in found]
 
 
-def soon(holds: Callable[[], bool], seconds: float = 20.0) -> bool:
-    """Whether something comes to hold before it would be given up."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if holds():
-            return True
-        time.sleep(0.02)
-    return holds()
-
-
 def runs(pid: int) -> bool:
     """Whether a process is there and no zombie."""
     try:
@@ -68,7 +58,7 @@ def runs(pid: int) -> bool:
 
 
 def retrieve(url: str, **body: Any) -> httpx.Response:
-    return httpx.post(f"{url}/retrieve", json=body, timeout=30)
+    return httpx.post(f"{url}/retrieve", json=body, timeout=PATIENCE)
 
 
 def queries(passages: Sequence[Passage], count: int, seed: int = 3) -> Iterator[str]:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 from agentgym_envs.cli import searchqa_index, serve
 from agentgym_envs.retrieval import Passage, open_retriever
-from library import ids, retrieve, runs, soon
+from library import ids, retrieve, runs
+from patience import PATIENCE, eventually
 from serve_process import serve_process
 
 
@@ -30,7 +31,7 @@ def test_serve_until_ctrl_c(corpus: Path) -> None:
         assert (crowded.status_code, crowded.json()["error"]["type"]) == (422, "invalid")
         assert "at most 2 queries here, not 3" in crowded.json()["error"]["message"]
         server.process.send_signal(signal.SIGINT)
-        assert server.process.wait(30) == 0
+        assert server.process.wait(PATIENCE) == 0
         assert server.errors() == [f"Loading bm25:{corpus}", "Stopped."]
 
 
@@ -104,9 +105,9 @@ def test_ctrl_c_leaves_nothing_half(java: None, backend: str, tmp_path: Path) ->
         assert any(line.startswith(until) for line in lines)
         java_ = children(process.pid)
         process.send_signal(signal.SIGINT)
-        assert process.wait(60) == 130
+        assert process.wait(PATIENCE) == 130
         assert list(lines)[-1] == "searchqa-index: interrupted.\n"
-    assert soon(lambda: not any(map(runs, java_)))
+    eventually(lambda: not any(map(runs, java_)))
     assert [path.name for path in tmp_path.iterdir()] == ["c.jsonl"]
 
 

@@ -7,11 +7,11 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agentgym_envs.retrieval import Passage, Retriever, open_retriever
@@ -20,7 +20,8 @@ from agentgym_envs.retrieval.http import HttpRetriever
 from agentgym_envs.retrieval.indexing import make_index
 from agentgym_envs.retrieval.lucene import LuceneRetriever, index_folder
 from agentgym_envs.text_env import EnvFault
-from library import ids, queries, runs, soon, write_corpus
+from library import ids, queries, runs, write_corpus
+from patience import eventually
 
 
 def test_it_finds_passages_whole(lucene: LuceneRetriever, passages: list[Passage]) -> None:
@@ -68,10 +69,12 @@ def test_a_killed_worker_is_a_fault_and_the_next_search_has_another(lucene: Luce
     lucene.search(["naïve"], 1)
     first = lucene.worker_pid
     assert first is not None
+    worker: Any = lucene._worker
+    before = worker._asked
     os.kill(first, signal.SIGSTOP)
     with ThreadPoolExecutor(4) as threads:
         waiting = [threads.submit(lucene.search, ["naïve"], 1) for _ in range(4)]
-        time.sleep(0.2)
+        eventually(lambda: worker._asked == before + 4)
         os.kill(first, signal.SIGKILL)
         for future in waiting:
             with pytest.raises(EnvFault, match="The process that runs Lucene ended by signal 9"):
@@ -110,21 +113,21 @@ def test_a_fork_has_a_worker_of_its_own(lucene: LuceneRetriever) -> None:
     child.join()
     assert (rows, child.exitcode) == ([["awk-2"]], 0)
     assert theirs != ours
-    assert soon(lambda: not runs(theirs))
+    eventually(lambda: not runs(theirs))
     assert ids(lucene.search(["naïve"], 1)) == [["awk-2"]]
     assert lucene.worker_pid == ours
 
 
 OWNER = """
-import os, sys, time
+import os, signal, sys
 from agentgym_envs.retrieval import open_retriever
 retriever = open_retriever(sys.argv[1])
 retriever.search(["naive"], 1)
 if os.fork() == 0:
-    time.sleep(60)  # holds the pipes of the worker, as a forked helper would
+    signal.pause()  # holds the pipes of the worker, as a forked helper would
     os._exit(0)
 print(retriever._shared.retriever.worker_pid, flush=True)
-time.sleep(60)
+signal.pause()
 """
 
 
@@ -142,7 +145,7 @@ def test_no_worker_outlives_its_owner(lucene_index: Path) -> None:
         try:
             assert runs(worker)
             owner.kill()
-            assert soon(lambda: not runs(worker))
+            eventually(lambda: not runs(worker))
             assert runs(child)
         finally:
             os.kill(child, signal.SIGKILL)

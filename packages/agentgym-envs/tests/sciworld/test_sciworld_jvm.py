@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +19,7 @@ from agentgym_envs.worlds.sciworld import jvm as jvm_module
 from agentgym_envs.worlds.sciworld.jvm import Jvm, JvmSpec
 from agentgym_envs.worlds.sciworld.simulator import find_jar
 from gymnasium.vector import AsyncVectorEnv
+from patience import eventually
 
 TASK = "sciworld/train/boil/0"
 ALONE = 3_600.0
@@ -32,11 +32,8 @@ def runs(pid: int) -> bool:
 
 
 def ends(pid: int) -> bool:
-    """Whether it ends within half a minute, far more than it takes."""
-    deadline = time.monotonic() + 30
-    while runs(pid) and time.monotonic() < deadline:
-        time.sleep(0.05)
-    return not runs(pid)
+    """Whether it ends."""
+    return eventually(lambda: not runs(pid))
 
 
 def started(**options: Any) -> SciWorld:
@@ -94,10 +91,12 @@ def test_a_fault_is_shared_by_the_games_of_the_jvm_and_so_is_the_new_one(world: 
     other.close()
 
 
-def test_a_hung_jvm_is_a_fault_after_the_patience() -> None:
-    world = SciWorld(patience=6.0)
-    world.reset(options={"task": TASK})
+def test_a_hung_jvm_is_a_fault_after_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = started()
     hung = pid_of(world)
+    (jvm,) = (jvm for jvm in pool.jvms() if jvm.pid == hung)
+    calls = jvm.calls
+    monkeypatch.setattr(jvm, "calls", lambda *_: calls(0.5))
     os.kill(hung, signal.SIGSTOP)
     with pytest.raises(EnvFault, match="died or hung"):
         world.step("look around")
@@ -107,12 +106,11 @@ def test_a_hung_jvm_is_a_fault_after_the_patience() -> None:
 
 @pytest.mark.long
 def test_a_jvm_that_hung_between_two_games_is_replaced_for_a_newcomer() -> None:
-    first, second = SciWorld(patience=15.5), SciWorld(patience=15.5)  # on a busy machine a JVM takes long to start
+    first, second = SciWorld(patience=ALONE + 1), SciWorld(patience=ALONE + 1)
     first.reset(options={"task": TASK})
     hung = pid_of(first)
     os.kill(hung, signal.SIGSTOP)
-    while psutil.Process(hung).status() != psutil.STATUS_STOPPED:  # until then it may still answer the newcomer
-        time.sleep(0.01)
+    eventually(lambda: psutil.Process(hung).status() == psutil.STATUS_STOPPED)  # until then it may answer the newcomer
     second.reset(options={"task": TASK})
     assert pid_of(second) != hung
     assert not runs(hung)
@@ -205,7 +203,7 @@ ENDS = {
     "kill -9": "os.kill(os.getpid(), signal.SIGKILL)",
     "sigterm": "os.kill(os.getpid(), signal.SIGTERM)",
     "kill -9 while a fork lives on": (
-        "if os.fork() == 0: os.close(1); os.close(2); import time; time.sleep(20); os._exit(0)\n"
+        "if os.fork() == 0: os.close(1); os.close(2); signal.alarm(20); signal.pause()\n"
         "os.kill(os.getpid(), signal.SIGKILL)"
     ),
 }

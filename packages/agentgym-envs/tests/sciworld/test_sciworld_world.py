@@ -226,7 +226,7 @@ def test_the_oracle_is_never_stuck() -> None:
     assert len(tried) < 30
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(
         st.one_of(

@@ -125,7 +125,7 @@ def test_what_is_not_understood_is_explained_and_changes_nothing(world: MakeWorl
     assert info == before
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(st.text(st.characters(codec=None)) | st.lists(PIECES).map("".join))
 def test_no_text_breaks_it(world: MakeWorld, action: str) -> None:
     env = world()

@@ -12,6 +12,7 @@ import numpy as np
 from agentgym_envs import EnvFault, Feedback, Task
 from door_world import Door
 from numpy.typing import NDArray
+from patience import eventually
 
 QUICK, WAITING, BOUND = "strange/Quick-v0", "strange/Waiting-v0", "strange/Bound-v0"
 WORLDS = tuple(f"strange_worlds:{world}" for world in (QUICK, WAITING, BOUND))
@@ -49,10 +50,7 @@ def let_go() -> None:
 
 def all_closed() -> bool:
     """Whether every world is closed, by and by: one that was let go of while it hung closes when it comes back."""
-    until = time.monotonic() + 30
-    while living and time.monotonic() < until:
-        time.sleep(0.01)
-    return not living
+    return eventually(lambda: not living)
 
 
 class Quick(Door):

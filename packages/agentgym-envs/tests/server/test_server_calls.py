@@ -16,6 +16,7 @@ from agentgym_envs.server.app import build_app
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.sessions import Session, Sessions
 from agentgym_envs.server.settings import Settings
+from patience import eventually_async
 from served import TASK, Client, refused, told
 from strange_worlds import QUICK, WAITING
 
@@ -260,8 +261,7 @@ def test_calls_that_take_longer_than_the_grace_are_given_up() -> None:
             assert (raised.value.status, raised.value.kind) == (503, "closing")
             strange_worlds.gates["a"].set()
 
-            while strange_worlds.living:
-                await asyncio.sleep(0.01)
+            await eventually_async(lambda: not strange_worlds.living)
 
     run(scenario)
 

@@ -5,17 +5,16 @@ from __future__ import annotations
 import re
 import signal
 import socket
-import threading
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
-import psutil
 import pytest
 from agentgym_envs.cli import serve
 from agentgym_envs.server.models import WorldSeen
 from agentgym_envs.server.serving import offer
+from patience import PATIENCE, all_end, eventually
 from serve_process import Serve, serve_process
 
 TOKEN = "correct-horse-battery-staple"
@@ -30,18 +29,12 @@ def held(client: httpx.Client) -> str:
     return path
 
 
-def wait_for(path: Path) -> None:
-    pause = threading.Event()
-    while not path.exists():
-        pause.wait(0.01)
-
-
 def test_a_server_from_its_first_line_to_its_last(tmp_path: Path) -> None:
     """Everything a user does with one server, since starting one takes seconds."""
     (tmp_path / "token").write_text(TOKEN)
     (tmp_path / "token").chmod(0o600)
-    flags = ["--world", "held_world:held/Held-v0", "--workers", 1, "--token-file", tmp_path / "token"]
-    with serve_process(*flags) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+    flags = ["--world", "held_world:held/Held-v0", "--workers", 1, "--grace", 600, "--token-file", tmp_path / "token"]
+    with serve_process(*flags) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
         assert re.match(r"Serving on http://127\.0\.0\.1:\d+: agentgym/TextCraft-v0, ", server.line)
         assert "held/Held-v0" in server.line
         assert client.get("/healthz").json() == {"status": "ok"}
@@ -55,19 +48,19 @@ def test_a_server_from_its_first_line_to_its_last(tmp_path: Path) -> None:
         with ThreadPoolExecutor(1) as elsewhere:
             batch = {"calls": [{"session": session.rpartition("/")[2], "action": f"hold {tmp_path}"}]}
             answer = elsewhere.submit(client.post, "/v1/step", json=batch)
-            wait_for(tmp_path / "begun")
+            eventually((tmp_path / "begun").exists)
             server.process.send_signal(signal.SIGINT)
             refused = until_refused(server)
             assert refused.json()["error"]["type"] == "closing"
             assert refused.headers["Retry-After"].isdigit()
             (tmp_path / "go").touch()
             assert answer.result().json()["outcome"]["observation"] == "You waited."
-        assert server.process.wait(30) == 0
+        assert server.process.wait(PATIENCE) == 0
         assert server.errors() == [
-            "1 request(s) on their way have 10 seconds to end; Ctrl-C again ends at once.",
+            "1 request(s) on their way have 600 seconds to end; Ctrl-C again ends at once.",
             "Stopped.",
         ]
-        assert psutil.wait_procs(family[1:], timeout=10)[1] == []
+        assert all_end(family[1:])
 
 
 def until_refused(server: Serve) -> httpx.Response:
@@ -84,7 +77,7 @@ def test_calls_that_do_not_end_are_cut_off(tmp_path: Path) -> None:
     flags = ["--world", "held_world:held/Held-v0", "--grace", "0.2"]
     with (
         serve_process(*flags) as server,
-        httpx.Client(base_url=server.url, timeout=60) as client,
+        httpx.Client(base_url=server.url, timeout=PATIENCE) as client,
         socket.create_connection((client.base_url.host, client.base_url.port or 0)) as half_said,
     ):
         head = b"POST /v1/sessions HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\n"
@@ -92,11 +85,11 @@ def test_calls_that_do_not_end_are_cut_off(tmp_path: Path) -> None:
         session = held(client)
         with ThreadPoolExecutor(1) as elsewhere:
             answer = elsewhere.submit(client.post, f"{session}/step", json={"action": f"hold {tmp_path}"})
-            wait_for(tmp_path / "begun")
+            eventually((tmp_path / "begun").exists)
             server.process.send_signal(signal.SIGTERM)
             assert answer.result().status_code == 503
             assert answer.result().json()["error"]["type"] == "closing"
-        assert server.process.wait(60) == 0
+        assert server.process.wait(PATIENCE) == 0
         assert server.errors() == [
             "2 request(s) on their way have 0.2 seconds to end; Ctrl-C again ends at once.",
             "Stopped.",
@@ -106,33 +99,33 @@ def test_calls_that_do_not_end_are_cut_off(tmp_path: Path) -> None:
 @pytest.mark.long
 def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
     flags = ["--world", "held_world:held/Held-v0", "--workers", 2, "--grace", 600]
-    with serve_process(*flags) as server, httpx.Client(base_url=server.url, timeout=60) as client:
+    with serve_process(*flags) as server, httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
         session = held(client)
         family = server.family()
         assert len(family) == 3
         with ThreadPoolExecutor(1) as elsewhere:
             answer = elsewhere.submit(client.post, f"{session}/step", json={"action": f"hold {tmp_path}"})
-            wait_for(tmp_path / "begun")
+            eventually((tmp_path / "begun").exists)
             server.process.send_signal(signal.SIGINT)
             assert server.process.stderr is not None
             assert server.process.stderr.readline().startswith("1 request(s) on their way have 600 seconds to end")
             server.process.send_signal(signal.SIGINT)
-            assert server.process.wait(60) == 130
+            assert server.process.wait(PATIENCE) == 130
             with pytest.raises(httpx.HTTPError):
                 answer.result()
         assert server.errors() == ["Ended at once."]
-        assert psutil.wait_procs(family[1:], timeout=20)[1] == []
+        assert all_end(family[1:])
 
 
 @pytest.mark.long
 def test_what_a_killed_server_started_ends_with_it() -> None:
     with serve_process("--world", "held_world:held/Held-v0", "--workers", 2) as server:
-        with httpx.Client(base_url=server.url, timeout=60) as client:
+        with httpx.Client(base_url=server.url, timeout=PATIENCE) as client:
             held(client)
         family = server.family()
         server.process.kill()
         assert len(family) == 3
-        assert psutil.wait_procs(family, timeout=20)[1] == []
+        assert all_end(family)
 
 
 def test_the_first_line_tells_how_to_get_what_is_missing() -> None:

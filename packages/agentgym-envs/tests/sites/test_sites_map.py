@@ -151,7 +151,7 @@ def test_every_page_answers(map_site: Any) -> None:
         assert map_site.get(path).status_code == 200, path
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
     text=st.text(max_size=40), path=st.sampled_from(["/search", "/directions", "/at", "/", "/town/Selby", "/place/9"])
 )

@@ -17,6 +17,7 @@ from agentgym_envs.sites import process
 from agentgym_envs.sites.directory import PLACES
 from agentgym_envs.sites.process import Copy, SitesServer
 from agentgym_envs.text_env import EnvFault
+from patience import PATIENCE
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +39,7 @@ def asked(server: SitesServer, copy: Copy, key: str = "homepage", path: str = "/
     account = PLACES[key].account
     cookies = {"session": account.session} if account else {}
     headers = {"Host": PLACES[key].host, "X-Episode": copy.token}
-    with httpx.Client(headers=headers, cookies=cookies, follow_redirects=False, timeout=10) as client:
+    with httpx.Client(headers=headers, cookies=cookies, follow_redirects=False, timeout=PATIENCE) as client:
         return client.get(f"http://127.0.0.1:{server.port}{path}")
 
 
@@ -95,10 +96,10 @@ if sys.argv[1] == "killed":
 
 @pytest.mark.parametrize("end", ["forgetful", "killed"])
 def test_the_server_ends_with_its_owner(end: str) -> None:
-    done = subprocess.run([sys.executable, "-c", _OWNER, end], capture_output=True, text=True, timeout=120)
+    done = subprocess.run([sys.executable, "-c", _OWNER, end], capture_output=True, text=True, timeout=PATIENCE)
     pid, port, folder = done.stdout.split()
     with pytest.raises(httpx.TransportError):
-        httpx.get(f"http://127.0.0.1:{port}/", timeout=5)
+        httpx.get(f"http://127.0.0.1:{port}/", timeout=PATIENCE)
     while Path(f"/proc/{pid}").exists():  # nobody waits for an orphan but init, which takes a moment
         if "Z" in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2][:3]:
             break

@@ -142,7 +142,7 @@ def test_a_snippet_is_a_part_of_the_text(text: str, word: str) -> None:
     assert shown.removeprefix("… ").removesuffix(" …") in text
 
 
-@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(text=st.text(max_size=40), path=st.sampled_from(["/search", "/all", "/categories", "/category/Towns", "/"]))
 def test_no_page_fails_on_odd_input(wiki: Any, text: str, path: str) -> None:
     params = {field: text.encode("utf-8", "replace").decode() for field in ("query", "page", "letter", "fulltext")}

@@ -8,7 +8,7 @@ from typing import Any
 import brittle_world
 import pytest
 from agentgym_envs import EnvFault, Malformed
-from agentgym_envs.pool import EnvPool, Result
+from agentgym_envs.pool import Call, EnvPool, Result, Step
 from agentgym_envs.vector import TextVectorEnv
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
@@ -131,13 +131,22 @@ def test_a_world_that_takes_its_process_with_it_gets_another() -> None:
         assert second[1] != first[1]
 
 
-def test_a_world_that_hangs_is_overdue() -> None:
+def test_a_world_that_hangs_is_overdue(monkeypatch: pytest.MonkeyPatch) -> None:
+    submit = EnvPool._submit
+
+    def submitted(pool: EnvPool, slot: int, call: Call, *options: Any, **more: Any) -> Any:
+        ticket = submit(pool, slot, call, *options, **more)
+        if call == Step("hang"):
+            ticket.expires = 0.0  # its seconds are over, and nobody else's
+        return ticket
+
+    monkeypatch.setattr(EnvPool, "_submit", submitted)
     try:
-        with TextVectorEnv(DOOR, num_envs=2, backend="thread", deadline=1.0) as vec:
+        with TextVectorEnv(DOOR, num_envs=2, backend="thread", deadline=77.0) as vec:
             vec.reset(options=TASK)
             _, _, _, truncated, infos = vec.step(["knock", "hang"])
             assert truncated.tolist() == [False, True]
-            assert "did not answer within 1 seconds" in infos["fault"][1]
+            assert "did not answer within 77 seconds" in infos["fault"][1]
             assert vec.step(["knock", "knock"])[0][0] == "You knocked 2 times."
     finally:
         brittle_world.BrittleDoor.key.set()

@@ -117,7 +117,7 @@ resets = st.tuples(masks, seeds, tasks)
 steps = st.lists(st.sampled_from(["knock", "open", "xyzzy"]), min_size=N, max_size=N)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.sampled_from(AutoresetMode), st.lists(steps | steps | resets, max_size=25))
 def test_the_twins_agree_whatever_happens(mode: AutoresetMode, script: list[Any]) -> None:
     twins = Twins(DOOR, mode)

@@ -7,7 +7,6 @@ import multiprocessing
 import subprocess
 import sys
 import textwrap
-import time
 from collections.abc import Callable, Coroutine, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -18,16 +17,14 @@ import pytest
 from agentgym_envs.worlds.webarena.browser import Browser, acquire
 from browser_processes import alive, command_line
 from pages_server import PagesServer
+from patience import eventually
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
 
 def gone(pids: Sequence[int]) -> bool:
-    """Whether the processes end, given a moment."""
-    until = time.monotonic() + 20
-    while alive(pids) and time.monotonic() < until:
-        time.sleep(0.02)
-    return not alive(pids)
+    """Whether the processes end."""
+    return eventually(lambda: not alive(pids))
 
 
 def children(of: int | None = None) -> list[int]:

@@ -16,6 +16,7 @@ from agentgym_envs.worlds.webarena.faults import TabClosed
 from agentgym_envs.worlds.webarena.session import Session
 from browser_processes import command_line, descendants
 from pages_server import NEVER, Page, PagesServer, impatient
+from patience import PATIENCE
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 URL = "http://fragile.example/a"
@@ -66,7 +67,7 @@ def test_eight_sessions_are_told_when_it_is_killed(fragile: Browser, what: str) 
     for session in sessions[4:]:
         for work in (session.settle, session.screenshot, session.go_back, session.new_tab):
             with pytest.raises(EnvFault, match="The browser is gone"):
-                fragile.loop.run(work(), 20)
+                fragile.loop.run(work(), PATIENCE)
     again = fragile.loop.run(fragile.session(), 60)
     assert fragile.loop.run(again.goto(URL), 60) is None
     for session in (*sessions, again):
@@ -105,10 +106,10 @@ def test_one_that_waits_for_the_page_is_told_too(fragile: Browser) -> None:
     fragile.loop.run(session.goto(URL), 60)
     with concurrent.futures.ThreadPoolExecutor(1) as pool:
         settled = pool.submit(fragile.loop.run, wait(), 60)
-        waiting.result(20)
+        waiting.result(PATIENCE)
         kill("browser")
         with pytest.raises(EnvFault, match="The browser is gone"):
-            settled.result(20)
+            settled.result(PATIENCE)
 
 
 def test_a_crashed_page_is_a_fault_of_its_own_session_only(server: PagesServer, browser: Browser, run: Run) -> None:
@@ -180,4 +181,4 @@ def test_other_errors_are_not(session: Session, run: Run) -> None:
 def test_what_is_cancelled_does_not_go_on(session: Session, browser: Browser) -> None:
     with pytest.raises(EnvFault, match="did not answer"):
         browser.loop.run(session.guard(session.tab.page.evaluate("new Promise(() => {})")), 0.2)
-    browser.loop.run(session.settle(), 20)
+    browser.loop.run(session.settle(), PATIENCE)

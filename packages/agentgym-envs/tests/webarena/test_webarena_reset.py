@@ -3,13 +3,14 @@ from __future__ import annotations
 import asyncio
 import json
 import sys
-import time
 from pathlib import Path
 
+import psutil
 import pytest
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.reset import ResetHook
 from pages_server import NEVER, Page, PagesServer
+from patience import PATIENCE, all_end, eventually_async
 
 
 def test_before_which_tasks() -> None:
@@ -33,8 +34,7 @@ def test_a_url_is_asked_until_it_is_done(server: PagesServer) -> None:
     server.pages["/reset"] = Page("not yet", status=503)
 
     async def meanwhile() -> None:
-        while len(server.asked) < 3:
-            await asyncio.sleep(0.01)
+        await eventually_async(lambda: len(server.asked) >= 3)
         server.pages["/reset"] = "done"
 
     async def both() -> None:
@@ -45,16 +45,16 @@ def test_a_url_is_asked_until_it_is_done(server: PagesServer) -> None:
 
 
 @pytest.mark.parametrize(
-    ("page", "said"),
+    ("page", "timeout", "said"),
     [
-        (Page("who are you?", status=403), "status 403: who are you"),
-        (Page("busy", status=503), "status 503: busy"),
-        (Page(delay=NEVER), "took over 0.3 s"),
+        (Page("who are you?", status=403), PATIENCE, "status 403: who are you"),
+        (Page("busy", status=503), PATIENCE, "status 503: busy"),
+        (Page(delay=NEVER), 0.3, "took over 0.3 s"),
     ],
 )
-def test_a_url_that_fails_is_a_fault(server: PagesServer, page: Page, said: str) -> None:
+def test_a_url_that_fails_is_a_fault(server: PagesServer, page: Page, timeout: float, said: str) -> None:
     server.pages["/reset"] = page
-    hook = ResetHook(f"http://{server.address}/reset", timeout=0.3 if page.delay else 5, pause=0.1)
+    hook = ResetHook(f"http://{server.address}/reset", timeout=timeout, pause=timeout)  # no time for a second attempt
     with pytest.raises(EnvFault, match=f"Resetting shopping by .*{said}"):
         asyncio.run(hook.run(["shopping"]))
 
@@ -79,13 +79,24 @@ def test_a_command_that_fails_is_a_fault_with_what_it_said() -> None:
 
 
 def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
-    beat = tmp_path / "beat"
-    child = f"while :; do echo >> {beat}; sleep 0.01; done"
-    with pytest.raises(EnvFault, match="took over 1 s"):
-        asyncio.run(ResetHook(("sh", "-c", f"({child}) & wait"), timeout=1.0).run(["shopping"]))
-    last = beat.stat().st_size
-    time.sleep(0.2)
-    assert beat.stat().st_size == last > 0
+    told = tmp_path / "child"
+    hook = ResetHook(("sh", "-c", f"sleep 3600 & echo $! > {told}.part; mv {told}.part {told}; wait"), timeout=PATIENCE)
+
+    async def given_up() -> psutil.Process:
+        running = asyncio.create_task(hook.run(["shopping"]))
+        await eventually_async(told.exists)
+        child = psutil.Process(int(told.read_text()))
+        running.cancel()  # as its timeout does
+        with pytest.raises(asyncio.CancelledError):
+            await running
+        return child
+
+    assert all_end([asyncio.run(given_up())])
+
+
+def test_a_command_that_takes_too_long_is_a_fault() -> None:
+    with pytest.raises(EnvFault, match=r"took over 0\.1 s"):
+        asyncio.run(ResetHook(("sh", "-c", "sleep 3600"), timeout=0.1).run(["shopping"]))
 
 
 def test_a_hook_that_is_none_is_refused() -> None:

@@ -1,0 +1,21 @@
+"""What code leaves behind in memory, told by its allocations: the size of a process depends on the past as well."""
+
+from __future__ import annotations
+
+import gc
+import tracemalloc
+from collections.abc import Callable
+
+
+def growth(do: Callable[[], object]) -> int:
+    """Bytes of Python's memory that a second `do()` leaves behind; the first fills what is cached."""
+    tracemalloc.start()
+    try:
+        taken: list[int] = []
+        for _ in range(2):
+            do()
+            gc.collect()
+            taken.append(tracemalloc.get_traced_memory()[0])
+    finally:
+        tracemalloc.stop()
+    return taken[1] - taken[0]
