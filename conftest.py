@@ -1,5 +1,5 @@
-"""What holds for the tests of all packages, and what they may need of a machine. Where it is missing, they skip with the
-command that installs it; under CI they fail.
+"""What holds for the tests of all packages, and what they may need of a machine. Where that is missing, they skip with
+the command that installs it; under CI they fail.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import os
 import signal
 from collections.abc import Callable
 from contextlib import closing
+from pathlib import Path
 
 import pytest
 from agentgym_envs import World, make, text_env
@@ -68,3 +69,10 @@ def playable(request: pytest.FixtureRequest, requires_world: Callable[[str], Non
     if hasattr(request.node, "callspec"):
         world = request.node.callspec.params["world"]
         requires_world(world.id if isinstance(world, World) else world)
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Nothing is imported for `-m quick` that has no such test: importing all takes longer than the quick tests."""
+    if config.option.markexpr != "quick" or not collection_path.match("test_*.py"):
+        return None
+    return "mark.quick" not in collection_path.read_text(encoding="utf-8") or None

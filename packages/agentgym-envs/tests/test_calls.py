@@ -14,6 +14,8 @@ from door_world import Door
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 GO = Function(
     "go",
     "Go.",

@@ -11,6 +11,8 @@ from agentgym_envs import Feedback, Function, Task, Tasks, TaskSet, TextEnv
 from agentgym_envs.checks import ContractError, check_text_env
 from door_world import Door, made, tasks_of
 
+pytestmark = pytest.mark.quick
+
 
 def test_a_sound_world_passes() -> None:
     with made(Door) as env:

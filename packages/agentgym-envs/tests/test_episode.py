@@ -12,6 +12,8 @@ from agentgym_envs import Episode, Reply, Sample, TokenUsage, Turn, read_episode
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 IDS = st.lists(st.integers(0, 2**17), max_size=4).map(tuple)

@@ -7,6 +7,8 @@ from pathlib import Path
 import pytest
 from agentgym_envs.files import cache_folder, write_whole
 
+pytestmark = pytest.mark.quick
+
 
 def test_a_folder_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_envs.files.user_cache_path", lambda name: tmp_path / name)

@@ -8,6 +8,8 @@ from agentgym_envs import make
 from agentgym_envs.wrappers import BagOfWords, DiscreteActions, survey
 from door_world import Door
 
+pytestmark = pytest.mark.quick
+
 LEVEL = {"levels": "GoToRedBallGrey", "max_episode_steps": 4, "available_actions_in_text": False}
 
 

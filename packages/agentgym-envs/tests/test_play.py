@@ -26,6 +26,8 @@ from agentgym_envs.functions import Function
 from agentgym_envs.wrappers import FunctionCall
 from door_world import Door, made
 
+pytestmark = pytest.mark.quick
+
 
 @dataclass
 class Player:

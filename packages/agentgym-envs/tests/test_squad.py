@@ -7,6 +7,8 @@ from agentgym_envs.squad import exact_match, f1, normalise
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 ANSWERS = st.text() | st.lists(st.sampled_from(["the", "An", "cat", "Cat.", "sat", "-", "  "])).map(" ".join)
 
 

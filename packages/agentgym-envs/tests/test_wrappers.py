@@ -12,6 +12,8 @@ from door_world import Door
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 REPLIES = st.text() | st.lists(
     st.sampled_from(
         ["Thought:", "Action:", " ", "\n", "\r", "\u2028", "open", "A", "<think>", "</think>", "<search>", "</search>"]

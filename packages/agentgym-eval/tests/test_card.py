@@ -16,6 +16,8 @@ from agentgym_eval.data.card import Card, Spread, make_card
 from agentgym_eval.data.collection import Collection
 from agentgym_eval.settings import CollectSettings
 
+pytestmark = pytest.mark.quick
+
 A, B = "mine/First-v0", "mine/Second-v0"
 
 

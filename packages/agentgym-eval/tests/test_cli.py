@@ -23,6 +23,7 @@ def flags(*more: str, policy: str = "oracle") -> list[str]:
     return ["--env", ENV, "--policy", policy, *more]
 
 
+@pytest.mark.quick
 def test_evaluate_writes_a_report_and_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate(flags("--samples", "4", "--k", "4", "1", "--out", str(tmp_path), policy="random")) == 0
     out, err = capsys.readouterr()

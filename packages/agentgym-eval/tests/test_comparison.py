@@ -11,6 +11,8 @@ from agentgym_eval.comparison import compare, sign_flip
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 
 def episode(task: int, sample: int, success: bool | None, turns: int = 2) -> Episode:
     turn = Turn("see", Reply("do"), "do", valid=True, reward=0.0, state_key="s")

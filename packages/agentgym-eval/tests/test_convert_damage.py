@@ -11,6 +11,8 @@ from agentgym_eval.data.formats import read_data, records
 from agentgym_eval.errors import UsageError
 from converting import converted, played, written
 
+pytestmark = pytest.mark.quick
+
 
 def test_a_value_of_the_wrong_type_is_named_with_file_and_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

@@ -9,6 +9,8 @@ from agentgym_eval.intervals import bootstrap, share
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 SHARES = st.lists(st.integers(0, 24).map(lambda count: count / 24), min_size=2, max_size=40)
 
 

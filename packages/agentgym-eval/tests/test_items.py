@@ -11,6 +11,8 @@ from agentgym_eval.cli import collect, evaluate
 from agentgym_eval.data.items import read_items, task_ids
 from agentgym_eval.errors import UsageError
 
+pytestmark = pytest.mark.quick
+
 
 def items(folder: Path, *ids: str, name: str = "items.json") -> Path:
     path = folder / name

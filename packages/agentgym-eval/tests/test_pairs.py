@@ -18,6 +18,8 @@ from agentgym_eval.data.pairs import Pair, divergence, make_pairs, to_trl
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 
 def played(said: Sequence[str], score: float | None, *, seen: Sequence[str] = (), **more: Any) -> Episode:
     """An episode in which the world says what was said before, or what is given for the first turns."""

@@ -8,6 +8,8 @@ from agentgym_eval.pass_at_k import pass_at_k, pass_hat_k
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 
 def brute_force(attempts: list[bool], k: int, enough: Callable[[tuple[bool, ...]], bool]) -> float:
     subsets = list(combinations(attempts, k))

@@ -13,6 +13,8 @@ from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import find_policy
 from counting_world import Count
 
+pytestmark = pytest.mark.quick
+
 SETTINGS: dict[str, Any] = {"temperature": 1.0, "seed": 0, "max_tokens": 8}
 
 

@@ -8,6 +8,8 @@ from agentgym_eval.viewer.reading import Passage
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 WORLD = make("agentgym/TextCraft-v0")
 WORDS = st.text(st.sampled_from("abc xyz.,"), max_size=30).map(str.strip)
 

@@ -10,6 +10,8 @@ from agentgym_eval.viewer import tokens
 from agentgym_eval.viewer.tokens import Token, colours, read_tokens, stretches, told
 from agentgym_eval.viewer.vocabulary import Vocabulary, find_vocabulary
 
+pytestmark = pytest.mark.quick
+
 TASK = "world/train/ü"
 
 

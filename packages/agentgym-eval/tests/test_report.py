@@ -13,6 +13,8 @@ from agentgym_eval.report import Report, report
 from agentgym_eval.table import print_report
 from rich.console import Console
 
+pytestmark = pytest.mark.quick
+
 
 def episode(task: int, sample: int, success: bool | None, *, category: str = "a", turns: int = 2) -> Episode:
     failed = success is None

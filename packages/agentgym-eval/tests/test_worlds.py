@@ -11,6 +11,8 @@ from counting_world import ENV
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 
 def settings(**changes: object) -> PlaySettings:
     return PlaySettings(**({"env": ENV, "policy": "oracle"} | changes))  # type: ignore[arg-type]

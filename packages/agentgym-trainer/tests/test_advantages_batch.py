@@ -20,6 +20,8 @@ from experiences import Play, Step, Token, alone, experience_of, penalty_of, pla
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 some = settings(max_examples=20)
 gammas = st.sampled_from([0.5, 0.95, 1.0])
 returns = st.builds(TokenReturns, gamma=gammas, baseline=st.booleans())

@@ -19,6 +19,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+pytestmark = pytest.mark.quick
+
 Estimator = GroupRelative | StepGroups
 some = settings(max_examples=20)
 scales: Any = st.sampled_from(["std", "none"])

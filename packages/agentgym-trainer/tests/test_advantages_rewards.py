@@ -16,6 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import episode
 
+pytestmark = pytest.mark.quick
+
 some = settings(max_examples=20)
 
 

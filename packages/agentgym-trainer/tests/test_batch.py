@@ -4,11 +4,14 @@ from dataclasses import fields
 from itertools import pairwise
 from typing import Any
 
+import pytest
 import torch
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.trajectory import Segment, Trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
+
+pytestmark = pytest.mark.quick
 
 
 @st.composite

@@ -16,6 +16,8 @@ from agentgym_trainer.recipes.rl import RL_RECIPES
 from agentgym_trainer.sampler import Middling
 from agentgym_trainer.scratch import Scratch
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.parametrize("small", [False, True])

@@ -97,6 +97,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
     return folder
 
 
+@pytest.mark.long
 def test_every_iteration_is_a_folder_and_a_line(whole: RunFolder) -> None:
     logged = lines(whole)
     assert [(line["step"], line["iteration"]) for line in logged] == [(1, 0), (2, 1), (3, 2)]
@@ -119,6 +120,7 @@ def test_every_iteration_is_a_folder_and_a_line(whole: RunFolder) -> None:
     assert whole.model.resolve() == iteration(whole, 2) / "sft" / "model"
 
 
+@pytest.mark.long
 def test_what_went_well_is_learned(whole: RunFolder) -> None:
     """Cloning can't tell heads from tails; who learns from what was right says heads where that is right."""
     success = [line["worlds"]["coin/OneSided-v0"]["sampled"]["success"] for line in lines(whole)[1:]]
@@ -145,6 +147,7 @@ def surprise(model: Path, found: Episode) -> float:
 
 
 @pytest.mark.parametrize("number", [1, 2])
+@pytest.mark.long
 def test_what_an_iteration_learns_was_said_by_the_model_of_the_one_before(whole: RunFolder, number: int) -> None:
     kept = list(read_episodes(iteration(whole, number) / "kept.jsonl"))
     models = {n: iteration(whole, n) / "sft" / "model" for n in range(3)}
@@ -164,6 +167,7 @@ def test_what_an_iteration_learns_was_said_by_the_model_of_the_one_before(whole:
     assert fresh
 
 
+@pytest.mark.long
 def test_every_task_is_played_so_often_and_the_successful_are_kept(whole: RunFolder) -> None:
     for number in (1, 2):
         sampled = list(read_episodes(iteration(whole, number) / "sampled.jsonl"))

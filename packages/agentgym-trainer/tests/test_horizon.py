@@ -20,6 +20,8 @@ from agentgym_trainer.horizon import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 
 def run(horizon: Horizon, seen: Sequence[Seen], stage: Stage | None = None, done: int = 0) -> list[Stage]:
     """The stage of every update from number `done` on, the last one being that of the update that would follow."""

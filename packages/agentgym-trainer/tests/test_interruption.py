@@ -19,6 +19,8 @@ from agentgym_trainer.run_folder import RunFolder
 from miniature import Moment, coin_flags, files_up_to, train_cli, train_process
 from safetensors.torch import load_file
 
+pytestmark = pytest.mark.long
+
 COMMON = (
     *("--horizon", "adaptive", "--horizon.stages", "1", "2", "3", "--horizon.at-least", "2", "--horizon.patience", "1"),
     *("--sampler", "middling", "--evaluation.every", "2"),
@@ -136,13 +138,15 @@ MOMENTS = {
     # The first that is named is the start.
     "between name and pruning": (Moment("pathlib:Path", "rename", 4), "step-000006"),
 }  # fmt: skip
-EVERYDAY = [("ppo", "between a checkpoint's files")]
-LONG = [("ppo", name) for name in MOMENTS if ("ppo", name) not in EVERYDAY]
-LONG += [("grpo", "between a checkpoint's files"), ("grpo", "in a step")]
-LONG += [("lora", "before the first checkpoint"), ("separate", "in a step")]
+KILLS = [("ppo", name) for name in MOMENTS]
+KILLS += [
+    ("grpo", "between a checkpoint's files"),
+    ("lora", "before the first checkpoint"),
+    ("separate", "in a step"),
+]
 
 
-@pytest.mark.parametrize(("kind", "name"), [*EVERYDAY, *(pytest.param(*both, marks=pytest.mark.long) for both in LONG)])
+@pytest.mark.parametrize(("kind", "name"), KILLS)
 def test_killed_and_resumed_is_as_if_nothing_had_happened(
     kind: str, name: str, tmp_path: Path, whole: Callable[[str], RunFolder]
 ) -> None:
@@ -169,7 +173,6 @@ def test_there_was_something_to_remember(whole: Callable[[str], RunFolder]) -> N
     assert progress["best"]["step"] in (2, 4, 6)
 
 
-@pytest.mark.long
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, whole: Callable[[str], RunFolder]) -> None:
     run, code, said = _train_until(Moment(*LOG, 3, signal.SIGINT), tmp_path, "ppo")
     assert code == 130, said
@@ -181,7 +184,6 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, whole: Callable[[str
     _assert_same(run, whole("ppo"))
 
 
-@pytest.mark.long
 def test_ctrl_c_while_imitating_says_how_to_go_on(tmp_path: Path) -> None:
     moment = Moment("agentgym_trainer.learner:Learner", "update", 20, signal.SIGINT)
     run, code, said = _train_until(moment, tmp_path, "ppo")
@@ -231,7 +233,6 @@ def test_a_run_whose_checkpoints_are_all_damaged_is_refused_and_left_as_it_is(
     assert {path: path.read_bytes() for path in copied.path.rglob("*") if path.is_file()} == before
 
 
-@pytest.mark.long
 def test_a_full_disk_ends_the_run_with_a_sentence_and_room_lets_it_go_on(
     copied: RunFolder, whole: Callable[[str], RunFolder], capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,6 +11,8 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+pytestmark = pytest.mark.quick
+
 
 def _case(tokens: int, *, width: int = 6, vocab: int = 40, dtype: torch.dtype = torch.float32) -> tuple[Tensor, ...]:
     rng = torch.Generator().manual_seed(tokens)

@@ -94,6 +94,7 @@ def test_the_horizon_of_the_stage_ends_episodes(build: Build) -> None:
 # A whole step, and a whole run.
 
 
+@pytest.mark.quick
 def test_a_step_has_a_line_with_all_that_happened(build: Build) -> None:
     loop = build(coins(evaluation=Evaluation(tasks=4, samples=2, ks=(1,), every=1)), guess())
     progress = loop.run(lambda: False)

@@ -12,6 +12,8 @@ from agentgym_trainer.algorithms import GAE, KL, PPO, RLOO, Algorithm
 from experiences import Play, alone, experience_of, plays, two_at_once
 from hypothesis import given, settings
 
+pytestmark = pytest.mark.quick
+
 if TYPE_CHECKING:
     from agentgym_trainer.algorithms.experience import Total
 

@@ -14,6 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from said_tokens import Said, column, saids, seen_of
 
+pytestmark = pytest.mark.quick
+
 if TYPE_CHECKING:
     from agentgym_trainer.algorithms.experience import Total
 

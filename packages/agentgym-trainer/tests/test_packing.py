@@ -13,6 +13,8 @@ from hypothesis import strategies as st
 from miniature import segment
 from test_batch import trajectories
 
+pytestmark = pytest.mark.quick
+
 
 @given(st.lists(st.integers(1, 40), max_size=40), st.integers(1, 60))
 def test_bins_hold_every_item_once_and_no_two_of_them_fit_into_one(sizes: list[int], capacity: int) -> None:

@@ -8,6 +8,8 @@ from agentgym_trainer.engines.prefixes import Match, Prefixes, packed
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 TOKENS = st.tuples(st.lists(st.integers(0, 1), max_size=3), st.integers(0, 70)).map(
     lambda drawn: (drawn[0] * drawn[1] + [0] * drawn[1])[: drawn[1]]
 )

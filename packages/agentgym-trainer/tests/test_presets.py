@@ -12,6 +12,8 @@ from agentgym_trainer.algorithms import PRESETS, Algorithm, Experience, Part, Sc
 from experiences import alone
 from torch import Tensor
 
+pytestmark = pytest.mark.quick
+
 
 @dataclass
 class Played:

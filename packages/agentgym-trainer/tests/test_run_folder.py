@@ -8,6 +8,8 @@ import pytest
 from agentgym_trainer.config import SFT
 from agentgym_trainer.run_folder import RunFolder
 
+pytestmark = pytest.mark.quick
+
 
 def prepared(path: Path, *names: str) -> RunFolder:
     folder = RunFolder.create(path / "run", SFT(), "sft-textcraft")

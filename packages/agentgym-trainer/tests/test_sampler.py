@@ -9,6 +9,8 @@ from agentgym_trainer.sampler import Middling, Sampler, State, Uniform, apportio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 IDS = [f"task/{i}" for i in range(10)]
 
 

@@ -9,6 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import episode
 
+pytestmark = pytest.mark.quick
+
 ids = st.lists(st.integers(0, 999), max_size=6).map(tuple)
 
 

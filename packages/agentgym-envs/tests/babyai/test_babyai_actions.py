@@ -8,6 +8,8 @@ from agentgym_envs.worlds.babyai.actions import normalise
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 KEYS = "babyai/test/UnlockLocal/1000000"
 
 

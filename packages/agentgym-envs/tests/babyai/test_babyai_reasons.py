@@ -11,6 +11,8 @@ from agentgym_envs.worlds.babyai import BabyAI, levels
 from agentgym_envs.worlds.babyai.simulator import AHEAD, Cell
 from agentgym_envs.worlds.babyai.view import kind_of
 
+pytestmark = pytest.mark.quick
+
 PLACE = r"(?:(\d+) steps? (ahead|behind me))?(?: and )?(?:(\d+)(?: steps?)? to my (left|right))?"
 IS = re.compile(rf"(?:^|\. )([^.]*?) is {PLACE}\.")
 IN_SIGHT = re.compile(

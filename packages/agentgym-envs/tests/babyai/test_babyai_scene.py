@@ -7,6 +7,8 @@ import re
 import pytest
 from agentgym_envs.worlds.babyai import BabyAI
 
+pytestmark = pytest.mark.quick
+
 TASKS = ("KeyInBox", "UnlockPickup", "GoToRedBall", "PutNextLocal")
 _SEEN = re.compile(r"There is a (\w+) (?:(open|closed|locked) )?(\w+) \d+ ")
 

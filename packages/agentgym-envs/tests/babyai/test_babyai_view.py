@@ -5,6 +5,8 @@ import pytest
 from agentgym_envs.worlds.babyai.simulator import AHEAD, Move, Simulator
 from agentgym_envs.worlds.babyai.view import View
 
+pytestmark = pytest.mark.quick
+
 LEVELS = ["BabyAI-GoToRedBall-v0", "BabyAI-BossLevel-v0", "BabyAI-GoToOpen-v0", "BabyAI-KeyCorridorS3R3-v0"]
 
 

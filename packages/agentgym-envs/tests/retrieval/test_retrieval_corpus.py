@@ -14,6 +14,8 @@ from agentgym_envs.retrieval.passage_file import PassageFile, write_passages
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]))
 AARON = Passage("1", "Aaron", 'Aaron is called "the brother of Moses".')
 

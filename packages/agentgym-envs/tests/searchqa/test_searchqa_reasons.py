@@ -11,6 +11,8 @@ from agentgym_envs.retrieval import Passage
 from agentgym_envs.squad import normalise
 from agentgym_envs.worlds.searchqa.reasons import Derivation
 
+pytestmark = pytest.mark.quick
+
 QUOTE = re.compile(r"'([^']+(?:'[a-z][^']*)?)' tells: (.+?[.…])(?= (?:Next I look for|So the answer is|')|$)")
 
 

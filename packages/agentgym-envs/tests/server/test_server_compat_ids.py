@@ -16,6 +16,8 @@ from agentgym_envs.worlds.searchqa.published import PUBLISHED
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 
 def tasks_of(world: str) -> list[str]:
     local = make(WORLDS[world])

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from golden import transcript
+
+pytestmark = pytest.mark.quick
 
 GOLDEN = Path(__file__).parent / "golden.txt"
 GAMES = {

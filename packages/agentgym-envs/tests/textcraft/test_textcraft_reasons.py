@@ -6,8 +6,11 @@ import re
 from typing import Any
 
 import numpy as np
+import pytest
 from agentgym_envs.registry import make, text_env
 from agentgym_envs.worlds.textcraft.table import load_table
+
+pytestmark = pytest.mark.quick
 
 NEED = re.compile(
     r"To craft (?P<takers>.+?) I need (?P<need>\d+) (?P<item>.+?)(?: \(as .+?\))? and have (?P<have>\d+)\."

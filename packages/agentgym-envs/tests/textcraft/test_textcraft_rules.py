@@ -8,6 +8,8 @@ from agentgym_envs.text_env import TextEnv
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.fixture
 def world() -> TextEnv:

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from agentgym_envs.worlds.textcraft import TextCraft
 
+pytestmark = pytest.mark.quick
+
 
 def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
     yield node

@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from itertools import combinations
 
+import pytest
 from agentgym_envs.worlds.textcraft.table import load_table
+
+pytestmark = pytest.mark.quick
 
 TABLE = load_table()
 

@@ -24,6 +24,8 @@ from agentgym_envs.worlds.webarena.actions import (
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 
 @pytest.mark.parametrize(
     ("text", "action"),

@@ -5,6 +5,8 @@ from agentgym_envs.worlds.webarena.sites import KEYS, Sites, host_and_port, need
 from hypothesis import given
 from hypothesis import strategies as st
 
+pytestmark = pytest.mark.quick
+
 LOCAL = Sites.of("shopping=http://web:7770, shopping_admin=http://web:7780/admin/,reddit=https://forum.example")
 
 

@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 from agentgym_envs.worlds.webarena.task_files import ENV_ID, read_tasks, start_urls, task_of
 
+pytestmark = pytest.mark.quick
+
 TASK: dict[str, Any] = {
     "sites": ["shopping"],
     "task_id": 7,

@@ -3,6 +3,8 @@ from __future__ import annotations
 import pytest
 from agentgym_envs.worlds.webarena.evaluation import url_match
 
+pytestmark = pytest.mark.quick
+
 
 def score(reference: str, url: str, rule: str = "GOLD in PRED") -> float:
     return url_match.score({"reference_url": reference, "url_note": rule}, url)

@@ -1,0 +1,39 @@
+"""`pytest -m quick` is for while one works, so it may start nothing. It is held by what its files import and ask for:
+how long a test takes depends on the machine."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+FILES = sorted(path for path in ROOT.glob("packages/*/tests/**/test_*.py") if "mark.quick" in path.read_text("utf-8"))
+STARTS = {"asyncio", "httpx", "multiprocessing", "playwright", "psutil", "socket", "starlette", "subprocess", "uvicorn"}
+STARTED = {"browser", "chromium", "client", "far", "java", "lucene", "model", "new_model", "serve", "server", "session"}
+PATHS = {"test_evaluate_writes_a_report_and_prints_a_table", "test_a_step_has_a_line_with_all_that_happened"}
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+def test_what_is_quick_starts_nothing(path: Path) -> None:
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    if "\npytestmark = pytest.mark.quick\n" not in path.read_text(encoding="utf-8"):
+        quick = [node for node in tree.body if isinstance(node, ast.FunctionDef) and "mark.quick" in _marks(node)]
+        assert {node.name for node in quick} <= PATHS
+        return
+    names = [alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names]
+    names += [node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    assert STARTS.isdisjoint(name.split(".")[0] for name in names)
+    tests = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name.startswith("test_")]
+    assert STARTED.isdisjoint(argument.arg for test in tests for argument in test.args.args)
+    assert not any("mark.long" in _marks(test) for test in tests)
+
+
+def _marks(test: ast.FunctionDef) -> str:
+    return " ".join(map(ast.unparse, test.decorator_list))
+
+
+def test_both_paths_are_there() -> None:
+    told = "".join(path.read_text(encoding="utf-8") for path in FILES)
+    assert all(f"@pytest.mark.quick\ndef {name}(" in told for name in PATHS)
