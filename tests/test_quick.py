@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent.parent
 FILES = sorted(path for path in ROOT.glob("packages/*/tests/**/test_*.py") if "mark.quick" in path.read_text("utf-8"))
 STARTS = {"asyncio", "httpx", "multiprocessing", "playwright", "psutil", "socket", "starlette", "subprocess", "uvicorn"}
-STARTED = {"browser", "chromium", "client", "far", "java", "lucene", "model", "new_model", "serve", "server", "session"}
+STARTED = {"browser", "chromium", "client", "far", "java", "lucene", "serve", "server", "session"}
 PATHS = {"test_evaluate_writes_a_report_and_prints_a_table", "test_a_step_has_a_line_with_all_that_happened"}
 
 

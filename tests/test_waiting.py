@@ -27,6 +27,7 @@ ALLOWED = {
     "counting_world.py::_act": "takes as long as its option says",
     "server/strange_worlds.py::_act": "`dawdle` takes longer than a turn of the event loop",
     "server/test_server_storm.py::send_and_leave": "hangs up at any moment",
+    "test_endpoint_client.py::test_a_server_that_breaks_at_one_request_alone_fails_that_one": "a clock of the test's",
     # Deadlines that pass, of calls that never end.
     "test_loop.py::test_what_takes_too_long_is_cancelled_and_a_fault": "its own deadline",
     "webarena/test_webarena_faults.py::test_what_is_cancelled_does_not_go_on": "its own deadline",
