@@ -7,6 +7,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import datasets
+import httpx
 import pytest
 from agentgym_envs import make, text_env
 from agentgym_envs.worlds.searchqa import from_predecessor, published
@@ -75,6 +77,7 @@ def hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     card = "configs:\n- config_name: bamboogle\n  data_files:\n  - split: test\n    path: bamboogle/test.jsonl\n"
     (folder / "README.md").write_text(f"---\n{card}---\n")
     monkeypatch.setattr(published, "HUB", str(folder))
+    monkeypatch.setattr(published, "_reachable", lambda url: True)
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path / "cache")
     load.cache_clear()
     yield folder
@@ -90,6 +93,22 @@ def test_without_a_network_the_folder_is_suggested(hub: Path) -> None:
         file.unlink()
     with pytest.raises(OSError, match=r"bamboogle can't be fetched from .* data=FOLDER"):
         load("bamboogle", None)
+
+
+def test_without_a_network_the_hub_is_asked_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[str] = []
+
+    def silent(url: str, **_: Any) -> None:
+        asked.append(url)
+        raise httpx.ConnectError("no network")
+
+    monkeypatch.setattr(httpx, "head", silent)
+    monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("the hub is asked"))
+    monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
+    with pytest.raises(OSError, match=r"bamboogle can't be fetched from .* data=FOLDER"):
+        load("bamboogle", None)
+    assert asked == [datasets.config.HF_ENDPOINT]
+    assert not datasets.config.HF_HUB_OFFLINE
 
 
 def test_without_datasets_its_command_is_told(hub: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -285,3 +285,22 @@ def test_every_reply_has_an_action(parts: list[str]) -> None:
     reply = "".join(parts)
     assert SearchQA().action(reply) in reply
     assert WebArena().action(reply) in reply
+
+
+def test_each_kind_of_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    with TestClient(build_app(Settings())) as http:
+        for number in (60_000, 60_040):
+            environment = http.post("/compat/babyai/create").json()["id"]
+            answer = http.post("/compat/babyai/reset", json={"id": environment, "data_idx": number})
+            assert answer.status_code == 404
+        for name in ("chess%1B", "chess%1B", "go"):
+            assert http.post(f"/compat/{name}/create").status_code == 404
+        assert http.post("/compat/babyai/reset", json={"id": "x"}).status_code == 422
+        assert http.post("/v1/sessions", json={}).status_code == 422  # whose clients read what is answered
+    first, *others = [record.getMessage() for record in caplog.records if record.name == "agentgym_envs.server.errors"]
+    assert first.startswith("/compat/babyai/reset answered 404: The predecessor's task 'babyai_60000' is seed 1500 of ")
+    assert [said.partition(":")[0] for said in others] == [
+        "/compat/chess?/create answered 404",
+        "/compat/go/create answered 404",
+        "/compat/babyai/reset answered 422",
+    ]

@@ -24,7 +24,7 @@ from agentgym_envs.pool import Ask, Result
 from agentgym_envs.server import models
 from agentgym_envs.server.compat import compat_router
 from agentgym_envs.server.description import batch, description, route
-from agentgym_envs.server.errors import Refusal, json_response, refusal_of
+from agentgym_envs.server.errors import Refusal, RefusalLog, json_response, refusal_of
 from agentgym_envs.server.limits import BodyLimit
 from agentgym_envs.server.plays import Session
 from agentgym_envs.server.sessions import Sessions
@@ -85,10 +85,13 @@ def build_app(settings: Settings, *, grace: float = 10.0) -> FastAPI:
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Every error is told in the same form."""
+    """Every error is told in the same form; those of `/compat`, whose clients don't show it, in the log as well."""
+    log = RefusalLog()
 
     @app.exception_handler(Refusal)
-    async def refused(_: Request, error: Refusal) -> Response:
+    async def refused(request: Request, error: Refusal) -> Response:
+        if request.url.path.startswith("/compat/"):
+            log.note(request.url.path, error)
         return error.response()
 
     @app.exception_handler(HTTPException)
@@ -103,8 +106,8 @@ def _add_errors(app: FastAPI) -> None:
         return Refusal(error.status_code, kind, message, error.headers).response()
 
     @app.exception_handler(RequestValidationError)
-    async def misasked(_: Request, error: RequestValidationError) -> Response:
-        return Refusal(422, "invalid", _sentence(error.errors()[0])).response()
+    async def misasked(request: Request, error: RequestValidationError) -> Response:
+        return await refused(request, Refusal(422, "invalid", _sentence(error.errors()[0])))
 
     @app.exception_handler(ClientDisconnect)
     async def left(_: Request, error: ClientDisconnect) -> Response:

@@ -6,6 +6,7 @@ The types are the contract; every answer that isn't a success has the body `{"er
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping
 
 from gymnasium.error import DependencyNotInstalled, ResetNeeded
@@ -18,6 +19,7 @@ from agentgym_envs.server.wire import written
 from agentgym_envs.text_env import EnvFault
 
 _log = logging.getLogger(__name__)
+_MOST_KINDS = 1_000  # whoever wants to fill the log can't
 _MOST_CHARS = 2_000  # a message may quote what was asked
 RETRY_SECONDS = 5
 """What `Retry-After` says."""
@@ -52,8 +54,31 @@ class Refusal(Exception):
         return json_response(self.body, self.status, self.headers)
 
 
+class RefusalLog:
+    """Logs each kind of refusal once, for those whose clients say no more than that the status wasn't 200.
+
+    Two refusals are of a kind when they differ in numbers alone.
+    """
+
+    def __init__(self) -> None:
+        self._told: set[str] = set()
+
+    def note(self, path: str, refusal: Refusal) -> None:
+        """Log what a request to `path` was refused for, unless that was told already."""
+        said = _line(f"{path} answered {refusal.status}: {refusal.message}")
+        kind = re.sub(r"\d+", "0", said)
+        if kind not in self._told and len(self._told) < _MOST_KINDS:
+            self._told.add(kind)
+            _log.warning("%s", said)
+
+
 class Overdue(EnvFault):
     """A world didn't answer within its deadline and was let go of."""
+
+
+def _line(text: str) -> str:
+    """On one line, without what a terminal would obey: a message may quote what was asked."""
+    return "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
 
 
 def later(status: int, kind: str, message: str) -> Refusal:

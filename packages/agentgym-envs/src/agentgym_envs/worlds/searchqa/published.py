@@ -8,18 +8,21 @@ go the same way. Knows nothing about passages.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Generator, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import httpx
 from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.installation import install
 from agentgym_envs.tasks import SPLITS, Split
 
 HUB = "RUC-NLPIR/FlashRAG_datasets"
+_PATIENCE = 5.0  # seconds for the hub's first answer
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,20 +112,41 @@ def _lines(file: Path) -> Iterator[Row]:
 
 def _fetch(name: str) -> dict[Split, Iterable[Row]]:
     try:
-        import datasets
+        from datasets import config, load_dataset
     except ImportError as error:
         raise DependencyNotInstalled(
             f"To fetch {name}, install what can: {install('agentgym-envs[datasets]')}. Or give the folder where "
             f"{name}/test.jsonl lies: data=FOLDER."
         ) from error
     try:
-        fetched: Mapping[str, Iterable[Any]] = datasets.load_dataset(HUB, name)  # pyright: ignore[reportAssignmentType]
+        with _quickly_offline(config):
+            fetched: Mapping[str, Iterable[Any]] = load_dataset(HUB, name)  # pyright: ignore[reportAssignmentType]
     except OSError as error:  # no network among others
         raise OSError(
             f"{name} can't be fetched from {HUB} ({error}). Where there is no network, copy the set there and give its "
             "folder: data=FOLDER."
         ) from error
     return {split: map(_row, fetched[split]) for split in SPLITS if split in fetched}
+
+
+@contextmanager
+def _quickly_offline(config: Any) -> Generator[None]:
+    """Without a network `datasets` works from its cache at once, where it would ask the hub for half a minute first."""
+    before: bool = config.HF_HUB_OFFLINE
+    config.HF_HUB_OFFLINE = before or not _reachable(config.HF_ENDPOINT)
+    try:
+        yield
+    finally:
+        config.HF_HUB_OFFLINE = before
+
+
+def _reachable(url: str) -> bool:
+    """Whether anything answers there."""
+    try:
+        httpx.head(url, timeout=_PATIENCE)
+    except httpx.HTTPError:
+        return False
+    return True
 
 
 def _row(entry: Mapping[str, Any]) -> Row:
