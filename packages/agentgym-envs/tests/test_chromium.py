@@ -6,8 +6,20 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import chromium
-from agentgym_envs.chromium import PLAYWRIGHTS, PROGRAMS, candidates, check_chromium, find_chromium, on_path, packaged
+from agentgym_envs.chromium import (
+    PLAYWRIGHTS,
+    PROGRAMS,
+    Attempt,
+    attempts,
+    candidates,
+    check_chromium,
+    find_chromium,
+    is_missing,
+    on_path,
+    packaged,
+)
 from gymnasium.error import DependencyNotInstalled
+from playwright.sync_api import Error
 
 
 def program(path: Path) -> str:
@@ -25,12 +37,18 @@ def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     return tmp_path / "bin"
 
 
+@pytest.fixture
+def own(tmp_path: Path) -> str:
+    """Where Playwright's whole Chromium would be."""
+    return str(tmp_path / "playwright/chromium-1255/chrome-mac/Chromium.app/Contents/MacOS/Chromium")
+
+
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_the_machines_own_is_found_on_the_path(bare: Path, name: str) -> None:
+def test_the_machines_own_is_found_on_the_path(bare: Path, own: str, name: str) -> None:
     assert on_path() is None
-    own = program(bare / name)
-    assert on_path() == own
-    assert list(candidates()) == [PLAYWRIGHTS, own]
+    machines = program(bare / name)
+    assert on_path() == machines
+    assert list(candidates(own)) == [machines, PLAYWRIGHTS]
     check_chromium()
 
 
@@ -40,19 +58,36 @@ def test_the_lightest_comes_first(bare: Path) -> None:
     assert on_path() == str(bare / "chromium-headless-shell")
 
 
-def test_the_packaged_one_comes_before_all_others(bare: Path) -> None:
-    own = program(bare / "chromium")
-    assert list(candidates()) == [PLAYWRIGHTS, own]
+def test_the_packaged_one_comes_first_and_then_playwrights(bare: Path, own: str, tmp_path: Path) -> None:
+    machines = program(bare / "chromium")
+    (tmp_path / "playwright/chromium_headless_shell-1255").mkdir(parents=True)
+    assert list(candidates(own)) == [PLAYWRIGHTS, machines]
     ours = program(packaged())
-    assert list(candidates()) == [ours, PLAYWRIGHTS, own]
-    assert find_chromium() == ours
+    assert list(candidates(own)) == [ours, PLAYWRIGHTS, machines]
+    check_chromium()
 
 
-def test_playwrights_own_is_there_when_it_starts(bare: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    own = program(bare / "chromium")
-    assert find_chromium() == own
-    monkeypatch.setattr(chromium, "version", lambda program: "1.2.3")
-    assert find_chromium() is PLAYWRIGHTS
+def test_the_first_that_starts_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
+    broken, gone = Attempt("/a", error=Error("boom")), Attempt(PLAYWRIGHTS, error=Error("Executable doesn't exist"))
+    for made, found in (([broken, Attempt("/b", "1.2")], "/b"), ([gone, Attempt(PLAYWRIGHTS, "1.2")], PLAYWRIGHTS)):
+        monkeypatch.setattr(chromium, "attempts", lambda made=made: made)
+        assert find_chromium() == found
+    monkeypatch.setattr(chromium, "attempts", lambda: [broken, gone])
+    with pytest.raises(Error, match="boom"):
+        find_chromium()
+
+
+def test_an_attempt_leaves_nothing_behind(bare: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Playwright makes folders before it finds that its own Chromium isn't there, and forgets them."""
+    script = bare / "chromium"
+    script.parent.mkdir()
+    script.write_text("#!/bin/sh\nexit 1\n")
+    script.chmod(0o755)
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "tmp"))
+    (tmp_path / "tmp").mkdir()
+    (attempt,) = attempts(str(script))
+    assert attempt.error is not None and not is_missing(attempt.error)
+    assert list((tmp_path / "tmp").iterdir()) == []
 
 
 def test_where_there_is_none() -> None:

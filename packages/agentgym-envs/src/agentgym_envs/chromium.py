@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from gymnasium.error import DependencyNotInstalled
@@ -35,31 +36,89 @@ def on_path() -> str | None:
     return next(filter(None, map(shutil.which, PROGRAMS)), None)
 
 
-def candidates() -> Iterator[str | None]:
-    """The programs to try, the best first; `PLAYWRIGHTS` is among them whether or not it is installed.
+def candidates(playwrights: str) -> Iterator[str | None]:
+    """The programs to try, the best first.
 
-    The packaged one comes first: it is installed only where no other starts.
+    The packaged one comes first: it is installed only where no other starts. Playwright's own stands where it belongs
+    when it is installed, and else last: an attempt to start what isn't there leaves folders behind.
+
+    Args:
+        playwrights: `executable_path` of Playwright's `chromium`, which names it whether or not it is there.
     """
     if packaged().is_file():
         yield str(packaged())
-    yield PLAYWRIGHTS
+    here = _has_shell(Path(playwrights))
+    if here:
+        yield PLAYWRIGHTS
     if (own := on_path()) is not None:
         yield own
+    if not here:
+        yield PLAYWRIGHTS
+
+
+def _has_shell(chromium: Path) -> bool:
+    """Whether Playwright's headless shell is installed, in its folder beside that of Playwright's whole Chromium."""
+    whole = next((folder for folder in chromium.parents if folder.name.startswith("chromium-")), None)
+    return whole is not None and whole.with_name(whole.name.replace("chromium-", "chromium_headless_shell-")).is_dir()
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """A Chromium that was started, to see whether it does."""
+
+    program: str | None
+    """Its path, or `PLAYWRIGHTS`."""
+    version: str = ""
+    """Such as `153.0.8010.0`; empty where it doesn't start."""
+    error: Exception | None = None
+    """Why it doesn't: Playwright's."""
+
+
+def attempts(*programs: str | None) -> list[Attempt]:
+    """Start one program after the other, and end it, until one has started.
+
+    Args:
+        *programs: Those to try; all `candidates` when there are none.
+
+    Raises:
+        DependencyNotInstalled: without Playwright.
+    """
+    with ThreadPoolExecutor(1) as thread:  # Playwright refuses a thread in which an asyncio loop runs, as in a notebook
+        return thread.submit(_attempts, programs).result()
+
+
+def _attempts(programs: Sequence[str | None]) -> list[Attempt]:
+    with brought_by("webarena"):
+        from playwright.sync_api import Error, sync_playwright
+    made = list[Attempt]()
+    with sync_playwright() as playwright:
+        for program in programs or candidates(playwright.chromium.executable_path):
+            try:
+                browser = playwright.chromium.launch(executable_path=program)
+            except Error as error:
+                made.append(Attempt(program, error=error))
+            else:
+                made.append(Attempt(program, browser.version))
+                browser.close()
+                break
+    return made
 
 
 def find_chromium() -> str | None:
-    """The program to start, or `PLAYWRIGHTS`.
+    """The program that worlds run, or `PLAYWRIGHTS`. It is started once.
 
     Raises:
         DependencyNotInstalled: when there is none, or Playwright is missing; the message has the command.
+        playwright.sync_api.Error: when none of those that are there starts.
     """
-    for program in candidates():
-        if program is not PLAYWRIGHTS or _playwrights_is_there():
-            return program
-    raise missing()
+    *failed, last = attempts()
+    if last.error is None:
+        return last.program
+    broken = [attempt.error for attempt in (*failed, last) if attempt.error and not is_missing(attempt.error)]
+    raise broken[0] if broken else missing()
 
 
-def is_missing(error: Exception) -> bool:
+def is_missing(error: Exception | None) -> bool:
     """Whether `error`, of Playwright's `launch`, says that the program isn't there."""
     return "executable doesn't exist" in str(error).lower()
 
@@ -86,44 +145,5 @@ def check_chromium(executable_path: str | None = None) -> None:
     if executable_path is not None:
         if not Path(executable_path).is_file():
             raise missing(f"at {executable_path}")
-    elif on_path() is None:  # which is asked first, as it starts nothing
+    elif on_path() is None and not packaged().is_file():
         find_chromium()
-
-
-def _playwrights_is_there() -> bool:
-    """Whether Playwright's own Chromium is installed, which only an attempt to start it tells."""
-    with brought_by("webarena"):
-        from playwright.sync_api import Error
-    try:
-        version(PLAYWRIGHTS)
-    except Error as error:
-        return not is_missing(error)
-    return True
-
-
-def version(program: str | None) -> str:
-    """Start a Chromium and end it.
-
-    Args:
-        program: Its path, or `PLAYWRIGHTS`.
-
-    Returns:
-        Its version, such as `153.0.8010.0`.
-
-    Raises:
-        DependencyNotInstalled: without Playwright.
-        playwright.sync_api.Error: when it doesn't start.
-    """
-    with ThreadPoolExecutor(1) as thread:  # Playwright refuses a thread in which an asyncio loop runs, as in a notebook
-        return thread.submit(_version, program).result()
-
-
-def _version(program: str | None) -> str:
-    with brought_by("webarena"):
-        from playwright.sync_api import sync_playwright
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=program)
-        try:
-            return browser.version
-        finally:
-            browser.close()

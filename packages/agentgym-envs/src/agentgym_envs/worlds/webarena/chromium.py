@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import os
 from typing import TYPE_CHECKING
 
 from agentgym_envs.chromium import PLAYWRIGHTS, candidates, is_missing, missing
@@ -37,7 +39,8 @@ async def launch(playwright: Playwright, hosts: Hosts, executable_path: str | No
     """
     from playwright.async_api import Error
 
-    for program in candidates() if executable_path is None else (executable_path,):
+    own = playwright.chromium.executable_path
+    for program in candidates(own) if executable_path is None else (executable_path,):
         try:
             return await _launch(playwright, hosts, program)
         except Error as error:
@@ -56,7 +59,11 @@ def flags(hosts: Hosts) -> list[str]:
 
 
 async def _launch(playwright: Playwright, hosts: Hosts, program: str | None) -> Browser:
-    return await playwright.chromium.launch(
+    """Start a program in Chromium's sandbox; without it for root, and where the kernel refuses it what that takes."""
+    from playwright.async_api import Error
+
+    start = functools.partial(
+        playwright.chromium.launch,
         executable_path=program,
         args=flags(hosts),
         timeout=1000 * _LAUNCH_PATIENCE,
@@ -65,3 +72,10 @@ async def _launch(playwright: Playwright, hosts: Hosts, program: str | None) -> 
         handle_sigterm=False,
         handle_sighup=False,
     )
+    if os.geteuid() != 0:
+        try:
+            return await start(chromium_sandbox=True)
+        except Error as error:
+            if is_missing(error):
+                raise
+    return await start(chromium_sandbox=False)
