@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import multiprocessing
+import os
 import subprocess
 import sys
 import textwrap
@@ -175,13 +176,15 @@ ORPHAN = """
 @pytest.mark.parametrize(
     "end", ["sys.exit()", pytest.param("1 / 0", marks=pytest.mark.long), "os.kill(os.getpid(), signal.SIGKILL)"]
 )
-def test_nothing_outlives_the_process(requires_browser: None, end: str) -> None:
+def test_nothing_outlives_the_process(requires_browser: None, end: str, tmp_path: Path) -> None:
     script = textwrap.dedent(ORPHAN).replace("END", end)
-    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60, check=False)
+    surroundings = {**os.environ, "TMPDIR": str(tmp_path)}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=False, env=surroundings)
     pids = [int(pid) for pid in done.stdout.split()]
     assert len(pids) > 1
     assert gone(pids)
     assert ("ZeroDivisionError" in done.stderr) == (end == "1 / 0")
+    eventually(lambda: not list(tmp_path.iterdir()), "an empty folder for temporary files")
 
 
 def test_the_browser_leaves_no_files_behind(another: Browser) -> None:

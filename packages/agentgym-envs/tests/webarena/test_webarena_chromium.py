@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import asyncio
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import closing
+from contextlib import closing, nullcontext
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import pytest
 from agentgym_envs import text_env
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.browser import Browser, acquire
-from agentgym_envs.worlds.webarena.chromium import flags
+from agentgym_envs.worlds.webarena.chromium import flags, launch
 from agentgym_envs.worlds.webarena.hosts import Hosts
 from gymnasium.error import DependencyNotInstalled
+from playwright.async_api import Error
 
 Make = Callable[[str | None], Browser]
 
@@ -67,6 +70,44 @@ def test_a_program_that_is_none(make: Make) -> None:
     browser = make("/bin/false")
     with pytest.raises(EnvFault, match=r"Chromium \(/bin/false\) did not come up"):
         browser.loop.run(browser.session(), 60)
+
+
+class Driver:
+    """Stands for Playwright: which attempts to start Chromium it sees, and which of them it refuses."""
+
+    executable_path = "/nowhere/chromium-1/chrome"
+
+    def __init__(self, *errors: str) -> None:
+        self.chromium = self
+        self.sandboxed: list[bool] = []
+        self._errors = list(errors)
+
+    async def launch(self, *, chromium_sandbox: bool, **_: object) -> str:
+        self.sandboxed.append(chromium_sandbox)
+        if self._errors:
+            raise Error(self._errors.pop(0))
+        return "a browser"
+
+
+@pytest.mark.parametrize(
+    ("user", "errors", "sandboxed"),
+    [
+        (0, [], [False]),
+        (1000, [], [True]),
+        (1000, ["No usable sandbox!"], [True, False]),
+        (1000, ["No usable sandbox!", "no libnss3.so"], [True, False]),
+        (1000, ["executable doesn't exist"], [True]),
+    ],
+)
+def test_the_sandbox_is_on_where_it_can_be(
+    user: int, errors: list[str], sandboxed: list[bool], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: user)
+    driver = Driver(*errors)
+    asked: Any = launch(driver, Hosts.of({"chromium.example": None}), "/x/chromium")  # pyright: ignore[reportArgumentType]
+    with pytest.raises((EnvFault, DependencyNotInstalled)) if len(errors) == len(sandboxed) else nullcontext():
+        assert asyncio.run(asked) == "a browser"
+    assert driver.sandboxed == sandboxed
 
 
 def test_a_missing_package(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
