@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -8,9 +9,11 @@ from pathlib import Path
 
 import pytest
 from agentgym_eval.errors import UsageError
+from agentgym_eval.flags import flag_names
 from agentgym_trainer.algorithms import GAE, PPO, PRESETS, Clip
 from agentgym_trainer.cli import _parse
 from agentgym_trainer.config import Config, World
+from agentgym_trainer.flags import EXAMPLES, SYNONYMS
 from agentgym_trainer.horizon import KINDS, AdaptiveHorizon, FixedHorizon
 from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.run_folder import RunFolder
@@ -160,6 +163,54 @@ def test_an_unknown_flag_is_refused_with_a_suggestion(capfd: pytest.CaptureFixtu
     err = capfd.readouterr().err
     assert "Traceback" not in err
     assert "--optimizer.lr" in err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "answer"),
+    [
+        (["quickstart", "--learning-rate", "1"], "There is no --learning-rate. Here that is --optimizer.lr."),
+        (
+            ["quickstart", "--batch_size=3"],
+            "There is no --batch_size. Here that is --tasks, the tasks of",
+        ),
+        (
+            ["quickstart", "--horizon.turns", "3"],
+            "There is no --horizon.turns. It is a flag of --horizon fixed: add that to the command.",
+        ),
+        (["--algorithm.advantages.lam", "1"], "It is a flag of --algorithm ppo"),
+        (["babyai-sft", "--world.agnet", "bare"], "There is no --world.agnet. Did you mean --world.agent?"),
+        (["quickstart", "--floor", "1", "--sampler", "middling"], "There is no --floor. Did you mean --sampler.floor?"),
+    ],
+)
+def test_a_flag_that_does_not_exist_is_answered_with_the_one_that_was_meant(
+    arguments: list[str], answer: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    assert train_cli(arguments) == 2
+    assert answer in capfd.readouterr().err
+
+
+def test_flags_that_exist_are_not_taken_for_others(capfd: pytest.CaptureFixture[str]) -> None:
+    flags = ["--world.no-instructions", "--no-tiny", "--others.0.weight", "3", "--horizon.stages", "2", "--tasks", "x"]
+    assert train_cli(["mixture", *flags]) == 2
+    assert "There is no" not in capfd.readouterr().err
+
+
+def test_the_help_has_examples_that_work_and_synonyms_of_flags_that_exist() -> None:
+    for example in EXAMPLES:
+        program, *arguments = example.split()
+        assert program == "train"
+        _parse(arguments)
+    fixed = ["--horizon", "fixed"]
+    there_are = set(flag_names(_parse(["quickstart", *fixed])[1]))
+    for synonym, here in SYNONYMS.items():
+        assert synonym not in there_are
+        assert set(re.findall(r"--([\w.-]+)", here)) <= there_are
+
+
+def test_the_recipes_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
+    assert train_cli(["--list"]) == 0
+    listed = [line.partition(":")[0].strip() for line in capfd.readouterr().out.splitlines()]
+    assert listed == list(RECIPES)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,7 @@ from agentgym_trainer.algorithms import PRESETS
 from agentgym_trainer.config import DPO, SFT, AgentEvol, Config, Setup, World
 from agentgym_trainer.config_json import nearest
 from agentgym_trainer.engines import EngineError
+from agentgym_trainer.flags import EXAMPLES, meant
 from agentgym_trainer.horizon import KINDS, by_kind
 from agentgym_trainer.recipes import DEFAULT, RECIPES, tiny
 from agentgym_trainer.sampler import Middling, Sampler, Uniform
@@ -59,6 +60,8 @@ class Command(Generic[_S]):
     """Folder of the run; runs/RECIPE-DATE-TIME when not given."""
     resume: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Go on with the run in this folder; takes no other settings."""
+    list: bool = False
+    """Name the recipes, and end."""
     tiny: bool = False
     """All in miniature, with a tiny model from scratch on a CPU, whatever flags say of sizes: to see that it works."""
 
@@ -166,18 +169,27 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
     if recipe not in RECIPES:
         raise UsageError(f"There is no recipe {recipe!r}. {nearest(recipe, RECIPES)}")
     listing = "\n".join(f"  {name}: {known.about}" for name, known in RECIPES.items())
+    if "--list" in flags:
+        sys.stdout.write(f"{listing}\n")
+        sys.exit(0)
+    about = "\n".join(["Recipes:", listing, "", "Examples:", *(f"  {example}" for example in EXAMPLES)])
     default, which = _command(RECIPES[recipe].config, flags)
     try:
         command = tyro.cli(
             type(default) if isinstance(default, Choosing) else Command[type(default.config)],
             prog=f"train {recipe}",
-            description=f"train [RECIPE] [--flags]\n\nRecipes:\n{listing}\n\n{which.format(recipe)}",
+            description=f"train [RECIPE] [--flags]\n\n{about}\n\n{which.format(recipe)}",
             args=flags,
             default=default,
             config=(tyro.conf.AvoidSubcommands,),
         )
     except ValueError as error:
         raise UsageError(str(error)) from error
+    except SystemExit as end:
+        if end.code == 2:
+            for sentence in meant(flags, default, _choices(default.config)):
+                Console(stderr=True).print(f"train: {sentence}", highlight=False, soft_wrap=True, markup=False)
+        raise
     return recipe, command
 
 
@@ -225,17 +237,19 @@ def _chosen(config: Config, flags: Sequence[str]) -> Config:
     Raises:
         UsageError: when one of them doesn't exist.
     """
-    named: dict[str, Mapping[str, Any]] = {
-        "algorithm": PRESETS,
-        "horizon": by_kind(config.horizon),
-        "sampler": _SAMPLERS,
-    }
-    for setting, choices in named.items():
+    for setting, choices in _choices(config).items():
         if (name := _given(flags, f"--{setting}")) is not None:
             if name not in choices:
                 raise UsageError(f"There is no {setting} {name!r}. {nearest(name, choices)}")
             config = replace(config, **{setting: choices[name]})
     return config
+
+
+def _choices(config: Setup) -> dict[str, Mapping[str, Any]]:
+    """The settings that a name stands for, by the flag that gives the name; none where a kind of run has no choice."""
+    if not isinstance(config, Config):
+        return {}
+    return {"algorithm": PRESETS, "horizon": by_kind(config.horizon), "sampler": _SAMPLERS}
 
 
 def _open(recipe: str, command: Command[Any], arguments: Sequence[str]) -> tuple[RunFolder, Setup, str]:
