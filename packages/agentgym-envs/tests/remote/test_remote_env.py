@@ -191,9 +191,13 @@ def test_proxies_of_the_environment_are_not_followed(far: Far, monkeypatch: pyte
     assert far().reset(options={"task": "door/train/1"})[0] == "Knock 1 times."
 
 
+def ours() -> set[threading.Thread]:
+    return {thread for thread in threading.enumerate() if thread.name.startswith("agentgym")}
+
+
 def test_nothing_is_left_after_close(server: FarServer) -> None:
     gc.collect()
-    sessions, threads, descriptors = len(server.sessions), {*threading.enumerate()}, psutil.Process().num_fds()
+    sessions, threads, descriptors = len(server.sessions), ours(), psutil.Process().num_fds()
     for closing in ("close", "forgotten"):
         envs = [make(REMOTE, env=HELD, url=server.url) for _ in range(3)]
         for env in envs:
@@ -205,7 +209,7 @@ def test_nothing_is_left_after_close(server: FarServer) -> None:
         del env, envs
         gc.collect()
         assert len(server.sessions) == sessions
-        assert {*threading.enumerate()} <= threads
+        assert ours() <= threads
         eventually(lambda: psutil.Process().num_fds() <= descriptors)  # the server closes its connections by and by
 
 

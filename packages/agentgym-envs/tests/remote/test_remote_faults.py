@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 
 import pytest
@@ -14,14 +14,16 @@ from far_servers import HELD, FarServer, Wire, far_server
 from patience import PATIENCE, eventually
 
 PAUSES = (0.01, 0.02, 0.03)
+MANY_PAUSES = (0.01,) * 9
+"""For those that may miss TIMEOUT on a busy machine."""
 TIMEOUT = 0.4
 
 
 class Play:
     """A slot, and the result of each call to it."""
 
-    def __init__(self, *urls: str, timeout: float = TIMEOUT) -> None:
-        self.servers = Servers(urls, timeout=timeout, pauses=PAUSES)
+    def __init__(self, *urls: str, timeout: float = TIMEOUT, pauses: Sequence[float] = PAUSES) -> None:
+        self.servers = Servers(urls, timeout=timeout, pauses=pauses)
         self.slots = [RemoteSlot(0, WorldSpec(HELD), self.servers)]
 
     def __call__(self, call: Reset | Step, slot: int = 0) -> Result:
@@ -40,7 +42,7 @@ class Play:
 @pytest.fixture
 def play(wire: Wire) -> Iterator[Play]:
     """A slot at the other end of the wire, which has 3 knocks before it."""
-    play = Play(wire.url)
+    play = Play(wire.url, pauses=MANY_PAUSES)
     assert play(Reset("door/train/3")).observation == "Knock 3 times."
     yield play
     play.close()
@@ -59,7 +61,7 @@ def test_a_step_whose_answer_is_lost_is_not_played_twice(play: Play, wire: Wire,
 def test_a_session_whose_birth_is_not_told_is_not_made_twice(server: FarServer, wire: Wire, fault: str) -> None:
     before = len(server.sessions)
     wire.faults.append(fault)
-    play = Play(wire.url)
+    play = Play(wire.url, pauses=MANY_PAUSES)
     assert play(Reset("door/train/1")).error is None
     assert len(server.sessions) == before + 1
     play.close()
@@ -74,7 +76,7 @@ def test_a_reset_is_repeated_with_its_key(play: Play, wire: Wire) -> None:
 
 
 def test_a_server_that_stays_silent_is_a_fault_and_reset_opens_anew(play: Play, wire: Wire) -> None:
-    wire.faults[:] = ["drop"] * 4
+    wire.faults[:] = ["drop"] * (len(MANY_PAUSES) + 1)
     fault = play(Step("knock")).error
     assert isinstance(fault, EnvFault)
     assert "can't be reached" in str(fault)
@@ -98,11 +100,11 @@ def test_a_full_server_is_asked_again_when_it_says(monkeypatch: pytest.MonkeyPat
     waited: list[float] = []
     monkeypatch.setattr(Client, "jittered", lambda _, pause, least=0.0: waited.append(least) or 0.0)
     with far_server(max_sessions=1) as server:
-        first, second = Play(server.url), Play(server.url)
+        first, second = Play(server.url, timeout=PATIENCE), Play(server.url, timeout=PATIENCE)
         assert first(Reset("door/train/1")).error is None
         first.close()
         assert second(Reset("door/train/1")).error is None
-        third = Play(server.url)
+        third = Play(server.url, timeout=PATIENCE)
         fault = third(Reset("door/train/1")).error
         assert isinstance(fault, EnvFault)
         assert "1 sessions" in str(fault)

@@ -4,6 +4,7 @@ import asyncio
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
@@ -78,15 +79,30 @@ def test_a_command_that_fails_is_a_fault_with_what_it_said() -> None:
         asyncio.run(ResetHook(("/no/such/program",)).run(["shopping"]))
 
 
-def test_a_command_that_hangs_is_ended_with_its_children(tmp_path: Path) -> None:
+@pytest.mark.parametrize("when", ["running", "starting"])
+def test_a_command_that_hangs_is_ended_with_its_children(
+    when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start, started = asyncio.create_subprocess_exec, asyncio.Event()
+
+    async def starts(*command: str, **options: Any) -> asyncio.subprocess.Process:
+        process = await start(*command, **options)
+        await started.wait()
+        return process
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", starts)
     told = tmp_path / "child"
     hook = ResetHook(("sh", "-c", f"sleep 3600 & echo $! > {told}.part; mv {told}.part {told}; wait"), timeout=PATIENCE)
 
     async def given_up() -> psutil.Process:
+        if when == "running":
+            started.set()
         running = asyncio.create_task(hook.run(["shopping"]))
         await eventually_async(told.exists)
         child = psutil.Process(int(told.read_text()))
         running.cancel()  # as its timeout does
+        await asyncio.sleep(0)
+        started.set()
         with pytest.raises(asyncio.CancelledError):
             await running
         return child

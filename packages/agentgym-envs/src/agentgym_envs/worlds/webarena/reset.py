@@ -90,15 +90,17 @@ class ResetHook:
 
 
 async def _execute(*command: str) -> None:
+    start = asyncio.create_subprocess_exec(
+        *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True
+    )
+    starting = asyncio.ensure_future(start)
     try:
-        process = await asyncio.create_subprocess_exec(
-            *command, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.STDOUT, start_new_session=True
-        )
+        process = await asyncio.shield(starting)
+        said, _ = await process.communicate()
     except OSError as error:
         raise EnvFault(f"The command that resets sites, {command}, can't be run: {error}.") from error
-    try:
-        said, _ = await process.communicate()
     except asyncio.CancelledError:
+        process = await starting  # asyncio itself would end the command alone, without its children
         if process.returncode is None:
             os.killpg(process.pid, signal.SIGKILL)  # with all it started
             await process.wait()
