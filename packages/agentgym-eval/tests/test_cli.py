@@ -113,7 +113,6 @@ def test_help_reads_right_of_what_can_be_switched_off(capsys: pytest.CaptureFixt
     assert {name for name, _ in switches} == {"instructions", "native-tools"}
     assert {first for _, first in switches} == {"Whether"}
     assert len(re.findall("--no-", shown)) == len(switches)
-    assert "{None}|INT" not in shown.partition("--base-url")[0]
 
 
 NOUNS = {
@@ -138,7 +137,9 @@ def test_help_has_examples_that_work_and_synonyms_of_flags_that_exist(
         read_flags(command, NOUNS[command], arguments, **known)
     with pytest.raises(SystemExit):
         read_flags(command, NOUNS[command], ["--help"], **known)
-    assert all(example.split("--")[0] in capsys.readouterr().out for example in EXAMPLES[command][:1])
+    shown = capsys.readouterr().out
+    assert all(example.split(" --")[0] in shown for example in EXAMPLES[command])
+    assert "{None}|" not in shown
     there_are = {*flag_names(NOUNS[command]), "no-open"}
     for synonym, here in SYNONYMS[command].items():
         assert synonym not in there_are

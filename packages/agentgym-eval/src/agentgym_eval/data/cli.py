@@ -42,7 +42,7 @@ class ConvertSettings:
     preferences, for which episodes of a task are paired up by their scores."""
     out: Path
     """File to write."""
-    score: float | None = None
+    score: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     """What conversations scored whose file doesn't say, from 0 to 1."""
     skip: tyro.conf.FlagCreatePairsOff[bool] = False
     """Leave out, and count, what is about tasks that only one of the predecessor and we has; otherwise refused."""

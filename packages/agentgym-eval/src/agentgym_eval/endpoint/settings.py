@@ -1,10 +1,12 @@
-"""What a user may say of an endpoint. Only the standard library is imported here, for `--help`."""
+"""What a user may say of an endpoint. Nothing heavy is imported here, for `--help`."""
 
 from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from agentgym_eval.budget import Budget
 from agentgym_eval.errors import UsageError
@@ -27,13 +29,13 @@ _OURS = (
 class EndpointSettings:
     """An OpenAI-compatible endpoint, for --policy openai:MODEL. Its key is OPENAI_API_KEY in the environment."""
 
-    base_url: str | None = None
+    base_url: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
     """Its address, such as http://127.0.0.1:8000/v1; OPENAI_BASE_URL or OpenAI's own when not given."""
     body: tuple[str, ...] = ()
     """Further fields of each request, as KEY=VALUE with JSON values: reasoning_effort=low top_p=0.9."""
     native_tools: bool = True
     """Whether functions are shown as the endpoint's tools. Switch it off for one without: words describe them then."""
-    rate: float | None = None
+    rate: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     """Most requests a minute. As many as --slots are under way at once."""
     price: tuple[float, ...] = ()
     """Prices of a million prompt tokens, a million completion tokens and, where it differs, a million cached prompt
