@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Reply, read_episodes
-from agentgym_eval.errors import UsageError
+from agentgym_eval.errors import RunStopped, UsageError
 from agentgym_eval.policies import Random
 from agentgym_eval.run import open_run
 from agentgym_eval.settings import PlaySettings
@@ -42,6 +42,31 @@ def test_a_run_in_sittings_is_the_run_in_one_whatever_the_slots(tmp_path: Path) 
     for slots in (1, 7, 16):
         play(tmp_path / "parts", 8, slots=slots)
     assert play(tmp_path / "parts", slots=2) == whole
+
+
+@pytest.mark.parametrize(
+    ("error", "reason"),
+    [
+        (RunStopped("The endpoint is gone."), "The endpoint is gone."),
+        (KeyboardInterrupt(), "It was interrupted."),
+        (ZeroDivisionError("1 / 0"), "ZeroDivisionError('1 / 0')"),
+    ],
+)
+def test_why_a_run_stopped_is_kept_until_it_is_resumed(tmp_path: Path, error: BaseException, reason: str) -> None:
+    def stop(count: int, **changes: Any) -> None:
+        with pytest.raises(type(error)), open_run(settings(**changes), tmp_path / "run") as run:
+            assert not stopped.exists()
+            list(islice(run.play(), count))
+            raise error
+
+    stopped = tmp_path / "run" / "stopped.json"
+    stop(0)
+    assert not (tmp_path / "run").exists()  # nothing was played
+    stop(2)
+    assert json.loads(stopped.read_text()) == {"reason": reason}
+    play(tmp_path / "run")
+    stop(0, overwrite=True)  # which replaced nothing
+    assert not stopped.exists()
 
 
 def test_half_a_line_at_the_end_is_cut_off_and_played_again(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from agentgym_eval.viewer.app import make_app
 from agentgym_eval.viewer.comparing import Asked, compare_page
 from agentgym_eval.viewer.index import Index
 from agentgym_eval.viewer.links import FileLinks, Links
+from agentgym_eval.viewer.lists import runs_page
 from agentgym_eval.viewer.run_page import run_page
 from agentgym_eval.viewer.site import Site
 from starlette.testclient import TestClient
@@ -56,6 +57,15 @@ def test_a_run_that_stopped_says_how_to_resume_it(site: Site) -> None:
     text = run_page(site, "eval")
     assert "It stopped before its end, before its first episode was over." in text
     assert "The same command resumes it: <code>evaluate --out &lt;script&gt;" in text
+
+
+def test_a_run_that_failed_says_why_at_once(site: Site) -> None:
+    folder = evaluate(site.index.root / "eval", PLAYED, done=False)
+    (folder / "stopped.json").write_text(json.dumps({"reason": f"It broke. {EVIL}"}))
+    site.index.refresh()
+    for page in (run_page(site, "eval"), runs_page(site)):
+        assert 'class="state stopped"' in page
+        assert "It broke. &lt;script&gt;" in page
 
 
 USED = {"requests": 12, "prompt_tokens": 3400, "cached_tokens": 1200, "completion_tokens": 560}

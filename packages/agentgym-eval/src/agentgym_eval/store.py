@@ -20,7 +20,7 @@ from typing import Any, Self
 from agentgym_envs import Episode, read_episodes
 from agentgym_envs.files import write_whole
 
-from agentgym_eval.errors import UsageError
+from agentgym_eval.errors import RunStopped, UsageError
 from agentgym_eval.journal import Journal
 from agentgym_eval.provenance import provenance
 
@@ -28,6 +28,8 @@ SCHEMA = "agentgym.run/1"
 EPISODES = "episodes.jsonl"
 REPLIES = "replies.jsonl"
 USAGE = "usage.json"
+STOPPED = "stopped.json"
+"""Why the last sitting stopped before its end; removed when the run is resumed."""
 _ABOUT = "run.json"
 _OUTCOMES = (REPLIES, USAGE, "report.json", "report.md", "report.html", "turns.png", "turns.svg", "k.png", "k.svg")
 """What is about the episodes and goes with them."""
@@ -93,12 +95,16 @@ class Store:
         except BaseException:
             self._file.close()
             raise
+        (self.folder / STOPPED).unlink(missing_ok=True)
         return self
 
-    def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.journal.close()
         if self.is_empty:
             self._leave_nothing()
+        elif error is not None and not self._overwrite:
+            with suppress(OSError):  # it may be the disk's being full that stopped it
+                write_json(self.folder / STOPPED, {"reason": _reason(error)})
         self._file.close()
 
     def append(self, episode: Episode) -> None:
@@ -177,6 +183,13 @@ class Store:
                 f"The run in {self.folder} was played with {what}: "
                 "choose another --out, or begin again with --overwrite."
             )
+
+
+def _reason(error: BaseException) -> str:
+    """Why a sitting stopped, in a sentence."""
+    if isinstance(error, KeyboardInterrupt):
+        return "It was interrupted."
+    return str(error) if isinstance(error, RunStopped | UsageError | OSError) and str(error) else repr(error)
 
 
 def _cut_half_line(path: Path) -> None:

@@ -16,6 +16,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args
 
+from agentgym_eval.store import STOPPED
+
 Kind = Literal["evaluate", "train", "collect", "episodes"]
 """A run of `evaluate`, or unfinished work of `collect`; of `train`; collected data; any other file of episodes."""
 
@@ -24,7 +26,8 @@ Part = Literal["played", "evaluation", "rollouts", "data"]
 
 State = Literal["done", "running", "waiting", "stopped"]
 """`done`: what a run leaves at its end is there, or all its episodes while others of the same command are played;
-`running`: it wrote anything in the last `_ALIVE_S`; `waiting`: others of the same command come first; else `stopped`.
+`running`: it wrote anything in the last `_ALIVE_S`, and no reason why it stopped; `waiting`: others of the same command
+come first; else `stopped`.
 """
 
 KINDS: tuple[Kind, ...] = get_args(Kind)
@@ -74,6 +77,8 @@ class Run:
     """When it began and when anything of it was last written, in seconds of the epoch, as the files have it."""
     changed: float = 0.0
     state: State = "done"
+    reason: str = ""
+    """Why it stopped, in a sentence; empty where it didn't, or nobody wrote that down."""
     trouble: str = ""
     """What of its folder can't be read, in a sentence; empty where all can."""
 
@@ -196,6 +201,8 @@ def _run(folder: Path, root: Path, record: Mapping[str, Any], paths: list[Path])
     by_hand = isinstance(settings, dict) and settings.get("policy") == HUMAN
     end = None if by_hand else {"train": "summary.json", "evaluate": "report.json"}.get(kind)
     marks = [path for path in (folder / name for name in _WRITTEN) if path.exists()]
+    done = not end or (folder / end).exists()
+    reason = "" if done else str(read_json(folder / STOPPED).get("reason") or "")
     times = [path.stat().st_mtime for path in (*marks, *paths)]
     return Run(
         slug=slug_of(root.resolve().name if name == "." else name),
@@ -206,7 +213,8 @@ def _run(folder: Path, root: Path, record: Mapping[str, Any], paths: list[Path])
         files=tuple(_file(path, folder, kind) for path in paths),
         began=times[0],
         changed=max(times),
-        state="done" if not end or (folder / end).exists() else _state(max(times)),
+        state="done" if done else "stopped" if reason else _state(max(times)),
+        reason=reason,
     )
 
 
