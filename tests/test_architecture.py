@@ -250,6 +250,7 @@ def reads_the_environment(node: ast.AST) -> bool:
 
 
 _READERS = (
+    "agentgym_envs/redaction.py",
     "worlds/webarena/world.py",
     "agentgym_eval/cli.py",
     "agentgym_eval/viewer/cli.py",
@@ -259,7 +260,8 @@ _READERS = (
 
 def test_no_library_code_reads_environment_variables() -> None:
     # WebArena's sites are named by environment variables: read where the world is made, and nowhere below. An endpoint
-    # wants a key, which is nobody's flag: read where the command begins. A check passes all of them on to processes.
+    # wants a key, which is nobody's flag: read where the command begins. Options name variables that hold secrets. A
+    # check passes all of them on to processes.
     assert offences(reads_the_environment, but=_READERS) == []
     assert len(offences(reads_the_environment)) == len(_READERS) + 1
 

@@ -132,7 +132,7 @@ def test_options_are_for_all_worlds_or_for_one(tmp_path: Path) -> None:
         ("a=1", "depth=(2,3)"),
     ]
     assert options("url=http://there") == [("url=http://there",)] * 2
-    with pytest.raises(UsageError, match=r"babyai:levels=1 is for babyai, which --env doesn't name"):
+    with pytest.raises(UsageError, match=r"babyai:levels is for babyai, which --env doesn't name"):
         options("babyai:levels=1")
 
 

@@ -18,6 +18,7 @@ import numpy as np
 from agentgym_envs.dialogue import Conversation, Dialogue
 from agentgym_envs.episode import Episode, Kind, Reply, StopReason, Turn
 from agentgym_envs.habits import Habits
+from agentgym_envs.redaction import redacted
 from agentgym_envs.tasks import Split, Task
 
 
@@ -177,7 +178,7 @@ class Attempt:
             stop=stop,
             score=None if failed else float(self._info["score"]),
             success=None if failed else bool(self._info["success"]),
-            error=error,
+            error=error and redacted(error),
             seconds={name: round(spent, 6) for name, spent in self._seconds.items()},
             agent=self._agent,
             tools=self._tools,

@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from agentgym_envs.install_browser import Source
 from agentgym_envs.installation import package_version
+from agentgym_envs.redaction import redact_logs, redacted
 from agentgym_envs.server.settings import ServeSettings
 
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
@@ -73,6 +74,7 @@ def _command(name: str, noun: type[_Settings], run: Callable[[_Settings], int], 
     if "--version" in arguments:
         sys.stdout.write(f"{package_version('agentgym-envs')}\n")
         return 0
+    redact_logs()
     try:
         return run(_parsed(name, noun, arguments))
     except (ValueError, FileExistsError) as error:
@@ -94,7 +96,7 @@ def _parsed(name: str, noun: type[_Settings], arguments: list[str]) -> _Settings
 
 
 def _tell(sentence: str, code: int) -> int:
-    sys.stderr.write(sentence + "\n")
+    sys.stderr.write(redacted(sentence) + "\n")
     return code
 
 

@@ -14,6 +14,7 @@ from typing import Any
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from agentgym_envs.redaction import redacted
 from agentgym_envs.text_env import TextEnv
 
 
@@ -109,6 +110,18 @@ def find_spec(world_id: str) -> EnvSpec:
     return gymnasium.registry[name]
 
 
+def world_class(world_id: str) -> type[TextEnv] | None:
+    """The class of a world, which is imported; None for one that isn't a `TextEnv`, or is made by a function.
+
+    Raises:
+        ValueError: when there is no such world.
+        ImportError, gymnasium.error.DependencyNotInstalled: when a package that it needs is missing.
+    """
+    entry = find_spec(world_id).entry_point
+    made = load_env_creator(entry) if isinstance(entry, str) else entry
+    return made if isinstance(made, type) and issubclass(made, TextEnv) else None
+
+
 def look_here() -> None:
     """Let the modules of worlds (`MODULE:ID`) be found in the working folder too, as `python -m` would."""
     here = str(Path.cwd())
@@ -130,7 +143,7 @@ def read_option(pair: str) -> tuple[str, Any]:
     """
     key, equals, value = pair.partition("=")
     if not (key.isidentifier() and equals):
-        raise ValueError(f"The world's option {pair!r} is not of the form KEY=VALUE, such as depth=(2,3).")
+        raise ValueError(f"The world's option {redacted(pair)!r} is not of the form KEY=VALUE, such as depth=(2,3).")
     try:
         return key, ast.literal_eval(value)
     except (ValueError, SyntaxError):

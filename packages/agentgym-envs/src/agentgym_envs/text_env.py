@@ -19,6 +19,7 @@ import gymnasium
 from gymnasium.error import ResetNeeded
 
 from agentgym_envs.functions import Function, read_functions
+from agentgym_envs.redaction import declare_secrets
 from agentgym_envs.tasks import SPLITS, Split, Task, TaskSet
 from agentgym_envs.text_space import TextSpace
 
@@ -85,12 +86,19 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     client_options: ClassVar[frozenset[str]] = frozenset()
     """Which options a client of a server may set, beside `render_mode` and `max_episode_steps`: none that names a file,
     an address or a program, or costs more than a session may."""
+    secret_options: ClassVar[frozenset[str]] = frozenset()
+    """Which options hold passwords, tokens or keys: run folders, logs and messages show stars in their place. Those of
+    names that end in `password`, `token`, `secret` or `api_key` needn't be listed, nor passwords within URLs."""
     step_seconds: ClassVar[float] = 0.01
     """About how long a step takes. `EnvPool` plays a world that answers within a millisecond in the caller's thread,
     and gives others a process each; unless they wait."""
     step_waits: ClassVar[bool] = False
     """Whether a step may wait for something outside of Python (another process, a server), so that threads can step
     many worlds at once."""
+
+    def __init_subclass__(cls, **more: Any) -> None:
+        super().__init_subclass__(**more)
+        declare_secrets(cls.secret_options)
 
     def __init__(self, *, render_mode: str | None = None) -> None:
         modes = self.metadata["render_modes"]

@@ -29,7 +29,9 @@ class FarServer:
         self._socket = socket.create_server(("127.0.0.1", port))
         self.port: int = self._socket.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        config = uvicorn.Config(Guard(app, token), log_level="critical", ws="none", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(
+            Guard(app, *[token] * bool(token)), log_level="critical", ws="none", timeout_graceful_shutdown=1
+        )
         self._server = uvicorn.Server(config)
         self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
         self._thread.start()

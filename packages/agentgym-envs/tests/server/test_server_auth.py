@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs.server.auth import Guard, is_loopback, read_token
+from agentgym_envs.server.auth import Guard, is_loopback, read_tokens
 from hypothesis import given
 from hypothesis import strategies as st
 from starlette.responses import JSONResponse
@@ -41,7 +41,7 @@ def ask(token: str | None, path: str = "/v1/worlds", **headers: str | bytes) -> 
         "path": path,
         "headers": [(name.encode(), value) for name, value in raw.items() if value],
     }
-    asyncio.run(Guard(app, token)(scope, receive, send))
+    asyncio.run(Guard(app, *[token] * bool(token))(scope, receive, send))
     start, body = sent
     return start["status"], json.loads(body["body"]), dict(start["headers"])
 
@@ -166,13 +166,16 @@ def token_file(folder: Path, content: bytes, mode: int = 0o600) -> Path:
 
 
 def test_a_token_file(tmp_path: Path) -> None:
-    assert read_token(token_file(tmp_path, f"  {TOKEN}\n".encode())) == TOKEN
-    assert read_token(token_file(tmp_path, TOKEN.encode(), 0o400)) == TOKEN
+    assert read_tokens(token_file(tmp_path, f"  {TOKEN}\n".encode())) == (TOKEN,)
+    assert read_tokens(token_file(tmp_path, TOKEN.encode(), 0o400)) == (TOKEN,)
+    several = f"{TOKEN}\r\n\n another-token-of-one-client\n"
+    assert read_tokens(token_file(tmp_path, several.encode())) == (TOKEN, "another-token-of-one-client")
 
 
 @pytest.mark.parametrize(
     ("content", "mode", "says"),
     [
+        (f"{TOKEN}\nshort".encode(), 0o600, "has 5 characters and can be guessed"),
         (b"", 0o600, "has 0 characters and can be guessed"),
         (b"  short  \n", 0o600, "has 5 characters and can be guessed; 16 are the least"),
         (TOKEN.encode(), 0o640, "make it yours alone: chmod 600 "),
@@ -184,11 +187,11 @@ def test_a_token_file(tmp_path: Path) -> None:
 def test_a_bad_token_file(content: bytes, mode: int, says: str, tmp_path: Path) -> None:
     path = token_file(tmp_path, content, mode)
     with pytest.raises(ValueError, match=says) as caught:
-        read_token(path)
+        read_tokens(path)
     assert str(path) in str(caught.value)
 
 
 def test_a_token_file_that_is_none(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere", tmp_path):
         with pytest.raises(ValueError, match=r"can't be read \(.*\); make one: \(umask 077; python"):
-            read_token(path)
+            read_tokens(path)

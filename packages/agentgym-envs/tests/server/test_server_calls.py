@@ -13,6 +13,7 @@ import pytest
 import strange_worlds
 from agentgym_envs.pool import Ask, Reset, Step
 from agentgym_envs.server.app import build_app
+from agentgym_envs.server.auth import Guard
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.sessions import Session, Sessions
 from agentgym_envs.server.settings import Settings
@@ -106,6 +107,45 @@ def test_a_creation_is_repeated_under_its_key(client: Client) -> None:
     assert len(ids) == 1
     assert told(client.get("/healthz"))["sessions"] == 1
     refused(client.post("/v1/sessions", json=asked | {"options": {}}), 422, "invalid")
+
+
+def test_the_key_of_a_creation_ends_with_its_session(client: Client) -> None:
+    asked = {"world": QUICK, "key": "k"}
+    first = told(client.post("/v1/sessions", json=asked), 201)["id"]
+    assert told(client.post("/v1/sessions", json=asked), 201)["id"] == first
+    assert client.delete(f"/v1/sessions/{first}").status_code == 204
+    second = told(client.post("/v1/sessions", json=asked), 201)["id"]
+    assert second != first
+    told(client.reset(second, task=TASK))
+    assert client.delete(f"/v1/sessions/{second}").status_code == 204
+    told(client.post("/v1/sessions", json=asked | {"options": {"max_episode_steps": 3}}), 201)
+
+
+def test_the_key_of_a_creation_ends_with_its_lease_which_a_repeat_renews() -> None:
+    async def scenario() -> None:
+        async with opened(lease=60) as (sessions, clock):
+            first = await sessions.create(QUICK, {}, "k")
+            for _ in range(3):
+                clock.now += 50
+                assert await sessions.create(QUICK, {}, "k") is first
+            clock.now += 60
+            second = await sessions.create(QUICK, {}, "k")
+            assert second is not first
+            sessions.sweep()
+            assert (first.closed, await sessions.create(QUICK, {}, "k")) == (True, second)
+
+    run(scenario)
+
+
+def test_keys_of_clients_with_different_tokens_are_different() -> None:
+    tokens, asked = ("token-of-the-first-client", "token-of-the-second-client"), {"world": QUICK, "key": "k"}
+    with Client(Guard(build_app(Settings(world=strange_worlds.WORLDS)), *tokens)) as client:
+        headers = [{"Authorization": f"Bearer {token}"} for token in (*tokens, *tokens)]
+        answers = [client.post("/v1/sessions", json=asked, headers=brought) for brought in headers]
+        made = [told(answer, 201)["id"] for answer in answers]
+        assert made[:2] == made[2:]
+        assert made[0] != made[1]
+        refused(client.post("/v1/sessions", json=asked), 401, "unauthorized")
 
 
 def test_the_key_of_a_creation_is_forgotten_in_the_end() -> None:

@@ -80,9 +80,11 @@ def _command(
     except UsageError as error:  # of settings within the settings, which tyro passes on
         _tell(f"{name}: {error}")
         return _USAGE
+    from agentgym_envs.redaction import redact_logs
     from agentgym_envs.registry import look_here
 
     look_here()
+    redact_logs()
     sitting = _Sitting()
     with Termination() as termination:
         try:
@@ -103,9 +105,10 @@ def _how_to_go_on(name: str, arguments: Sequence[str], sitting: _Sitting) -> str
     if sitting.folder is None:
         return ""
     from agentgym_envs.installation import command
+    from agentgym_envs.redaction import redacted_words
 
     anew = "--overwrite" in arguments and not any(run.store.begun for run in sitting.runs)
-    again = shlex.join(argument for argument in arguments if anew or argument != "--overwrite")
+    again = shlex.join(arg for arg in redacted_words(arguments) if anew or arg != "--overwrite")
     kept = [noun for noun in ("episodes", "replies") if _any_line(sitting.folder, f"{noun}.jsonl")]
     if not kept:
         return f" Nothing was played yet. Begin again with: {command(name)} {again}"
@@ -121,7 +124,9 @@ def _any_line(folder: Path, name: str) -> bool:
 
 
 def _tell(sentence: str) -> None:
-    sys.stderr.write(sentence + "\n")
+    from agentgym_envs.redaction import redacted
+
+    sys.stderr.write(redacted(sentence) + "\n")
 
 
 def _evaluate(settings: EvaluateSettings, sitting: _Sitting) -> int:

@@ -5,7 +5,6 @@ Knows nothing of settings, which runs note themselves. Nothing of it leaves the 
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from contextlib import suppress
@@ -14,6 +13,8 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from platform import python_version
 from typing import Any
+
+from agentgym_envs.redaction import redacted_words
 
 _PACKAGES = (
     "accelerate",
@@ -32,8 +33,6 @@ _PACKAGES = (
 )
 _PATIENCE_S = 10.0
 _DIRTY = "-dirty"
-_SECRETS = (re.compile(r"(?<=//)[^/@\s]+(?=@)"), re.compile(r"(?:(?<=^token=)|(?<=:token=)).+"))
-"""What is in front of the host in an address, and the token of a world on a server."""
 
 
 def provenance() -> dict[str, Any]:
@@ -45,18 +44,12 @@ def provenance() -> dict[str, Any]:
         repository that this code lies in, or else of the one that the command was called in; None outside of any.
     """
     return {
-        "command": [_starred(argument) for argument in sys.argv],
+        "command": redacted_words(sys.argv),
         "folder": str(Path.cwd()),
         "started": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": versions(),
         "git": git_state(Path(__file__).parent) or git_state(Path.cwd()),
     }
-
-
-def _starred(argument: str) -> str:
-    for secret in _SECRETS:
-        argument = secret.sub("***", argument)
-    return argument
 
 
 def versions() -> dict[str, str]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -107,13 +108,28 @@ class _Play:
 class PlaySettings(_Play, _OnePolicy, _OneWorld):
     """Which episodes are played in a world, and by whom."""
 
+    @property
+    def shown_options(self) -> list[str]:
+        """The options with stars for secrets, those included that the world declares."""
+        from agentgym_envs.redaction import redacted_option
+        from agentgym_envs.registry import full_id, world_class
+        from gymnasium.error import DependencyNotInstalled
+
+        with suppress(ValueError, ImportError, DependencyNotInstalled):
+            world_class(full_id(self.env))
+        return [redacted_option(pair) for pair in self.options]
+
     def identity(self) -> dict[str, Any]:
-        """The settings that decide which episodes come out, as JSON values. A run resumes only under equal ones."""
+        """The settings that decide which episodes come out, as JSON values without secrets. A run resumes only under
+        equal ones.
+        """
+        from agentgym_envs.redaction import redacted_option
+
         names = [f.name for f in fields(PlaySettings) if f.name not in _NOT_IDENTITY]
         values = {name: getattr(self, name) for name in names}
-        values["options"] = [pair for pair in self.options if pair.partition("=")[0] not in _ADDRESS]
+        values["options"] = [pair for pair in self.shown_options if pair.partition("=")[0] not in _ADDRESS]
         values["items"] = [str(path) for path in self.items]
-        values |= {"body": list(self.endpoint.body)} if self.endpoint.body else {}
+        values |= {"body": list(map(redacted_option, self.endpoint.body))} if self.endpoint.body else {}
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
@@ -266,7 +282,10 @@ def _options(envs: Sequence[str], options: Sequence[str]) -> dict[str, tuple[str
         name = pair.partition("=")[0].rpartition(":")[0]
         of = [env for env in envs if name in ("", env, short_name(env))]
         if not of and ALL not in envs:
-            raise UsageError(f"--options {pair} is for {name}, which --env doesn't name; there are {', '.join(envs)}.")
+            raise UsageError(
+                f"--options {pair.partition('=')[0]} is for {name}, which --env doesn't name; there are "
+                f"{', '.join(envs)}."
+            )
         for env in of:
             given[env] += (pair.removeprefix(f"{name}:") if name else pair,)
     return given

@@ -11,6 +11,7 @@ from typing import Any
 import gymnasium
 from agentgym_envs import WORLDS, EnvFault, ReplyWrapper, Task, Tasks, TaskSet, WorldSpec, text_env
 from agentgym_envs.agents import Agent
+from agentgym_envs.redaction import resolved
 from agentgym_envs.registry import REMOTE, find_spec, full_id, read_option
 from agentgym_envs.tasks import SPLITS
 
@@ -46,13 +47,14 @@ def installed_worlds() -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """The options in `KEY=VALUE` pairs; a value that is no Python literal is taken as text.
+    """The options in `KEY=VALUE` pairs; a value that is no Python literal is taken as text, and `${NAME}` in it stands
+    for a variable of the environment.
 
     Raises:
-        UsageError: for a pair without a key or `=`.
+        UsageError: for a pair without a key or `=`, and for a variable that isn't set.
     """
     try:
-        options = dict(map(read_option, pairs))
+        options = dict(read_option(resolved(pair)) for pair in pairs)
     except ValueError as error:
         raise UsageError(str(error)) from error
     if "max_episode_steps" in options:

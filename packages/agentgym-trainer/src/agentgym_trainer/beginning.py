@@ -18,6 +18,7 @@ import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, InitProcessGroupKwargs
 from agentgym_envs import Episode, Policy
+from agentgym_envs.redaction import resolved
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import Scripted
 from torch import Tensor
@@ -120,7 +121,7 @@ def _server(
         )
     where: str | VllmProcess
     if settings.urls:
-        where, pushes = settings.urls[ranks.index % len(settings.urls)], ranks.index < len(settings.urls)
+        where, pushes = resolved(settings.urls[ranks.index % len(settings.urls)]), ranks.index < len(settings.urls)
     else:
         serving = Serving(
             Path(name),

@@ -89,7 +89,9 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except (UsageError, RunStopped, OSError) as error:  # the last when a disk is full, for one
-        Console(stderr=True).print(f"[red]error:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        from agentgym_envs.redaction import redacted
+
+        Console(stderr=True).print(f"[red]error:[/] {escape(redacted(str(error)))}", highlight=False, soft_wrap=True)
         sys.exit(2 if isinstance(error, UsageError) else 1)
 
 
@@ -99,9 +101,13 @@ def _run(arguments: Sequence[str]) -> int:
     for sentence in _left_out(RECIPES[recipe].config, asked.config, arguments):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
-    folder, config, recipe = _open(recipe, asked, arguments)
     from agentgym_envs.installation import command, program
+    from agentgym_envs.redaction import redact_logs
     from agentgym_envs.registry import look_here
+
+    look_here()
+    redact_logs()
+    folder, config, recipe = _open(recipe, asked, arguments)
     from transformers.utils import logging as transformers_logging
 
     from agentgym_trainer.beginning import join
@@ -109,7 +115,6 @@ def _run(arguments: Sequence[str]) -> int:
     from agentgym_trainer.trackers import tracked
     from agentgym_trainer.tracking import Tracker
 
-    look_here()
     # Bars and notes on loading and saving would tear the run's own bars apart.
     transformers_logging.disable_progress_bar()
     logging.getLogger("accelerate").setLevel(logging.ERROR)

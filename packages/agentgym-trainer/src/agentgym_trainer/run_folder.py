@@ -7,14 +7,18 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 from uuid import uuid4
 
 from agentgym_envs import Episode, read_episodes
 from agentgym_envs.files import write_whole
+from agentgym_envs.redaction import redacted_option
+from agentgym_envs.registry import full_id, world_class
 from agentgym_eval.errors import UsageError
 from agentgym_eval.provenance import provenance
+from gymnasium.error import DependencyNotInstalled
 
 from agentgym_trainer.config import KINDS, Setup
 from agentgym_trainer.config_json import from_json, nearest, to_json
@@ -52,8 +56,10 @@ class RunFolder:
         """Begin a run.
 
         Raises:
-            UsageError: when there is something in the folder already.
+            UsageError: when there is something in the folder already, or the configuration holds a secret, which the
+                folder would have to keep for --resume.
         """
+        _refuse_secrets(config)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UsageError(f"{path} is not an empty folder; choose another --out, or go on with --resume {path}.")
         path.mkdir(parents=True, exist_ok=True)
@@ -188,6 +194,30 @@ def _is_preparation(path: Path, folder: Path) -> bool:
     if below:
         return name in {"start", ".start", "wandb"}
     return name in {"run.json", "data.jsonl"} or re.fullmatch(r"vllm-\d+\.log", name) is not None
+
+
+def _refuse_secrets(config: Setup) -> None:
+    for world in config.worlds:
+        with suppress(ValueError, ImportError, DependencyNotInstalled):  # told when the world is made
+            world_class(full_id(world.env))
+    for told in _texts(to_json(config)):
+        if (shown := redacted_option(told)) != told:
+            raise UsageError(
+                f"A run's folder holds all settings and no secrets, and {shown} is one: export it as a variable, such "
+                "as WORLD_TOKEN, and write '${WORLD_TOKEN}' in its place. --resume reads the variable again."
+            )
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """All texts within JSON values."""
+    match value:
+        case str():
+            yield value
+        case list() | dict():
+            for part in cast("list[Any]", value if isinstance(value, list) else list(value.values())):
+                yield from _texts(part)
+        case _:
+            pass
 
 
 def _noun(kind: str) -> type[Setup]:

@@ -21,6 +21,7 @@ from agentgym_envs import (
     play_many,
     text_env,
 )
+from agentgym_envs.redaction import resolved
 from agentgym_envs.registry import UnknownOption
 from agentgym_eval.errors import UsageError
 from agentgym_eval.settings import PlaySettings
@@ -113,7 +114,7 @@ def _open(world: World, config: Setup, stack: ExitStack) -> OpenWorld:
         raise
     name = _name(world, wrapped)
     try:
-        pool = EnvPool(world_spec(settings), config.slots, world.backend or None, deadline=world.deadline)
+        pool = EnvPool(world_spec(settings), config.slots, resolved(world.backend) or None, deadline=world.deadline)
     except (ValueError, ImportError, OSError, gymnasium.error.Error) as error:
         raise UsageError(f"{world.env} can't be put in a pool: {error}") from error
     return OpenWorld(name, world.weight, wrapped, stack.enter_context(pool))

@@ -19,6 +19,7 @@ from gymnasium.error import DependencyNotInstalled, Error
 
 from agentgym_envs.adapters.tools import ToolWorld
 from agentgym_envs.installation import install
+from agentgym_envs.redaction import redacted, resolved
 from agentgym_envs.registry import REMOTE, full_id, read_option
 from agentgym_envs.tasks import SPLITS
 from agentgym_envs.text_env import EnvFault
@@ -136,13 +137,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of the world; repeatable")
     asked = parser.parse_args(argv)
     try:
-        options = dict(map(read_option, asked.option))
+        options = dict(read_option(resolved(pair)) for pair in asked.option)
         if asked.url is None:
             server = mcp_server(asked.world, **options)
         else:
-            server = mcp_server(REMOTE, url=asked.url, env=full_id(asked.world), **options)
+            server = mcp_server(REMOTE, url=resolved(asked.url), env=full_id(asked.world), **options)
     except (ValueError, EnvFault, Error) as error:
-        sys.stderr.write(f"mcp: {error}\n")
+        sys.stderr.write(f"mcp: {redacted(str(error))}\n")
         return 2
     asyncio.run(_serve(server))
     return 0

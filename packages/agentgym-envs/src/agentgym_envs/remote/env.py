@@ -43,6 +43,7 @@ class RemoteEnv(TextEnv):
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 - as Gymnasium has it
     package: ClassVar[str] = "agentgym_envs.remote"
+    secret_options = frozenset({"token"})
     step_waits: ClassVar[bool] = True
 
     def __init__(

@@ -22,6 +22,7 @@ from starlette.responses import Response
 
 from agentgym_envs.pool import Ask, Result
 from agentgym_envs.server import models
+from agentgym_envs.server.auth import client_of
 from agentgym_envs.server.compat import compat_router
 from agentgym_envs.server.description import batch, description, route
 from agentgym_envs.server.errors import Refusal, RefusalLog, json_response, refusal_of
@@ -123,7 +124,7 @@ def _add_session_routes(app: FastAPI, sessions: Sessions) -> None:
     async def create(request: Request) -> Response:
         """Make a world in a session of its own. Whoever knows the session's id may play in it."""
         wanted = await _body(request, models.SessionWanted)
-        session = await sessions.create(wanted.world, wanted.options, wanted.key)
+        session = await sessions.create(wanted.world, wanted.options, wanted.key, client=client_of(request))
         return json_response(
             {
                 "id": session.id,

@@ -10,14 +10,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gymnasium.envs.registration import load_env_creator
 from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.pool import WorldSpec
-from agentgym_envs.registry import WORLDS, find_spec, full_id, read_option
+from agentgym_envs.redaction import redacted_option, resolved
+from agentgym_envs.registry import WORLDS, find_spec, full_id, read_option, world_class
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.models import WorldSeen
-from agentgym_envs.text_env import TextEnv
 
 _ALWAYS = frozenset({"max_episode_steps", "render_mode"})
 
@@ -94,10 +93,10 @@ class Catalog:
             known = self._ids.get(full_id(world))
             if not colon or known is None:
                 raise ValueError(
-                    f"--option {option} is not of the form WORLD:KEY=VALUE with one of the worlds that are served: "
-                    f"{', '.join(self._specs)}."
+                    f"--option {redacted_option(option)} is not of the form WORLD:KEY=VALUE with one of the worlds "
+                    f"that are served: {', '.join(self._specs)}."
                 )
-            name, value = read_option(pair)
+            name, value = read_option(resolved(pair))
             read.setdefault(known, {})[name] = value
         for world, chosen in read.items():
             WorldSpec(self._specs[world], chosen).build().close()
@@ -105,11 +104,10 @@ class Catalog:
 
 
 def _offer(world: str) -> _Offer:
-    entry = find_spec(world).entry_point
-    made = load_env_creator(entry) if isinstance(entry, str) else entry
-    if isinstance(made, type) and issubclass(made, TextEnv):
-        return _Offer(made.client_options, tuple(made.metadata["render_modes"]))
-    return _Offer(frozenset(), ("ansi",))
+    made = world_class(world)
+    if made is None:
+        return _Offer(frozenset(), ("ansi",))
+    return _Offer(made.client_options, tuple(made.metadata["render_modes"]))
 
 
 def _missing(world: str) -> str | None:

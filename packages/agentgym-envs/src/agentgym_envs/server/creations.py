@@ -6,7 +6,7 @@ import asyncio
 import hashlib
 from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.plays import Session
@@ -14,6 +14,13 @@ from agentgym_envs.server.wire import written
 
 _MEMORY = 600.0  # seconds
 _MOST = 4_096
+
+
+class Key(NamedTuple):
+    """What a creation can be repeated under: the same name from another client is another key."""
+
+    client: str
+    name: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,23 +37,23 @@ class Creations:
 
     def __init__(self, clock: Callable[[], float]) -> None:
         self._clock = clock
-        self._made: dict[str, _Creation] = {}
+        self._made: dict[Key, _Creation] = {}
 
-    async def once(self, key: str, wanted: object, create: Callable[[], Coroutine[Any, Any, Session]]) -> Session:
+    async def once(self, key: Key, wanted: object, create: Callable[[], Coroutine[Any, Any, Session]]) -> Session:
         """The session that was made, or is being made, under `key`; else that of `create()`, which goes on when its
-        caller leaves. What failed is not remembered: nothing was made, so the same key may try again.
+        caller leaves. A creation that failed, and a session that was closed or has expired, free their key.
 
         Raises:
             Refusal: `invalid` when something else than `wanted` was asked for under this key.
         """
         digest = hashlib.sha256(written(wanted)).digest()
         made = self._made.get(key)
-        if made is None:
+        if made is None or self._is_over(made):
             made = self._made[key] = _Creation(digest, asyncio.create_task(create()), self._clock() + _MEMORY)
             if len(self._made) > _MOST:
                 del self._made[next(iter(self._made))]
         elif made.wanted != digest:
-            raise Refusal(422, "invalid", f"The key {key!r} was used for another session; take a new one.")
+            raise Refusal(422, "invalid", f"The key {key.name!r} was used for another session; take a new one.")
         try:
             return await asyncio.shield(made.task)
         except Exception:
@@ -57,5 +64,14 @@ class Creations:
     def sweep(self) -> None:
         """Forget what was made some minutes ago."""
         now = self._clock()
-        for key in [key for key, made in self._made.items() if made.task.done() and made.until <= now]:
+        done = [(key, made) for key, made in self._made.items() if made.task.done()]
+        for key in [key for key, made in done if made.until <= now or self._is_over(made)]:
             del self._made[key]
+
+    def _is_over(self, made: _Creation) -> bool:
+        """Whether nobody can play in the session any more."""
+        task = made.task
+        if not task.done() or task.cancelled() or task.exception() is not None:
+            return False
+        session = task.result()
+        return session.closed or (session.play is None and session.expires <= self._clock())

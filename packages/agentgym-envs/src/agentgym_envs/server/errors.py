@@ -14,6 +14,7 @@ from starlette.responses import Response
 
 from agentgym_envs.pool import Ask
 from agentgym_envs.pool.calls import Call
+from agentgym_envs.redaction import redacted
 from agentgym_envs.server.models import ErrorBody
 from agentgym_envs.server.wire import written
 from agentgym_envs.text_env import EnvFault
@@ -34,9 +35,10 @@ class Refusal(Exception):
         Args:
             status: HTTP status.
             kind: The `type` of the error body.
-            message: A sentence that says what was asked, what there is, and what to do next.
+            message: A sentence that says what was asked, what there is, and what to do next. Secrets in it are starred.
             headers: What the answer has beside.
         """
+        message = redacted(message[: 2 * _MOST_CHARS])
         message = message if len(message) <= _MOST_CHARS else f"{message[:_MOST_CHARS]}…"
         super().__init__(message)
         self.status = status

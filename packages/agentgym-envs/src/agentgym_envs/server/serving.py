@@ -10,27 +10,34 @@ import asyncio
 import errno
 import ipaddress
 import os
+import resource
 import signal
 import socket
 import sys
 import time
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack, closing, contextmanager, suppress
+from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, cast
 
 import uvicorn
 from fastapi import FastAPI
 
+from agentgym_envs.redaction import redacted, resolved
 from agentgym_envs.retrieval import open_retriever
 from agentgym_envs.retrieval.server import retrieval_router
 from agentgym_envs.server.app import build_app
-from agentgym_envs.server.auth import MAKE_A_TOKEN, Guard, is_loopback, read_token
-from agentgym_envs.server.connection import Connection
+from agentgym_envs.server.auth import MAKE_A_TOKEN, Guard, is_loopback, read_tokens
+from agentgym_envs.server.connection import Admission, Connection
+from agentgym_envs.server.logs import log_config
 from agentgym_envs.server.models import ErrorBody, WorldSeen
 from agentgym_envs.server.settings import ServeSettings
 
 _KEEP_ALIVE = 300  # seconds; between two steps of an agent a language model thinks
+_LEAST_BODY, _SLOWEST = 30.0, 65_536.0  # seconds for any body, and bytes a second for a long one
+_MOST_STRANGERS = 4_096
+_MOST_FILES = 1 << 20
 _LAST_WORDS = 0.5  # seconds for answers to go out in when the grace is over
 _INTERRUPTED = 130
 
@@ -43,14 +50,17 @@ def run(settings: ServeSettings) -> int:
         OSError: when the address can't be listened on.
         EnvFault: when the retriever doesn't come up.
     """
-    token = _token(settings)
+    tokens = _tokens(settings)
     # an interrupt that gets here came before there was any call to wait for
     with _sigterm_interrupts(), suppress(KeyboardInterrupt), ExitStack() as held:
         listener = held.enter_context(_listener(settings.host, settings.port))
         app = build_app(settings, grace=0.0)  # the server below waits for calls
         if settings.retriever is not None:
             _add_retriever(app, settings.retriever, settings.max_batch, held)
-        _Server(app, settings, token).run(sockets=[listener])
+        admission = Admission(
+            body=_LEAST_BODY + settings.max_body / _SLOWEST, strangers=min(_MOST_STRANGERS, raise_open_files() // 2)
+        )
+        _Server(app, settings, tokens, admission).run(sockets=[listener])
     sys.stderr.write("Stopped.\n")
     return 0
 
@@ -60,10 +70,11 @@ class _Server(uvicorn.Server):
     their grace is over.
     """
 
-    def __init__(self, app: FastAPI, settings: ServeSettings, token: str | None) -> None:
+    def __init__(self, app: FastAPI, settings: ServeSettings, tokens: Sequence[str], admission: Admission) -> None:
         config = uvicorn.Config(
-            Guard(app, token),
-            http=Connection,
+            Guard(app, *tokens),
+            http=cast("type[Connection]", partial(Connection, admission=admission)),
+            log_config=log_config(),
             log_level="warning",
             access_log=False,
             ws="none",
@@ -116,20 +127,33 @@ class _Server(uvicorn.Server):
                 connection.transport.abort()
 
 
-def _token(settings: ServeSettings) -> str | None:
+def _tokens(settings: ServeSettings) -> tuple[str, ...]:
     if settings.host != "localhost":
         try:
             ipaddress.ip_address(settings.host)
         except ValueError as error:
             raise ValueError(f"{settings.host} is no IP address to listen on; take 127.0.0.1.") from error
     if settings.token_file is not None:
-        return read_token(settings.token_file)
+        return read_tokens(settings.token_file)
     if not is_loopback(settings.host):
         raise ValueError(
             f"{settings.host} lets other machines in, so every request has to bring a token: make one with "
             f"{MAKE_A_TOKEN} and add --token-file token; or listen on 127.0.0.1."
         )
-    return None
+    return ()
+
+
+def raise_open_files() -> int:
+    """Let this process have as many open files, connections among them, as the system allows it; how many that is."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= most:
+        return most
+    try:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
+    except (OSError, ValueError):  # macOS allows fewer than it says
+        return soft
+    return most
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -149,9 +173,9 @@ def _listener(host: str, port: int) -> socket.socket:
 
 
 def _add_retriever(app: FastAPI, spec: str, max_queries: int, held: ExitStack) -> None:
-    retriever = held.enter_context(closing(open_retriever(spec)))
+    retriever = held.enter_context(closing(open_retriever(resolved(spec))))
     download = "; a prebuilt index is downloaded when it is new" if spec.startswith("pyserini:") else ""
-    sys.stderr.write(f"Loading {spec}{download}\n")
+    sys.stderr.write(f"Loading {redacted(spec)}{download}\n")
     retriever.search(["ready"], 1)  # what it stands on is loaded before the first client waits for it
     errors: dict[int | str, Any] = {status: {"model": ErrorBody} for status in (401, 403, 413, 422, 502)}
     app.include_router(retrieval_router(retriever, max_queries), responses=errors)
@@ -160,7 +184,7 @@ def _add_retriever(app: FastAPI, spec: str, max_queries: int, held: ExitStack) -
 def offer(worlds: Sequence[WorldSeen], retriever: str | None) -> str:
     """What there is, and how to get the worlds that are missing, on one line."""
     there = [world["id"] for world in worlds if world["installed"]]
-    search = [] if retriever is None else [f"/retrieve from {retriever}"]
+    search = [] if retriever is None else [f"/retrieve from {redacted(retriever)}"]
     missing = [f"without {world['id']}: {world['missing']}" for world in worlds if not world["installed"]]
     return " ".join("; ".join([", ".join(there + search), *missing]).split())
 

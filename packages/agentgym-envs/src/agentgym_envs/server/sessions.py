@@ -21,7 +21,7 @@ from agentgym_envs.pool import Ask, Reset, Result, Step, WorldSpec
 from agentgym_envs.pool.calls import Call
 from agentgym_envs.pool.slots import Slot
 from agentgym_envs.server.catalog import Catalog
-from agentgym_envs.server.creations import Creations
+from agentgym_envs.server.creations import Creations, Key
 from agentgym_envs.server.errors import Overdue, Refusal, later, refusal_of
 from agentgym_envs.server.metrics import Metrics
 from agentgym_envs.server.plays import Play, Session, hint_of, kind_of, same
@@ -95,14 +95,21 @@ class Sessions:
         self.workers.close(max(0.0, until - time.monotonic()))
 
     async def create(
-        self, world: str, options: Mapping[str, Any], key: str | None = None, *, own: Mapping[str, Any] | None = None
+        self,
+        world: str,
+        options: Mapping[str, Any],
+        key: str | None = None,
+        *,
+        client: str = "",
+        own: Mapping[str, Any] | None = None,
     ) -> Session:
         """Make a world, at once, in a session of its own.
 
         Args:
             world: Its id.
             options: What a client asks for.
-            key: Whoever repeats a creation with its key gets the same session.
+            key: A creation that is repeated with its key gives the same session for as long as that is open.
+            client: Who asks, see `Guard`; keys of different clients are different keys.
             own: Options that the server sets by itself, among them such as no client may.
 
         Raises:
@@ -111,7 +118,11 @@ class Sessions:
         """
         if key is None:
             return await self._create(world, options, own or {})
-        return await self._creations.once(key, [world, options, own], lambda: self._create(world, options, own or {}))
+        session = await self._creations.once(
+            Key(client, key), [world, options, own], lambda: self._create(world, options, own or {})
+        )
+        session.expires = self._expiry()
+        return session
 
     async def _create(self, world: str, options: Mapping[str, Any], own: Mapping[str, Any]) -> Session:
         self._check_open()

@@ -55,7 +55,7 @@ class ServeSettings(Settings):
     port: int = 8000
     """Port to listen on; 0 takes a free one."""
     token_file: Path | None = None
-    """File with the token that every request has to bring."""
+    """File with the tokens, one a line, of which every request has to bring one."""
     retriever: str | None = None
     """Adds Search-R1's POST /retrieve over bm25, bm25:CORPUS, pyserini:INDEX or http://HOST:PORT."""
     grace: float = 10.0

@@ -73,6 +73,7 @@ class WebArena(TextEnv):
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - as Gymnasium has it
     package: ClassVar[str] = __package__ or ""
     client_options = frozenset({"observe", "max_chars", "screenshot"})
+    secret_options = frozenset({"accounts", "reset_hook"})
     step_seconds = 0.17
     step_waits = True
 

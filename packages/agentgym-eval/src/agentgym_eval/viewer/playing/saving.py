@@ -26,7 +26,7 @@ def save(below: Path, settings: PlaySettings, episode: Episode) -> Path:
         UsageError: when that can't be written, or another process writes to it.
     """
     played = replace(settings, env=world_id(settings.env), policy=HUMAN, task=(), agent=episode.agent)
-    parts = [short_name(settings.env), episode.agent, episode.split, *settings.options, f"seed {settings.seed}"]
+    parts = [short_name(settings.env), episode.agent, episode.split, *settings.shown_options, f"seed {settings.seed}"]
     folder = below / FOLDER / re.sub(r"[^\w.]+", "-", " ".join(parts)).strip("-")
     with Store(folder, replace(played, split=episode.split).identity()) as store:
         sample = sum(other.task_id == episode.task_id for other in store.episodes)

@@ -1,0 +1,117 @@
+"""Keeps passwords, tokens and keys out of what is written: settings, command lines, errors, logs, trackers.
+
+A secret is what follows a secret name (`token=...`, `--api-key ...`, `"password": ...`), the user part of a URL, or the
+credentials of an `Authorization` header. Names that end in password, token, api_key and the like are secret everywhere;
+a world declares further ones of its options with `TextEnv.secret_options`. A reference such as `${WORLD_TOKEN}`, which
+`resolved` replaces with the environment's value, is no secret and stays.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import re
+from collections.abc import Iterable, Sequence
+
+STARS = "***"
+_ENDINGS = (
+    r"password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?|authorization"
+)
+_GENERIC = rf"(?:[\w-]*[_-])?(?:{_ENDINGS})"
+_SHORT = frozenset({"auth", "key", "pwd", "pw", "sig", "signature"})  # secret in a URL or an option, not in prose
+_REFERENCE = re.compile(r"\$\{(\w+)\}")
+_declared: set[str] = set()
+
+_URL_USER = re.compile(r"""(?<=//)(?!/)(?:(?!\w+://)[^\s"<>]){0,4096}@""")
+_QUERY = re.compile(r"""(?<=[?&])([\w-]+)=([^\s&#'"]+)""")
+_QUOTED = r"""'[^'\n]*'|"[^"\n]*\""""
+_VALUE = rf"""{_QUOTED}|[(\[{{][^\n]*[)\]}}]|\S+"""
+_FLAG = re.compile(r"(?<![\w.-])(--[\w.-]+\s+)(?!-)(\S+)")
+_HEADER = re.compile(r"""(?i)(\bauthorization['"]?\s*[:=]\s*['"]?(?:bearer|basic)\s+|\bbearer\s+)[\w.~+/=-]{8,}""")
+
+
+def declare_secrets(names: Iterable[str]) -> None:
+    """Take options of these names for secrets from now on, in this process."""
+    _declared.update(names)
+
+
+def is_secret(name: str) -> bool:
+    """Whether what an option or flag of this name holds is secret."""
+    plain = name.lstrip("-")
+    return plain.lower() in _SHORT or re.fullmatch(_names(), plain, re.IGNORECASE) is not None
+
+
+def redacted(text: str) -> str:
+    """`text` with stars for the secrets in it."""
+    text = _URL_USER.sub(lambda found: found[0] if _is_reference(found[0]) else f"{STARS}@", text)
+    text = _QUERY.sub(lambda found: _starred(found, found[1], found[2]), text)
+    named = rf"""(?:(?<![\w-])|(?<=\\[nrt]))({_names()})(?:=|['"]:\s*)(?!\*\*\*)({_VALUE})"""
+    text = re.sub(named, lambda found: _starred(found, found[1], found[2]), text, flags=re.IGNORECASE)
+    text = _FLAG.sub(lambda found: _starred(found, _last_name(found[1].strip()), found[2]), text)
+    return _HEADER.sub(rf"\1{STARS}", text)
+
+
+def redacted_option(pair: str) -> str:
+    """`KEY=VALUE`, also with `WORLD:` or `--flag.` before it, with stars for what is secret in it."""
+    head, equals, value = pair.partition("=")
+    if equals and re.fullmatch(r"[\w.:/-]+", head) and is_secret(_last_name(head)):
+        return pair if _REFERENCE.fullmatch(value) else f"{head}={STARS}"
+    return redacted(pair)
+
+
+def redacted_words(words: Sequence[str]) -> list[str]:
+    """The words of a command line with stars for what is secret among them."""
+    shown = list[str]()
+    for before, word in zip(("", *words), words, strict=False):
+        of_secret_flag = before.startswith("--") and "=" not in before and is_secret(_last_name(before))
+        starred = of_secret_flag and not word.startswith("--") and not _REFERENCE.fullmatch(word)
+        shown.append(STARS if starred else redacted_option(word))
+    return shown
+
+
+def resolved(text: str) -> str:
+    """`text` with the environment's values in place of its references, which look like `${WORLD_TOKEN}`.
+
+    Raises:
+        ValueError: when there is no such variable.
+    """
+
+    def value(found: re.Match[str]) -> str:
+        set_to = os.environ.get(found[1])
+        if set_to is None:
+            raise ValueError(f"The environment has no variable {found[1]}; set it: export {found[1]}=...")
+        return set_to
+
+    return _REFERENCE.sub(value, text)
+
+
+class RedactingFormatter(logging.Formatter):
+    """Log records, tracebacks included, without secrets."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record as text."""
+        return redacted(super().format(record))
+
+
+def redact_logs() -> None:
+    """Write without secrets what no handler was set up for; a command calls this once."""
+    if logging.lastResort is not None:
+        logging.lastResort.setFormatter(RedactingFormatter())
+
+
+def _starred(found: re.Match[str], name: str, value: str) -> str:
+    if not is_secret(name) or _REFERENCE.fullmatch(value.strip("'\"")):
+        return found[0]
+    return found[0].removesuffix(value) + STARS
+
+
+def _names() -> str:
+    return "|".join([_GENERIC, *map(re.escape, sorted(_declared))])
+
+
+def _last_name(head: str) -> str:
+    return re.split(r"[.:/]", head)[-1]
+
+
+def _is_reference(user: str) -> bool:
+    return re.fullmatch(r"[^:]*:?\$\{\w+\}@", user) is not None

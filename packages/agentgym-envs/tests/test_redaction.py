@@ -1,0 +1,153 @@
+"""What is taken for a secret, and what isn't."""
+
+from __future__ import annotations
+
+import pytest
+from agentgym_envs import TextEnv
+from agentgym_envs.redaction import is_secret, redacted, redacted_option, redacted_words, resolved
+from agentgym_envs.registry import WORLDS, world_class
+from hypothesis import given
+from hypothesis import strategies as st
+
+
+class Vault(TextEnv):
+    """A world that declares an option with an innocent name."""
+
+    secret_options = frozenset({"vault_codes"})
+
+
+@pytest.mark.parametrize(
+    ("option", "shown"),
+    [
+        ("token=CANARY", "token=***"),
+        ("token=CANARY with = and spaces", "token=***"),
+        ("--token=CANARY", "--token=***"),
+        ("API-Key=CANARY", "API-Key=***"),
+        ("webarena:wa_password=CANARY", "webarena:wa_password=***"),
+        ("--world.options=token=CANARY", "--world.options=token=***"),
+        ("agentgym/Remote-v0:token=CANARY", "agentgym/Remote-v0:token=***"),
+        ("vault_codes={'a': ('me', 'CANARY)')}", "vault_codes=***"),
+        ("mine:vault_codes=('CANARY', \"CANARY\")", "mine:vault_codes=***"),
+        ("url=http://CANARY@host:8000/x", "url=http://***@host:8000/x"),
+        ("url=http://me:CANARY@host", "url=http://***@host"),
+        ("url=http://:CANARY@a:1,https://:CANARY@b:2", "url=http://***@a:1,https://***@b:2"),
+        ("retriever=http://user:CAN/ARY@host/retrieve", "retriever=http://***@host/retrieve"),
+        ("retriever=http://user:C@N?A#RY@host", "retriever=http://***@host"),
+        ("url=http://h/?a=b&token=CANARY&c=d#e", "url=http://h/?a=b&token=***&c=d#e"),
+        ("url=http://h/?key=CANARY", "url=http://h/?key=***"),
+        ("judge=gpt@http://me:CANARY@h/v1?api_key=CANARY", "judge=gpt@http://***@h/v1?api_key=***"),
+        (
+            "sites=shopping=http://u:CANARY@h,reddit=http://u:CANARY@h2",
+            "sites=shopping=http://***@h,reddit=http://***@h2",
+        ),
+        ("key=CANARY", "key=***"),
+    ],
+)
+def test_options_without_their_secrets(option: str, shown: str) -> None:
+    assert redacted_option(option) == shown
+    assert redacted_option(shown) == shown
+
+
+@pytest.mark.parametrize(
+    "option",
+    [
+        "depth=(2,3)",
+        "max_tokens=512",
+        "tokens=a@b",
+        "token_file=secrets/token",
+        "keys=3",
+        "url=http://127.0.0.1:8000",
+        "sites=shopping=http://h:1,reddit=http://h:2",
+        "judge=gpt@http://h/v1",
+        "name=a=b",
+        "token=${WORLD_TOKEN}",
+        "vault_codes=${CODES}",
+        "url=http://:${WORLD_TOKEN}@host:8000",
+        "url=http://me:${WORLD_TOKEN}@host?token=${WORLD_TOKEN}",
+    ],
+)
+def test_options_that_hold_none(option: str) -> None:
+    assert redacted_option(option) == option
+
+
+@pytest.mark.parametrize(
+    "option", ["token=${A}x", "url=http://:${A}x@host", "vault_codes={'a': '${A}', 'b': 'CANARY'}"]
+)
+def test_what_is_more_than_a_reference_is_secret(option: str) -> None:
+    assert "***" in redacted_option(option)
+    assert "CANARY" not in redacted_option(option)
+
+
+def test_command_lines_without_their_secrets() -> None:
+    words = ["train", "--token", "CANARY", "--api-key=CANARY", "--token-file", "f", "--options", "token=CANARY", "a=b"]
+    shown = ["train", "--token", "***", "--api-key=***", "--token-file", "f", "--options", "token=***", "a=b"]
+    assert redacted_words(words) == shown
+    assert redacted_words(["--token", "${T}", "--token", "--tiny"]) == ["--token", "${T}", "--token", "--tiny"]
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("{'vault_codes': {'a': ('me', 'CANARY')}, 'n': 1}", "{'vault_codes': ***"),
+        (repr("made with\ntoken=CANARY\n\tvault_codes='CANARY'"), r'"made with\ntoken=***'),
+        ('{"token": "CANARY", "n": 1}', '{"token": ***, "n": 1}'),
+        (
+            'go on: evaluate --options \'vault_codes={"a": "CANARY"}\' --out x',
+            "go on: evaluate --options 'vault_codes=***' --out x",
+        ),
+        ("ConnectError: http://:CANARY@host:1/retrieve is away", "ConnectError: http://***@host:1/retrieve is away"),
+        ("{'Authorization': 'Bearer CANARYCANARY'}", "{'Authorization': ***}"),
+        ("sent Authorization: Basic CANARYCANARY==", "sent Authorization: Basic ***"),
+        ("train --hub-token CANARY --seed 1", "train --hub-token *** --seed 1"),
+    ],
+)
+def test_texts_without_their_secrets(text: str, shown: str) -> None:
+    assert redacted(text) == shown
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "This server wants a token: Authorization: Bearer TOKEN, or HTTP basic with the token as password.",
+        "--body 'x' is not of the form KEY=VALUE, such as reasoning_effort=low.",
+        "see http://127.0.0.1:8000/v1 (mail a@b), --max-tokens 5, --token-file token",
+        "The key 'k' was used for another session; take a new one.",
+    ],
+)
+def test_prose_stays(text: str) -> None:
+    assert redacted(text) == text
+
+
+_NOISE = st.text(st.sampled_from("-/@:=?&'\"({ token\n"), max_size=200)
+
+
+@given(_NOISE, _NOISE)
+def test_no_text_around_a_secret_hides_it(before: str, behind: str) -> None:
+    for secret in ("token=CANARY", "http://me:CANARY@host", "--token CANARY", "Authorization: Bearer CANARYCANARY"):
+        assert "CANARY" not in redacted(f"{before} {secret} {behind}")
+
+
+def test_a_long_text_takes_no_longer_than_it_is_long() -> None:
+    for noise in ("/" * 100_000, "-" * 100_000, "a-" * 50_000, "//a" * 10_000, "token=(" * 5_000, "?a=" * 30_000):
+        redacted(noise)
+
+
+def test_references_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_TOKEN", "CANARY")
+    assert resolved("http://:${WORLD_TOKEN}@host?a=$WORLD_TOKEN") == "http://:CANARY@host?a=$WORLD_TOKEN"
+    with pytest.raises(ValueError, match=r"no variable WORLD_TOKENS; set it: export WORLD_TOKENS="):
+        resolved("${WORLD_TOKENS}")
+
+
+_SAY_SECRET = ("password", "token", "secret", "credential", "authorization")
+
+
+@pytest.mark.parametrize("world", [*(world.id for world in WORLDS), "agentgym/Remote-v0"])
+def test_worlds_declare_the_options_whose_description_speaks_of_a_secret(world: str) -> None:
+    made = world_class(world)
+    assert made is not None
+    described = [line.strip() for line in (made.__doc__ or "").partition("Args:")[2].splitlines()]
+    options = {line.partition(":")[0]: line.lower() for line in described if line.partition(":")[0].isidentifier()}
+    speaking = {name for name, about in options.items() if any(word in about for word in _SAY_SECRET)}
+    assert {name for name in speaking if not is_secret(name)} <= {"url"}  # in which the password is found
+    assert made.secret_options <= options.keys()

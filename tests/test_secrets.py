@@ -1,0 +1,189 @@
+"""No secret that the documents speak of gets into a run's folder, a message or a log."""
+
+from __future__ import annotations
+
+import json
+import logging
+import logging.config
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import vault_world
+from agentgym_envs.cli import serve
+from agentgym_envs.redaction import is_secret, redact_logs
+from agentgym_envs.server.app import build_app
+from agentgym_envs.server.logs import log_config
+from agentgym_envs.server.settings import Settings
+from agentgym_eval.cli import collect, evaluate
+from agentgym_eval.errors import UsageError
+from agentgym_trainer.config import Config, World
+from agentgym_trainer.config_json import to_json
+from agentgym_trainer.run_folder import RunFolder
+from starlette.testclient import TestClient
+
+ROOT = Path(__file__).parents[1]
+CANARY = "CANARYcanary42"
+OPTIONS = {
+    "accounts": f"{{'reddit': ('me', '{CANARY}'), 'gitlab': ('you', '{CANARY}')}}",
+    "reset_hook": f"('reset', '--as', '{CANARY}')",
+    "token": CANARY,
+    "sites": f"shopping=http://me:{CANARY}@shop,reddit=http://me:{CANARY}@forum",
+    "judge": f"model@http://me:{CANARY}@judge/v1?api_key={CANARY}",
+    "retriever": f"http://:{CANARY}/{CANARY}@search:8000",
+    "url": f"http://:{CANARY}@a:8000,http://:{CANARY}@b:8000?token={CANARY}",
+    "api_key": CANARY,
+}
+"""Options that take a secret, of whichever world."""
+PAGES = {
+    "docs/compat.md": {"url"},
+    "docs/evaluation.md": {"OPENAI_API_KEY", "token"},
+    "docs/howto/evaluate-an-api-model.md": {"OPENAI_API_KEY"},
+    "docs/howto/serve.md": {"--token-file", "token"},
+    "docs/retrieval.md": {"retriever"},
+    "docs/scale.md": {"--world.backend"},
+    "docs/serving.md": {"--token-file", "url", "token"},
+    "docs/training.md": {"WANDB_API_KEY", "token"},
+    "docs/viewer.md": {"OPENAI_API_KEY"},
+    "docs/worlds.md": {"accounts", "judge", "reset_hook", "sites"},
+    "docs/webarena.md": {"accounts", "judge", "OPENAI_API_KEY", "reset_hook", "sites"},
+}
+"""Documents that speak of a secret, and of which."""
+ELSEWHERE = {"OPENAI_API_KEY", "WANDB_API_KEY", "--token-file", "--world.backend"}
+"""Secrets that aren't options of worlds; the tests below plant them, too."""
+_SPEAKS = re.compile(r"API_KEY|TOKEN\b|PASSWORD|token[-_]file|Bearer|\$\{\w+\}|\btoken=|reset_hook")
+_BODY = ("--base-url", f"http://me:{CANARY}@there/v1?key={CANARY}", "--body", f"api_key={CANARY}")
+
+
+@pytest.fixture(autouse=True)
+def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Secrets in the environment. Logging is as it was, afterwards."""
+    for name in ("OPENAI_API_KEY", "WANDB_API_KEY"):
+        monkeypatch.setenv(name, CANARY)
+    log = logging.getLogger("agentgym_envs")
+    propagate = log.propagate
+    yield
+    log.handlers.clear()
+    log.propagate = propagate
+
+
+def options(**instead: str) -> list[str]:
+    return [f"{name}={value}" for name, value in (OPTIONS | instead).items()]
+
+
+def log_as_served() -> None:
+    """From here on logs go to the captured stderr, as `serve` writes them."""
+    logging.config.dictConfig(log_config())
+
+
+def check_clean(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
+    """What was said, without the canary; nor is it in any file."""
+    out, err = capsys.readouterr()
+    texts = {"stdout": out, "stderr": err}
+    texts |= {str(path): path.read_bytes().decode(errors="replace") for path in folder.rglob("*") if path.is_file()}
+    assert [line for text in texts.values() for line in text.splitlines() if CANARY in line] == []
+    return out + err
+
+
+def test_every_page_that_speaks_of_a_secret_is_known() -> None:
+    pages = [*ROOT.glob("docs/**/*.md"), ROOT / "README.md"]
+    speaking = {path.relative_to(ROOT).as_posix() for path in pages if _SPEAKS.search(path.read_text())}
+    assert {page for page in speaking if not page.startswith("docs/reference/")} == PAGES.keys()
+    assert set().union(*PAGES.values()) <= OPTIONS.keys() | ELSEWHERE
+
+
+def test_every_declared_option_is_planted() -> None:
+    assert OPTIONS.keys() >= vault_world.DECLARED > set()
+    assert all(map(is_secret, vault_world.DECLARED))
+
+
+def test_evaluate_writes_no_secret_and_resumes_under_another_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(*more: str, **instead: str) -> int:
+        asked = ["--env", vault_world.ENV, "--policy", "oracle", "--out", str(tmp_path / "run"), *_BODY, *more]
+        asked += ["--options", *options(**instead)]
+        monkeypatch.setattr("sys.argv", ["evaluate", *asked])
+        return evaluate(asked)
+
+    log_as_served()
+    assert run() == 1  # one of three tasks fails, and says with which options
+    said = check_clean(tmp_path, capsys)
+    assert "The vault is made with" in said
+    record = json.loads((tmp_path / "run/run.json").read_text())
+    assert "accounts=***" in record["settings"]["options"]
+    assert "retriever=http://***@search:8000" in record["settings"]["options"]
+    assert "accounts=***" in record["command"]
+    assert '"error":"EnvFault: The vault jammed' in (tmp_path / "run/episodes.jsonl").read_text()
+    assert run(accounts=f"{{'reddit': ('me', '{CANARY}-changed')}}", token=f"{CANARY}-changed") == 1
+    assert run(retriever=f"http://:{CANARY}@another:8000") == 2
+    assert "retriever=http://***@another:8000" in check_clean(tmp_path, capsys)
+    assert run("--max-failed", "0", accounts="${NOT_THERE}") == 2
+    assert "The environment has no variable NOT_THERE" in check_clean(tmp_path, capsys)
+
+
+def test_collect_writes_no_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log_as_served()
+    monkeypatch.setenv("ACCOUNTS", OPTIONS["accounts"])
+    asked = ["--env", vault_world.ENV, "--policy", "oracle", "--max-failed", "1", "--out", str(tmp_path / "data")]
+    asked += [*_BODY, "--options", *options(accounts="${ACCOUNTS}")]
+    monkeypatch.setattr("sys.argv", ["collect", *asked])
+    assert collect(asked) == 0
+    check_clean(tmp_path, capsys)
+    card = json.loads((tmp_path / "data/card.json").read_text())
+    assert "accounts=${ACCOUNTS}" in card["command"]
+    assert "token=***" in card["command"]
+
+
+def test_a_training_run_keeps_references_and_refuses_secrets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["train", "--world.options", *options(), "--hub-token", CANARY])
+    for name, value in OPTIONS.items():
+        world = World(env=vault_world.ENV, options=(f"{name}={value}",))
+        with pytest.raises(UsageError, match=r"\*\*\*.* is one: export it as a variable") as refused:
+            RunFolder.create(tmp_path / "refused", Config(world=world), "mine")
+        assert CANARY not in str(refused.value)
+    with pytest.raises(UsageError, match=r"http://\*\*\*@a:8000"):
+        RunFolder.create(tmp_path / "refused", Config(others=(World(backend=OPTIONS["url"]),)), "mine")
+    assert not (tmp_path / "refused").exists()
+    world = World(vault_world.ENV, ("accounts=${ACCOUNTS}", "depth=(2,3)"), backend="http://:${WORLD_TOKEN}@a:8000")
+    folder = RunFolder.create(tmp_path / "run", Config(world=world), "mine")
+    assert RunFolder.open(folder.path)[1].world == world
+    assert CANARY not in json.dumps(to_json(Config(world=world)))  # what trackers get
+    check_clean(tmp_path, capsys)
+
+
+def test_serve_tells_and_logs_no_secret(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log_as_served()
+    token = tmp_path / "token"
+    token.write_text(f"{CANARY} {CANARY}")
+    token.chmod(0o600)
+    wrong = [["--option", f"nowhere:{pair}"] for pair in options()]
+    wrong += [["--token-file", str(token)], ["--retriever", f"https+http://me:{CANARY}@host"]]
+    assert [serve(["--world", vault_world.ENV, "--port", "0", *flags]) for flags in wrong] == [2] * len(wrong)
+    token.unlink()
+    given = tuple(f"vault/Vault-v0:{pair}" for pair in options())
+    app = build_app(Settings(world=(vault_world.ENV,), option=given))
+    with TestClient(app, raise_server_exceptions=False) as client:
+        session = client.post("/v1/sessions", json={"world": "vault/Vault-v0"}).json()["id"]
+        answers = [
+            client.post(f"/v1/sessions/{session}/reset", json={"task": "vault/test/1"}),
+            client.post(f"/v1/sessions/{session}/reset", json={"task": "vault/test/0"}),
+            client.post(f"/v1/sessions/{session}/step", json={"action": "kick"}),
+        ]
+    assert [answer.status_code for answer in answers] == [502, 200, 500]
+    assert "The vault jammed" in answers[0].text
+    assert CANARY not in "".join(answer.text for answer in answers)
+    said = check_clean(tmp_path, capsys)
+    assert "A world broke its contract with RuntimeError" in said
+
+
+def test_what_no_handler_takes_is_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:
+    assert logging.lastResort is not None
+    redact_logs()
+    record = logging.LogRecord("x", logging.WARNING, "", 0, "made with token=%s", (CANARY,), None)
+    assert logging.lastResort.format(record) == "made with token=***"
