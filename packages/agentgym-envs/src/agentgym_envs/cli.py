@@ -25,7 +25,7 @@ class IndexSettings:
     """Index a corpus for the retrievers pyserini:OUT or bm25:OUT."""
 
     corpus: Path
-    """JSONL ({"id", "contents"} or {"id", "title", "text"}) or DPR's TSV; also with .gz."""
+    """JSON ({"id", "contents"} or {"id", "title", "text"}), in lines or as an array, or DPR's TSV; also with .gz."""
     out: Path
     """The folder to make."""
     backend: Literal["pyserini", "bm25"] = "pyserini"

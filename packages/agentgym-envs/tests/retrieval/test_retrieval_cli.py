@@ -85,7 +85,7 @@ def test_index_for_lucene_is_the_default(
 def test_a_bad_corpus_leaves_nothing(backend: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "c.jsonl").write_text('{"id": "1", "text": "a heron"}\n{}\n')
     assert searchqa_index([str(tmp_path / "c.jsonl"), str(tmp_path / "out"), "--backend", backend]) == 2
-    assert "c.jsonl, line 2: it has no id" in capsys.readouterr().err
+    assert "c.jsonl, line 2: it has neither text nor contents" in capsys.readouterr().err
     assert searchqa_index([str(tmp_path / "none.jsonl"), str(tmp_path / "out")]) == 2
     assert searchqa_index([str(tmp_path / "c.jsonl"), str(tmp_path / "out"), "--threads", "0"]) == 2
     assert [path.name for path in tmp_path.iterdir()] == ["c.jsonl"]

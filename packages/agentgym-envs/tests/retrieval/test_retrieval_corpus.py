@@ -36,6 +36,46 @@ def test_json_lines(tmp_path: Path, row: dict[str, str], name: str) -> None:
     assert list(read_corpus(tmp_path / name)) == [AARON]
 
 
+BOTH = [{"title": "Aaron", "text": AARON.text}, {"title": "Moses", "text": "A brother."}]
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("c.json", json.dumps(BOTH)),  # as HippoRAG publishes its corpora
+        ("c.json", "\ufeff \n" + json.dumps(BOTH, indent=2)),
+        ("c.json.gz", json.dumps(BOTH)),
+        ("c.jsonl", "\ufeff" + "\n\n".join(map(json.dumps, BOTH))),
+        (
+            "c.jsonl",
+            "\n".join(json.dumps({"_id": str(i), **row, "metadata": {}}) for i, row in enumerate(BOTH)),
+        ),  # BEIR
+        (
+            "c.tsv",
+            f'\ufeffid\ttext\ttitle\n0\t"{AARON.text.replace(chr(34), chr(34) * 2)}"\tAaron\n1\tA brother.\tMoses\n',
+        ),
+    ],
+)
+def test_corpora_as_they_are_published(tmp_path: Path, name: str, content: str) -> None:
+    data = content.encode()
+    (tmp_path / name).write_bytes(gzip.compress(data) if name.endswith("gz") else data)
+    assert list(read_corpus(tmp_path / name)) == [
+        Passage("0", "Aaron", AARON.text),
+        Passage("1", "Moses", "A brother."),
+    ]
+
+
+def test_ids_that_several_passages_have_are_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "c.jsonl"
+    path.write_text("".join(json.dumps({"id": key, "text": "a"}) + "\n" for key in ("1", 1, "2", "1", "3")))
+    assert len(list(read_corpus(path))) == 5
+    (said,) = caplog.messages
+    assert said == f"{path}: 2 of 5 passages have an id that another has; searches find both under it."
+    path.write_text('{"id": "1", "text": "a"}\n')
+    list(read_corpus(path))
+    assert len(caplog.messages) == 1
+
+
 @pytest.mark.parametrize("gz", [False, True])
 def test_wikipedia_as_dpr_has_it(tmp_path: Path, gz: bool) -> None:
     path = tmp_path / ("psgs_w100.tsv.gz" if gz else "psgs_w100.tsv")
@@ -57,8 +97,10 @@ def test_a_corpus_is_read_as_far_as_asked(tmp_path: Path) -> None:
     ("name", "content", "says"),
     [
         ("c.jsonl", b"[1]\n", "line 1: it is no JSON object; expected"),
-        ("c.jsonl", b'\n{"text": "a"}\n', r"line 2: it has no id \(a text or a whole number\); expected"),
-        ("c.jsonl", b'{"id": true, "text": "a"}\n', "line 1: it has no id"),
+        ("c.jsonl", b'\n{"id": true, "text": "a"}\n', r"line 2: it has no id \(a text or a whole number\); expected"),
+        ("c.json", b'[{"text": "a"},\n{"title": "a"}]\n', "entry 2: it has neither text nor contents; expected"),
+        ("c.json", b'[{"text": "a"},\n["a"]]\n', "entry 2: it is no JSON object; expected"),
+        ("c.json", b'[{"text": "a"},\n', "entry 1: Expecting value: line"),
         ("c.jsonl", b'{"id": "1", "title": "a"}\n', "line 1: it has neither text nor contents; expected"),
         ("c.jsonl", b"\xff\n", "line 1: 'utf-8' codec"),
         ("c.jsonl.gz", b"no gzip", "line 1: Not a gzipped file"),

@@ -1,6 +1,7 @@
-"""Reads passages from files, one at a time: JSONL as Search-R1, Pyserini and FlashRAG have it, and DPR's TSV.
+"""Reads passages from files: JSON lines as Search-R1, Pyserini, FlashRAG and BEIR have them, arrays, and DPR's TSV.
 
-A file is told by its name: `.jsonl`, `.json` (one object a line) or `.tsv`, each also with `.gz`. Knows no index.
+A file is told by its name: `.jsonl`, `.json` (an array, or one object a line) or `.tsv`, each also with `.gz`. Lines
+are read one at a time, an array as a whole. Knows no index.
 """
 
 from __future__ import annotations
@@ -8,12 +9,17 @@ from __future__ import annotations
 import csv
 import gzip
 import json
-from collections.abc import Iterator, Mapping
+import logging
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TextIO, cast
 
+import numpy as np
+
 from agentgym_envs.retrieval.passages import Passage
 
+_log = logging.getLogger(__name__)
 _SUFFIXES = (".jsonl", ".json", ".tsv")
 _DPR = ("id", "text", "title")
 _FORMS = '{"id", "contents"} or {"id", "title", "text"}'
@@ -26,8 +32,11 @@ class CorpusError(ValueError):
 def read_corpus(path: Path) -> Iterator[Passage]:
     r"""The passages of a corpus file in the file's order, read lazily.
 
-    JSONL: `{"id", "contents": "\"title\"\ntext"}` (Search-R1, Pyserini, FlashRAG) or `{"id", "title", "text"}`.
+    JSON: `{"id", "contents": "\"title\"\ntext"}` (Search-R1, Pyserini, FlashRAG) or `{"id", "title", "text"}`, where
+    the id may be called `_id` (BEIR); one without gets its place among the passages, from 0, as its id.
     TSV: the columns `id`, `text` and `title`, named in the first line, quoted as in DPR's `psgs_w100.tsv`.
+
+    Passages with the id of another are counted in a warning at the end: both are found under it.
 
     Raises:
         CorpusError: at once for a file that is missing or of no known kind, and while reading for a bad line.
@@ -37,7 +46,21 @@ def read_corpus(path: Path) -> Iterator[Passage]:
         raise CorpusError(f"{path} is no corpus by its name; the names end in {', '.join(_SUFFIXES)}, or that and .gz.")
     if not path.is_file():
         raise CorpusError(f"There is no corpus file {path}.")
-    return _read_tsv(path) if kind == ".tsv" else _read_jsonl(path)
+    return _checked(path, _read_tsv(path) if kind == ".tsv" else _read_json(path))
+
+
+def _checked(path: Path, passages: Iterable[Passage]) -> Iterator[Passage]:
+    """The passages, and in the end a warning where ids aren't unique."""
+    hashes = array("q")
+    for passage in passages:
+        hashes.append(hash(passage.id))
+        yield passage
+    ordered = np.sort(np.frombuffer(hashes, np.int64)) if hashes else np.empty(0, np.int64)
+    if again := int(np.count_nonzero(ordered[1:] == ordered[:-1])):
+        _log.warning(
+            "%s: %s of %s passages have an id that another has; searches find both under it.",
+            path, f"{again:,}", f"{len(hashes):,}",
+        )  # fmt: skip
 
 
 def passage_of(document: Mapping[str, Any]) -> Passage:
@@ -46,7 +69,7 @@ def passage_of(document: Mapping[str, Any]) -> Passage:
     Raises:
         ValueError: for an object of neither form.
     """
-    key = document.get("id")
+    key = document.get("id", document.get("_id"))
     if not isinstance(key, str | int) or isinstance(key, bool):
         raise ValueError(f"it has no id (a text or a whole number); expected {_FORMS}")
     text, contents = document.get("text"), document.get("contents")
@@ -77,31 +100,46 @@ def _suffix(path: Path) -> str | None:
 
 
 def _open(path: Path) -> TextIO:
-    # newline="" leaves line ends inside quoted TSV fields to the csv module
+    # newline="" leaves line ends inside quoted TSV fields to the csv module; -sig takes a byte order mark for none
     if path.suffix == ".gz":
-        return gzip.open(path, "rt", encoding="utf-8", newline="")
-    return path.open(encoding="utf-8", newline="")
+        return gzip.open(path, "rt", encoding="utf-8-sig", newline="")
+    return path.open(encoding="utf-8-sig", newline="")
 
 
-def _read_jsonl(path: Path) -> Iterator[Passage]:
-    number = 0
+def _read_json(path: Path) -> Iterator[Passage]:
+    thing, number = "line", 1
     try:
         with _open(path) as file:
-            for number, line in enumerate(file, 1):  # noqa: B007 - the number is for the error below
-                if line.strip():
-                    yield _passage_of_line(line)
+            if _suffix(path) == ".json" and _begins_array(file):
+                thing = "entry"
+                entries = enumerate(json.load(file), 1)
+            else:
+                entries = ((at, line) for at, line in enumerate(file, 1) if line.strip())
+            for place, (number, entry) in enumerate(entries):  # noqa: B007 - the number is for the error below
+                yield passage_of(_with_id(_object(entry), place))
     except (ValueError, EOFError, gzip.BadGzipFile) as error:
-        raise CorpusError(f"{path}, line {max(number, 1)}: {error}.") from error
+        raise CorpusError(f"{path}, {thing} {number}: {error}.") from error
 
 
-def _passage_of_line(line: str) -> Passage:
+def _begins_array(file: TextIO) -> bool:
+    begin = file.read(1_024)
+    file.seek(0)
+    return begin.lstrip().startswith("[")
+
+
+def _object(entry: Any) -> dict[str, Any]:
+    """The object that an array's entry is, or that a line holds."""
     try:
-        document = json.loads(line)
+        document = json.loads(entry) if isinstance(entry, str) else entry
     except json.JSONDecodeError as error:
         raise ValueError(f"it is no JSON ({error.msg} at column {error.colno})") from error
     if not isinstance(document, dict):
         raise ValueError(f"it is no JSON object; expected {_FORMS}")
-    return passage_of(cast("dict[str, Any]", document))
+    return cast("dict[str, Any]", document)
+
+
+def _with_id(document: dict[str, Any], place: int) -> dict[str, Any]:
+    return document if document.get("id", document.get("_id")) is not None else document | {"id": place}
 
 
 def _read_tsv(path: Path) -> Iterator[Passage]:
