@@ -76,3 +76,26 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     if config.option.markexpr != "quick" or not collection_path.match("test_*.py"):
         return None
     return "mark.quick" not in collection_path.read_text(encoding="utf-8") or None
+
+
+_LONGEST = (
+    "test_sciworld_oracle.py",
+    "test_vllm.py",
+    "test_vllm_server.py",
+    "test_doc_commands.py",
+    "test_tutorial.py",
+    "test_end_to_end.py",
+    "test_evol.py",
+    "test_interruption.py",
+    "test_dpo_run.py",
+    "test_server_fuzz.py",
+    "test_server_storm.py",
+    "test_distributed.py",
+)
+"""Files that take minutes. They come first, so that no process is left with one when the other has ended."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Order the files."""
+    places = {name: place for place, name in enumerate(_LONGEST)}
+    items.sort(key=lambda item: places.get(item.path.name, len(places)))
