@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs import Message, Reply, read_episodes
+from agentgym_envs import Message, Reply, TokenUsage, read_episodes
 from agentgym_envs.functions import ACT, Call, described
 from agentgym_eval.cli import collect, evaluate
+from agentgym_eval.endpoint import client
 from agentgym_eval.endpoint.messages import reply
 from agentgym_eval.endpoint.settings import EndpointSettings
 from agentgym_eval.errors import UsageError
@@ -183,6 +184,97 @@ def test_half_a_reply_that_a_filter_left_is_not_played(tmp_path: Path) -> None:
     assert json.loads((tmp_path / "usage.json").read_text())["requests"] == len(fake.asked)
 
 
+@pytest.mark.parametrize("name", ["reasoning_content", "reasoning"])
+def test_what_the_endpoint_tells_of_a_reply_is_kept_with_its_turn(tmp_path: Path, name: str) -> None:
+    with serving(lambda request: said("Action: stop", **{name: "Nothing to \ud800 add."})) as fake:
+        assert play(fake, tmp_path, "--task", "count/test/0") == 0
+    said_so = episodes(tmp_path)[0].turns[0].reply
+    assert (said_so.usage, said_so.finish_reason) == (TokenUsage(10, 3, 4), "stop")
+    assert said_so.reasoning == "Nothing to ? add."
+    assert said_so.seconds >= 0
+    assert "add" not in said_so.text
+
+
+NO_USAGE = [None, {}, 3, {"prompt_tokens": 5}, {"prompt_tokens": float("inf"), "completion_tokens": "3"}]
+
+
+@pytest.mark.parametrize("counted", NO_USAGE)
+def test_tokens_that_the_endpoint_does_not_report_are_unknown(
+    counted: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def silent(request: dict[str, Any]) -> Answer:
+        answer = counting(request)
+        answer.body["usage"] = counted
+        return answer
+
+    with serving(silent) as fake:
+        assert play(fake, tmp_path, "--task", "count/test/2", "--price", "1", "2") == 0
+    assert "3 requests, tokens unknown (the endpoint doesn't report them), cost unknown" in capsys.readouterr().err
+    unknown = {"requests": 3, "uncounted": 3} | dict.fromkeys(
+        ("prompt_tokens", "cached_tokens", "completion_tokens", "cost")
+    )
+    assert json.loads((tmp_path / "usage.json").read_text()) == unknown
+    assert json.loads((tmp_path / "report.json").read_text())["usage"] == unknown
+    assert {turn.reply.usage for turn in episodes(tmp_path)[0].turns} == {None}
+
+
+def test_tokens_that_are_reported_sometimes_are_no_sum() -> None:
+    usage = Usage.of(TokenUsage(100, 10)) + Usage.of(None)
+    assert usage.sentence((1, 2)) == (
+        "2 requests, 1 of them without reported tokens, 100 prompt tokens (0 cached) and 10 completion tokens, "
+        "cost unknown"
+    )
+    assert (usage.to_dict((1, 2))["prompt_tokens"], usage.to_dict((1, 2))["cost"]) == (100, None)
+
+
+def test_bad_answers_fail_one_episode_and_not_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One in seven is broken and asked for again; one conversation is never answered well."""
+    patience = client.Client.__init__.__kwdefaults__ | {"pauses": (0.0,) * 3}
+    monkeypatch.setattr(client.Client.__init__, "__kwdefaults__", patience)
+    bad = [Answer("{"), Answer({"error": {"message": "upstream"}}), Answer({"choices": []})]
+
+    def flaky(request: dict[str, Any]) -> Answer:
+        if "Goal: 3." in str(request["messages"]) and "Count: 2." in str(request["messages"]):
+            return bad[0]
+        return bad[len(fake.asked) % 3] if len(fake.asked) % 7 == 6 else counting(request)
+
+    with serving(flaky) as fake:
+        assert play(fake, tmp_path, "--max-failed", "0.2", "--slots", "1") == 0
+    assert [episode.task_id for episode in episodes(tmp_path) if episode.failed] == ["count/test/3"]
+    (failed,) = [episode for episode in episodes(tmp_path) if episode.failed]
+    assert "did not answer a request in 4 attempts" in failed.error
+
+
+@pytest.mark.parametrize("budget", ["requests=20", "tokens=250", "cost=0.00025"])
+def test_a_budget_ends_the_run_and_a_larger_one_goes_on(
+    budget: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Tokens are known when they are used up: what is under way then is kept, and no more is asked for."""
+    with serving(counting) as fake:
+        flags = ["--slots", "4", "--price", "1", "1"]
+        assert play(fake, tmp_path, *flags, "--budget", budget) == 3
+        err = capsys.readouterr().err
+        assert f"The --budget of {'0.00025' if 'cost' in budget else budget.partition('=')[2]}" in err
+        assert f"What was played is kept in {tmp_path}. Go on with: " in err
+        first = len(fake.asked)
+        assert first == 20 if "requests" in budget else 20 <= first <= 23
+        assert json.loads((tmp_path / "usage.json").read_text())["requests"] == first
+        assert play(fake, tmp_path, *flags, "--budget", budget) == 3  # it counts earlier sittings
+        assert len(fake.asked) == first
+        assert play(fake, tmp_path, *flags, "--budget", "requests=55") == 0
+    assert len(fake.asked) == 55
+
+
+def test_a_budget_of_tokens_needs_tokens(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def silent(request: dict[str, Any]) -> Answer:
+        return Answer(counting(request).body | {"usage": None})
+
+    with serving(silent) as fake:
+        assert play(fake, tmp_path, "--slots", "1", "--budget", "tokens=1e6") == 1
+    assert "limit the requests with --budget requests=N" in capsys.readouterr().err
+    assert len(fake.asked) == 1
+
+
 def test_a_refusal_is_a_reply_without_an_action(tmp_path: Path) -> None:
     with serving(lambda request: said(None, refusal="I can't help with that.")) as fake:
         assert play(fake, tmp_path, "--task", "count/test/0", "--horizon", "2") == 0
@@ -244,6 +336,11 @@ def test_models_that_call_the_limit_otherwise_are_asked_again(tmp_path: Path) ->
         ({"rate": 0.0}, "--rate is above 0"),
         ({"body": ("model=x",)}, "model in --body"),
         ({"body": ("effort",)}, "KEY=VALUE"),
+        ({"budget": ("euros=5",)}, "--budget takes requests, tokens, cost, each =NUMBER above 0, not 'euros=5'"),
+        ({"budget": ("tokens=many",)}, "above 0, not 'tokens=many'"),
+        ({"budget": ("requests=0",)}, "above 0"),
+        ({"budget": ("requests",)}, "=NUMBER"),
+        ({"budget": ("cost=5",)}, "give --price as well"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(wrong: dict[str, Any], sentence: str) -> None:

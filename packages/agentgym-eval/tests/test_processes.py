@@ -110,8 +110,11 @@ def test_a_collection_of_several_worlds_survives_kill_9(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "unbroken"]
 
 
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.parametrize("name", ["evaluate", "collect"])
-def test_ctrl_c_keeps_what_is_done_and_says_how_to_go_on(tmp_path: Path, name: str) -> None:
+def test_ctrl_c_and_sigterm_keep_what_is_done_and_say_how_to_go_on(
+    tmp_path: Path, name: str, how: signal.Signals
+) -> None:
     out = tmp_path / "run"
     folder = out if name == "evaluate" else tmp_path / "run.partial"
     episodes = folder / ("" if name == "evaluate" else "count") / "episodes.jsonl"

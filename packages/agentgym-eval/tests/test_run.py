@@ -97,6 +97,85 @@ def test_other_settings_are_refused_by_name(tmp_path: Path, changes: dict[str, A
     assert play(tmp_path, overwrite=True, **changes)
 
 
+def test_a_run_is_extended_by_attempts_and_by_tasks(tmp_path: Path) -> None:
+    """Only what is missing is played, and it is what an unbroken run would have played."""
+    few = play(tmp_path, samples=1, tasks=4)
+    before = (tmp_path / "episodes.jsonl").read_bytes()
+    more = play(tmp_path, 3, samples=2, tasks=4)
+    assert more[:4] == few
+    assert play(tmp_path, samples=2, tasks=4)[:7] == more
+    wide = play(tmp_path, samples=2, tasks=7)
+    assert set(more) < set(wide)
+    assert len(wide) == 14
+    assert len({task for task, *_ in wide}) == 7
+    assert play(tmp_path, samples=2, tasks=7) == wide  # the same command once more
+    whole = play(tmp_path, samples=3)
+    assert (tmp_path / "episodes.jsonl").read_bytes().startswith(before)
+    assert whole == play(tmp_path / "unbroken")
+
+
+def test_an_extended_run_says_so(tmp_path: Path) -> None:
+    for samples, tasks in ((1, 4), (2, 7), (2, 9)):
+        play(tmp_path, samples=samples, tasks=tasks)
+    about = json.loads((tmp_path / "run.json").read_text())
+    assert (about["settings"]["samples"], about["settings"]["tasks"]) == (2, 9)
+    assert about["settings"]["tasks_before"] == [4, 7]
+    assert about["resolved"]["tasks"] == 9
+
+
+@pytest.mark.parametrize(
+    ("changes", "sentence"),
+    [
+        ({"samples": 1}, "samples 2, not 1.*more --samples or --tasks, but not for fewer or others"),
+        ({"tasks": 3}, "tasks 5, not 3"),
+        ({"tasks": 6, "temperature": 0.5}, "tasks 5, not 6.*temperature 1.0, not 0.5|temperature.*tasks"),
+        ({"tasks": None, "task": ("count/test/1",)}, "task "),
+    ],
+)
+def test_a_run_is_not_cut_down(tmp_path: Path, changes: dict[str, Any], sentence: str) -> None:
+    played = play(tmp_path, samples=2, tasks=5)
+    about = (tmp_path / "run.json").read_bytes()
+    with pytest.raises(UsageError, match=sentence):
+        play(tmp_path, **{"samples": 2, "tasks": 5} | changes)
+    assert (tmp_path / "run.json").read_bytes() == about
+    assert play(tmp_path, samples=2, tasks=5) == played
+
+
+def test_an_extension_of_which_nothing_was_played_is_taken_back(tmp_path: Path) -> None:
+    played = play(tmp_path, samples=1, tasks=4)
+    assert play(tmp_path, 0, samples=40, tasks=9) == played
+    assert play(tmp_path, samples=1, tasks=4) == played
+
+
+def test_named_tasks_are_extended_by_name(tmp_path: Path) -> None:
+    first = play(tmp_path, samples=1, task=("count/test/3", "count/test/1"))
+    both = play(tmp_path, samples=1, task=("count/test/1", "count/test/2", "count/test/3"))
+    assert set(first) < set(both)
+    assert len(both) == 3
+
+
+def test_a_run_of_other_tasks_of_the_same_name_is_not_extended(tmp_path: Path) -> None:
+    play(tmp_path, samples=1, tasks=4)
+    path = tmp_path / "run.json"
+    path.write_text(path.read_text().replace('"tasks_sha256": "', '"tasks_sha256": "0'))
+    with pytest.raises(UsageError, match="tasks_sha256"):
+        play(tmp_path, samples=2, tasks=4)
+
+
+def test_a_start_that_fails_leaves_no_folder(tmp_path: Path) -> None:
+    def broken(**_: Any) -> Random:
+        raise UsageError("There is no such model")
+
+    with pytest.raises(UsageError, match="no such model"), open_run(settings(), tmp_path / "runs/new", broken) as run:
+        list(run.play())
+    assert not list(tmp_path.iterdir())
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there/notes.txt").write_text("mine")
+    with pytest.raises(UsageError, match="no such model"), open_run(settings(), tmp_path / "there", broken) as run:
+        list(run.play())
+    assert [path.name for path in tmp_path.rglob("*")] == ["there", "notes.txt"]
+
+
 def test_settings_without_an_episode_bind_nobody(tmp_path: Path) -> None:
     play(tmp_path, 0)
     assert len(play(tmp_path, policy="oracle")) == 30

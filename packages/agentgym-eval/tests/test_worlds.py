@@ -69,7 +69,7 @@ def test_short_names_are_names() -> None:
     [
         ({"env": "agentgym/TextKraft-v0"}, r"no world 'agentgym/TextKraft-v0'. Did you mean agentgym/TextCraft-v0\?"),
         ({"env": "no_such_module:x/Y-v0"}, "module of the world no_such_module:x/Y-v0 can't be imported"),
-        ({"options": ("speed=3",)}, "option it doesn't have.*'speed'"),
+        ({"options": ("speed=3",)}, "has no option 'speed'.*Its options"),
         ({"task": ("count/test/77",)}, "no task 'count/test/77'.*Did you mean count/test/7"),
         ({"agent": ""}, "no agent ''.*react"),
         ({"split": "dev", "tasks": 2}, r"has no dev tasks .* Splits with tasks: train \(12\), test \(10\)\."),

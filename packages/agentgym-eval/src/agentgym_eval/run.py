@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from agentgym_envs import EnvPool, Episode, Job, Player, Policy, ReplyWrapper, Task, Tasks, play_many, text_env
+from agentgym_envs import EnvPool, Episode, Job, Player, Policy, ReplyWrapper, Task, play_many, text_env
 from agentgym_envs.play_pool import play_pool
 
 from agentgym_eval.errors import RunStopped, Unplayable, WorldMissing
+from agentgym_eval.extending import BEFORE, GROWING, counts_before, digest, extends, settings_in
 from agentgym_eval.metered import Metered
 from agentgym_eval.policies import Maker, find_policy
 from agentgym_eval.settings import PlaySettings
@@ -214,15 +215,18 @@ def open_runs(
     with ExitStack() as stack:
         envs = _open_worlds(asked, stack, missing)
         maker = maker or find_policy(next(iter(asked.values())).policy)
-        dealt = deal_tasks([(env, asked[folder]) for folder, env in envs.items()])
+        earlier = {settings.env: settings_in(folder) for folder, settings in asked.items() if not settings.overwrite}
+        before = {s.env: counts_before(earlier.get(s.env, {}), s) for s in asked.values()}
+        dealt = deal_tasks([(env, asked[folder]) for folder, env in envs.items()], before)
         runs: list[Run] = []
         for (folder, env), tasks in zip(envs.items(), dealt, strict=True):
             settings = asked[folder]
             jobs = [
                 Job(task.id, sample, settings.seed, task.split) for sample in range(settings.samples) for task in tasks
             ]
-            identity, resolved = _identity(settings, tasks), _resolved(env, tasks)
-            store = Store(folder, identity, resolved=resolved, overwrite=settings.overwrite)
+            identity, resolved = _identity(settings, tasks, before[settings.env]), _resolved(env, tasks)
+            growing = GROWING if extends(earlier.get(settings.env, {}), settings, env, tasks) else frozenset[str]()
+            store = Store(folder, identity, resolved=resolved, may_differ=growing, overwrite=settings.overwrite)
             runs.append(Run(settings, tuple(jobs), store, maker, env))
         for run in runs:
             stack.enter_context(run.store)
@@ -255,9 +259,9 @@ def _resolved(env: ReplyWrapper, tasks: Sequence[Task]) -> dict[str, Any]:
     return {"agent": env.agent, "horizon": limit, "task_set": text_env(env).tasks.name, "tasks": len(tasks)}
 
 
-def _identity(settings: PlaySettings, tasks: list[Task]) -> dict[str, Any]:
-    digest = Tasks([task.id for task in tasks], {task.id: task for task in tasks}.__getitem__).digest()
-    return {**settings.identity(), "env": world_id(settings.env), "tasks_sha256": digest}
+def _identity(settings: PlaySettings, tasks: list[Task], before: Sequence[int]) -> dict[str, Any]:
+    grown = {BEFORE: list(before)} if before else {}
+    return {**settings.identity(), "env": world_id(settings.env), "tasks_sha256": digest(tasks), **grown}
 
 
 def _key(job: Job | Episode) -> tuple[str | None, int]:

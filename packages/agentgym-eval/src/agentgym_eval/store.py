@@ -11,7 +11,7 @@ import fcntl
 import json
 import mmap
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
@@ -53,6 +53,7 @@ class Store:
         settings: Mapping[str, Any],
         *,
         resolved: Mapping[str, Any] | None = None,
+        may_differ: Set[str] = frozenset(),
         overwrite: bool = False,
     ) -> None:
         """Nothing is touched before the store is entered.
@@ -61,6 +62,8 @@ class Store:
             folder: Made when it isn't there.
             settings: What decides about the episodes, as JSON values.
             resolved: What the world filled in where the settings leave it the choice, noted when a run begins.
+            may_differ: Names of settings in which the run that lies here may differ: this one extends it. They are
+                written with the first thing that is kept.
             overwrite: Forget what an earlier run left here, as soon as there is an episode or a paid reply to put in
                 its place.
         """
@@ -69,6 +72,7 @@ class Store:
         self.journal = Journal(folder / REPLIES, self._replace)
         self._settings = dict(settings)
         self._resolved = {"resolved": dict(resolved)} if resolved else {}
+        self._may_differ, self._extended = may_differ, dict[str, Any]()
         self._overwrite = overwrite
         self.begun = False
         """Whether this sitting has kept anything, which is when it replaces an earlier run."""
@@ -77,11 +81,6 @@ class Store:
     def replaces(self) -> bool:
         """Whether an earlier run still lies here that will be replaced."""
         return self._overwrite
-
-    @property
-    def is_empty(self) -> bool:
-        """Whether nothing is kept here: no episode, and no reply that was paid for."""
-        return not any(path.exists() and path.stat().st_size for path in (self._episodes, self.folder / REPLIES))
 
     def __enter__(self) -> Self:
         self._made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
@@ -100,7 +99,7 @@ class Store:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
         self.journal.close()
-        if self.is_empty:
+        if is_empty(self.folder):
             self._leave_nothing()
         elif error is not None and not self._overwrite:
             with suppress(OSError):  # it may be the disk's being full that stopped it
@@ -127,12 +126,12 @@ class Store:
             held = False
         if not held:  # or the other process has just removed the file, since nothing was played
             raise UsageError(f"Another process is playing into {self.folder}; wait for it or choose another --out.")
-        self._overwrite &= not self.is_empty
+        self._overwrite &= not is_empty(self.folder)
         if self._overwrite:
             return
         for path in (self._episodes, self.folder / REPLIES):
             _cut_half_line(path)
-        if self.is_empty:
+        if is_empty(self.folder):
             self._begin_anew()
             return
         self._compare()
@@ -147,7 +146,7 @@ class Store:
             self.journal.done(episode.task_id, episode.sample)
 
     def _replace(self) -> None:
-        """Forget an earlier run, now that there is something to put in its place."""
+        """Forget an earlier run, or note that it is extended, now that there is something to keep."""
         self.begun = True
         if self._overwrite:
             self._file.truncate(0)
@@ -155,6 +154,9 @@ class Store:
                 (self.folder / left).unlink(missing_ok=True)
             self._begin_anew()
             self._overwrite = False
+        elif self._extended:
+            write_json(self.folder / _ABOUT, self._extended)
+            self._extended = {}
 
     def _begin_anew(self) -> None:
         about = {"schema": SCHEMA, "settings": self._settings, **self._resolved}
@@ -170,19 +172,26 @@ class Store:
 
     def _compare(self) -> None:
         try:
-            found = json.loads((self.folder / _ABOUT).read_text(encoding="utf-8"))["settings"]
+            about = json.loads((self.folder / _ABOUT).read_text(encoding="utf-8"))
+            found = about["settings"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
                 f"{self.folder} holds a run, but no {_ABOUT} that says how it was played; "
                 "choose another --out, or begin again with --overwrite."
             ) from error
         differing = [name for name in {**found, **self._settings} if found.get(name) != self._settings.get(name)]
-        if differing:
+        if not set(differing) <= self._may_differ:
             what = "; ".join(f"{name} {found.get(name)!r}, not {self._settings.get(name)!r}" for name in differing)
             raise UsageError(
-                f"The run in {self.folder} was played with {what}: "
-                "choose another --out, or begin again with --overwrite."
+                f"The run in {self.folder} was played with {what}: choose another --out, or begin again with "
+                "--overwrite. The same command may ask for more --samples or --tasks, but not for fewer or others."
             )
+        self._extended = {**about, **self._resolved, "settings": self._settings} if differing else {}
+
+
+def is_empty(folder: Path) -> bool:
+    """Whether no run is kept in a folder: no episode, and no reply that was paid for."""
+    return not any((folder / name).exists() and (folder / name).stat().st_size for name in (EPISODES, REPLIES))
 
 
 def _reason(error: BaseException) -> str:

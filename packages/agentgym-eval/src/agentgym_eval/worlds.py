@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from contextlib import closing
 from typing import Any
@@ -126,12 +126,15 @@ def choose_tasks(env: ReplyWrapper, settings: PlaySettings) -> list[Task]:
     return tasks
 
 
-def deal_tasks(worlds: Sequence[tuple[ReplyWrapper, PlaySettings]]) -> list[list[Task]]:
+def deal_tasks(
+    worlds: Sequence[tuple[ReplyWrapper, PlaySettings]], before: Mapping[str, Sequence[int]] | None = None
+) -> list[list[Task]]:
     """The tasks that are asked for in each world, in the order of the split or as named; named ones go to the world
     that has them.
 
     Args:
         worlds: With settings that differ in `env` and `options` alone.
+        before: By `env`, how many tasks a run had before it was extended to so many, in order: these stay.
 
     Raises:
         UsageError: for an unknown task, an empty split, more tasks than there are, a world that none of the named tasks
@@ -142,7 +145,8 @@ def deal_tasks(worlds: Sequence[tuple[ReplyWrapper, PlaySettings]]) -> list[list
     try:
         if asked.task or asked.items:
             return _named(asked.task or task_ids(asked.items, skip=asked.skip), sets)
-        return [_of_split(sets[settings.env], settings) for _, settings in worlds]
+        grown = before or {}
+        return [_of_split(sets[settings.env], settings, grown.get(settings.env, ())) for _, settings in worlds]
     except ValueError as error:  # a task that can't be played under these options
         raise UsageError(str(error)) from error
 
@@ -154,7 +158,7 @@ def _task_set(env: ReplyWrapper, settings: PlaySettings) -> TaskSet:
         raise UsageError(f"The tasks of {settings.env} can't be had: {error}") from error
 
 
-def _of_split(tasks: TaskSet, settings: PlaySettings) -> list[Task]:
+def _of_split(tasks: TaskSet, settings: PlaySettings, before: Sequence[int]) -> list[Task]:
     split = tasks.split(settings.split)
     if not split:
         there = listed([f"{name} ({len(tasks.split(name))})" for name in SPLITS if tasks.split(name)]) or "none"
@@ -167,7 +171,7 @@ def _of_split(tasks: TaskSet, settings: PlaySettings) -> list[Task]:
             f"{settings.env} has {len(split)} {settings.split} tasks under these options, not {wanted}: "
             "lower --tasks or choose another --split or --options."
         )
-    return spread(split, wanted)
+    return widened(split, (*before, wanted))
 
 
 def _named(ids: Sequence[str], sets: Mapping[str, TaskSet]) -> list[list[Task]]:
@@ -196,18 +200,38 @@ def _no_task(task_id: str, sets: Mapping[str, TaskSet]) -> str:
         return str(error.args[0])
 
 
-def spread(tasks: Tasks, count: int) -> list[Task]:
+def spread(tasks: Tasks, count: int, chosen: Sequence[Task] = ()) -> list[Task]:
     """`count` of the tasks, always the same: each category with its share (at least one task where `count` allows it;
     divided as Webster and Sainte-Laguë divide seats) and, within it, evenly over the difficulties.
+
+    Args:
+        tasks: Of a split.
+        count: How many.
+        chosen: Fewer tasks that were spread before. They are among those given back.
     """
+    ids = {task.id for task in chosen}
     groups: dict[str, list[tuple[int, int, Task]]] = defaultdict(list)
+    found: list[tuple[int, Task]] = []
+    sizes, had = Counter[str](), Counter[str]()
     for position, task in enumerate(tasks):
-        groups[task.category].append((task.difficulty, position, task))
-    chosen: list[tuple[int, Task]] = []
-    for category, share in _shares({name: len(group) for name, group in groups.items()}, count).items():
-        group = sorted(groups[category], key=lambda entry: entry[:2])
-        chosen.extend(group[(2 * i + 1) * len(group) // (2 * share)][1:] for i in range(share))
-    return [task for _, task in sorted(chosen, key=lambda entry: entry[0])]
+        sizes[task.category] += 1
+        if task.id in ids:
+            had[task.category] += 1
+            found.append((position, task))
+        else:
+            groups[task.category].append((task.difficulty, position, task))
+    for category, whole in _shares(dict(sizes), count).items():
+        group, share = sorted(groups[category], key=lambda entry: entry[:2]), whole - had[category]
+        found.extend(group[(2 * i + 1) * len(group) // (2 * share)][1:] for i in range(share))
+    return [task for _, task in sorted(found, key=lambda entry: entry[0])]
+
+
+def widened(tasks: Tasks, counts: Sequence[int]) -> list[Task]:
+    """The tasks of a run that had first so many, then was extended to so many more, and so on; see `spread`."""
+    chosen: list[Task] = []
+    for count in counts:
+        chosen = spread(tasks, count, chosen)
+    return chosen
 
 
 def _shares(sizes: dict[str, int], count: int) -> dict[str, int]:

@@ -20,6 +20,7 @@ from agentgym_eval.data.card import SCHEMA, Card, make_card
 from agentgym_eval.data.page import page
 from agentgym_eval.errors import UsageError
 from agentgym_eval.settings import CollectSettings, short_name
+from agentgym_eval.store import is_empty as holds_nothing
 from agentgym_eval.store import write_json
 from agentgym_eval.usage import Usage
 
@@ -134,8 +135,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _is_begun(run: Path) -> bool:
-    file = run / "episodes.jsonl"
-    return file.is_file() and file.stat().st_size > 0
+    return run.is_dir() and not holds_nothing(run)
 
 
 def _is_card(path: Path) -> bool:
