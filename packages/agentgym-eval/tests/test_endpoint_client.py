@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import re
 import threading
 from collections.abc import Callable, Iterator
@@ -243,6 +244,31 @@ def test_answers_under_way_are_read_although_nobody_waits_for_them_any_more() ->
 
     with serving(answer) as fake:
         assert asyncio.run(asking(fake)) == ["paid for"]
+
+
+def test_an_error_that_comes_when_nobody_waits_for_it_any_more_is_no_noise(caplog: pytest.LogCaptureFixture) -> None:
+    go_on = threading.Event()
+
+    def answer(request: dict[str, Any]) -> Answer:
+        assert go_on.wait(60)
+        return trouble(401)
+
+    async def asking(fake: FakeEndpoint) -> None:
+        client = Client(fake.base_url, "")
+        asked = asyncio.create_task(client.ask({}, as_it_is))
+        while not fake.asked:
+            await asyncio.sleep(0)
+        asked.cancel()
+        await asyncio.wait([asked])
+        go_on.set()
+        while client._under_way:
+            await asyncio.sleep(0)
+        await client.close()
+
+    with serving(answer) as fake:
+        asyncio.run(asking(fake))
+    gc.collect()
+    assert "never retrieved" not in caplog.text
 
 
 def test_closing_does_without_an_answer_that_does_not_come() -> None:

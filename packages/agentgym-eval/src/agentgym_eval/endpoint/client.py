@@ -212,8 +212,13 @@ class Client:
     async def _once(self, body: Mapping[str, Any], read: Callable[[Any, float], _T]) -> _T:
         exchange = asyncio.create_task(self._exchange(body, read))
         self._under_way.add(exchange)
-        exchange.add_done_callback(self._under_way.discard)
+        exchange.add_done_callback(self._over)
         return await asyncio.shield(exchange)
+
+    def _over(self, exchange: asyncio.Task[Any]) -> None:
+        self._under_way.discard(exchange)
+        if not exchange.cancelled():
+            exchange.exception()  # else asyncio reports an error of which the caller, cancelled meanwhile, didn't hear
 
     async def _exchange(self, body: Mapping[str, Any], read: Callable[[Any, float], _T]) -> _T:
         began = self._clock()
