@@ -345,6 +345,21 @@ def test_what_fails_can_be_played_to_the_end(tmp_path: Path) -> None:
     assert (report["failed"], report["success"]["mean"]) == (20, None)
 
 
+def test_lines_that_do_not_count_are_told_of(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["--env", ENV, "--policy", "oracle", "--out", str(tmp_path)]
+    assert evaluate(asked) == 0
+    report = json.loads((tmp_path / "report.json").read_text())["overall"]
+    assert "episodes.jsonl, line" not in capsys.readouterr().err
+    path = tmp_path / "episodes.jsonl"
+    lines = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, lines[3], lines[5].replace("count/test/5", "count/test/u")]))
+    assert evaluate(asked) == 0
+    err = capsys.readouterr().err
+    assert f"{path}, line 4: count/test/3, sample 0, is in line 11 again, which counts instead.\n" in err
+    assert f"{path}, line 12: counting/Count-v0 has no task 'count/test/u'; the line doesn't count.\n" in err
+    assert json.loads((tmp_path / "report.json").read_text())["overall"] == report
+
+
 def test_a_world_that_a_policy_cannot_play_is_left_out_and_the_others_go_on(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

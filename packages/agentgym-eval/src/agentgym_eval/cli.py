@@ -291,6 +291,8 @@ def _play(runs: Sequence[Run], sitting: _Sitting, *, several: bool = False) -> S
         left.append(run)
         _tell(f"Without {run.settings.policy} in {run.settings.env}: {why}")
 
+    for sentence in (sentence for run in runs for sentence in run.left_out):
+        _tell(sentence)
     done = [episode for run in runs for episode in run.episodes]
     sitting.runs += runs
 

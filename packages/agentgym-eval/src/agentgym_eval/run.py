@@ -21,7 +21,7 @@ from agentgym_eval.extending import BEFORE, GROWING, counts_before, digest, exte
 from agentgym_eval.metered import Metered
 from agentgym_eval.policies import Maker, find_policy
 from agentgym_eval.settings import PlaySettings
-from agentgym_eval.store import USAGE, Store, write_json
+from agentgym_eval.store import EPISODES, USAGE, Store, write_json
 from agentgym_eval.usage import Usage
 from agentgym_eval.worlds import check_dependencies, deal_tasks, open_world, world_id, world_spec
 
@@ -58,6 +58,21 @@ class Run:
         """The jobs that are still to be played."""
         played = {_key(episode) for episode in self.store.episodes}
         return [job for job in self.jobs if _key(job) not in played]
+
+    @property
+    def left_out(self) -> Iterator[str]:
+        """A sentence for each line on disk that doesn't count: a later one has the same task and sample, or the world
+        has no such task.
+        """
+        tasks, path = text_env(self.env).tasks, self.store.folder / EPISODES
+        lines: dict[tuple[str | None, int], int] = {}
+        for number, episode in enumerate(self.store.episodes, 1):
+            if (before := lines.get(_key(episode))) is not None:
+                again = f"{episode.task_id}, sample {episode.sample}, is in line {number} again"
+                yield f"{path}, line {before}: {again}, which counts instead."
+            lines[_key(episode)] = number
+            if episode.task_id not in tasks:
+                yield f"{path}, line {number}: {episode.env} has no task {episode.task_id!r}; the line doesn't count."
 
     @property
     def usage(self) -> Usage:

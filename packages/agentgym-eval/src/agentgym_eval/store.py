@@ -19,6 +19,7 @@ from typing import Any, Self
 
 from agentgym_envs import Episode, read_episodes
 from agentgym_envs.files import write_whole
+from agentgym_envs.redaction import redacted
 
 from agentgym_eval.errors import RunStopped, UsageError
 from agentgym_eval.journal import Journal
@@ -198,7 +199,8 @@ def _reason(error: BaseException) -> str:
     """Why a sitting stopped, in a sentence."""
     if isinstance(error, KeyboardInterrupt):
         return "It was interrupted."
-    return str(error) if isinstance(error, RunStopped | UsageError | OSError) and str(error) else repr(error)
+    told = str(error) if isinstance(error, RunStopped | UsageError | OSError) and str(error) else repr(error)
+    return redacted(told)
 
 
 def _cut_half_line(path: Path) -> None:
