@@ -79,7 +79,7 @@ def test_without_arguments_it_is_the_quickstart() -> None:
 
 def test_an_algorithm_that_is_named_is_the_preset_with_what_flags_change() -> None:
     for name, preset in PRESETS.items():
-        assert _config("--algorithm", name).algorithm == preset
+        assert _config("--algorithm", "ppo", "--algorithm", name).algorithm == preset
     changed = _config(
         "babyai-grpo", "--algorithm.advantages.lam", "0.9", "--algorithm=ppo", "--algorithm.clip.dual", "3"
     )

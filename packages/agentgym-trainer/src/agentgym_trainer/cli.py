@@ -217,12 +217,13 @@ def _moved(config: _S, flags: Sequence[str]) -> _S:
 
 
 def _given(flags: Sequence[str], name: str) -> str | None:
-    """The value of a flag; None where it isn't there."""
+    """The last value of a flag; None where it isn't there."""
+    found = None
     for flag, following in pairwise([*flags, ""]):
         setting, equals, value = flag.partition("=")
         if setting.replace("_", "-") == name:
-            return value if equals else following
-    return None
+            found = value if equals else following
+    return found
 
 
 def _left_out(recipe: Setup, asked: Setup, flags: Sequence[str]) -> Iterator[str]:
