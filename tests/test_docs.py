@@ -101,6 +101,7 @@ def test_the_command_is_understood(
 
 
 FLAGS_OF_OTHERS = {"--extra", "--frozen", "--locked", "--upgrade"}  # uv
+FLAGS_OF_OTHERS |= {"--tyro-print-completion", "--version"}  # of every command, not in its help
 FLAGS_OF_OTHERS |= {"--machine_rank", "--num_processes"}  # accelerate launch
 FLAGS_OF_OTHERS |= {"--dtype", "--enable-lora", "--enforce-eager", "--max-lora-rank"}  # vllm serve
 FLAGS_OF_OTHERS |= {"--api-server-count", "--data-parallel-size", "--tensor-parallel-size"}

@@ -10,19 +10,28 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from dev_packages import need
 
 ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGE = 100  # lines
 # What has no test of its own: a part of others, and what can't be installed beside the rest (tried by hand).
 UNTESTED = {"tiny_model", "verifiers_env"}
+NEEDS = {
+    "mcp_client": ("mcp",),
+    "openenv_server": ("openenv",),
+    "skyrl_gym_env": ("skyrl_gym",),
+    "stable_baselines3_babyai": ("stable_baselines3",),
+}
 
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ModuleType:
     """The example of the test's name, imported as its script imports what lies beside it."""
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
-    return import_module(request.node.originalname.removeprefix("test_"))
+    name = request.node.originalname.removeprefix("test_")
+    need(*NEEDS.get(name, ()))
+    return import_module(name)
 
 
 @pytest.fixture

@@ -1,22 +1,15 @@
-"""Worlds as other libraries take them: functions as methods, SkyRL-gym and MCP, each played through the
-library's own door where it has one."""
+"""Worlds as tools: functions as methods, as trainers of others call them."""
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 from typing import Any
 
 import pytest
-import skyrl_gym
 from agentgym_envs import WORLDS, EnvFault, make, text_env
-from agentgym_envs.adapters.mcp import main as mcp_main
-from agentgym_envs.adapters.mcp import mcp_server
-from agentgym_envs.adapters.skyrl import SkyRLWorld
 from agentgym_envs.adapters.tools import ToolWorld, tool_environment
 from agentgym_envs.functions import call_for
 from door_world import ENV_ID, Door, made
-from mcp import Client
 
 STAIRS = "textcraft/test/red_sandstone_stairs"
 
@@ -111,89 +104,6 @@ def test_a_task_that_is_not_there_was_not_begun() -> None:
 def test_a_world_that_is_not_there_is_named() -> None:
     with pytest.raises(ValueError, match="Did you mean agentgym/TextCraft-v0"):
         tool_environment("agentgym/TextCraft-v1")
-
-
-# SkyRL-gym.
-
-
-def test_skyrl_plays_it() -> None:
-    skyrl_gym.register(id="agentgym-test", entry_point="agentgym_envs.adapters.skyrl:SkyRLWorld")
-    row = {"world": "textcraft", "task": STAIRS, "max_turns": 4, "data_source": "SkyRL's own"}
-    env = skyrl_gym.make("agentgym-test", env_config={"agent": "react"}, extras=row)
-    (system, user), info = env.init([])
-    assert "Action:" in system["content"]
-    assert "red sandstone stairs" in user["content"]
-    assert info["task_id"] == STAIRS
-    step = env.step("Action: get 24 red sand")
-    assert (step["observations"], step["done"]) == ([{"role": "user", "content": "Got 24 red sand"}], False)
-    assert env.step("Let me think.")["metadata"]["valid"] is False
-    env.step("Action: craft 6 red sandstone using 24 red sand")
-    last = env.step("Action: craft 4 red sandstone stairs using 6 red sandstone")
-    assert (last["observations"], last["reward"], last["done"]) == ([], 1.0, True)
-    assert env.get_metrics() == {"score": 1.0, "success": 1.0, "turns": 4}
-    env.close()
-    env.close()
-
-
-def test_skyrl_conversations_keep_what_the_row_says() -> None:
-    env = SkyRLWorld({}, {"world": "textcraft", "agent": "function-call", "options": {"depth": (1, 1)}, "max_turns": 1})
-    own = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Go."}]
-    conversation, _ = env.init(own)
-    assert conversation[:2] == own
-    assert len(conversation) == 3
-    assert '"inventory"' in env.init([])[0][0]["content"]
-    assert env.step('{"function_name": "inventory", "arguments": {}}')["done"]
-
-
-@pytest.mark.parametrize(
-    ("row", "said"),
-    [
-        ({}, "names its 'world'"),
-        ({"world": "textcraft", "agent": "react+plan"}, "no habits: react, not react\\+plan"),
-        ({"world": "textkraft"}, "no world 'textkraft'"),
-    ],
-)
-def test_a_row_that_skyrl_cannot_play_is_refused(row: dict[str, Any], said: str) -> None:
-    with pytest.raises(ValueError, match=said):
-        SkyRLWorld({}, row)
-
-
-# MCP.
-
-
-def test_an_mcp_client_plays_it() -> None:
-    async def play() -> None:
-        async with Client(mcp_server("textcraft", max_episode_steps=4)) as client:
-            tools = {tool.name: tool for tool in (await client.list_tools()).tools}
-            assert list(tools) == ["reset", "get", "craft", "inventory"]
-            assert tools["get"].input_schema["required"] == ["amount", "item"]
-            early = await client.call_tool("inventory", {})
-            assert early.is_error
-            assert "begin one first" in early.content[0].text
-            await client.call_tool("reset", {"task": STAIRS})
-            assert (await client.call_tool("get", {"amount": 24, "item": "red sand"})).content[0].text
-            amiss = await client.call_tool("get", {"amount": 24})
-            assert not amiss.is_error  # for the world it is a turn like any other
-            assert amiss.structured_content["valid"] is False
-            await client.call_tool("craft", {"amount": 6, "item": "red sandstone", "ingredients": "24 red sand"})
-            stairs = {"amount": 4, "item": "red sandstone stairs", "ingredients": ["6 red sandstone"]}
-            last = await client.call_tool("craft", stairs)
-            assert last.content[0].text.endswith("The task is over; its score is 1.")
-            assert last.structured_content["success"] is True
-            for wrong, said in (({"task": "nowhere"}, "no task 'nowhere'"), ({"taks": 1}, "taks")):
-                refused = await client.call_tool("reset", wrong)
-                assert refused.is_error
-                assert said in refused.content[0].text
-
-    asyncio.run(play())
-
-
-@pytest.mark.parametrize(
-    ("arguments", "said"), [(["nothing"], "no world 'nothing'"), (["textcraft", "--option", "x"], "KEY=VALUE")]
-)
-def test_an_mcp_server_of_nothing_says_so(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
-    assert mcp_main(arguments) == 2
-    assert said in capsys.readouterr().err
 
 
 def test_a_world_of_ones_own_plays_as_well() -> None:

@@ -7,7 +7,10 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Malformed
+from dev_packages import need
 from fastapi.testclient import TestClient
+
+need("openenv")
 
 pytestmark = pytest.mark.long
 

@@ -18,6 +18,7 @@ from agentgym_trainer import trackers
 from agentgym_trainer.config import Config, Setup
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.trackers import flat, tracked
+from dev_packages import need
 from miniature import coin_flags, train_cli
 
 
@@ -49,6 +50,7 @@ class Noted:
 @pytest.fixture
 def noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(trackers._KNOWN, "trackio", Noted)
+    monkeypatch.setattr(trackers, "find_spec", lambda name: name)
 
 
 def folder_of(path: Path, config: Setup) -> RunFolder:
@@ -136,6 +138,7 @@ def test_a_tracker_that_refuses_is_one_sentence(tmp_path: Path, monkeypatch: pyt
         raise RuntimeError("no key.")
 
     monkeypatch.setitem(trackers._KNOWN, "wandb", refuse)
+    monkeypatch.setattr(trackers, "find_spec", lambda name: name)
     config = Config(track=("wandb",))
     with (
         pytest.raises(UsageError, match=r"wandb can't follow this run: no key\. WANDB_MODE=offline keeps"),
@@ -183,6 +186,7 @@ def sit(tmp_path: Path) -> Callable[..., str]:
 
 @pytest.mark.long
 def test_trackio_keeps_one_run_on_this_machine_over_all_sittings(sit: Callable[..., str], tmp_path: Path) -> None:
+    need("trackio")
     said = sit("trackio", TRACKIO_DIR=str(tmp_path / "trackio"), HF_HUB_OFFLINE="1")
     folder = RunFolder(tmp_path / "run")
     name = f"run-{folder.id[:8]}"
@@ -201,6 +205,7 @@ def test_trackio_keeps_one_run_on_this_machine_over_all_sittings(sit: Callable[.
 
 @pytest.mark.long
 def test_wandb_offline_keeps_one_run_in_the_folder_over_all_sittings(sit: Callable[..., str], tmp_path: Path) -> None:
+    need("wandb")
     said = sit("wandb", WANDB_MODE="offline")
     folder = RunFolder(tmp_path / "run")
     assert said.startswith("wandb follows this run offline; to send it: uv run wandb sync ")

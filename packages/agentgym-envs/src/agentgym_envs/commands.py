@@ -22,6 +22,7 @@ KNOWN = {
     "convert": ("agentgym-eval", "turn episodes into other formats, and back"),
     "serve": ("agentgym-envs", "serve worlds over HTTP"),
     "searchqa-index": ("agentgym-envs", "index a corpus for SearchQA"),
+    "install-browser": ("agentgym-envs", "install a browser for WebArena"),
 }
 """Each command with its package and what it does."""
 _PACKAGES = ("agentgym-envs", "agentgym-eval", "agentgym-trainer")
@@ -62,7 +63,7 @@ def _is_installed(package: str) -> bool:
 
 def _listing(found: dict[str, EntryPoint]) -> str:
     lines = ["usage: agentgym COMMAND [--help] [--version] ...", "", "Commands:"]
-    lines += [f"  {name:<16}{KNOWN[name][1]}" for name in found]
+    lines += [f"  {name:<17}{KNOWN[name][1]}" for name in found]
     missing = dict.fromkeys(KNOWN[name][0] for name in KNOWN if name not in found)
     for package in missing:
         names = ", ".join(name for name, (home, _) in KNOWN.items() if home == package)

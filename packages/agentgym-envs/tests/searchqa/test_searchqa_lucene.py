@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import functools
 import json
-from importlib.util import find_spec
 from pathlib import Path
 
 import gymnasium
 import pytest
 from agentgym_envs.retrieval import open_retriever
 from agentgym_envs.retrieval.indexing import make_index
+from dev_packages import need
 from gymnasium.vector import AsyncVectorEnv
 
 
 @pytest.mark.long
-@pytest.mark.skipif(find_spec("pyserini") is None, reason="pip install 'agentgym-envs[pyserini]'")
 @pytest.mark.parametrize("context", ["fork", "spawn"])
 def test_worlds_in_worker_processes_search_with_lucene(tmp_path: Path, context: str) -> None:
+    need("pyserini")
     passages = [("1", "Duck", "A duck swims."), ("2", "Pond", "The pond is deep.")]
     lines = [json.dumps({"id": i, "title": title, "text": text}) + "\n" for i, title, text in passages]
     corpus = tmp_path / "corpus.jsonl"

@@ -5,12 +5,16 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-import schemathesis
 from agentgym_envs.server.app import build_app
 from agentgym_envs.server.auth import Guard
 from agentgym_envs.server.settings import Settings
+from dev_packages import need
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
+
+need("schemathesis")
+
+import schemathesis
 from schemathesis.checks import not_a_server_error
 from schemathesis.config import SchemathesisConfig
 from schemathesis.generation import GenerationMode

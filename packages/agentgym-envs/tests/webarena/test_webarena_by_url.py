@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +11,7 @@ import gymnasium
 import pytest
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.login import FORMS
+from dev_packages import need
 from login_pages import LoginPages, LoginSite
 from pages_server import Page, PagesServer
 
@@ -119,9 +119,9 @@ def test_a_model_judges(make: Make, server: PagesServer) -> None:
         env.step("stop [two]")
 
 
-@pytest.mark.skipif(find_spec("webarena_verified") is None, reason="pip install 'agentgym-envs[webarena-verified]'")
 @pytest.mark.filterwarnings("ignore:Transitional processing is deprecated:DeprecationWarning")
 def test_an_audited_task_is_judged_by_its_recording(make: Make, server: PagesServer) -> None:
+    need("webarena_verified")
     form = FORMS["gitlab"]
     site = LoginSite(form.login, form.check, form.username, form.password, {"me": "mine"})
     with LoginPages({}) as pages:

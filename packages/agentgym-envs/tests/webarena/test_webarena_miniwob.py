@@ -13,8 +13,11 @@ from pathlib import Path
 import pytest
 from agentgym_envs.worlds.webarena.session import Session
 from agentgym_envs.worlds.webarena.snapshot import Node
+from dev_packages import need
 from page_agent import PageAgent, Run
 from pages_server import Page, PagesServer
+
+need("miniwob")
 
 KINDS = {".html": "text/html", ".js": "text/javascript", ".css": "text/css", ".png": "image/png", ".gif": "image/gif"}
 EVERYDAY = ("click-button", "enter-text", "choose-list")
@@ -24,7 +27,7 @@ EVERYDAY = ("click-button", "enter-text", "choose-list")
 def files() -> dict[str, Page]:
     """MiniWoB's pages and what they need, by path."""
     spec = importlib.util.find_spec("miniwob")
-    assert spec is not None and spec.origin is not None, "MiniWoB++ is missing: `uv sync` installs it."
+    assert spec is not None and spec.origin is not None
     root = Path(spec.origin).parent / "html"
     found = (path for part in ("miniwob", "core", "common") for path in root.joinpath(part).rglob("*"))
     return {

@@ -1,0 +1,57 @@
+"""Worlds as environments of SkyRL-gym, made by its own registry."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from dev_packages import need
+
+need("skyrl_gym")
+
+import skyrl_gym
+from agentgym_envs.adapters.skyrl import SkyRLWorld
+
+STAIRS = "textcraft/test/red_sandstone_stairs"
+
+
+def test_skyrl_plays_it() -> None:
+    skyrl_gym.register(id="agentgym-test", entry_point="agentgym_envs.adapters.skyrl:SkyRLWorld")
+    row = {"world": "textcraft", "task": STAIRS, "max_turns": 4, "data_source": "SkyRL's own"}
+    env = skyrl_gym.make("agentgym-test", env_config={"agent": "react"}, extras=row)
+    (system, user), info = env.init([])
+    assert "Action:" in system["content"]
+    assert "red sandstone stairs" in user["content"]
+    assert info["task_id"] == STAIRS
+    step = env.step("Action: get 24 red sand")
+    assert (step["observations"], step["done"]) == ([{"role": "user", "content": "Got 24 red sand"}], False)
+    assert env.step("Let me think.")["metadata"]["valid"] is False
+    env.step("Action: craft 6 red sandstone using 24 red sand")
+    last = env.step("Action: craft 4 red sandstone stairs using 6 red sandstone")
+    assert (last["observations"], last["reward"], last["done"]) == ([], 1.0, True)
+    assert env.get_metrics() == {"score": 1.0, "success": 1.0, "turns": 4}
+    env.close()
+    env.close()
+
+
+def test_skyrl_conversations_keep_what_the_row_says() -> None:
+    env = SkyRLWorld({}, {"world": "textcraft", "agent": "function-call", "options": {"depth": (1, 1)}, "max_turns": 1})
+    own = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Go."}]
+    conversation, _ = env.init(own)
+    assert conversation[:2] == own
+    assert len(conversation) == 3
+    assert '"inventory"' in env.init([])[0][0]["content"]
+    assert env.step('{"function_name": "inventory", "arguments": {}}')["done"]
+
+
+@pytest.mark.parametrize(
+    ("row", "said"),
+    [
+        ({}, "names its 'world'"),
+        ({"world": "textcraft", "agent": "react+plan"}, "no habits: react, not react\\+plan"),
+        ({"world": "textkraft"}, "no world 'textkraft'"),
+    ],
+)
+def test_a_row_that_skyrl_cannot_play_is_refused(row: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        SkyRLWorld({}, row)

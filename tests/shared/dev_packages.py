@@ -1,0 +1,20 @@
+"""Tests that need packages of the dependency group `dev`, which isn't installed by default."""
+
+from __future__ import annotations
+
+import os
+from importlib.util import find_spec
+
+import pytest
+
+INSTALL = "uv sync --inexact --group dev"
+
+
+def need(*modules: str) -> None:
+    """Skip the test that calls this, or the file at whose top it stands, without these modules; fail under CI."""
+    missing = [module for module in modules if find_spec(module) is None]
+    if missing:
+        why = f"{', '.join(missing)} is missing: {INSTALL}"
+        if os.environ.get("CI"):
+            pytest.fail(why)
+        pytest.skip(why, allow_module_level=True)
