@@ -11,6 +11,7 @@ import psutil
 import pytest
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena import browser as module
+from agentgym_envs.worlds.webarena import snapshot
 from agentgym_envs.worlds.webarena.browser import Browser, acquire
 from agentgym_envs.worlds.webarena.faults import TabClosed
 from agentgym_envs.worlds.webarena.session import Session
@@ -135,6 +136,54 @@ def test_a_crashed_page_is_a_fault_of_its_own_session_only(server: PagesServer, 
     for session in (broken, whole):
         run(session.close())
         assert session.context not in chromium.contexts
+
+
+def test_a_page_too_large_to_be_read_is_a_fault_of_its_own_session_only(
+    server: PagesServer, browser: Browser, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(snapshot, "MOST", 300)
+    rows = "<p>row</p>" * 200
+    server.pages |= {"/a": "<title>a</title>", "/fits": rows, "/large": f"{rows}<iframe srcdoc='{rows}'></iframe>"}
+    heavy, whole = run(browser.session()), run(browser.session())
+
+    async def read(session: Session, path: str) -> int:
+        await session.goto(f"http://shop.example{path}")
+        await session.settle()
+        return len((await session.guard(snapshot.take(session.tab))).nodes)
+
+    assert run(read(heavy, "/fits")) > 200
+    with pytest.raises(EnvFault, match=r"The page has 4\d\d elements; one of more than 300 is not read"):
+        run(read(heavy, "/large"))
+    assert run(read(whole, "/a")) == 1
+    assert run(read(heavy, "/a")) == 1
+    for session in (heavy, whole):
+        run(session.close())
+
+
+class Pulse:
+    """Stands for the connection to a browser: it answers once it was asked so many times."""
+
+    def __init__(self, answers_from: int) -> None:
+        self.asked = 0
+        self._answers_from = answers_from
+
+    async def send(self, _: str) -> None:
+        self.asked += 1
+        if self.asked < self._answers_from:
+            await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize(("answers_from", "lives"), [(1, True), (2, True), (3, False)])
+def test_a_browser_is_asked_twice_whether_it_lives(
+    answers_from: int, lives: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An answer comes late, too, where this process was busy with a large page."""
+    monkeypatch.setattr(module, "_HUNG", 0.01)
+    pulse: Any = Pulse(answers_from)
+    engine = module._Engine(chromium=Any, pulse=pulse)  # pyright: ignore[reportPrivateUsage, reportArgumentType]
+    assert asyncio.run(engine.beats()) is lives
+    assert engine.dead is not lives
+    assert pulse.asked == min(answers_from, 2)
 
 
 @impatient

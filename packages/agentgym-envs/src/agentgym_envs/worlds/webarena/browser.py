@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from agentgym_envs.worlds.webarena.session import Session
 
 _PULSE = 1.0  # seconds between two looks at whether it lives
-_HUNG = 20.0  # seconds after which a browser that doesn't say its own name counts as dead
+_HUNG = 20.0  # seconds after which a browser that doesn't say its own name is asked again, or counts as dead
+_ASKED = 2  # times; by one answer that comes late, the loop itself may have been busy with a large page
 _ENDING = 5.0  # seconds for Chromium to close, after which its driver has to kill it
 _RELEASE = 30.0  # seconds for both
 
@@ -54,12 +55,17 @@ class _Engine:
         """Whether it still answers; one that doesn't is dead from then on."""
         from playwright.async_api import Error
 
-        try:
-            async with asyncio.timeout(_HUNG):
-                await self.pulse.send("Browser.getVersion")
-        except (Error, TimeoutError):
-            self.died()
-        return not self.dead
+        for _ in range(_ASKED):
+            try:
+                async with asyncio.timeout(_HUNG):
+                    await self.pulse.send("Browser.getVersion")
+                return not self.dead
+            except TimeoutError:
+                continue
+            except Error:
+                break
+        self.died()
+        return False
 
     async def watch(self) -> None:
         """Notice its death also when the driver died, which nobody tells."""

@@ -175,7 +175,7 @@ class Session:
                 continue
             for notice in (*rest.notices, *(why(failure, self.hosts) for failure in tab.traffic.take_failures())):
                 self._tell(notice)
-            tab.title = one_line(rest.title)
+            tab.title, tab.elements = one_line(rest.title), rest.elements
             if self.tabs and tab is self.tab:
                 return
 

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
+from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.axtree import AXNode, Kept, PropertyValue, Raw, keep, trees
 from agentgym_envs.worlds.webarena.faults import is_closed, playwright_errors
 from agentgym_envs.worlds.webarena.geometry import STYLES, Box, Layout, Place, iframes
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 LARGE = 5_000
 """DOM nodes above which only what is near the viewport is read."""
+
+MOST = 50_000
+"""Elements of a page above which it isn't read at all: a snapshot of more would keep all sessions waiting."""
 
 _MAX_FRAMES = 20
 _TRIES, _PAUSE = 2, 0.05  # seconds between them
@@ -90,10 +94,12 @@ async def take(tab: Tab) -> Snapshot:
 
     Raises:
         TabClosed: when the tab closes meanwhile.
-        EnvFault: when the browser doesn't tell.
+        EnvFault: when the browser doesn't tell, or the page is too large to be read.
     """
     from playwright.async_api import Error
 
+    if tab.elements > MOST:
+        raise EnvFault(f"The page has {tab.elements:,} elements; one of more than {MOST:,} is not read.")
     with playwright_errors():
         for _ in range(_TRIES):
             try:

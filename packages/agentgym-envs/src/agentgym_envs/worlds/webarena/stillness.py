@@ -21,7 +21,13 @@ _WORLD = secrets.token_hex(16)
 # A page may name its forms after the properties of `document` and so hide them; those of the prototype it can't reach.
 _WATCH = """(async (grace, cap) => {
   const all = Document.prototype.querySelectorAll;
+  const tags = Document.prototype.getElementsByTagName;
   const title = Object.getOwnPropertyDescriptor(Document.prototype, "title").get;
+  const size = node => {
+    let count = tags.call(node, "*").length;
+    for (const {contentDocument: inner} of all.call(node, "iframe, frame")) if (inner) count += size(inner);
+    return count;
+  };
   const calm = await new Promise(done => {
     let timer, limit;
     const end = calm => { watcher.disconnect(); clearTimeout(timer); clearTimeout(limit); done(calm); };
@@ -34,7 +40,7 @@ _WATCH = """(async (grace, cap) => {
     limit = setTimeout(end, cap, false);
     timer = setTimeout(end, grace, true);
   });
-  return [calm, title.call(document)];
+  return [calm, title.call(document), size(document)];
 })"""
 
 
@@ -57,6 +63,8 @@ class Rest:
     """A tab at rest."""
 
     title: str
+    elements: int
+    """How many the document and those in its frames have."""
     notices: tuple[str, ...]
     """What the agent should know about how it came to rest."""
 
@@ -90,12 +98,12 @@ async def come_to_rest(cdp: CDPSession, traffic: Traffic, patience: Patience) ->
         look = await _look(cdp, traffic, patience)
         if look is None:
             continue
-        calm, title = look
+        calm, title, elements = look
         if traffic.restless or traffic.count == seen or clock() >= end:
             if not (traffic.restless or (calm and traffic.count == seen)):
                 traffic.restless = True
                 notices.append("The page keeps changing by itself.")
-            return Rest(title, tuple(notices))
+            return Rest(title, elements, tuple(notices))
 
 
 async def _within(end: float, traffic: Traffic, holds: Callable[[], bool]) -> bool:
@@ -107,8 +115,8 @@ async def _within(end: float, traffic: Traffic, holds: Callable[[], bool]) -> bo
     return True
 
 
-async def _look(cdp: CDPSession, traffic: Traffic, patience: Patience) -> tuple[bool, str] | None:
-    """Whether the document has come to rest, and its title; None when another took its place meanwhile."""
+async def _look(cdp: CDPSession, traffic: Traffic, patience: Patience) -> tuple[bool, str, int] | None:
+    """Whether the document has come to rest, its title and size; None when another took its place meanwhile."""
     changing = 3 * patience.grace if traffic.restless else patience.changing
     question = {"expression": f"{_WATCH}({1000 * patience.grace}, {1000 * changing})"}
     try:
@@ -122,5 +130,5 @@ async def _look(cdp: CDPSession, traffic: Traffic, patience: Patience) -> tuple[
         if is_lost(error):
             return None
         raise
-    calm, title = answer["result"].get("value", (True, ""))
-    return bool(calm), str(title)
+    calm, title, elements = answer["result"].get("value", (True, "", 0))
+    return bool(calm), str(title), int(elements)

@@ -31,6 +31,8 @@ class Tab:
     traffic: Traffic
     title: str = ""
     """As of the last look."""
+    elements: int = 0
+    """How many its page had at the last look."""
 
     @property
     def url(self) -> str:
