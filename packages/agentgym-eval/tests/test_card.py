@@ -10,7 +10,7 @@ from typing import Any
 
 import datasets
 import pytest
-from agentgym_envs import Episode, Reply, Sample, Turn, read_episodes
+from agentgym_envs import Episode, Reply, Sample, TokenUsage, Turn, read_episodes
 from agentgym_envs.episode import SCHEMA
 from agentgym_eval.data.card import Card, Spread, make_card
 from agentgym_eval.data.collection import Collection
@@ -101,10 +101,11 @@ def test_only_the_same_episode_is_a_duplicate() -> None:
 GO: dict[str, Any] = {"type": "function", "function": {"name": "go", "parameters": {"far": {"type": "integer"}}}}
 SAY: dict[str, Any] = {"type": "function", "function": {"name": "say", "parameters": {"what": {"enum": ["a", 1]}}}}
 SAMPLED = Reply("go", "stop", Sample((1, 2), (3,), (-0.5,), 4, fresh=True))
+PAID = Reply("go", usage=TokenUsage(10, 3), seconds=1.5, finish_reason="tool_calls", reasoning="On.")
 FIRST = [episode(), PLANNED, FAILED, POOR, episode(3, tools=(GO,))]
 SECOND = [
     episode(4, env=B, tools=(SAY, GO)),
-    episode(5, env=B, turns=(turn("|see", "go", reply=SAMPLED, loss=False),)),
+    episode(5, env=B, turns=(turn("|see", "go", reply=SAMPLED, loss=False), turn("|see", "go", reply=PAID))),
 ]
 
 

@@ -41,6 +41,14 @@ _FEATURES = """
         - {name: logprobs, list: float64}
         - {name: version, dtype: int64}
         - {name: fresh, dtype: bool}
+      - name: usage
+        struct:
+        - {name: prompt_tokens, dtype: int64}
+        - {name: completion_tokens, dtype: int64}
+        - {name: cached_tokens, dtype: int64}
+      - {name: seconds, dtype: float64}
+      - {name: finish_reason, dtype: string}
+      - {name: reasoning, dtype: string}
     - {name: action, dtype: string}
     - {name: valid, dtype: bool}
     - {name: reward, dtype: float64}
