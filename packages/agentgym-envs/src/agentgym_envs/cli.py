@@ -10,12 +10,15 @@ import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 from agentgym_envs.install_browser import Source
 from agentgym_envs.installation import package_version
 from agentgym_envs.redaction import redact_logs, redacted
 from agentgym_envs.server.settings import ServeSettings
+
+if TYPE_CHECKING:
+    from agentgym_envs.retrieval.questions import Question
 
 _FAILED, _USAGE, _INTERRUPTED = 1, 2, 130
 
@@ -34,6 +37,9 @@ class IndexSettings:
     """How many threads Lucene indexes with."""
     overwrite: bool = False
     """Replace OUT where it is an index or empty."""
+    questions: Path | None = None
+    """Questions (FlashRAG, SQuAD, HotpotQA, or BEIR's queries.jsonl with its qrels): how many of their passages the new
+    index finds among the first 1, 3 and 10."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +121,10 @@ def _index(settings: IndexSettings) -> int:
         raise ValueError(f"--threads {settings.threads} is no number of threads; give 1 or more.")
     from agentgym_envs.retrieval.extras import brought_by
 
+    with brought_by("searchqa"):
+        from agentgym_envs.retrieval.questions import read_questions
+
+    questions = None if settings.questions is None else list(read_questions(settings.questions))
     options: dict[str, Any] = {"backend": settings.backend, "threads": settings.threads}
     show = _Progress()
     try:
@@ -124,8 +134,22 @@ def _index(settings: IndexSettings) -> int:
             made = make_index(settings.corpus, settings.out, **options, overwrite=settings.overwrite, told=show)
     finally:
         show.end()
-    sys.stdout.write(f"{settings.out} holds {made} passages; search it with {settings.backend}:{settings.out}\n")
+    spec = f"{settings.backend}:{settings.out}"
+    sys.stdout.write(f"{settings.out} holds {made} passages; search it with {spec}\n")
+    if questions is not None:
+        sys.stdout.write(f"{_recall(spec, questions)} of {settings.questions}\n")
     return 0
+
+
+def _recall(spec: str, questions: Sequence[Question]) -> str:
+    from contextlib import closing
+
+    from agentgym_envs.retrieval import open_retriever
+    from agentgym_envs.retrieval.recall import gold_recall
+
+    with closing(open_retriever(spec)) as retriever:
+        shares, asked = gold_recall(retriever, questions, (1, 3, 10))
+    return f"{', '.join(f'recall@{k} {share:.1%}' for k, share in shares.items())} over {asked:,} questions"
 
 
 def _install_browser(settings: BrowserSettings) -> int:

@@ -1,13 +1,12 @@
-"""The seven published question sets that Search-R1 and AgentGym-RL use, in FlashRAG's format.
+"""The seven published question sets that Search-R1 and AgentGym-RL use, as FlashRAG has them.
 
 FlashRAG (Jin et al. 2024, arXiv 2405.13576) writes one JSON object a line, `{"id", "question", "golden_answers"}`, in
 files `SET/SPLIT.jsonl`. They are read from a folder laid out so, or fetched through `datasets`. Questions of one's own
-go the same way. Knows nothing about passages.
+go the same way, also as `SET/SPLIT.json` and in the other forms of `read_questions`. Knows nothing about passages.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,10 +14,10 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-import httpx
 from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.installation import install
+from agentgym_envs.retrieval.questions import FORMS, question_of, read_questions
 from agentgym_envs.tasks import SPLITS, Split
 
 HUB = "RUC-NLPIR/FlashRAG_datasets"
@@ -68,7 +67,7 @@ def check_set(name: str, folder: Path | None) -> None:
     if folder is not None and not _files(folder / name):
         raise ValueError(
             f"There are no questions in {folder / name}: a set is a folder with train.jsonl, dev.jsonl or test.jsonl "
-            "in FlashRAG's format."
+            f"(or .json): {FORMS}."
         )
 
 
@@ -94,20 +93,19 @@ def load(name: str, folder: Path | None) -> Mapping[Split, tuple[Row, ...]]:
 
 
 def _files(folder: Path) -> dict[Split, Path]:
-    return {split: file for split in SPLITS if (file := folder / f"{split}.jsonl").is_file()}
+    found: dict[Split, Path] = {}
+    for split in SPLITS:
+        for file in (folder / f"{split}.json", folder / f"{split}.jsonl"):
+            if file.is_file():
+                found[split] = file
+    return found
 
 
 def _lines(file: Path) -> Iterator[Row]:
-    with file.open(encoding="utf-8") as lines:
-        for number, line in enumerate(lines, 1):
-            if line.strip():
-                try:
-                    yield _row(json.loads(line))
-                except (ValueError, KeyError, TypeError) as error:
-                    raise ValueError(
-                        f"{file}, line {number}, is no question in FlashRAG's format, "
-                        f'{{"question": "...", "golden_answers": ["..."]}}: {error!r}.'
-                    ) from error
+    for question in read_questions(file):
+        if not question.answers:
+            raise ValueError(f"{file} has questions without answers, such as {question.text!r}; expected {FORMS}.")
+        yield Row(question.text, question.answers)
 
 
 def _fetch(name: str) -> dict[Split, Iterable[Row]]:
@@ -142,6 +140,8 @@ def _quickly_offline(config: Any) -> Generator[None]:
 
 def _reachable(url: str) -> bool:
     """Whether anything answers there."""
+    import httpx
+
     try:
         httpx.head(url, timeout=_PATIENCE)
     except httpx.HTTPError:
@@ -150,12 +150,8 @@ def _reachable(url: str) -> bool:
 
 
 def _row(entry: Mapping[str, Any]) -> Row:
-    question, answers = entry["question"], entry["golden_answers"]
-    if not (isinstance(question, str) and question.strip()):
-        raise ValueError("the question is empty")
-    if isinstance(answers, str) or not answers or not all(isinstance(answer, str) for answer in answers):
-        raise ValueError("golden_answers is no list of texts, or empty")
-    return Row(question.strip(), tuple(answers))
+    question = question_of(entry)
+    return Row(question.text, question.answers)
 
 
 def from_predecessor(item: str | int) -> str:
