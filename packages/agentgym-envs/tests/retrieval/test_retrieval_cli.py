@@ -70,6 +70,7 @@ def test_index_for_bm25(
     assert [path.name for path in out.parent.iterdir()] == ["index"]
 
 
+@pytest.mark.long
 def test_index_for_lucene_is_the_default(
     java: None, corpus: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -91,6 +92,7 @@ def test_a_bad_corpus_leaves_nothing(backend: str, tmp_path: Path, capsys: pytes
     assert [path.name for path in tmp_path.iterdir()] == ["c.jsonl"]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["bm25", "pyserini"])
 def test_ctrl_c_leaves_nothing_half(java: None, backend: str, tmp_path: Path) -> None:
     corpus = tmp_path / "c.jsonl"

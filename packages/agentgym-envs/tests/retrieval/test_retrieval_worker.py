@@ -103,6 +103,7 @@ def test_text_that_is_no_json_is_a_passage() -> None:
     assert _passage("just text", "7") == Passage("7", "", "just text")
 
 
+@pytest.mark.long
 def test_no_text_and_no_number_is_too_much(lucene: LuceneRetriever) -> None:
     words = " ".join(f"w{number}" for number in range(70_000))
     assert lucene.search([words], 2) == [[]]
