@@ -14,6 +14,8 @@ ROOT = Path(__file__).parent.parent
 SHORTEST = 60.0  # seconds
 WAITS = {"wait", "join", "result", "communicate", "wait_for", "acquire", "run"}
 SLEEPS = {"time.sleep", "asyncio.sleep", "sleep"}
+OF_ALL = {"threading.active_count", "psutil.pid_exists"}
+"""What else happens in a process, or in a later one with the same number, changes these."""
 
 # Where a test sleeps, or waits for less than that, and why nothing depends on it.
 ALLOWED = {
@@ -78,6 +80,11 @@ def test_nothing_waits_for_time_to_pass() -> None:
         if f"{name}::{within}" not in ALLOWED
     }
     assert offences == {}, "use eventually() or PATIENCE of tests/shared/patience.py"
+
+
+def test_nothing_is_counted_that_others_change() -> None:
+    calls = [(name, node) for name, tree in files_of_tests() for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert [f"{name}:{call.lineno}" for name, call in calls if ast.unparse(call.func) in OF_ALL] == []
 
 
 def test_all_that_is_allowed_is_there() -> None:

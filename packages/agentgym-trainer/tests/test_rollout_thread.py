@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
@@ -10,7 +11,7 @@ from typing import Any, ClassVar
 import gymnasium
 import psutil
 import pytest
-from agentgym_envs import Job
+from agentgym_envs import Episode, Job
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.engines import Completion, EngineGone, Sampling, Weights
 from agentgym_trainer.engines.scripted import ScriptedEngine
@@ -236,6 +237,8 @@ def test_two_thousand_episodes_leave_nothing_behind(new_model: Callable[..., Any
             assert len(episodes) == 250
             assert player._contexts == {}
             del episodes
+            gc.collect()
+            assert not any(type(thing) is Episode for thing in gc.get_objects())
             tasks = rollouts.run(_others())
             rows = rollouts.engine._core._rows  # type: ignore[attr-defined]
             kept = sum(row.read for row in rows._idle)

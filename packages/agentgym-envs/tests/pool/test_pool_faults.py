@@ -19,7 +19,7 @@ from agentgym_envs.pool import EnvPool, Reset, Result, SlotBusy, Step, WorldSpec
 from agentgym_envs.pool.slots import InlineSlot
 from agentgym_envs.text_env import EnvFault
 from gymnasium.error import ResetNeeded
-from patience import eventually
+from patience import all_end, eventually
 from pool_toys import TOY, Toy
 
 LONG_PROCESS = pytest.param("process", marks=pytest.mark.long)
@@ -85,11 +85,11 @@ def test_a_process_that_takes_nothing_any_more_is_killed(monkeypatch: pytest.Mon
     monkeypatch.setattr("agentgym_envs.pool.process._PATIENCE", 1)
     with EnvPool(TOY, 1, "process") as pool:
         begin(pool)
-        stopped = pid(pool, 0)
-        os.kill(stopped, signal.SIGSTOP)
+        stopped = psutil.Process(pid(pool, 0))
+        stopped.suspend()
         pool.send(0, "x" * (1 << 18), deadline=0.05)  # more than the pipe holds
         assert isinstance(only(pool).error, EnvFault)
-    assert not psutil.pid_exists(stopped)
+    assert all_end([stopped])
 
 
 def test_a_world_that_asks_for_the_end_of_its_process_ends_no_thread() -> None:

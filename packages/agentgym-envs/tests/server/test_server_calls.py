@@ -17,6 +17,7 @@ from agentgym_envs.server.auth import Guard
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.sessions import Session, Sessions
 from agentgym_envs.server.settings import Settings
+from growth import growth
 from patience import eventually_async
 from served import TASK, Client, refused, told
 from strange_worlds import QUICK, WAITING
@@ -334,3 +335,15 @@ def test_asking_is_no_turn() -> None:
             assert session.last is last
 
     run(scenario)
+
+
+@pytest.mark.long
+def test_sessions_that_are_over_leave_no_memory_behind(client: Client) -> None:
+    def play() -> None:
+        for _ in range(100):
+            session = client.playing()
+            for number in range(10):
+                told(client.step(session, "knock", key=str(number)))
+            assert client.delete(f"/v1/sessions/{session}").status_code == 204
+
+    assert growth(play) < 100 * 1_000  # bytes; a session that is kept has thousands
