@@ -31,8 +31,8 @@ class SearchQA(TextEnv):
     Args:
         dataset: `almanac`, which is embedded; a published set (`nq`, `triviaqa`, `popqa`, `hotpotqa`,
             `2wikimultihopqa`, `musique`, `bamboogle`); the name of a set of your own in `data`; or several of them.
-        data: Folder of the published sets and your own, as FlashRAG, SQuAD or HotpotQA: `data/nq/test.jsonl`. Without it,
-            published sets are fetched through the package `datasets`.
+        data: Folder of the published sets and your own, as FlashRAG, SQuAD or HotpotQA: `data/nq/test.jsonl`.
+            Without it, published sets are fetched through the package `datasets`.
         retriever: What finds the passages; see `agentgym_envs.retrieval.open_retriever`.
         top_k: Passages shown per search.
         render_mode: `ansi` for the text.
