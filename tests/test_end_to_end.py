@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs import WORLDS, make, read_episodes, text_env
+from dev_packages import need
 
 COMMANDS = Path(sys.executable).parent
 DEAR = {world.id for world in WORLDS} - {"agentgym/TextCraft-v0"}
@@ -118,6 +119,8 @@ def test_wrong_usage_is_answered_with_what_exists(
     line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """In this process, since there is nothing to leave behind: a dozen of their own would take half a minute."""
+    if "task_set=webarena" in line:
+        need("webarena_verified")
     arguments = shlex.split(line)
     (command,) = entry_points(group="console_scripts", name=arguments[0])
     monkeypatch.chdir(tmp_path)
