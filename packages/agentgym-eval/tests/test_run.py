@@ -127,7 +127,7 @@ def test_an_extended_run_says_so(tmp_path: Path) -> None:
     ("changes", "sentence"),
     [
         ({"samples": 1}, "samples 2, not 1.*more --samples or --tasks, but not for fewer or others"),
-        ({"tasks": 3}, "tasks 5, not 3"),
+        ({"tasks": 3}, "played with tasks 5, not 3: choose another"),
         ({"tasks": 6, "temperature": 0.5}, "tasks 5, not 6.*temperature 1.0, not 0.5|temperature.*tasks"),
         ({"tasks": None, "task": ("count/test/1",)}, "task "),
     ],

@@ -182,7 +182,8 @@ class Store:
             ) from error
         differing = [name for name in {**found, **self._settings} if found.get(name) != self._settings.get(name)]
         if not set(differing) <= self._may_differ:
-            what = "; ".join(f"{name} {found.get(name)!r}, not {self._settings.get(name)!r}" for name in differing)
+            asked = [name for name in differing if not name.startswith("tasks_")] or differing  # what follows from it
+            what = "; ".join(f"{name} {found.get(name)!r}, not {self._settings.get(name)!r}" for name in asked)
             raise UsageError(
                 f"The run in {self.folder} was played with {what}: choose another --out, or begin again with "
                 "--overwrite. The same command may ask for more --samples or --tasks, but not for fewer or others."
