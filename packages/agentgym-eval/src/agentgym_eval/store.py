@@ -182,7 +182,8 @@ class Store:
             ) from error
         differing = [name for name in {**found, **self._settings} if found.get(name) != self._settings.get(name)]
         if not set(differing) <= self._may_differ:
-            asked = [name for name in differing if not name.startswith("tasks_")] or differing  # what follows from it
+            others = not {"tasks", "task", "items"}.isdisjoint(differing)  # of which the rest about tasks follows
+            asked = [name for name in differing if not (others and name.startswith("tasks_"))]
             what = "; ".join(f"{name} {found.get(name)!r}, not {self._settings.get(name)!r}" for name in asked)
             raise UsageError(
                 f"The run in {self.folder} was played with {what}: choose another --out, or begin again with "
