@@ -91,6 +91,12 @@ def test_they_are_lucenes_in_every_script() -> None:
     assert {kind: [terms(text) for text in texts] for kind, texts in TEXTS.items()} == frozen
 
 
+@pytest.mark.parametrize("piece", ["a'", "ab", "_", "_a", 'א"', "\u0301", "a\u0301", "😀\u200d", "bly", "1,"])
+def test_no_text_takes_long_for_its_length(piece: str) -> None:
+    # where the work grows with the square of a word's length this takes hours
+    assert len(Analyzer().terms(piece * 400_000)) < 10_000
+
+
 def test_what_is_written_without_spaces_is_more_than_one_term() -> None:
     # where Lucene has the phrase up to the next space
     assert Analyzer().terms("กรุงเทพ เมือง") == ["กร", "งเทพ", "เม", "อง"]

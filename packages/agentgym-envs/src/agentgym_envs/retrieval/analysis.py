@@ -1,14 +1,15 @@
 """Text to search terms, as Lucene's `EnglishAnalyzer` (Pyserini's default) makes them.
 
 Words after Unicode's rules for word boundaries (UAX #29), without possessive 's, in lower case, without Lucene's
-English stop words, and with the ending off after Porter (1980). In two things it isn't Lucene: of Thai, Lao, Khmer and
+English stop words, and with the ending off after Porter (1980). In one thing it isn't Lucene: of Thai, Lao, Khmer and
 Burmese, which are written without spaces, it makes a term of the letters between two marks, where Lucene's is a whole
-phrase; and a word of more than 255 characters stays whole.
+phrase.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 
 import regex
 import Stemmer
@@ -49,7 +50,10 @@ _PICTURE = rf"\p{{Extended_Pictographic}}[{_MORE}]*+"
 _EMOJI = rf"{_PICTURE}(?:(?<=\u200d){_PICTURE})*+|\p{{RI}}[{_MORE}]*+\p{{RI}}[{_MORE}]*+"
 _WORDS = rf"(?:{_UNDERSCORE})?+{_CORE}(?:{_UNDERSCORE}{_CORE})*+(?:{_UNDERSCORE})?+"
 _PHRASE_PART = r"[\p{LB=SA}&&\p{L}]++"
-_TERM = regex.compile(rf"{_WORDS}|{_SINGLE}|{_PHRASE_PART}|{_EMOJI}", regex.VERSION1)
+# Underscores alone are no word, but matched in one go: else a long run would be looked at from each of its places.
+_TERM = regex.compile(rf"{_WORDS}|{_SINGLE}|{_PHRASE_PART}|{_EMOJI}|{_UNDERSCORE}", regex.VERSION1)
+_LONGEST = 255  # characters of a word, as Lucene has it
+_NO_WORD = regex.compile(_UNDERSCORE, regex.VERSION1)
 # Lucene's stemmer has Porter's later changes, which Snowball's "porter" hasn't: -bly as -ble, -logy as -log.
 _BLY = re.compile("([aeiouy][^aeiou].*)bly$")
 _LOGY = re.compile("([aeiouy][^aeiou].*log)(?:y|ies)$")
@@ -69,7 +73,7 @@ class Analyzer:
         if len(known) > 1_000_000:  # so that it stays within some 100 MB
             known.clear()
         terms: list[str] = []
-        for word in _TERM.findall(text):
+        for word in _cut(_TERM.findall(text)):
             term = known.get(word)
             if term is None:
                 term = known[word] = self._term(word)
@@ -78,12 +82,21 @@ class Analyzer:
         return terms
 
     def _term(self, word: str) -> str:
-        """The term of one word; empty for a stop word."""
+        """The term of one word; empty for a stop word and for underscores alone."""
         plain = _POSSESSIVE.sub("", word)
         # Java has one small letter for each capital; Python has two for İ, and another for a Σ at the end.
         plain = plain.lower() if plain.isascii() else "".join("i" if c == "İ" else c.lower() for c in plain)
-        if plain in STOP_WORDS:
+        if plain in STOP_WORDS or _NO_WORD.fullmatch(plain):
             return ""
         if len(plain) < 3:
             return plain
         return self._stem(_LOGY.sub(r"\1", _BLY.sub(r"\1ble", plain)))
+
+
+def _cut(words: Iterable[str]) -> Iterator[str]:
+    """The words, in pieces where they are too long."""
+    for word in words:
+        if len(word) <= _LONGEST:
+            yield word
+        else:
+            yield from (word[at : at + _LONGEST] for at in range(0, len(word), _LONGEST))
