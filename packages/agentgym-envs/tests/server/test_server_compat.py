@@ -175,7 +175,6 @@ def test_webarenas_own_numbers_want_the_real_sites(http: TestClient, monkeypatch
         ("POST", "/compat/alfworld/create", None, 404),
         ("POST", "/compat/babyai/valid/create", None, 404),
         ("POST", "/compat/babyai/reset", {"id": 99_999, "data_idx": 0}, 404),
-        ("POST", "/compat/babyai/reset", {"id": 0}, 422),
         ("POST", "/compat/babyai/step", {"env_idx": 0, "action": "turn left"}, 422),
         ("POST", "/compat/babyai/step", {"id": -1, "action": "turn left"}, 422),
         ("POST", "/compat/babyai/step", {"id": "x", "action": "turn left"}, 422),
@@ -188,6 +187,12 @@ def test_what_is_not_there_is_no_200(http: TestClient, method: str, path: str, b
     answer = http.request(method, path, json=body)
     assert answer.status_code == status
     assert set(answer.json()["error"]) == {"type", "message"}
+
+
+def test_a_reset_without_a_number_is_refused(http: TestClient) -> None:
+    environment = http.post("/compat/babyai/create").json()["id"]
+    assert http.post("/compat/babyai/reset", json={"id": environment}).status_code == 422
+    http.post("/compat/babyai/close", json={"id": environment})
 
 
 def test_nothing_is_played_before_a_reset(http: TestClient) -> None:
