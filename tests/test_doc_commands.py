@@ -121,6 +121,7 @@ GIVEN: dict[str, Callable[[Path], None]] = {
     "CORPUS.jsonl": written(CORPUS),
     "corpus.jsonl": written(CORPUS),
     "my_worlds.py": written(WORLD),
+    "queries.jsonl": written('{"question": "What is text 3?", "answer": "Text 3"}\n'),
     "token": secret,
 }
 
