@@ -6,7 +6,7 @@ import re
 import shlex
 import subprocess
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
 from typing import Any, get_args
@@ -42,8 +42,12 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
 
 
 @every_document
-def test_its_python_runs(document: Path, workplace: Path) -> None:
+def test_its_python_runs(document: Path, workplace: Path, requires_world: Callable[[str], None]) -> None:
     write_files(document, workplace)
+    python = "".join(block.body for block in blocks(document) if block.language == "python" and not block.file)
+    for world in WORLDS:
+        if world.id in python:
+            requires_world(world.id)
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(document):
         if block.language == "python" and not block.file:

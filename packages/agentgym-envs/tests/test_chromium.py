@@ -73,7 +73,7 @@ def test_the_first_that_starts_is_taken(monkeypatch: pytest.MonkeyPatch) -> None
         monkeypatch.setattr(chromium, "attempts", lambda made=made: made)
         assert find_chromium() == found
     monkeypatch.setattr(chromium, "attempts", lambda: [broken, gone])
-    with pytest.raises(Error, match="boom"):
+    with pytest.raises(DependencyNotInstalled, match=r"Chromium does not start \(boom\)\. Install another: .*browser"):
         find_chromium()
 
 

@@ -65,6 +65,7 @@ def test_a_checkout_is_known_by_its_lock(tmp_path: Path) -> None:
     assert found(source, "uv\n") == Installation(checkout=True, by_uv=True)
     assert found(source, "pip") == found(source, None) == Installation(checkout=True, by_uv=False)
     # A project of the user's, which has a lock as well, and where ours are among the installed packages.
+    assert not found(Path("/deps/agentgym_envs"), "pip").checkout  # of pip install --target
     assert not found(tmp_path / ".venv/lib/python3.13/site-packages/agentgym_envs", "uv").checkout
 
 

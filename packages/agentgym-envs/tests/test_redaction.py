@@ -41,6 +41,12 @@ class Vault(TextEnv):
             "sites=shopping=http://***@h,reddit=http://***@h2",
         ),
         ("key=CANARY", "key=***"),
+        ("secret_key=CANARY", "secret_key=***"),
+        ("SECRET_KEY=CANARY", "SECRET_KEY=***"),
+        ("accessToken=CANARY", "accessToken=***"),
+        ("url=http://h/?X-Amz-Signature=CANARY&a=b", "url=http://h/?X-Amz-Signature=***&a=b"),
+        ('body={"api_key":CANARY,"n":[1]}', 'body={"api_key":***,"n":[1]}'),
+        ("url=//u:CAN/ARY@h", "url=//***@h"),
     ],
 )
 def test_options_without_their_secrets(option: str, shown: str) -> None:
@@ -62,6 +68,14 @@ def test_options_without_their_secrets(option: str, shown: str) -> None:
         "name=a=b",
         "token=${WORLD_TOKEN}",
         "vault_codes=${CODES}",
+        'chat_template_kwargs={"add_eos_token":false,"enable_thinking":true}',
+        'kwargs={"eos_token": "</s>", "pad_token": null, "nextToken": "2", "stop_tokens": []}',
+        'kwargs={"add_token":false,"use_token": true,"other_token":null,"per_token":-1.5e3}',
+        "eos_token=</s>",
+        "max_token=5",
+        "url=https://h/@scope/pkg",
+        "url=http://h:8000/x?email=a@b.c",
+        "url=http://[::1]:8000?email=a@b.c",
         "url=http://:${WORLD_TOKEN}@host:8000",
         "url=http://me:${WORLD_TOKEN}@host?token=${WORLD_TOKEN}",
     ],
@@ -99,6 +113,24 @@ def test_command_lines_without_their_secrets() -> None:
         ("{'Authorization': 'Bearer CANARYCANARY'}", "{'Authorization': ***}"),
         ("sent Authorization: Basic CANARYCANARY==", "sent Authorization: Basic ***"),
         ("train --hub-token CANARY --seed 1", "train --hub-token *** --seed 1"),
+        (r'{"api_key": "CAN\"ARY", "n": "a"}', '{"api_key": ***, "n": "a"}'),
+        (r"{'api_key': 'CAN\'ARY', 'n': 'a'}", "{'api_key': ***, 'n': 'a'}"),
+        ('{"accessToken": "CANARY"}', '{"accessToken": ***}'),
+        ('{"n": 1, "api_key": "CAN,ARY CANARY', '{"n": 1, "api_key": ***'),
+        ("{'vault_codes': {'a':'CANARY','b', 'CANARY", "{'vault_codes': ***"),
+        ("eos_token=a,token=CANARY", "eos_token=a,token=***"),
+        ("sent X-Api-Key: CANARY to it", "sent X-Api-Key: *** to it"),
+        (
+            "curl -H 'x-api-key: CANARY' -H \"Private-Token: CANARY\"",
+            "curl -H 'x-api-key: ***' -H \"Private-Token: ***\"",
+        ),
+        ("X-Auth-Token: ${A}CANARY", "X-Auth-Token: ***"),
+        ("Api-Key: CANARY\nHost: h", "Api-Key: ***\nHost: h"),
+        ("Authorization: Token CANARYCANARY and more", "Authorization: Token *** and more"),
+        ("Authorization: Odd CANARYCANARY", "Authorization: Odd ***"),
+        ("Authorization: Odd CANARY12 and more", "Authorization: Odd *** and more"),
+        ("Authorization=Bearer CANARYCANARY", "Authorization=*** ***"),
+        ("at http://h/@a then http://me:CANARY@h/a", "at http://h/@a then http://***@h/a"),
     ],
 )
 def test_texts_without_their_secrets(text: str, shown: str) -> None:
@@ -111,6 +143,8 @@ def test_texts_without_their_secrets(text: str, shown: str) -> None:
         "This server wants a token: Authorization: Bearer TOKEN, or HTTP basic with the token as password.",
         "--body 'x' is not of the form KEY=VALUE, such as reasoning_effort=low.",
         "see http://127.0.0.1:8000/v1 (mail a@b), --max-tokens 5, --token-file token",
+        "Authorization: whatever the server takes, such as a token: see there. An api-key: nothing else.",
+        "The signature: a token, which x-rays and --api-key: need. X-Api-Key: ${KEY}",
         "The key 'k' was used for another session; take a new one.",
     ],
 )
@@ -128,7 +162,16 @@ def test_no_text_around_a_secret_hides_it(before: str, behind: str) -> None:
 
 
 def test_a_long_text_takes_no_longer_than_it_is_long() -> None:
-    for noise in ("/" * 100_000, "-" * 100_000, "a-" * 50_000, "//a" * 10_000, "token=(" * 5_000, "?a=" * 30_000):
+    for noise in (
+        "/" * 100_000,
+        "-" * 100_000,
+        "a-" * 50_000,
+        "//a" * 10_000,
+        "token=(" * 5_000,
+        "?a=" * 30_000,
+        "aB" * 50_000,
+        "x-" * 50_000,
+    ):
         redacted(noise)
 
 

@@ -13,7 +13,7 @@ from agentgym_envs import read_episodes
 from agentgym_eval.cli import collect, evaluate
 from agentgym_eval.data.cli import ConvertSettings
 from agentgym_eval.examples import EXAMPLES, SYNONYMS
-from agentgym_eval.flags import flag_names, read_flags
+from agentgym_eval.flags import flag_names, read_flags, unknown_flags
 from agentgym_eval.settings import CollectSettings, CompareSettings, EvaluateSettings
 from agentgym_eval.viewer.cli import ViewSettings
 from counting_world import ENV
@@ -237,3 +237,15 @@ def test_collect_with_nothing_to_keep_is_exit_code_1(tmp_path: Path, capsys: pyt
     arguments = flags("--horizon", "2", "--out", out, "--keep", "success", policy=f"scripted:{script}")
     assert collect(arguments) == 1
     assert "None of the 12 episodes" in capsys.readouterr().err
+
+
+def test_a_synonym_counts_only_where_the_flag_is() -> None:
+    synonyms = {"beta": "--algorithm.kl.weight, the weight of the KL term", "turns": "--horizon fixed"}
+    known = ["items", "horizon", "steps", "out"]
+    told = [*unknown_flags(["--beta", "--turns", "--temp", "--stepz"], known, synonyms)]
+    assert told == [
+        "There is no --beta.",
+        "There is no --turns. Here that is --horizon fixed.",
+        "There is no --temp.",
+        "There is no --stepz. Did you mean --steps?",
+    ]

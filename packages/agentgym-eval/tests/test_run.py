@@ -1,12 +1,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs import Reply, read_episodes
+from agentgym_envs import Player, Reply, Seat, read_episodes
 from agentgym_eval.errors import RunStopped, UsageError
 from agentgym_eval.policies import Random
 from agentgym_eval.run import open_run
@@ -78,6 +79,43 @@ def test_half_a_line_at_the_end_is_cut_off_and_played_again(tmp_path: Path) -> N
     assert len(list(read_episodes(path))) == 30
     path.write_bytes(content[:40])
     assert play(tmp_path) == whole
+
+
+def test_a_whole_line_without_its_newline_is_kept(tmp_path: Path) -> None:
+    play(tmp_path)
+    path = tmp_path / "episodes.jsonl"
+    content = path.read_bytes()
+    path.write_bytes(content[:-1])  # as some editors leave it
+    with pytest.raises(UsageError):
+        play(tmp_path, seed=4)
+    assert path.read_bytes() == content
+
+
+def test_the_run_json_of_another_program_is_left_alone(tmp_path: Path) -> None:
+    about = tmp_path / "run.json"
+    about.write_text('{"schema": "agentgym.train/2"}')
+    for changes in ({}, {"overwrite": True}):
+        with pytest.raises(UsageError, match=r"of another kind \(agentgym\.train/2\); choose another --out"):
+            play(tmp_path, 0, **changes)
+    assert [path.name for path in tmp_path.iterdir()] == ["run.json"]
+    assert about.read_text() == '{"schema": "agentgym.train/2"}'
+
+
+def test_a_second_ctrl_c_ends_a_run_as_the_first_does(tmp_path: Path) -> None:
+    class Impatient(Player):
+        name = "impatient"
+
+        async def reply(self, seat: Seat) -> Reply:
+            for _ in range(2):  # within one step of the event loop
+                signal.raise_signal(signal.SIGINT)
+            return Reply("up")
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
+    try:
+        with pytest.raises(KeyboardInterrupt), open_run(settings(), tmp_path, lambda **_: Impatient()) as run:
+            list(run.play())
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @pytest.mark.parametrize(

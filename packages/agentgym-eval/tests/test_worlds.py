@@ -94,3 +94,16 @@ def test_a_horizon_replaces_the_world_s_own_limit() -> None:
     env.reset(options={"task": "count/test/3"})
     ends = [env.step("Action: add")[3] for _ in range(30)]
     assert ends == [False] * 29 + [True]
+
+
+def test_references_in_options_are_text_whatever_they_look_like(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_TOKEN", "1234567890123456")
+    monkeypatch.setenv("PASSWORD", "it's\\1")
+    monkeypatch.setenv("ACCOUNTS", "{'shop': ('me', 'secret')}")
+    pairs = ("token=${WORLD_TOKEN}", "accounts={'shop': ('me', '${PASSWORD}')}", "others=${ACCOUNTS}", "depth=(2, 3)")
+    assert parse_options(pairs) == {
+        "token": "1234567890123456",
+        "accounts": {"shop": ("me", "it's\\1")},
+        "others": {"shop": ("me", "secret")},
+        "depth": (2, 3),
+    }

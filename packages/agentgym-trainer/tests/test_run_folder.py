@@ -63,3 +63,11 @@ def test_episodes_that_a_model_has_played_stay(tmp_path: Path) -> None:
     folder.data.unlink()
     folder.discard()
     assert not folder.path.exists()
+
+
+def test_a_folder_that_can_not_be_removed_is_emptied(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    (tmp_path / "run").symlink_to("real")
+    folder = prepared(tmp_path)
+    folder.discard()
+    assert list((tmp_path / "real").iterdir()) == []

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from agentgym_eval.errors import UsageError
 from agentgym_eval.flags import flag_names
+from agentgym_trainer import cli
 from agentgym_trainer.algorithms import GAE, PPO, PRESETS, Clip
 from agentgym_trainer.cli import _parse
 from agentgym_trainer.config import Config, World
@@ -338,3 +339,18 @@ def test_a_run_that_can_not_be_resumed_is_left_as_it_is(tmp_path: Path, capfd: p
     assert train_cli(["--resume", str(out)]) == 2
     assert "There is no world 'agentgym/Gone-v0'" in capfd.readouterr().err
     assert (out / "run.json").is_file()
+
+
+def test_the_quickstart_says_why_it_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def refuse(*_: object) -> None:
+        raise UsageError("There is no room.")
+
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "_training", lambda config: refuse)
+    with pytest.raises(SystemExit) as end:
+        cli.main([])
+    assert end.value.code == 2
+    assert capfd.readouterr().err.endswith("error: There is no room.\n")
+    assert list(tmp_path.glob("runs/*")) == []  # and leaves no folder

@@ -12,6 +12,7 @@ import tempfile
 import warnings
 from contextlib import ExitStack
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -57,6 +58,7 @@ def check_elsewhere(world: TextEnv, tasks: int) -> None:
         _check_quiet(played)
     if one.transcript != other.transcript:
         (third,) = _play(job, ("2", "forward"))
+        _check_quiet(third)
         seed = one.transcript != third.transcript
         raise NotAlike(_difference(one, third, _SEED) if seed else _difference(one, other, _ORDER))
 
@@ -114,7 +116,7 @@ def _check_quiet(played: _Played) -> None:
 
 
 def _difference(one: _Played, other: _Played, what: str) -> str:
-    pairs = zip(one.transcript, other.transcript, strict=False)
+    pairs = zip_longest(one.transcript, other.transcript, fillvalue=("the end", None))
     (label, said), (_, said_there) = next(pair for pair in pairs if pair[0] != pair[1])
     first, second = repr(said), repr(said_there)
     apart = next((at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 0)

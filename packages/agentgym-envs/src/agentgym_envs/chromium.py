@@ -108,14 +108,18 @@ def find_chromium() -> str | None:
     """The program that worlds run, or `PLAYWRIGHTS`. It is started once.
 
     Raises:
-        DependencyNotInstalled: when there is none, or Playwright is missing; the message has the command.
-        playwright.sync_api.Error: when none of those that are there starts.
+        DependencyNotInstalled: when there is none that starts, or Playwright is missing; the message has the command.
     """
     *failed, last = attempts()
     if last.error is None:
         return last.program
     broken = [attempt.error for attempt in (*failed, last) if attempt.error and not is_missing(attempt.error)]
-    raise broken[0] if broken else missing()
+    if broken:
+        why = str(broken[0]).strip().partition("\n")[0]
+        raise DependencyNotInstalled(
+            f"Chromium does not start ({why}). Install another: {command('install-browser')}"
+        ) from broken[0]
+    raise missing()
 
 
 def is_missing(error: Exception | None) -> bool:

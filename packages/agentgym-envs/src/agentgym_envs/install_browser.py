@@ -146,14 +146,17 @@ def fetch(package: str, integrity: str, folder: Path) -> Path:
         NotInstalled: without npm, when the package can't be had, or when it is another than expected.
     """
     done = subprocess.run(
-        [*_npm(), "pack", "--silent", "--pack-destination", str(folder), package],
+        [*_npm(), "pack", "--loglevel=error", "--pack-destination", str(folder), package],
         capture_output=True,
         text=True,
         cwd=folder,  # no project's .npmrc and package.json
     )
     archives = list(folder.glob("*.tgz"))
     if done.returncode or not archives:
-        said = next((line for line in done.stderr.splitlines() if "npm error" in line), f"exit code {done.returncode}")
+        said = next(
+            (line for line in done.stderr.splitlines() if line.startswith(("npm error", "npm ERR!"))),
+            f"exit code {done.returncode}",
+        )
         raise NotInstalled(f"npm could not fetch {package}: {said}.")
     found = hashlib.sha512(archives[0].read_bytes()).digest()
     if integrity != f"sha512-{base64.b64encode(found).decode()}":

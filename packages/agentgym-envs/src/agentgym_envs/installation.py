@@ -50,7 +50,7 @@ class Installation:
 
 def found(source: Path, installer: str | None) -> Installation:
     """The installation whose package lies in the folder `source` and was put there by `installer`, as pip or uv."""
-    root = source.parents[3]
+    root = next(iter(source.parents[3:]), source)
     checkout = (root / "uv.lock").is_file() and source == root / "packages/agentgym-envs/src/agentgym_envs"
     return Installation(checkout, by_uv=(installer or "").strip() == "uv")
 

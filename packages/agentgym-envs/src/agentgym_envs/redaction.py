@@ -15,19 +15,39 @@ from collections.abc import Iterable, Sequence
 
 STARS = "***"
 _ENDINGS = (
-    r"password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|credentials?|authorization"
+    r"password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key|credentials?"
+    r"|authorization|signature"
 )
-_GENERIC = rf"(?:[\w-]*[_-])?(?:{_ENDINGS})"
-_SHORT = frozenset({"auth", "key", "pwd", "pw", "sig", "signature"})  # secret in a URL or an option, not in prose
+_BEGINNING = r"(?:[\w-]*(?:[_-]|(?-i:(?<=[a-z0-9])(?=[A-Z]))))?"  # up to a new word of the name: a_, a-, or a hump
+_INNOCENT = rf"{_BEGINNING}(?:bos|eos|pad|unk|sep|stop|max|next)[_-]?tokens?(?![\w-])"  # of models, and of pages
+_GENERIC = rf"(?!{_INNOCENT}){_BEGINNING}(?:{_ENDINGS})"
+_SHORT = frozenset({"auth", "key", "pwd", "pw", "sig"})  # secret in a URL or an option, not in prose
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _declared: set[str] = set()
 
-_URL_USER = re.compile(r"""(?<=//)(?!/)(?:(?!\w+://)[^\s"<>]){0,4096}@""")
+_HOST = r"(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?[/?#]"  # with its end; an @ behind it is part of a path or query
+_URL_USER = re.compile(rf"""(?i)(?<=//)(?!/|{_HOST})(?:(?!\w+://)[^\s"<>]){{0,4096}}@""")
 _QUERY = re.compile(r"""(?<=[?&])([\w-]+)=([^\s&#'"]+)""")
-_QUOTED = r"""'[^'\n]*'|"[^"\n]*\""""
-_VALUE = rf"""{_QUOTED}|[(\[{{][^\n]*[)\]}}]|\S+"""
+_START = r"(?:(?<![\w-])|(?<=\\[nrt]))"
+_QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
+_GROUP = r"[(\[{][^\n]*[)\]}]"
+_VALUE = rf"(?:{_QUOTED}|{_GROUP}|\S+)"
+_CONSTANT = r"(?:null|none|true|false|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?![^\s,}\]])"
+_CUT = r"""[(\[{'"][^\n]*"""  # begun and not ended
+_ITEM = rf"(?!{_CONSTANT})(?:{_QUOTED}|{_GROUP}|{_CUT}|[^\s,}}\]]+)"  # what follows a quoted key, as JSON has it
 _FLAG = re.compile(r"(?<![\w.-])(--[\w.-]+\s+)(?!-)(\S+)")
-_HEADER = re.compile(r"""(?i)(\bauthorization['"]?\s*[:=]\s*['"]?(?:bearer|basic)\s+|\bbearer\s+)[\w.~+/=-]{8,}""")
+_LAST = r"""(?=['"]|[^\S\n]*$)"""  # the end of a header, where prose would go on
+_SCHEME = r"(?:bearer|basic|token|api-?key|digest|negotiate|ntlm)"
+_SENT = r"""\bauthorization['"]?\s*[:=]\s*['"]?"""
+_CREDENTIALS = re.compile(
+    rf"""(?im)({_SENT}{_SCHEME}\s+|\bbearer\s+)[\w.~+/=-]{{8,}}[^\s'",]*"""
+    rf"""|({_SENT}[a-z][\w-]*[^\S\n]+)(?:(?=[a-z.~+/=_-]*\d)[^\s'",]{{8,}}|[^\s'"]{{8,}}{_LAST})"""
+)
+_HELD = r"""[^\S\n]*['"]?)(?!\*\*\*|\$\{\w+\}(?![^\s'"]))[^\s'"]+"""
+_HEADER = re.compile(
+    rf"(?im){_START}(x-{_BEGINNING}(?:{_ENDINGS}):{_HELD}"
+    rf"|{_START}((?:\w[\w-]*-(?:{_ENDINGS})|(?:api|access|private|secret)-key):{_HELD}{_LAST}"
+)
 
 
 def declare_secrets(names: Iterable[str]) -> None:
@@ -43,12 +63,13 @@ def is_secret(name: str) -> bool:
 
 def redacted(text: str) -> str:
     """`text` with stars for the secrets in it."""
+    text = _CREDENTIALS.sub(lambda found: f"{found[1] or found[2]}{STARS}", text)
     text = _URL_USER.sub(lambda found: found[0] if _is_reference(found[0]) else f"{STARS}@", text)
     text = _QUERY.sub(lambda found: _starred(found, found[1], found[2]), text)
-    named = rf"""(?:(?<![\w-])|(?<=\\[nrt]))({_names()})(?:=|['"]:\s*)(?!\*\*\*)({_VALUE})"""
-    text = re.sub(named, lambda found: _starred(found, found[1], found[2]), text, flags=re.IGNORECASE)
+    named = rf"""{_START}({_names()})(?:=(?!\*\*\*)({_VALUE})|['"]:\s*(?!\*\*\*)({_ITEM}))"""
+    text = re.sub(named, lambda found: _starred(found, found[1], found[2] or found[3]), text, flags=re.IGNORECASE)
     text = _FLAG.sub(lambda found: _starred(found, _last_name(found[1].strip()), found[2]), text)
-    return _HEADER.sub(rf"\1{STARS}", text)
+    return _HEADER.sub(lambda found: f"{found[1] or found[2]}{STARS}", text)
 
 
 def redacted_option(pair: str) -> str:

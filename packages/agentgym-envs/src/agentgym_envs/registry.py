@@ -7,14 +7,15 @@ import difflib
 import importlib
 import inspect
 import sys
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
-from agentgym_envs.redaction import redacted
+from agentgym_envs.redaction import redacted, resolved
 from agentgym_envs.text_env import TextEnv
 
 
@@ -133,6 +134,32 @@ def full_id(name: str) -> str:
     """The Gymnasium id for a short name such as `textcraft`; any other name as it is."""
     short = {world.id.partition("/")[2].rpartition("-v")[0].lower(): world.id for world in WORLDS}
     return short.get(name.lower(), name)
+
+
+def read_resolved(pair: str) -> tuple[str, Any]:
+    """As `read_option`, with the environment's values in place of references such as `${WORLD_TOKEN}`. They are text,
+    whatever they look like; only a variable that is the whole value may hold a dict, list or tuple.
+
+    Raises:
+        ValueError: as `read_option`, and for a variable that isn't set.
+    """
+    key, value = read_option(pair)
+    read = _with_references(value)
+    if isinstance(read, str) and read != value:
+        with suppress(ValueError, SyntaxError):
+            whole = ast.literal_eval(read)
+            return key, whole if isinstance(whole, dict | list | tuple) else read
+    return key, read
+
+
+def _with_references(value: Any) -> Any:
+    if isinstance(value, str):
+        return resolved(value)
+    if isinstance(value, dict):
+        return {_with_references(key): _with_references(each) for key, each in cast(dict[Any, Any], value).items()}
+    if isinstance(value, list | tuple):
+        return type(value)(map(_with_references, cast(list[Any], value)))
+    return value
 
 
 def read_option(pair: str) -> tuple[str, Any]:

@@ -16,6 +16,7 @@ from agentgym_envs.pool import Ask, Reset, Result, Step, WorldSpec
 from agentgym_envs.pool.orders import packed, unpacked
 from agentgym_envs.pool.process import Host
 from agentgym_envs.pool.slots import Slot
+from agentgym_envs.registry import UnknownOption
 from agentgym_envs.text_env import EnvFault, Malformed
 from gymnasium.error import DependencyNotInstalled, ResetNeeded
 from patience import PATIENCE
@@ -94,7 +95,10 @@ def test_what_cannot_be_sent_is_an_error_of_that_call(host: Host) -> None:
 
 
 def test_what_cannot_be_made_says_so_at_every_call_over_there(host: Host) -> None:
-    for option, kind, words in (("lacking", DependencyNotInstalled, "pip install child"), ("colour", ValueError, "co")):
+    for option, kind, words in (
+        ("lacking", DependencyNotInstalled, "pip install child"),
+        ("colour", UnknownOption, "co"),
+    ):
         slot = host.open(0, WorldSpec(TOY, {option: True}), "inline")
         for _ in range(2):
             error = call(slot, Reset()).error

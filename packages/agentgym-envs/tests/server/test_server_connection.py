@@ -243,6 +243,37 @@ def test_who_is_at_work_is_not_hurried() -> None:
     asyncio.run(scenario())
 
 
+def test_a_known_client_may_idle_whose_body_ended_after_its_answer() -> None:
+    async def hasty(scope: Scope, receive: Receive, send: Send) -> None:
+        scope["state"]["stranger"] = False
+        await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"0")]})
+        await send({"type": "http.response.body"})
+
+    async def scenario() -> None:
+        config, hand, wire = uvicorn.Config(hasty, log_config=None, timeout_keep_alive=300), Hand(), Wire()
+        config.load()
+        connection = Connection(config, ServerState(), {}, hand)  # type: ignore[arg-type]
+        connection.connection_made(wire)
+        connection.data_received(REQUEST + b"Content-Length: 2\r\n\r\n")
+        await asyncio.gather(*connection.tasks)
+        assert wire.written.startswith(b"HTTP/1.1 413 ")
+        connection.data_received(b"a")
+        assert hand.due == [60.0]  # for the rest of the body
+        connection.data_received(b"a")
+        assert hand.due == [300]
+        for empty in (b"\r\n", b"\r", b"\n"):
+            connection.data_received(empty)
+            assert hand.due == [300]
+        connection.data_received(b"GE")
+        assert hand.due == [10.0]
+        connection.data_received(b"T / HTTP/1.1\r\nHost: here\r\n\r\n")
+        await asyncio.gather(*connection.tasks)
+        assert (hand.due, wire.written.count(b"HTTP/1.1 413 "), wire.closed) == ([300], 2, False)
+        connection.connection_lost(None)
+
+    asyncio.run(scenario())
+
+
 def test_an_upgrade_is_passed_over_without_advice() -> None:
     told = list[str]()
     handler = logging.Handler()

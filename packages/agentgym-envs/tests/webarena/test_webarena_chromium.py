@@ -110,6 +110,18 @@ def test_the_sandbox_is_on_where_it_can_be(
     assert driver.sandboxed == sandboxed
 
 
+def test_another_is_started_where_the_first_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("os.geteuid", lambda: 0)
+    monkeypatch.setattr("agentgym_envs.worlds.webarena.chromium.candidates", lambda own: [None, "/usr/bin/chrome"])
+    driver = Driver("no libnss3.so")
+    asked: Any = launch(driver, Hosts.of({"chromium.example": None}), None)  # pyright: ignore[reportArgumentType]
+    assert asyncio.run(asked) == "a browser"
+    driver = Driver("no libnss3.so", "executable doesn't exist")
+    asked = launch(driver, Hosts.of({"chromium.example": None}), None)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(EnvFault, match=r"did not come up: no libnss3"):
+        asyncio.run(asked)
+
+
 def test_a_missing_package(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "playwright.async_api", None)
     browser = make(None)

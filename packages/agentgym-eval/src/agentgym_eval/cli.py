@@ -113,9 +113,19 @@ def _how_to_go_on(name: str, arguments: Sequence[str], sitting: _Sitting) -> str
     if not kept:
         return f" Nothing was played yet. Begin again with: {command(name)} {again}"
     where = "Nothing was replaced yet" if anew else "What was played is kept"
+    if "--overwrite" in arguments and not anew and (earlier := _earlier_runs(sitting)):
+        where += f" (and so are the earlier runs in {', '.join(map(str, earlier))}: remove them first)"
     if kept == ["replies"] and not anew:
         where = "No episode has ended yet; the replies so far are kept"
     return f" {where} in {sitting.folder}. Go on with: {command(name)} {again}"
+
+
+def _earlier_runs(sitting: _Sitting) -> list[Path]:
+    """The folders whose runs --overwrite hasn't come to replace."""
+    if sitting.folder is None:
+        return []
+    begun = {run.store.folder for run in sitting.runs if run.store.begun}
+    return sorted({file.parent for file in sitting.folder.glob("*/episodes.jsonl") if file.stat().st_size} - begun)
 
 
 def _any_line(folder: Path, name: str) -> bool:

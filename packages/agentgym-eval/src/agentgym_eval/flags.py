@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 import inspect
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
@@ -100,8 +101,9 @@ def unknown_flags(
 
 
 def _meant(asked: str, known: Sequence[str], synonyms: Mapping[str, str]) -> str:
-    if asked in synonyms:
+    named = re.findall(r"--([\w.-]*\w)", synonyms.get(asked, ""))
+    if named and all(any(name == flag or name.startswith(f"{flag}.") for flag in known) for name in named):
         return f" Here that is {synonyms[asked]}."
     same_end = [name for name in known if name.rpartition(".")[2] == asked]
-    near = same_end or difflib.get_close_matches(asked, known, n=1, cutoff=0.6)
+    near = same_end or difflib.get_close_matches(asked, known, n=1, cutoff=0.7)
     return f" Did you mean {' or '.join(f'--{name}' for name in near[:3])}?" if near else ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
@@ -117,8 +118,9 @@ class Journal:
     def close(self) -> None:
         """Close the file. May be called twice."""
         if self._file is not None:
-            self._file.close()
-            self._file = None
+            file, self._file = self._file, None
+            with suppress(OSError):  # what could not be written has been told by `keep`
+                file.close()
 
 
 def _read(record: Any) -> tuple[str, int, str, Reply]:

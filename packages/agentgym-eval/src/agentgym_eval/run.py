@@ -101,18 +101,28 @@ class Run:
         waited for.
         """
         jobs, stack = self.missing, AsyncExitStack()
+        waiting: asyncio.Task[Any] | None = None
+
+        async def end() -> None:
+            if waiting is not None and not waiting.done():  # a second Ctrl-C came out of it
+                waiting.cancel()
+                await asyncio.wait([waiting])
+            await stack.aclose()
+
         try:
             pool = stack.enter_context(EnvPool(world_spec(self.settings), min(self.settings.slots, len(jobs))))
             episodes = play_pool(pool, player, jobs, world=self.env)
             stack.push_async_callback(episodes.aclose)
 
             async def following() -> Episode | None:
+                nonlocal waiting
+                waiting = asyncio.current_task()
                 return await anext(episodes, None)
 
             while (episode := runner.run(following())) is not None:
                 yield episode
         finally:
-            runner.run(stack.aclose())
+            runner.run(end())
 
 
 def play_runs(

@@ -84,6 +84,7 @@ class Store:
         return self._overwrite
 
     def __enter__(self) -> Self:
+        self._refuse_others()
         self._made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
@@ -99,13 +100,15 @@ class Store:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.journal.close()
-        if is_empty(self.folder):
-            self._leave_nothing()
-        elif error is not None and not self._overwrite:
-            with suppress(OSError):  # it may be the disk's being full that stopped it
-                write_json(self.folder / STOPPED, {"reason": _reason(error)})
-        self._file.close()
+        try:
+            self.journal.close()
+            if is_empty(self.folder):
+                self._leave_nothing()
+            elif error is not None and not self._overwrite:
+                with suppress(OSError):  # it may be the disk's being full that stopped it
+                    write_json(self.folder / STOPPED, {"reason": _reason(error)})
+        finally:
+            self._file.close()
 
     def append(self, episode: Episode) -> None:
         """Add an episode that has just ended; it survives the process from here on."""
@@ -118,6 +121,15 @@ class Store:
     @property
     def _episodes(self) -> Path:
         return self.folder / EPISODES
+
+    def _refuse_others(self) -> None:
+        """See that the folder's `run.json` is one of ours, so that no training run loses its own."""
+        try:
+            schema = json.loads((self.folder / _ABOUT).read_text(encoding="utf-8"))["schema"]
+        except (OSError, ValueError, KeyError, TypeError):  # there is none, or a damaged one
+            return
+        if schema != SCHEMA:
+            raise UsageError(f"{self.folder} holds a run of another kind ({schema}); choose another --out.")
 
     def _begin(self) -> None:
         try:
@@ -165,7 +177,7 @@ class Store:
 
     def _leave_nothing(self) -> None:
         """Remove a run in which nothing was played, so that it isn't taken for one that is under way."""
-        for name in (EPISODES, _ABOUT):
+        for name in (EPISODES, REPLIES, _ABOUT):
             (self.folder / name).unlink(missing_ok=True)
         with suppress(OSError):  # something else lies there
             for folder in self._made:
@@ -206,12 +218,19 @@ def _reason(error: BaseException) -> str:
 
 
 def _cut_half_line(path: Path) -> None:
-    """Cut off what follows the last newline. Whole lines are what `append` leaves, unless it was killed."""
+    """Cut off half a line at the end, which a process that is killed leaves; end a whole one that lacks its newline."""
     if path.exists() and (size := path.stat().st_size):
         with path.open("r+b") as file:
             with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
                 end = content.rfind(b"\n") + 1
-            file.truncate(end)
+                tail = content[end:]
+            try:
+                json.loads(tail)
+            except ValueError:
+                file.truncate(end)
+            else:
+                file.seek(0, os.SEEK_END)
+                file.write(b"\n")
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -11,8 +11,7 @@ from typing import Any
 import gymnasium
 from agentgym_envs import WORLDS, EnvFault, ReplyWrapper, Task, Tasks, TaskSet, WorldSpec, text_env
 from agentgym_envs.agents import Agent
-from agentgym_envs.redaction import resolved
-from agentgym_envs.registry import REMOTE, find_spec, full_id, read_option
+from agentgym_envs.registry import REMOTE, find_spec, full_id, read_resolved
 from agentgym_envs.tasks import SPLITS
 
 from agentgym_eval.data.items import task_ids
@@ -54,7 +53,7 @@ def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
         UsageError: for a pair without a key or `=`, and for a variable that isn't set.
     """
     try:
-        options = dict(read_option(resolved(pair)) for pair in pairs)
+        options = dict(map(read_resolved, pairs))
     except ValueError as error:
         raise UsageError(str(error)) from error
     if "max_episode_steps" in options:

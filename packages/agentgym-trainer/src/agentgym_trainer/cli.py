@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shlex
 import signal
 import sys
 import time
@@ -124,7 +125,7 @@ def _run(arguments: Sequence[str]) -> int:
     console.print(f"recipe {recipe}, run folder {folder.path}", highlight=False, soft_wrap=True, markup=False)
     began = time.monotonic()
     again = command("train") if ranks.count == 1 else f"{program('accelerate')} launch … -m agentgym_trainer"
-    resume = f"{again} --resume {folder.path}"
+    resume = f"{again} --resume {shlex.quote(str(folder.path))}"
     with _interruptible(console) as stopping:
         try:
             tracker = Tracker(console)
@@ -139,7 +140,7 @@ def _run(arguments: Sequence[str]) -> int:
         except EngineError as error:
             raise RunStopped(f"{error} What is done is saved; go on with: {resume}") from error
         except UsageError:
-            if ranks.leads and not arguments[0].startswith("--resume"):
+            if ranks.leads and not asked.resume:
                 folder.discard()
             raise
     if not reached.done:

@@ -104,7 +104,10 @@ class RunFolder:
         if self.keeps_data and self.data.exists():
             return
         if all(_is_preparation(path, self.path) for path in self.path.rglob("*")):
-            shutil.rmtree(self.path)
+            for path in self.path.iterdir():
+                shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
+            with suppress(OSError):  # it is a link to a folder, a mounted one, or the current one
+                self.path.rmdir()
 
     def log(self, metrics: dict[str, Any]) -> None:
         """Append one line to the metrics."""

@@ -20,7 +20,7 @@ from gymnasium.error import DependencyNotInstalled, Error
 from agentgym_envs.adapters.tools import ToolWorld
 from agentgym_envs.installation import install
 from agentgym_envs.redaction import redacted, resolved
-from agentgym_envs.registry import REMOTE, full_id, read_option
+from agentgym_envs.registry import REMOTE, full_id, read_resolved
 from agentgym_envs.tasks import SPLITS
 from agentgym_envs.text_env import EnvFault
 
@@ -137,7 +137,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of the world; repeatable")
     asked = parser.parse_args(argv)
     try:
-        options = dict(read_option(resolved(pair)) for pair in asked.option)
+        options = dict(map(read_resolved, asked.option))
         if asked.url is None:
             server = mcp_server(asked.world, **options)
         else:

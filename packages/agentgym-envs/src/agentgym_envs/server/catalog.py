@@ -13,8 +13,8 @@ from typing import Any
 from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.pool import WorldSpec
-from agentgym_envs.redaction import redacted_option, resolved
-from agentgym_envs.registry import WORLDS, find_spec, full_id, read_option, world_class
+from agentgym_envs.redaction import redacted_option
+from agentgym_envs.registry import WORLDS, find_spec, full_id, read_resolved, world_class
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.models import WorldSeen
 
@@ -96,7 +96,7 @@ class Catalog:
                     f"--option {redacted_option(option)} is not of the form WORLD:KEY=VALUE with one of the worlds "
                     f"that are served: {', '.join(self._specs)}."
                 )
-            name, value = read_option(resolved(pair))
+            name, value = read_resolved(pair)
             read.setdefault(known, {})[name] = value
         for world, chosen in read.items():
             WorldSpec(self._specs[world], chosen).build().close()

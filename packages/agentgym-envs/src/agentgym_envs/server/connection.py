@@ -79,7 +79,9 @@ class Connection(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        """Bytes came."""
+        """Bytes came. An empty line between requests begins none (RFC 9112, 2.2)."""
+        if self._deadline is None and not data.strip(b"\r\n"):
+            return
         self._unfinished += len(data)
         if self._deadline is None:
             self._expect_head()
@@ -89,6 +91,7 @@ class Connection(HttpToolsProtocol):
 
     def on_message_begin(self) -> None:
         """A head begins, maybe behind another request."""
+        self._unset_keepalive_if_required()
         if self._deadline is None:
             self._expect_head()
         super().on_message_begin()
@@ -109,8 +112,11 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """A request is complete; it may have been answered before its body was."""
         self._expect_nothing()
-        if bool(self.cycle) and self.cycle.response_complete:
-            self._expect_head()
+        if bool(self.cycle) and self.cycle.response_complete and not self.transport.is_closing():
+            if self._known:
+                self._keep_alive()
+            else:
+                self._expect_head()
         super().on_message_complete()
 
     def on_response_complete(self) -> None:
@@ -139,6 +145,11 @@ class Connection(HttpToolsProtocol):
     def _answering(self) -> bool:
         """Whether an answer has begun that isn't complete."""
         return bool(self.cycle) and self.cycle.response_started and not self.cycle.response_complete
+
+    def _keep_alive(self) -> None:
+        """Wait for a known client as after an answer, which the body behind it has cut short."""
+        self._unset_keepalive_if_required()
+        self.timeout_keep_alive_task = self.loop.call_later(self.timeout_keep_alive, self.timeout_keep_alive_handler)
 
     def _expect_head(self) -> None:
         self._in_head = True

@@ -39,14 +39,18 @@ async def launch(playwright: Playwright, hosts: Hosts, executable_path: str | No
     """
     from playwright.async_api import Error
 
-    own = playwright.chromium.executable_path
+    own, broken = playwright.chromium.executable_path, list[EnvFault]()
     for program in candidates(own) if executable_path is None else (executable_path,):
         try:
             return await _launch(playwright, hosts, program)
         except Error as error:
             if not is_missing(error):
                 named = "" if program is PLAYWRIGHTS else f" ({program})"
-                raise EnvFault(f"Chromium{named} did not come up: {first_line(error)}") from error
+                fault = EnvFault(f"Chromium{named} did not come up: {first_line(error)}")
+                fault.__cause__ = error
+                broken.append(fault)
+    if broken:
+        raise broken[0]
     raise missing() if executable_path is None else missing(f"at {executable_path}")
 
 
