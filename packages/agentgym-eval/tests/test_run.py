@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import signal
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -101,21 +100,15 @@ def test_the_run_json_of_another_program_is_left_alone(tmp_path: Path) -> None:
     assert about.read_text() == '{"schema": "agentgym.train/2"}'
 
 
-def test_a_second_ctrl_c_ends_a_run_as_the_first_does(tmp_path: Path) -> None:
-    class Impatient(Player):
-        name = "impatient"
+def test_an_interrupt_within_the_event_loop_ends_a_run(tmp_path: Path) -> None:
+    class Interrupted(Player):
+        name = "interrupted"
 
         async def reply(self, seat: Seat) -> Reply:
-            for _ in range(2):  # within one step of the event loop
-                signal.raise_signal(signal.SIGINT)
-            return Reply("up")
+            raise KeyboardInterrupt  # as a second Ctrl-C does, while the first waits for the tasks to end
 
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored where the tests run in the background
-    try:
-        with pytest.raises(KeyboardInterrupt), open_run(settings(), tmp_path, lambda **_: Impatient()) as run:
-            list(run.play())
-    finally:
-        signal.signal(signal.SIGINT, before)
+    with pytest.raises(KeyboardInterrupt), open_run(settings(), tmp_path, lambda **_: Interrupted()) as run:
+        list(run.play())
 
 
 @pytest.mark.parametrize(
