@@ -113,16 +113,19 @@ def _asked_after(steps: int) -> Any:
         (Moment("agentgym_trainer.run_folder:RunFolder", "save_evaluation", 5), ("--epochs", "2")),
     ],
 )
-def test_a_killed_run_comes_to_the_very_same_weights(moment: Moment, more: tuple[str, ...], tmp_path: Path) -> None:
-    folders = [RunFolder(tmp_path / name) for name in ("whole", "killed")]
-    assert train_cli(sft_flags(folders[0].path, *more)) == 0
-    process = multiprocessing.get_context("spawn").Process(
-        target=train_process, args=(sft_flags(folders[1].path, *more), tmp_path / "log", moment)
-    )
+def test_a_killed_run_comes_to_the_very_same_weights(
+    moment: Moment, more: tuple[str, ...], whole: RunFolder, tmp_path: Path
+) -> None:
+    unbroken, killed = RunFolder(tmp_path / "whole") if more else whole, RunFolder(tmp_path / "killed")
+    if more:
+        assert train_cli(sft_flags(unbroken.path, *more)) == 0
+    context = multiprocessing.get_context("forkserver")
+    context.set_forkserver_preload(["agentgym_trainer.sft", "transformers.models.qwen3"])
+    process = context.Process(target=train_process, args=(sft_flags(killed.path, *more), tmp_path / "log", moment))
     process.start()
     process.join()
     assert process.exitcode == -signal.SIGKILL
-    assert train_cli(["--resume", str(folders[1].path)]) == 0
-    assert weights(folders[1]) == weights(folders[0])
-    assert lines(folders[1]) == lines(folders[0])
-    assert not list(folders[1].checkpoints.glob("checkpoint-*"))
+    assert train_cli(["--resume", str(killed.path)]) == 0
+    assert weights(killed) == weights(unbroken)
+    assert lines(killed) == lines(unbroken)
+    assert not list(killed.checkpoints.glob("checkpoint-*"))
