@@ -70,7 +70,7 @@ def test_options_without_their_secrets(option: str, shown: str) -> None:
         "vault_codes=${CODES}",
         'chat_template_kwargs={"add_eos_token":false,"enable_thinking":true}',
         'kwargs={"eos_token": "</s>", "pad_token": null, "nextToken": "2", "stop_tokens": []}',
-        'kwargs={"add_token":false,"use_token": true,"other_token":null,"per_token":-1.5e3}',
+        'kwargs={"add_token":false,"use_token": true,"other_token":null}',
         "eos_token=</s>",
         "max_token=5",
         "url=https://h/@scope/pkg",
@@ -104,6 +104,7 @@ def test_command_lines_without_their_secrets() -> None:
     [
         ("{'vault_codes': {'a': ('me', 'CANARY')}, 'n': 1}", "{'vault_codes': ***"),
         (repr("made with\ntoken=CANARY\n\tvault_codes='CANARY'"), r'"made with\ntoken=***'),
+        ('{"password": 123456, "n": 1}', '{"password": ***, "n": 1}'),  # digits may be all of a secret
         ('{"token": "CANARY", "n": 1}', '{"token": ***, "n": 1}'),
         (
             'go on: evaluate --options \'vault_codes={"a": "CANARY"}\' --out x',

@@ -32,7 +32,7 @@ _START = r"(?:(?<![\w-])|(?<=\\[nrt]))"
 _QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _GROUP = r"[(\[{][^\n]*[)\]}]"
 _VALUE = rf"(?:{_QUOTED}|{_GROUP}|\S+)"
-_CONSTANT = r"(?:null|none|true|false|-?\d+(?:\.\d+)?(?:e[+-]?\d+)?)(?![^\s,}\]])"
+_CONSTANT = r"(?:null|none|true|false)(?![^\s,}\]])"
 _CUT = r"""[(\[{'"][^\n]*"""  # begun and not ended
 _ITEM = rf"(?!{_CONSTANT})(?:{_QUOTED}|{_GROUP}|{_CUT}|[^\s,}}\]]+)"  # what follows a quoted key, as JSON has it
 _FLAG = re.compile(r"(?<![\w.-])(--[\w.-]+\s+)(?!-)(\S+)")
