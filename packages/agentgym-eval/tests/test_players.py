@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -17,6 +16,7 @@ from agentgym_eval.settings import PlaySettings
 from counting_player import Counter, Entry, never
 from counting_world import ENV, Count
 from gymnasium.error import DependencyNotInstalled
+from patience import eventually_async
 
 
 def play(folder: Path, player: Counter, count: int | None = None, **changes: Any) -> dict[tuple[str, int], list[str]]:
@@ -43,11 +43,11 @@ def test_an_episode_is_safe_while_others_are_still_thought_about(tmp_path: Path)
 
 
 def test_as_many_are_played_at_once_as_there_are_slots(tmp_path: Path) -> None:
-    async def breath(seat: Seat) -> None:
-        await asyncio.sleep(0)
+    async def until_all_have_begun(seat: Seat) -> None:
+        await eventually_async(lambda: player.most >= slots, "an episode in each slot")
 
     for slots in (1, 5):
-        player = Counter(breath)
+        player = Counter(until_all_have_begun)
         play(tmp_path / str(slots), player, slots=slots)
         assert player.most == slots
 
