@@ -12,7 +12,7 @@ import numpy as np
 from agentgym_envs import EnvFault, Feedback, Task
 from door_world import Door
 from numpy.typing import NDArray
-from patience import eventually
+from patience import PATIENCE, eventually
 
 QUICK, WAITING, BOUND = "strange/Quick-v0", "strange/Waiting-v0", "strange/Bound-v0"
 WORLDS = tuple(f"strange_worlds:{world}" for world in (QUICK, WAITING, BOUND))
@@ -39,7 +39,7 @@ def forget() -> None:
 
 def wait_for(name: str) -> None:
     """Return once a world waits for `name`."""
-    assert begun.setdefault(name, threading.Event()).wait(60)
+    assert begun.setdefault(name, threading.Event()).wait(PATIENCE)
 
 
 def let_go() -> None:
@@ -80,7 +80,7 @@ class Quick(Door):
             case ["wait", name]:
                 gate = gates.setdefault(name, threading.Event())
                 begun.setdefault(name, threading.Event()).set()
-                gate.wait(60)
+                gate.wait(PATIENCE)
                 return Feedback(f"You waited for {name}.")
             case ["dawdle"]:
                 time.sleep(0.006)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Sequence
 from functools import partial
 
 from starlette.responses import Response
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.models import Line, ResetOf, StepOf
@@ -36,10 +36,20 @@ class Stream(Response):
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """ASGI."""
-        await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+        stays = True
+
+        async def tell(message: Message) -> None:
+            nonlocal stays
+            if stays:
+                try:
+                    await send(message)
+                except OSError:  # some servers pass over what is sent to who has left, others raise it
+                    stays = False
+
+        await tell({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
         async for chunk in self._chunks:
-            await send({"type": "http.response.body", "body": chunk, "more_body": True})
-        await send({"type": "http.response.body", "body": b""})
+            await tell({"type": "http.response.body", "body": chunk, "more_body": True})
+        await tell({"type": "http.response.body", "body": b""})
 
 
 async def lines(sessions: Sessions, calls: Sequence[ResetOf | StepOf]) -> AsyncIterator[bytes]:
