@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ from agentgym_envs.loop import LoopThread
 from agentgym_envs.server.app import build_app
 from agentgym_envs.server.auth import Guard
 from agentgym_envs.server.settings import Settings
-from patience import PATIENCE
+from patience import PATIENCE, eventually_async
 
 HELD = "held/Held-v0"
 
@@ -64,7 +64,8 @@ def far_server(*arguments: Any, **settings: Any) -> Iterator[FarServer]:
 
 class Wire:
     """A way to the server at `port`. What comes back on it passes, unless `faults` has something for it: `drop` closes
-    the connection instead, `cut` does so after half of it, and `mute` says nothing, ever.
+    the connection instead, `cut` does so after half of it, and `mute` says nothing, ever: it calls `elapse`, which lets
+    time pass for the client, until the client gives up.
     """
 
     def __init__(self, port: int) -> None:
@@ -73,26 +74,36 @@ class Wire:
         self._server = self._loop.run(asyncio.start_server(self._connect, "127.0.0.1", 0), PATIENCE)
         self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
         self.faults: list[str] = []
+        self.elapse: Callable[[], None] = lambda: None
 
     async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
+        writers = [writer]
         try:
+            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
+            writers.append(there_writer)
             with contextlib.suppress(ConnectionError):
-                await asyncio.gather(self._there(reader, there_writer), self._back(there_reader, writer))
+                await asyncio.gather(self._there(reader, there_writer), self._back(there_reader, writer, reader))
         finally:  # also when the loop ends: a writer that outlives it complains in whatever test comes next
-            writer.close()
-            there_writer.close()
+            for each in writers:
+                each.close()
 
     async def _there(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         while data := await reader.read(1 << 16):
             writer.write(data)
         writer.close()
 
-    async def _back(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _back(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: asyncio.StreamReader
+    ) -> None:
+        def given_up() -> bool:
+            self.elapse()
+            return client.at_eof()
+
         while data := await reader.read(1 << 16):
             fault = self.faults.pop(0) if self.faults else ""
             if fault == "mute":
-                continue
+                await eventually_async(given_up)
+                break
             writer.write({"drop": b"", "cut": data[: len(data) // 2]}.get(fault, data))
             if fault:
                 break

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import time
+from collections.abc import Iterator
 from concurrent.futures import Future
 
 import pytest
@@ -13,18 +14,24 @@ from agentgym_envs.remote.slots import RemoteSlot, Servers
 from far_servers import HELD, FarServer, Wire, far_server
 from patience import PATIENCE, eventually
 
-PAUSES = (0.01, 0.02, 0.03)
-MANY_PAUSES = (0.01,) * 9
-"""For those that may miss TIMEOUT on a busy machine."""
-TIMEOUT = 0.4
+PAUSES = (0.01,) * 9
+"""More than there are faults: time that passes for one attempt may be over for the next one, too."""
 
 
 class Play:
-    """A slot, and the result of each call to it."""
+    """A slot, and the result of each call to it. Attempts time out when `wire` says nothing, and never by the clock."""
 
-    def __init__(self, *urls: str, timeout: float = TIMEOUT, pauses: Sequence[float] = PAUSES) -> None:
-        self.servers = Servers(urls, timeout=timeout, pauses=pauses)
+    def __init__(self, *urls: str, wire: Wire | None = None) -> None:
+        self.servers = Servers([wire.url] if wire else urls, timeout=PATIENCE, pauses=PAUSES)
         self.slots = [RemoteSlot(0, WorldSpec(HELD), self.servers)]
+        if wire:
+            self._passed = 0.0
+            self.servers.loop._loop.time = lambda: time.monotonic() + self._passed
+            wire.elapse = self._elapse
+
+    def _elapse(self) -> None:
+        self._passed += PATIENCE
+        self.servers.loop.call_soon(str)  # so that the loop looks at its clock
 
     def __call__(self, call: Reset | Step, slot: int = 0) -> Result:
         while len(self.slots) <= slot:
@@ -42,7 +49,7 @@ class Play:
 @pytest.fixture
 def play(wire: Wire) -> Iterator[Play]:
     """A slot at the other end of the wire, which has 3 knocks before it."""
-    play = Play(wire.url, pauses=MANY_PAUSES)
+    play = Play(wire=wire)
     assert play(Reset("door/train/3")).observation == "Knock 3 times."
     yield play
     play.close()
@@ -61,7 +68,7 @@ def test_a_step_whose_answer_is_lost_is_not_played_twice(play: Play, wire: Wire,
 def test_a_session_whose_birth_is_not_told_is_not_made_twice(server: FarServer, wire: Wire, fault: str) -> None:
     before = len(server.sessions)
     wire.faults.append(fault)
-    play = Play(wire.url, pauses=MANY_PAUSES)
+    play = Play(wire=wire)
     assert play(Reset("door/train/1")).error is None
     assert len(server.sessions) == before + 1
     play.close()
@@ -76,7 +83,7 @@ def test_a_reset_is_repeated_with_its_key(play: Play, wire: Wire) -> None:
 
 
 def test_a_server_that_stays_silent_is_a_fault_and_reset_opens_anew(play: Play, wire: Wire) -> None:
-    wire.faults[:] = ["drop"] * (len(MANY_PAUSES) + 1)
+    wire.faults[:] = ["drop"] * (len(PAUSES) + 1)
     fault = play(Step("knock")).error
     assert isinstance(fault, EnvFault)
     assert "can't be reached" in str(fault)
@@ -100,11 +107,11 @@ def test_a_full_server_is_asked_again_when_it_says(monkeypatch: pytest.MonkeyPat
     waited: list[float] = []
     monkeypatch.setattr(Client, "jittered", lambda _, pause, least=0.0: waited.append(least) or 0.0)
     with far_server(max_sessions=1) as server:
-        first, second = Play(server.url, timeout=PATIENCE), Play(server.url, timeout=PATIENCE)
+        first, second = Play(server.url), Play(server.url)
         assert first(Reset("door/train/1")).error is None
         first.close()
         assert second(Reset("door/train/1")).error is None
-        third = Play(server.url, timeout=PATIENCE)
+        third = Play(server.url)
         fault = third(Reset("door/train/1")).error
         assert isinstance(fault, EnvFault)
         assert "1 sessions" in str(fault)
@@ -115,7 +122,7 @@ def test_a_full_server_is_asked_again_when_it_says(monkeypatch: pytest.MonkeyPat
 
 def test_sessions_are_shared_out_and_move_when_a_server_goes(monkeypatch: pytest.MonkeyPatch) -> None:
     with far_server() as one, far_server() as other:
-        play = Play(one.url, other.url, timeout=PATIENCE)
+        play = Play(one.url, other.url)
         for slot in range(6):
             assert play(Reset("door/train/2"), slot).error is None
         assert (len(one.sessions), len(other.sessions)) == (3, 3)
@@ -136,11 +143,11 @@ def test_sessions_are_shared_out_and_move_when_a_server_goes(monkeypatch: pytest
 
 def test_the_emptier_server_comes_first(server: FarServer) -> None:
     with far_server() as full:
-        here = Play(full.url, timeout=PATIENCE)
+        here = Play(full.url)
         for slot in range(3):
             here(Reset("door/train/2"), slot)
         before = len(server.sessions)
-        play = Play(f"{full.url},{server.url}", timeout=PATIENCE)
+        play = Play(f"{full.url},{server.url}")
         play(Reset("door/train/2"))
         assert len(server.sessions) == before + 1
         play.close()
