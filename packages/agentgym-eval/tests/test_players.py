@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs import EnvFault, Seat
+from agentgym_envs import EnvFault, Episode, Seat
 from agentgym_eval import policies
 from agentgym_eval.cli import evaluate
 from agentgym_eval.errors import RunStopped, UsageError
-from agentgym_eval.run import open_run
+from agentgym_eval.run import open_run, open_runs, play_runs
 from agentgym_eval.settings import PlaySettings
 from counting_player import Counter, Entry, never
 from counting_world import ENV, Count
@@ -77,6 +78,33 @@ def test_an_error_of_the_player_ends_the_run_and_keeps_what_is_done(tmp_path: Pa
         play(tmp_path, player, slots=1, samples=1)
     assert (player.closed, player.live) == (1, set())
     assert len(play(tmp_path, player, 0, samples=1)) == 8
+
+
+def test_why_a_sitting_stopped_is_told_of_the_run_that_was_played_then(tmp_path: Path) -> None:
+    folders = [tmp_path / name for name in ("done", "begun", "waiting")]
+    ended = list[Episode]()
+
+    async def die(seat: Seat) -> None:
+        if len(ended) > 12:  # 10 of the first run, and some of the second
+            raise RunStopped("The engine died.")
+
+    def reasons() -> list[str | None]:
+        files = [folder / "stopped.json" for folder in folders]
+        return [json.loads(file.read_text())["reason"] if file.exists() else None for file in files]
+
+    settings = PlaySettings(env=ENV, policy="counter", slots=1)
+    asked = dict.fromkeys(folders, settings)
+    with pytest.raises(KeyboardInterrupt), open_run(settings, folders[2], lambda **_: Counter()) as run:
+        next(run.play())
+        raise KeyboardInterrupt
+    with pytest.raises(RunStopped, match="died"), open_runs(asked, lambda **_: Counter(die)) as runs:
+        for episode in play_runs(runs):
+            ended.append(episode)
+    assert reasons() == [None, "The engine died.", "It was interrupted."]
+    with open_run(settings, folders[2], lambda **_: Counter()):
+        with pytest.raises(UsageError, match="Another process"), open_runs(asked, lambda **_: Counter()):
+            pass
+        assert reasons() == [None, "The engine died.", "It was interrupted."]
 
 
 def test_the_command_says_who_is_gone_and_how_to_go_on(

@@ -144,6 +144,7 @@ def play_runs(
     if not waiting:
         return
     asked = waiting[0].settings
+    waiting[0].store.start()  # what fails from here on keeps it from being played
     # Another seed in each sitting: a model would otherwise draw again the numbers it drew in the first.
     seed = asked.seed + sum(len(run.store.episodes) for run in runs)
     player = waiting[0].maker(temperature=asked.temperature, seed=seed, max_tokens=asked.max_tokens)
@@ -157,6 +158,7 @@ def play_runs(
             player.budget = asked.endpoint.limits()
             player.usage = sum((run.usage for run in runs), start=Usage())
         for run in waiting:
+            run.store.start()
             if isinstance(player, Metered):
                 player.journal = run.store.journal
             playing = run.alone(player, runner) if isinstance(player, Player) else run.at_once(player)
@@ -172,6 +174,7 @@ def play_runs(
                 unplayable(run, error)
             except gymnasium.error.DependencyNotInstalled as error:  # which the world finds out at its first reset
                 raise WorldMissing(str(error)) from error
+            run.store.rest()
 
 
 def _without(run: Run, runs: Sequence[Run]) -> str:

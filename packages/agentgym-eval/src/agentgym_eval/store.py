@@ -77,6 +77,7 @@ class Store:
         self._overwrite = overwrite
         self.begun = False
         """Whether this sitting has kept anything, which is when it replaces an earlier run."""
+        self._playing = False
 
     @property
     def replaces(self) -> bool:
@@ -96,7 +97,6 @@ class Store:
         except BaseException:
             self._file.close()
             raise
-        (self.folder / STOPPED).unlink(missing_ok=True)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -104,11 +104,20 @@ class Store:
             self.journal.close()
             if is_empty(self.folder):
                 self._leave_nothing()
-            elif error is not None and not self._overwrite:
+            elif error is not None and self._playing and not self._overwrite:
                 with suppress(OSError):  # it may be the disk's being full that stopped it
                     write_json(self.folder / STOPPED, {"reason": _reason(error)})
         finally:
             self._file.close()
+
+    def start(self) -> None:
+        """Play the run from now on: what stops the sitting stops this one of those that are open."""
+        self._playing = True
+        (self.folder / STOPPED).unlink(missing_ok=True)
+
+    def rest(self) -> None:
+        """Play it no more."""
+        self._playing = False
 
     def append(self, episode: Episode) -> None:
         """Add an episode that has just ended; it survives the process from here on."""
