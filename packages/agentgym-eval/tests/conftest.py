@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that worlds are found as `counting_world:...`, here and in children
 
+from fake_endpoint import KEY
+
 
 @pytest.fixture(scope="module")
 def chromium(requires_browser: None) -> Iterator[Browser]:
@@ -23,3 +25,10 @@ def chromium(requires_browser: None) -> Iterator[Browser]:
         browser = playwright.chromium.launch(executable_path=find_chromium())
         yield browser
         browser.close()
+
+
+@pytest.fixture
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The environment has a key, and no endpoint of the user's."""
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)

@@ -8,8 +8,14 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+from agentgym_envs import Episode, read_episodes
+from agentgym_eval.cli import evaluate
+from counting_world import ENV
+
+KEY = "sk-very-secret"
 MODELS = {"data": [{"id": "tiny-1"}, {"id": "tiny-2"}]}
 
 
@@ -63,6 +69,15 @@ def counting(request: dict[str, Any]) -> Answer:
     texts = [message["content"] for message in request["messages"] if message["role"] == "user"]
     goal = next(int(text.split("Goal: ")[1].split(".")[0]) for text in texts if "Goal: " in text)
     return said(f"Thought: on\nAction: {'add' if len(texts) - 1 < goal else 'stop'}")
+
+
+def play(fake: FakeEndpoint, out: Path, *more: str) -> int:
+    """The exit code of `evaluate` with Count and the endpoint's model."""
+    return evaluate(["--env", ENV, *fake.flags, "--out", str(out), *more])
+
+
+def played(out: Path) -> list[Episode]:
+    return list(read_episodes(out / "episodes.jsonl"))
 
 
 @contextmanager

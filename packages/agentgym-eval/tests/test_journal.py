@@ -17,7 +17,7 @@ import pytest
 from agentgym_envs import read_episodes
 from agentgym_eval.cli import collect, evaluate
 from counting_world import ENV
-from fake_endpoint import Answer, FakeEndpoint, called, said, serving, trouble
+from fake_endpoint import Answer, called, play, said, serving, trouble
 
 PLAN = "function-call+plan+reflect:3"
 CHILD = {**os.environ, "PYTHONPATH": str(Path(__file__).parent), "OPENAI_API_KEY": ""}
@@ -44,10 +44,6 @@ class Numbered:
             if "tools" in request
             else said(f"Thought: {number}\nAction: {action}")
         )
-
-
-def play(fake: FakeEndpoint, out: Path, *more: str) -> int:
-    return evaluate(["--env", ENV, *fake.flags, "--out", str(out), *more])
 
 
 def numbers(out: Path) -> list[int]:
