@@ -25,7 +25,7 @@ from typing import Literal
 
 from agentgym_envs.chromium import DEBIAN, PLAYWRIGHTS, attempts, is_missing, packaged
 from agentgym_envs.files import cache_folder
-from agentgym_envs.installation import install, program
+from agentgym_envs.installation import command, install
 from agentgym_envs.retrieval.extras import brought_by
 
 Source = Literal["auto", "playwright", "npm"]
@@ -101,15 +101,15 @@ def _named(program: str | None) -> str:
 
 def _from_playwright(tell: Tell) -> str:
     """Let Playwright download the build that it was made with."""
-    command = [sys.executable, "-m", "playwright", "install", "--only-shell", "chromium"]
-    tell(f"From Playwright's server: {' '.join(command[2:])}")
-    done = subprocess.run(command, capture_output=True, text=True, errors="replace")
+    download = [sys.executable, "-m", "playwright", "install", "--only-shell", "chromium"]
+    tell(f"From Playwright's server: {' '.join(download[2:])}")
+    done = subprocess.run(download, capture_output=True, text=True, errors="replace")
     if done.returncode:
         said = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith("Error")]
         raise NotInstalled(f"Playwright's download failed: {said[0] if said else f'exit code {done.returncode}'}.")
     (attempt,) = attempts(PLAYWRIGHTS)
     if (error := attempt.error) is not None:
-        more = f"as root, {program('playwright')} install-deps brings the libraries that it lacks"
+        more = f"as root, {command('playwright', ours=False)} install-deps brings the libraries that it lacks"
         raise NotInstalled(f"Playwright's own was downloaded and does not start ({_reason(error)}); {more}.") from error
     return f"Installed Playwright's Chromium {attempt.version}."
 

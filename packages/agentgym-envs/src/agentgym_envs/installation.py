@@ -25,13 +25,13 @@ class Installation:
     by_uv: bool
     """By uv; else by pip or something that works like it."""
 
-    def command(self, name: str) -> str:
-        """What to type for one of our commands, such as `view`, which alone is vim's on many machines."""
-        return f"uv run {name}" if self.checkout and self.by_uv else f"agentgym {name}"
-
-    def program(self, name: str) -> str:
-        """What to type for a program of another package, such as `wandb`."""
-        return f"uv run {name}" if self.checkout and self.by_uv else name
+    def command(self, name: str, *, ours: bool = True) -> str:
+        """What to type for one of our commands, such as `view`, which alone is vim's on many machines, or for a program
+        of another package, such as `wandb`.
+        """
+        if self.checkout and self.by_uv:
+            return f"uv run {name}"
+        return f"agentgym {name}" if ours else name
 
     def install(self, requirement: str, *, exact: bool = False) -> str:
         """What to type to add a package, or one with an extra.
@@ -65,14 +65,9 @@ def here() -> Installation:
     return found(Path(__file__).resolve().parent, installer)
 
 
-def command(name: str) -> str:
-    """What to type for one of our commands, such as `view`: see `Installation.command`."""
-    return here().command(name)
-
-
-def program(name: str) -> str:
-    """What to type for a program of another package, such as `wandb`."""
-    return here().program(name)
+def command(name: str, *, ours: bool = True) -> str:
+    """What to type for a command, such as `view`: see `Installation.command`."""
+    return here().command(name, ours=ours)
 
 
 def package_version(package: str) -> str:

@@ -102,7 +102,7 @@ def _run(arguments: Sequence[str]) -> int:
     for sentence in _left_out(RECIPES[recipe].config, asked.config, arguments):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
-    from agentgym_envs.installation import command, program
+    from agentgym_envs.installation import command
     from agentgym_envs.redaction import redact_logs
     from agentgym_envs.registry import look_here
 
@@ -124,7 +124,9 @@ def _run(arguments: Sequence[str]) -> int:
     console = Console(stderr=True, quiet=not ranks.leads)
     console.print(f"recipe {recipe}, run folder {folder.path}", highlight=False, soft_wrap=True, markup=False)
     began = time.monotonic()
-    again = command("train") if ranks.count == 1 else f"{program('accelerate')} launch … -m agentgym_trainer"
+    again = (
+        command("train") if ranks.count == 1 else f"{command('accelerate', ours=False)} launch … -m agentgym_trainer"
+    )
     resume = f"{again} --resume {shlex.quote(str(folder.path))}"
     with _interruptible(console) as stopping:
         try:

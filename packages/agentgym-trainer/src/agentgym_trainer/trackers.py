@@ -13,7 +13,7 @@ from contextlib import contextmanager, redirect_stdout
 from importlib.util import find_spec
 from typing import Any, Protocol
 
-from agentgym_envs.installation import install, program
+from agentgym_envs.installation import command, install
 from agentgym_eval.errors import UsageError
 
 from agentgym_trainer.config import Setup
@@ -48,7 +48,7 @@ class Trackio:
         known: dict[str, Any] = {"config": to_json(config), "auto_log_cpu": False, "auto_log_gpu": False}
         with redirect_stdout(io.StringIO()):  # which is for results
             self._run: Any = trackio.init(config.project, _name(folder), resume="allow", embed=False, **known)
-        self.where = f"as {_name(folder)}; to see it: {program('trackio')} show --project {config.project}"
+        self.where = f"as {_name(folder)}; to see it: {command('trackio', ours=False)} show --project {config.project}"
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
         """Take the figures of a step. Steps have a place of their own in trackio."""
@@ -80,7 +80,7 @@ class Wandb:
         )
         # Its own count of steps can't go back, as a resumed run does.
         self._run.define_metric("*", step_metric="step")
-        offline = f"offline; to send it: {program('wandb')} sync {folder.path / 'wandb'}/offline-run-*"
+        offline = f"offline; to send it: {command('wandb', ours=False)} sync {folder.path / 'wandb'}/offline-run-*"
         self.where = offline if self._run.offline else f"at {self._run.url}"
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
