@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from inspect import isbuiltin
 from pathlib import Path
 from typing import Any
 
@@ -42,4 +43,13 @@ class OnlyHere(Door):
     def __init__(self, **options: Any) -> None:
         if os.environ.get("PYTHONHASHSEED") == "1":
             raise RuntimeError("no licence for another process")
+        super().__init__(**options)
+
+
+class OnlyTwice(ByFolder):
+    """Differs in the first two processes, and can't be made in the third, which is to tell why."""
+
+    def __init__(self, **options: Any) -> None:
+        if os.environ.get("PYTHONHASHSEED") == "2" and isbuiltin(os.listdir):
+            raise RuntimeError("no licence for a third process")
         super().__init__(**options)

@@ -210,6 +210,7 @@ def test_a_broken_world_is_caught(world: type[TextEnv], clause: str) -> None:
         (doors.Printing, "The world writes to stdout: 'debug"),
         (doors.Complaining, "The world writes to stderr: 'a line of the simulator"),
         (doors.OnlyHere, "can't be played in a process of its own: RuntimeError: no licence for another process"),
+        (doors.OnlyTwice, "can't be played in a process of its own: RuntimeError: no licence for a third process"),
     ],
 )
 def test_what_shows_in_other_processes_only_is_caught(world: type[TextEnv], clause: str) -> None:

@@ -64,8 +64,8 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     script(
         tmp_path / "bin/npm",
         "import shutil, sys\n"
-        "assert sys.argv[1:4] == ['pack', '--loglevel=error', '--pack-destination'], sys.argv\n"
-        f"shutil.copy({str(tmp_path / 'package.tgz')!r}, sys.argv[4])\n",
+        "assert (sys.argv[1], sys.argv[-3]) == ('pack', '--pack-destination'), sys.argv\n"
+        f"shutil.copy({str(tmp_path / 'package.tgz')!r}, sys.argv[-2])\n",
     )
     # `python -m playwright install`, as on a network that doesn't let it through.
     script(tmp_path / "python", "print('Error: getaddrinfo ENOTFOUND builds.example')\nraise SystemExit(1)")
@@ -138,6 +138,21 @@ def test_an_archive_that_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_npm_says(machine: Path, tmp_path: Path) -> None:
     script(machine / "npm", "import sys\nsys.exit('npm error code E404\\nnpm error 404 Not Found')")
+    with pytest.raises(NotInstalled, match=r"npm could not fetch a@1: npm error code E404\."):
+        fetch("a@1", INTEGRITY, tmp_path)
+
+
+def test_an_npm_that_is_set_up_to_say_nothing_says_what_went_wrong(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("npm_config_loglevel", "silent")
+    script(
+        machine / "npm",
+        "import os, sys\n"
+        "levels = [word for word in sys.argv if word.startswith('--loglevel=')]\n"
+        "level = levels[-1].partition('=')[2] if levels else os.environ['npm_config_loglevel']\n"
+        "sys.exit(1 if level == 'silent' else 'npm error code E404')",
+    )
     with pytest.raises(NotInstalled, match=r"npm could not fetch a@1: npm error code E404\."):
         fetch("a@1", INTEGRITY, tmp_path)
 

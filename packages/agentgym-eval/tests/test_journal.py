@@ -14,8 +14,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs import read_episodes
+from agentgym_envs import Reply, read_episodes
 from agentgym_eval.cli import collect, evaluate
+from agentgym_eval.journal import Journal, Place
 from counting_world import ENV
 from fake_endpoint import Answer, called, play, said, serving, trouble
 
@@ -192,6 +193,15 @@ def test_a_line_has_the_reply_and_no_headers(tmp_path: Path, monkeypatch: pytest
         "text": "Thought: reply 1\nAction: add", "finish": "stop", "sample": None, "finish_reason": "stop",
         "usage": {"prompt_tokens": 10, "completion_tokens": 3, "cached_tokens": 4},
     }  # fmt: skip
+
+
+def test_a_full_disk_is_told_by_the_reply_and_not_by_the_end(tmp_path: Path) -> None:
+    path = tmp_path / "replies.jsonl"
+    path.symlink_to("/dev/full")
+    journal = Journal(path, begin=lambda: None)
+    with pytest.raises(OSError, match="No space left"):
+        journal.keep(Place(1, "count/test/1", 0, "its hash"), Reply("Action: add"))
+    journal.close()
 
 
 def test_beginning_again_replaces_the_replies_with_the_first_that_is_paid_for(

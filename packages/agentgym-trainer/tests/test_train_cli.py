@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import re
+import shlex
 import subprocess
 import sys
 from dataclasses import replace
@@ -354,3 +355,16 @@ def test_the_quickstart_says_why_it_is_refused(
     assert end.value.code == 2
     assert capfd.readouterr().err.endswith("error: There is no room.\n")
     assert list(tmp_path.glob("runs/*")) == []  # and leaves no folder
+
+
+def test_how_to_go_on_can_be_typed_whatever_the_folder_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(cli, "_training", lambda config: interrupted)
+    out = tmp_path / "Ann's first run"
+    assert train_cli(["--tiny", "--out", str(out)]) == 130
+    said = capfd.readouterr().err.splitlines()[-1]
+    assert shlex.split(said.removeprefix("Interrupted; go on with: ")) == ["uv", "run", "train", "--resume", str(out)]
