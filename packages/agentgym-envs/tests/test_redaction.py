@@ -47,6 +47,13 @@ class Vault(TextEnv):
         ("url=http://h/?X-Amz-Signature=CANARY&a=b", "url=http://h/?X-Amz-Signature=***&a=b"),
         ('body={"api_key":CANARY,"n":[1]}', 'body={"api_key":***,"n":[1]}'),
         ("url=//u:CAN/ARY@h", "url=//***@h"),
+        ("url=http://u:12345/CANARY@shop.example.org/x", "url=http://***@shop.example.org/x"),
+        ("url=http://u:1/2/CANARY@10.0.0.7", "url=http://***@10.0.0.7"),
+        ("url=http://u:123/CANARY@shop:8000", "url=http://***@shop:8000"),
+        ("url=http://CAN/ARY@localhost", "url=http://***@localhost"),
+        ('headers={"token": "CAN"ARY", "n": 1}', 'headers={"token": ***, "n": 1}'),
+        ("headers={'token': 'CAN'ARY', 'n': 1}", "headers={'token': ***, 'n': 1}"),
+        ('headers={"token": ${A}CANARY}', 'headers={"token": ***}'),
     ],
 )
 def test_options_without_their_secrets(option: str, shown: str) -> None:
@@ -74,6 +81,15 @@ def test_options_without_their_secrets(option: str, shown: str) -> None:
         "eos_token=</s>",
         "max_token=5",
         "url=https://h/@scope/pkg",
+        "url=//localhost:8000/a@b",
+        "url=//localhost:8000/a@b.example.org",
+        "url=http://127.0.0.1:8000/users/a@b.example.org",
+        "url=http://www.example.org:8000/users/a@b.example.org",
+        "url=http://registry:5000/image@sha256:12ab",
+        "url=http://registry:5000/package@1.2.3",
+        "url=http://forge/package@v1.2.rc",
+        "url=http://forge/team/project@main",
+        'headers={"token": ${A}, "key": "${B}"}',
         "url=http://h:8000/x?email=a@b.c",
         "url=http://[::1]:8000?email=a@b.c",
         "url=http://:${WORLD_TOKEN}@host:8000",
@@ -131,6 +147,9 @@ def test_command_lines_without_their_secrets() -> None:
         ("Authorization: Odd CANARYCANARY", "Authorization: Odd ***"),
         ("Authorization: Odd CANARY12 and more", "Authorization: Odd *** and more"),
         ("Authorization=Bearer CANARYCANARY", "Authorization=*** ***"),
+        ("Authorization: CANARY", "Authorization: ***"),
+        ("Authorization: CANARY12 and more", "Authorization: *** and more"),
+        ("curl -H 'Authorization: CANARY' h", "curl -H 'Authorization: ***' h"),
         ("at http://h/@a then http://me:CANARY@h/a", "at http://h/@a then http://***@h/a"),
     ],
 )
@@ -145,6 +164,8 @@ def test_texts_without_their_secrets(text: str, shown: str) -> None:
         "--body 'x' is not of the form KEY=VALUE, such as reasoning_effort=low.",
         "see http://127.0.0.1:8000/v1 (mail a@b), --max-tokens 5, --token-file token",
         "Authorization: whatever the server takes, such as a token: see there. An api-key: nothing else.",
+        "Authorization: ${KEY}",
+        "a header 'Authorization: Bearer'",
         "The signature: a token, which x-rays and --api-key: need. X-Api-Key: ${KEY}",
         "The key 'k' was used for another session; take a new one.",
     ],
@@ -172,6 +193,9 @@ def test_a_long_text_takes_no_longer_than_it_is_long() -> None:
         "?a=" * 30_000,
         "aB" * 50_000,
         "x-" * 50_000,
+        "//a/b" * 20_000,
+        "//a:1/" + "b" * 100_000,
+        "authorization: " * 10_000,
     ):
         redacted(noise)
 

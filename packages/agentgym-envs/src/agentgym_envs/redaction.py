@@ -26,7 +26,11 @@ _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _declared: set[str] = set()
 
 _HOST = r"(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?[/?#]"  # with its end; an @ behind it is part of a path or query
-_URL_USER = re.compile(rf"""(?i)(?<=//)(?!/|{_HOST})(?:(?!\w+://)[^\s"<>]){{0,4096}}@""")
+_REAL_HOST = r"(?:(?!v\d)[a-z][\w-]*\.(?:[\w-]+\.)*[a-z]{2,}|localhost|\d+\.\d+\.\d+\.\d+|(?!sha\d|md\d)[a-z][\w-]*:\d)"
+# `user:12/x@example.org` could be a host, its port and a path. A host has a dot or is localhost, and behind the @ of a
+# path comes a version or a branch more often than another host.
+_SLASHED = rf"(?!localhost[:/])[\w-]+(?::\d+)?/(?:(?!\w*://|//)[^\s\"<>?#@]){{1,256}}@{_REAL_HOST}"
+_URL_USER = re.compile(rf"""(?i)(?<=//)(?!/)(?:(?={_SLASHED})|(?!{_HOST}))(?:(?!\w+://)[^\s"<>]){{0,4096}}@""")
 _QUERY = re.compile(r"""(?<=[?&])([\w-]+)=([^\s&#'"]+)""")
 _START = r"(?:(?<![\w-])|(?<=\\[nrt]))"
 _QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
@@ -34,16 +38,21 @@ _GROUP = r"[(\[{][^\n]*[)\]}]"
 _VALUE = rf"(?:{_QUOTED}|{_GROUP}|\S+)"
 _CONSTANT = r"(?:null|none|true|false)(?![^\s,}\]])"
 _CUT = r"""[(\[{'"][^\n]*"""  # begun and not ended
-_ITEM = rf"(?!{_CONSTANT})(?:{_QUOTED}|{_GROUP}|{_CUT}|[^\s,}}\]]+)"  # what follows a quoted key, as JSON has it
+_BARE = r"(?:\$\{\w+\}|[^\s,}\]])"
+_ITEM = (
+    rf"(?!{_CONSTANT})(?:(?:{_QUOTED}){_BARE}*|{_GROUP}|{_CUT}|{_BARE}+)"  # what follows a quoted key, as JSON has it
+)
 _FLAG = re.compile(r"(?<![\w.-])(--[\w.-]+\s+)(?!-)(\S+)")
 _LAST = r"""(?=['"]|[^\S\n]*$)"""  # the end of a header, where prose would go on
+_DONE = r"""(?:\*\*\*|\$\{\w+\}(?![^\s'"]))"""  # stars, or a reference
 _SCHEME = r"(?:bearer|basic|token|api-?key|digest|negotiate|ntlm)"
 _SENT = r"""\bauthorization['"]?\s*[:=]\s*['"]?"""
 _CREDENTIALS = re.compile(
     rf"""(?im)({_SENT}{_SCHEME}\s+|\bbearer\s+)[\w.~+/=-]{{8,}}[^\s'",]*"""
     rf"""|({_SENT}[a-z][\w-]*[^\S\n]+)(?:(?=[a-z.~+/=_-]*\d)[^\s'",]{{8,}}|[^\s'"]{{8,}}{_LAST})"""
+    rf"""|({_SENT})(?!{_DONE}|{_SCHEME}{_LAST})(?:(?=[a-z.~+/=_-]*\d)[^\s'",]{{8,}}|[^\s'"]+{_LAST})"""
 )
-_HELD = r"""[^\S\n]*['"]?)(?!\*\*\*|\$\{\w+\}(?![^\s'"]))[^\s'"]+"""
+_HELD = rf"""[^\S\n]*['"]?)(?!{_DONE})[^\s'"]+"""
 _HEADER = re.compile(
     rf"(?im){_START}(x-{_BEGINNING}(?:{_ENDINGS}):{_HELD}"
     rf"|{_START}((?:\w[\w-]*-(?:{_ENDINGS})|(?:api|access|private|secret)-key):{_HELD}{_LAST}"
@@ -63,7 +72,7 @@ def is_secret(name: str) -> bool:
 
 def redacted(text: str) -> str:
     """`text` with stars for the secrets in it."""
-    text = _CREDENTIALS.sub(lambda found: f"{found[1] or found[2]}{STARS}", text)
+    text = _CREDENTIALS.sub(lambda found: f"{found[1] or found[2] or found[3]}{STARS}", text)
     text = _URL_USER.sub(lambda found: found[0] if _is_reference(found[0]) else f"{STARS}@", text)
     text = _QUERY.sub(lambda found: _starred(found, found[1], found[2]), text)
     named = rf"""{_START}({_names()})(?:=(?!\*\*\*)({_VALUE})|['"]:\s*(?!\*\*\*)({_ITEM}))"""
