@@ -95,16 +95,11 @@ def _check_tasks(world: TextEnv) -> None:
     _demand(instructions.strip() != "", "The world has no instructions.")
 
 
-def _transcript(world: TextEnv, task_id: str, actions: list[str]) -> list[Any]:
-    seen: list[Any] = [world.reset(seed=1, options={"task": task_id})]
-    seen.extend(world.step(action) for action in actions)
-    return seen
-
-
 def _check_repeatable(world: TextEnv, task_id: str) -> None:
-    world.reset(seed=1, options={"task": task_id})
+    first: list[Any] = [world.reset(seed=1, options={"task": task_id})]
     actions = [world.oracle(), _UNKNOWN]
-    first, second = (_transcript(world, task_id, actions) for _ in range(2))
+    first.extend(map(world.step, actions))
+    second = [world.reset(seed=1, options={"task": task_id}), *map(world.step, actions)]
     _demand(first == second, f"{task_id}: the same task, seed and actions gave two different transcripts.")
     observation, info = first[0]
     _demand(observation in world.observation_space, f"{task_id}: the first observation is not in observation_space.")
