@@ -16,7 +16,6 @@ import numpy as np
 import pytest
 from agentgym_envs import WORLDS, World, text_env
 from agentgym_envs.checks import check_text_env
-from agentgym_envs.checks_elsewhere import check_elsewhere
 from agentgym_envs.registry import REMOTE
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from serve_process import serve_process
@@ -27,15 +26,15 @@ Transcript = list[tuple[Any, ...]]
 TURNS = 6
 """After which a game is cut short where several are played."""
 CHEAP = 5e-3
-"""Seconds a step: of worlds that answer sooner, more tasks are played."""
+"""Seconds a step: of worlds that answer sooner, more is played."""
 
 
-def _mark(world: World) -> tuple[pytest.MarkDecorator, ...]:
-    return (pytest.mark.long,) if resolve_name(world.entry_point).step_seconds > CHEAP else ()
+def is_dear(world: World) -> bool:
+    return resolve_name(world.entry_point).step_seconds > CHEAP
 
 
 every_world_in_time = pytest.mark.parametrize(
-    "world", [pytest.param(world, marks=_mark(world), id=world.id) for world in WORLDS]
+    "world", [pytest.param(world, marks=[pytest.mark.long] * is_dear(world), id=world.id) for world in WORLDS]
 )
 """The dear ones only in the long run."""
 
@@ -68,18 +67,11 @@ def moves(env: gymnasium.Env[str, str], task: str, actions: list[str]) -> Iterat
         yield env.step(action)
 
 
-@every_world
+@every_world_in_time
 def test_a_world_keeps_the_contract(world: World) -> None:
     env = made(world)
-    cheap = text_env(env).step_seconds <= CHEAP
-    check_text_env(env, tasks=5 if cheap else 1, processes=cheap)
+    check_text_env(env, tasks=1 if is_dear(world) else 5)
     env.close()
-
-
-@pytest.mark.long
-@pytest.mark.parametrize("world", [world for world in WORLDS if _mark(world)], ids=lambda world: world.id)
-def test_a_dear_world_is_the_same_in_every_process(world: World) -> None:
-    check_elsewhere(text_env(made(world)), 1)
 
 
 @every_world
@@ -182,7 +174,8 @@ def game_in(vec: VectorEnv[Any, Any, Any], task: str, actions: list[str]) -> Ite
 
 NEXT, SAME, DISABLED = AutoresetMode
 CASES = [("ours", SAME, 2), ("async", NEXT, 1)]
-LONG_CASES = [
+SPAWNED = ("async spawned", NEXT, 1)
+MORE_CASES = [
     ("ours", NEXT, 2),
     ("ours", DISABLED, 2),
     ("sync", NEXT, 2),
@@ -191,16 +184,21 @@ LONG_CASES = [
     ("async", SAME, 2),
     ("async", DISABLED, 2),
     ("async without shared memory", DISABLED, 1),
-    ("async spawned", NEXT, 1),
 ]
+
+
+def _cases() -> Iterator[Any]:
+    """Of dear worlds only the ways to share a process or to begin in another: a vector resets them all alike."""
+    for world in WORLDS:
+        for case in (*CASES, SPAWNED, *([] if is_dear(world) else MORE_CASES)):
+            everyday = case == CASES[0] or (case in CASES and not is_dear(world))
+            name = "-".join(map(str, (*case, world.id)))
+            yield pytest.param(*case, world, marks=[] if everyday else [pytest.mark.long], id=name)
 
 
 # Of forks, from Python 3.12 on.
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
-@every_world
-@pytest.mark.parametrize(
-    ("vector", "mode", "count"), [*CASES, *(pytest.param(*case, marks=pytest.mark.long) for case in LONG_CASES)]
-)
+@pytest.mark.parametrize(("vector", "mode", "count", "world"), [*_cases()])
 def test_a_vector_of_worlds_plays_what_one_plays(
     vector: str, mode: AutoresetMode, count: int, world: World, game_alone: Callable[[World], Game]
 ) -> None:
@@ -244,16 +242,23 @@ def far(world: World, url: str, **options: Any) -> gymnasium.Env[str, str]:
     return gymnasium.make(f"agentgym_envs:{REMOTE}", url=url, env=world.id, **options)
 
 
+def told(env: gymnasium.Env[str, str], task: str, actions: list[str]) -> Iterator[tuple[Any, ...]]:
+    """What the world says to the actions, how the oracle sees each state, and how it is drawn."""
+    world = text_env(env)
+    yield env.reset(seed=5, options={"task": task})
+    for action in actions:
+        yield world.oracle(), world.oracle_thought(), world.oracle_plan(), world.scene()
+        yield env.step(action)
+
+
 def check_far(world: World, url: str) -> None:
-    """A world on a server keeps the contract, and says to the byte what it says here."""
-    with closing(far(world, url)) as there:
-        check_text_env(there, tasks=1, processes=False)
+    """A world on a server says to the byte what it says here."""
     with closing(far(world, url, horizon=TURNS)) as there, closing(made(world, max_episode_steps=TURNS)) as here:
         for split in ("train", "test"):
             assert there.reset(seed=6, options={"split": split}) == here.reset(seed=6, options={"split": split})
         task = text_env(here).tasks.test.ids[1]
         actions = expert_game(there, task)
-        assert list(moves(there, task, actions)) == list(moves(here, task, actions))
+        assert list(told(there, task, actions)) == list(told(here, task, actions))
 
 
 def check_far_manifest(world: World, url: str) -> None:
@@ -263,9 +268,12 @@ def check_far_manifest(world: World, url: str) -> None:
 
 
 def test_cheap_worlds_keep_the_contract_over_http(url: str) -> None:
+    """What the contract asks of the connection, it asks of any world; the others are compared to the byte."""
     cheap = [world for world in WORLDS if text_env(made(world)).step_seconds < CHEAP / 10]
     assert cheap
     for world in cheap:
+        with closing(far(world, url)) as there:
+            check_text_env(there, tasks=1, processes=False)
         check_far(world, url)
         if len(text_env(made(world)).tasks) < FEW:
             check_far_manifest(world, url)
@@ -273,7 +281,7 @@ def test_cheap_worlds_keep_the_contract_over_http(url: str) -> None:
 
 @pytest.mark.long
 @every_world
-def test_a_world_keeps_the_contract_over_http(world: World, url: str) -> None:
+def test_a_world_says_the_same_over_http(world: World, url: str) -> None:
     check_far(world, url)
 
 
