@@ -120,10 +120,10 @@ def test_ctrl_c_and_sigterm_keep_what_is_done_and_say_how_to_go_on(
     episodes = folder / ("" if name == "evaluate" else "count") / "episodes.jsonl"
     arguments = command(name, "--out", str(out), "--overwrite")
     with started(arguments, episodes, 3, gate=tmp_path / "gate") as child:
-        child.send_signal(signal.SIGINT)
+        child.send_signal(how)
         (tmp_path / "gate").touch()
         _, err = child.communicate()
-    assert child.returncode == 130
+    assert child.returncode == 128 + how
     assert "Traceback" not in err
     assert f"kept in {folder}. Go on with: uv run {name} --env {ENV}" in err
     assert "--overwrite" not in err
