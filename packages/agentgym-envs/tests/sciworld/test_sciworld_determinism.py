@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,6 +11,7 @@ from typing import Any
 import pytest
 from agentgym_envs.worlds.sciworld import SciWorld
 from agentgym_envs.worlds.sciworld.tasks import kinds
+from share import share
 
 Game = tuple[str, list[str]]
 Said = list[Any]
@@ -80,8 +80,7 @@ def compare(names: Sequence[str], turns: int, *, jvms: Sequence[int]) -> None:
 
 @pytest.mark.long
 def test_all_tasks_are_the_same_everywhere() -> None:
-    """All where there is time; CI, which has 25 minutes for everything, takes every third."""
-    compare(list(kinds())[:: 3 if "CI" in os.environ else 1], 20, jvms=[1, 2])
+    compare(share(list(kinds()), 5), 20, jvms=[1, 2])
 
 
 def test_games_that_draw_lots_while_they_are_played_have_a_jvm_of_their_own() -> None:
