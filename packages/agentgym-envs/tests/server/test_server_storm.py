@@ -225,6 +225,6 @@ def test_a_storm(tmp_path: Path) -> None:
     with serve_process("--world", f"held_world:{HELD}", "--workers", 2, "--deadline", 8) as server:
         asyncio.run(storm(server, 8, 16, kills=0, late=0, held_in=tmp_path))
         before = descriptors(server)
-        asyncio.run(storm(server, 64, 40, kills=2, late=4, held_in=tmp_path))
+        asyncio.run(storm(server, 32, 40, kills=2, late=4, held_in=tmp_path))
         (tmp_path / "go").touch()
         eventually(lambda: descriptors(server) <= before)
