@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import tracemalloc
 from collections.abc import Callable
@@ -19,3 +20,21 @@ def growth(do: Callable[[], object]) -> int:
     finally:
         tracemalloc.stop()
     return taken[1] - taken[0]
+
+
+class _Mallinfo(ctypes.Structure):
+    """What glibc's `mallinfo2` gives."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_size_t)
+        for name in ("arena", "ordblks", "smblks", "hblks", "hblkhd", "usmblks", "fsmblks", "uordblks", "ford", "keep")
+    )
+
+
+def allocated() -> int:
+    """Bytes of all blocks that this process holds, those of torch's tensors among them."""
+    gc.collect()
+    mallinfo = ctypes.CDLL(None).mallinfo2
+    mallinfo.restype = _Mallinfo
+    info = mallinfo()
+    return info.uordblks + info.hblkhd
