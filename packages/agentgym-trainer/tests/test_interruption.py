@@ -141,6 +141,7 @@ MOMENTS = {
 KILLS = [("ppo", name) for name in MOMENTS]
 KILLS += [
     ("grpo", "between a checkpoint's files"),
+    ("grpo", "in a step"),
     ("lora", "before the first checkpoint"),
     ("separate", "in a step"),
 ]
