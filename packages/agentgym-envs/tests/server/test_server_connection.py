@@ -281,10 +281,8 @@ def test_an_upgrade_is_passed_over_without_advice() -> None:
     log = logging.getLogger("uvicorn.error")
     log.addHandler(handler)
     try:
-        upgrade = b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n"
-        answered = answer(
-            b"GET / HTTP/1.1\r\n" + LOCAL + upgrade, app=Guard(app, TOKEN), admission=Admission(head=0.01)
-        )
+        upgrade = b"Connection: close, Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\r\n"
+        answered = answer(b"GET / HTTP/1.1\r\n" + LOCAL + upgrade, app=Guard(app, TOKEN))
     finally:
         log.removeHandler(handler)
     assert answered.startswith(b"HTTP/1.1 401 ")
