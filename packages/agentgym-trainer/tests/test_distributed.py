@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable
 from dataclasses import replace
 from importlib.resources import files
@@ -15,44 +13,19 @@ from accelerate import Accelerator
 from accelerate.commands.config.config_args import load_config_from_file
 from accelerate.commands.launch import _validate_launch_command, launch_command_parser
 from agentgym_trainer.algorithms import GRPO
+from forked import by_two
 from miniature import learner, some_trajectories, teach
 
 CONFIGS = Path(str(files("agentgym_trainer"))) / "accelerate_configs"
 
 
-def _launch(out: Path, names: list[str]) -> dict[str, tuple[dict[str, float], dict[str, torch.Tensor]]]:
-    """What the first of two processes that train these cases has to show."""
-    config = ("--config_file", str(CONFIGS / "cpu-ddp.yaml"), "--main_process_port", "0")
-    done = subprocess.run(
-        [sys.executable, "-m", "accelerate.commands.launch", *config, two_processes.__file__, str(out), *names],
-        check=False, capture_output=True, text=True, timeout=300,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    updates = torch.load(out)
-    assert updates.pop("processes") == 2
-    return updates
-
-
-def _as_one_process(updates: dict[str, tuple[dict[str, float], dict[str, torch.Tensor]]], cases: list[str]) -> None:
-    """One process with all episodes must come to the same."""
-    for case in cases:
-        metrics, weights = two_processes.train(case, Accelerator(cpu=True))
-        # How full micro-batches are is what differs.
-        ratios = {name for name in metrics if name not in ("fill", "padding")}
-        for name in (case, f"{case}, sharded"):
-            if name in updates:
-                together, moved = updates.pop(name)
-                assert {n: together[n] for n in ratios} == pytest.approx({n: metrics[n] for n in ratios}, abs=1e-5)
-                assert moved.keys() == weights.keys()
-                for parameter, tensor in weights.items():
-                    torch.testing.assert_close(moved[parameter], tensor, atol=1e-5, rtol=0)
-    assert not updates
-
-
 @pytest.mark.long
 def test_two_processes_give_the_update_of_one_with_whole_and_with_sharded_models(tmp_path: Path) -> None:
     cases = list(two_processes.CASES)
-    updates = _launch(tmp_path / "updates.pt", [*cases, "sharded", *cases])
+    out, log = tmp_path / "updates.pt", tmp_path / "log"
+    assert by_two(two_processes.main, out, [*cases, "sharded", *cases], log=log) == [0, 0], log.read_text()
+    updates = torch.load(out)
+    assert updates.pop("processes") == 2
     assert len(updates) == 2 * len(cases)
     for case in cases:
         metrics, weights = two_processes.train(case, Accelerator(cpu=True))

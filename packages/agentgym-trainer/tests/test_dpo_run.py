@@ -2,12 +2,7 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 import signal
-import subprocess
-import sys
-from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +13,10 @@ from agentgym_eval.data.pairs import make_pairs
 from agentgym_trainer.config import DPO
 from agentgym_trainer.run_folder import RunFolder
 from coin_world import OTHER
-from miniature import Moment, coin_flags, train_cli, train_process
+from forked import by_two, train_until
+from miniature import Moment, coin_flags, train_cli
 from safetensors.torch import load_file
+from train_processes import train
 
 pytestmark = pytest.mark.long
 
@@ -134,13 +131,8 @@ def test_a_killed_run_comes_to_the_very_same_weights(
     arguments = dpo_flags(taught.model, run.path, *ADAPTER)
     if name == "synced":
         arguments = dpo_flags(taught.model, run.path, *SYNCED, data__files=str(whole.data))
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["agentgym_trainer.dpo", "agentgym_trainer.results", "transformers.models.qwen3"])
-    moment = Moment("agentgym_trainer.lessons:Lessons", "on_log", 5)
-    process = context.Process(target=train_process, args=(arguments, tmp_path / "log", moment))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL, (tmp_path / "log").read_text()
+    moment, log = Moment("agentgym_trainer.lessons:Lessons", "on_log", 5), tmp_path / "log"
+    assert train_until(moment, arguments, log) == -signal.SIGKILL, log.read_text()
     assert train_cli(["--resume", str(run.path)]) == 0
     assert weights(run) == weights(expected)
     assert lines(run) == lines(expected)
@@ -207,15 +199,8 @@ def test_what_can_not_be_compared_is_refused(
 
 
 def test_two_processes_learn_as_one_does(whole: RunFolder, taught: RunFolder, tmp_path: Path) -> None:
-    folder = RunFolder(tmp_path / "run")
-    config = Path(str(files("agentgym_trainer"))) / "accelerate_configs" / "cpu-ddp.yaml"
-    launcher = ("-m", "accelerate.commands.launch", "--config_file", str(config), "--main_process_port", "0")
-    done = subprocess.run(
-        [sys.executable, *launcher, "-m", "agentgym_trainer", *dpo_flags(taught.model, folder.path)],
-        check=False, capture_output=True, text=True, timeout=300,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
+    folder, log = RunFolder(tmp_path / "run"), tmp_path / "log"
+    assert by_two(train, "ddp", "well", dpo_flags(taught.model, folder.path), log=log) == [0, 0], log.read_text()
     assert [words(episode) for episode in folder.read_data()] == [words(episode) for episode in whole.read_data()]
     one = load_file(whole.model / "model.safetensors")
     for name, weight in load_file(folder.model / "model.safetensors").items():

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import json
 import math
-import multiprocessing
 import shutil
 import signal
 from collections import Counter
@@ -26,7 +25,8 @@ from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.scratch import Scratch
 from agentgym_trainer.trajectory import trajectory
 from coin_world import ENV, OTHER
-from miniature import Moment, episode, train_cli, train_process
+from forked import train_until
+from miniature import Moment, episode, train_cli
 
 SAMPLES = 8
 # Whoever plays at random in the first world is right in every eighth episode; in the second, heads is always right.
@@ -271,13 +271,8 @@ def _asked_after(times: int) -> Any:
     ids=lambda moment: moment.method,
 )
 def test_killed_and_resumed_is_as_if_nothing_had_happened(moment: Moment, whole: RunFolder, tmp_path: Path) -> None:
-    folder = begin(tmp_path / "run")
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["agentgym_trainer.evol", "transformers.models.qwen3"])
-    process = context.Process(target=train_process, args=(["--resume", str(folder.path)], tmp_path / "log", moment))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL, (tmp_path / "log").read_text()
+    folder, log = begin(tmp_path / "run"), tmp_path / "log"
+    assert train_until(moment, ["--resume", str(folder.path)], log) == -signal.SIGKILL, log.read_text()
     assert go_on(folder) == 0
     assert_same(folder, whole)
 

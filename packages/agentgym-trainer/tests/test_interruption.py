@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import shutil
 import signal
 from collections.abc import Callable
@@ -16,7 +15,8 @@ import torch
 from agentgym_envs import read_episodes
 from agentgym_trainer.checkpoint import Checkpoints, find_damage
 from agentgym_trainer.run_folder import RunFolder
-from miniature import Moment, coin_flags, files_up_to, train_cli, train_process
+from forked import train_until
+from miniature import Moment, coin_flags, files_up_to, train_cli
 from safetensors.torch import load_file
 
 pytestmark = pytest.mark.long
@@ -107,14 +107,9 @@ def _assert_same(run: RunFolder, whole: RunFolder) -> None:
 
 def _train_until(moment: Moment, folder: Path, kind: str) -> tuple[RunFolder, int | None, str]:
     """A run in a process of its own: its folder, the exit code, and what it said."""
-    context = multiprocessing.get_context("forkserver")
-    # The server imports what is heavy once; every process is forked from it and none has seen another's state.
-    context.set_forkserver_preload(["agentgym_trainer.train", "agentgym_trainer.results", "transformers.models.qwen3"])
     run, log = RunFolder(folder / "run"), folder / "log"
-    process = context.Process(target=train_process, args=(_flags(run.path, kind), log, moment))
-    process.start()
-    process.join()
-    return run, process.exitcode, log.read_text()
+    code = train_until(moment, _flags(run.path, kind), log)
+    return run, code, log.read_text()
 
 
 def _latest(run: RunFolder) -> str | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from importlib.resources import files
@@ -12,11 +13,12 @@ from typing import Any
 
 import pytest
 import torch
-import train_processes
 from agentgym_envs import read_episodes
 from agentgym_trainer.run_folder import RunFolder
+from forked import by_two
 from miniature import coin_flags, sft_flags, train_cli
 from safetensors.torch import load_file
+from train_processes import train
 
 pytestmark = pytest.mark.long
 
@@ -27,23 +29,8 @@ SETTINGS = (
     *("--imitation.weight", "0.3", "--imitation.data.episodes", "12", "--imitation.batch", "5"),
     *("--tasks", "5", "--steps", "3", "--evaluation.every", "2", "--save-every", "1"),
 )
-AGAIN = "uv run accelerate launch … -m agentgym_trainer --resume"
 OWN = ("prefilled", "reused", "padding", "fill")
 """Figures that hang on how many processes there are: what is shared in a cache or a micro-batch."""
-
-
-def _launch(started: list[str], arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    """Two processes that train."""
-    launcher = ("-m", "accelerate.commands.launch", "--config_file", str(CONFIG), "--main_process_port", "0")
-    return subprocess.run(
-        [sys.executable, *launcher, *started, *arguments],
-        check=False, capture_output=True, text=True, timeout=300,
-        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
-    )  # fmt: skip
-
-
-def _launch_with(how: str, fate: str, arguments: list[str]) -> subprocess.CompletedProcess[str]:
-    return _launch([train_processes.__file__, how, fate], arguments)
 
 
 @pytest.fixture(scope="module")
@@ -56,9 +43,14 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    """That of two, with DDP."""
+    """That of two, with DDP, which accelerate's launcher started."""
     folder = RunFolder(tmp_path_factory.mktemp("two") / "run")
-    done = _launch(["-m", "agentgym_trainer"], coin_flags(folder.path, *SETTINGS))
+    launcher = ("-m", "accelerate.commands.launch", "--config_file", str(CONFIG), "--main_process_port", "0")
+    done = subprocess.run(
+        [sys.executable, *launcher, "-m", "agentgym_trainer", *coin_flags(folder.path, *SETTINGS)],
+        check=False, capture_output=True, text=True, timeout=300,
+        env=os.environ | {"PYTHONPATH": str(Path(__file__).parent)},
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     assert "by 2 processes" in done.stderr
     assert done.stderr.count("recipe textcraft-grpo") == 1
@@ -119,19 +111,18 @@ def test_two_processes_train_as_one_does(one: RunFolder, two: RunFolder) -> None
 
 
 def test_two_processes_that_share_out_the_weights_train_as_one_does(one: RunFolder, tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "run")
-    done = _launch_with("sharded", "well", coin_flags(run.path, *SETTINGS))
-    assert done.returncode == 0, done.stderr[-3000:]
+    run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
+    assert by_two(train, "sharded", "well", coin_flags(run.path, *SETTINGS), log=log) == [0, 0], log.read_text()
     _assert_same(run, one)
     # The engines have copies of the weights; what they sample is compared with the learner after every update.
     assert all(line["probe_gap"] < 1e-4 for line in run.read_metrics())
 
 
 def test_two_processes_sample_ahead_each_its_share(tmp_path: Path) -> None:
-    run = RunFolder(tmp_path / "run")
+    run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
     settings = ("--algorithm", "grpo", "--algorithm.groups.flat", "keep", "--overlap.versions", "1")
-    done = _launch_with("ddp", "well", coin_flags(run.path, *SETTINGS, *settings))
-    assert done.returncode == 0, done.stderr[-3000:]
+    flags = coin_flags(run.path, *SETTINGS, *settings)
+    assert by_two(train, "ddp", "well", flags, log=log) == [0, 0], log.read_text()
     lines = list(run.read_metrics())
     assert [(line["groups"]["all"], line["trained"]) for line in lines] == [(5, 20)] * 3
     assert max(line["lag"]["max"] for line in lines) <= 1
@@ -143,26 +134,28 @@ def test_whatever_becomes_of_one_process_ends_both_and_the_run_goes_on_where_it_
 ) -> None:
     run = RunFolder(tmp_path / "run")
     arguments = coin_flags(run.path, *SETTINGS)
-    for fate, sentence in (
-        ("asked", "Saved after step 2; go on with: uv run "),
-        ("gone", "error: The engine has left for good. What is done is saved; go on with: uv run "),
-        ("killed", "Signal 9 (SIGKILL)"),
+    for fate, code, sentence in (
+        ("asked", 130, "Saved after step 2; go on with: uv run "),
+        ("gone", 1, "error: The engine has left for good. What is done is saved; go on with: uv run "),
+        ("killed", -signal.SIGKILL, ""),
     ):
-        done = _launch_with("ddp", fate, arguments)
-        assert done.returncode != 0
-        assert sentence in " ".join(done.stderr.split())
+        log = tmp_path / f"{fate}.log"
+        codes = by_two(train, "ddp", fate, arguments, log=log)
+        said = " ".join(log.read_text().split())
+        assert codes[0] != 0 and codes[1] == code, said
+        assert sentence in said
         assert json.loads((run.checkpoints / "step-000002" / "progress.json").read_text())["step"] == 2
         assert not (run.checkpoints / "step-000003").exists()
         arguments = ["--resume", str(run.path)]
-    assert _launch(["-m", "agentgym_trainer"], arguments).returncode == 0
+    assert by_two(train, "ddp", "well", arguments, log=tmp_path / "log") == [0, 0]
     _assert_same(run, two)
 
 
 def test_two_processes_fine_tune_as_one_does(tmp_path: Path) -> None:
     one, two = (RunFolder(tmp_path / name) for name in ("one", "two"))
     assert train_cli(sft_flags(one.path)) == 0
-    done = _launch(["-m", "agentgym_trainer"], sft_flags(two.path))
-    assert done.returncode == 0, done.stderr[-3000:]
+    log = tmp_path / "log"
+    assert by_two(train, "ddp", "well", sft_flags(two.path), log=log) == [0, 0], log.read_text()
     lines, others = list(one.read_metrics()), list(two.read_metrics())
     assert [line["step"] for line in lines] == [line["step"] for line in others]
     for name in ("loss", "grad_norm", "mean_token_accuracy"):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import json
-import multiprocessing
 import signal
 from collections.abc import Sequence
 from pathlib import Path
@@ -16,7 +15,8 @@ from agentgym_envs import Episode
 from agentgym_trainer.checkpoint import find_damage
 from agentgym_trainer.config import SFT
 from agentgym_trainer.run_folder import RunFolder
-from miniature import Moment, sft_flags, train_cli, train_process
+from forked import train_until
+from miniature import Moment, sft_flags, train_cli
 from safetensors.torch import load_file
 
 STEPS = 24
@@ -119,12 +119,8 @@ def test_a_killed_run_comes_to_the_very_same_weights(
     unbroken, killed = RunFolder(tmp_path / "whole") if more else whole, RunFolder(tmp_path / "killed")
     if more:
         assert train_cli(sft_flags(unbroken.path, *more)) == 0
-    context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload(["agentgym_trainer.sft", "transformers.models.qwen3"])
-    process = context.Process(target=train_process, args=(sft_flags(killed.path, *more), tmp_path / "log", moment))
-    process.start()
-    process.join()
-    assert process.exitcode == -signal.SIGKILL
+    log = tmp_path / "log"
+    assert train_until(moment, sft_flags(killed.path, *more), log) == -signal.SIGKILL, log.read_text()
     assert train_cli(["--resume", str(killed.path)]) == 0
     assert weights(killed) == weights(unbroken)
     assert lines(killed) == lines(unbroken)

@@ -1,8 +1,6 @@
-"""`train` as each of the processes that accelerate's launcher starts: with DDP, or sharded, with FSDP2.
+"""`train` as each of two processes: with DDP, or sharded, with FSDP2.
 
-On GPUs accelerate shards models itself; on CPUs it ignores the wish, and is made to. The second argument is what
-befalls the second process: it alone is "asked" to stop after the second step, its engine is "gone" in the first
-rollout, it is "killed" in the first update; or all goes "well".
+On GPUs accelerate shards models itself; on CPUs it ignores the wish, and is made to.
 """
 
 from __future__ import annotations
@@ -10,8 +8,7 @@ from __future__ import annotations
 import itertools
 import os
 import signal
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import agentgym_trainer.beginning
@@ -45,11 +42,13 @@ def _lose_the_engine() -> None:
     raise EngineGone("The engine has left for good.")
 
 
-if __name__ == "__main__":
-    _, how, fate, *arguments = sys.argv
+def train(how: str, fate: str, arguments: Sequence[str]) -> None:
+    """Train, "ddp" or "sharded". `fate` is what befalls the second process: it alone is "asked" to stop after the
+    second step, its engine is "gone" in the first rollout, it is "killed" in the first update; or all goes "well".
+    """
     if how == "sharded":
         agentgym_trainer.beginning.Accelerator = _sharding
-    if os.environ.get("RANK") == "1":
+    if os.environ["RANK"] == "1":
         match fate:
             case "gone":
                 _befall(Arena, "_play_groups", 1, _lose_the_engine)
@@ -59,5 +58,4 @@ if __name__ == "__main__":
                 _befall(Loop, "conclude", 2, lambda: os.kill(os.getpid(), signal.SIGINT))
             case _:
                 pass
-    sys.argv = ["train", *arguments]
-    main()
+    main(arguments)

@@ -1,12 +1,13 @@
-"""Updates by all processes together; started by `accelerate launch`, or as a function for one process.
+"""Updates by all processes together, or by one alone.
 
 `even`: both have as much to do; `uneven`: the first has most of it; `idle`: the second has nothing that trains.
 """
 
 from __future__ import annotations
 
-import sys
+from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -70,11 +71,9 @@ def shard(accelerator: Accelerator) -> None:
     assert accelerator.is_fsdp2
 
 
-def main() -> None:
-    """Under accelerate's launcher: a file for the results, and the names of cases; "sharded" before those it is for."""
-    torch.set_num_threads(1)
+def main(out: Path, names: Sequence[str]) -> None:
+    """As one of the processes: a file for the results, and the names of cases; "sharded" before those it is for."""
     accelerator = Accelerator(cpu=True)
-    out, *names = sys.argv[1:]
     updates: dict[str, Any] = {}
     for name in names:
         if name == "sharded":
@@ -85,7 +84,3 @@ def main() -> None:
         torch.save({"processes": accelerator.num_processes, **updates}, out)
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()

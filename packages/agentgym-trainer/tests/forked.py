@@ -1,0 +1,67 @@
+"""Processes that are forked from one that has imported what is heavy: to import it takes each of them ten seconds."""
+
+from __future__ import annotations
+
+import multiprocessing
+import os
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from miniature import Moment, train_process
+from patience import PATIENCE
+from torch.distributed import TCPStore
+from torch.multiprocessing.spawn import ProcessException, start_processes
+
+# All files of a test process share one server, so it imports what any of them needs.
+multiprocessing.get_context("forkserver").set_forkserver_preload(
+    [
+        *(f"agentgym_trainer.{module}" for module in ("train", "sft", "dpo", "evol", "results")),
+        "transformers.models.qwen3",
+    ]
+)
+
+
+def train_until(moment: Moment, arguments: Sequence[str], log: Path) -> int | None:
+    """The exit code of `train`, which is sent a signal at that moment; what it says goes to `log`."""
+    process = multiprocessing.get_context("forkserver").Process(target=train_process, args=(arguments, log, moment))
+    process.start()
+    process.join()
+    return process.exitcode
+
+
+def by_two(work: Callable[..., None], *args: Any, log: Path) -> list[int | None]:
+    """The exit codes of two processes that do this together, as accelerate's launcher starts them with `cpu-ddp.yaml`;
+    what they say on stderr goes to `log`. When one fails, the other has some time to end by itself.
+    """
+    store = TCPStore("127.0.0.1", 0, is_master=True, wait_for_workers=False)
+    started = start_processes(
+        _take_part, (store.port, log, work, args), nprocs=2, join=False, start_method="forkserver"
+    )
+    try:
+        while not started.join(grace_period=PATIENCE):
+            pass
+    except ProcessException:
+        pass
+    return [process.exitcode for process in started.processes]
+
+
+def _take_part(rank: int, port: int, log: Path, work: Callable[..., None], args: Sequence[Any]) -> None:
+    os.environ |= {
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "TORCHELASTIC_USE_AGENT_STORE": "True",
+        "ACCELERATE_USE_CPU": "true",
+        "ACCELERATE_MIXED_PRECISION": "no",
+    }
+    torch.set_num_threads(1)
+    with log.open("a", buffering=1) as said:
+        os.dup2(said.fileno(), 2)
+        sys.stderr = said
+        work(*args)
