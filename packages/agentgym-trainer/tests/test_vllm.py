@@ -6,10 +6,7 @@ import asyncio
 import copy
 import importlib
 import json
-import subprocess
-import sys
 from collections.abc import Callable, Generator
-from importlib.resources import files
 from itertools import pairwise
 from pathlib import Path
 from statistics import median
@@ -28,6 +25,7 @@ from agentgym_trainer.models import with_lora
 from agentgym_trainer.run_folder import RunFolder
 from coin_world import ENV
 from fake_vllm import FakeServer, play, weights
+from forked import by_two
 from growth import allocated
 from miniature import coin_flags, learner, train_cli
 from patience import eventually_async
@@ -35,7 +33,6 @@ from transformers import AutoModelForCausalLM
 from vllm_pairs import CONTEXT, LENGTHS, MEMORY, TOLERANCE, Pair, gap, need_vllm, random_contexts, save_start
 
 pytestmark = pytest.mark.long
-CONFIG = Path(str(files("agentgym_trainer"))) / "accelerate_configs" / "cpu-ddp.yaml"
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -294,12 +291,8 @@ def test_adapters_are_put_in_place_of_each_other_and_stay_the_learners(adapted: 
 
 
 def test_each_of_two_processes_has_an_engine_of_its_own(start: Path, tmp_path: Path) -> None:
-    config = ("--config_file", str(CONFIG), "--main_process_port", "0")
-    launcher = [sys.executable, "-m", "accelerate.commands.launch", *config, vllm_ranks.__file__]
-    done = subprocess.run(
-        [*launcher, str(start), str(tmp_path)], check=False, capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr[-3000:]
+    log = tmp_path / "log"
+    assert by_two(vllm_ranks.main, start, tmp_path, log=log) == [0, 0], log.read_text()
     for rank in range(2):
         seen = json.loads((tmp_path / f"{rank}.json").read_text())
         assert seen.pop("sum") == 3

@@ -1,12 +1,9 @@
-"""An engine vllm in each process of a training; started by `accelerate launch` with a model's folder and one for
-results.
-"""
+"""An engine vllm in each process of a training."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -56,19 +53,13 @@ async def sample(start: str, rank: int) -> dict[str, Any]:
     return {"versions": [one.version for one in said], "gaps": gaps, "replayed": bool(died)}
 
 
-def main() -> None:
-    """Afterwards the processes must still be able to talk to each other."""
-    torch.set_num_threads(1)
+def main(start: Path, out: Path) -> None:
+    """Given a model's folder and one for results. Afterwards the processes must still be able to talk to each other."""
     accelerator = Accelerator(cpu=True)
-    start, out = sys.argv[1:]
     rank = accelerator.process_index
-    seen = asyncio.run(sample(start, rank))
+    seen = asyncio.run(sample(str(start), rank))
     total = accelerator.reduce(torch.tensor([1.0 + rank]), "sum")
     seen |= {"processes": accelerator.num_processes, "sum": total.item()}
-    Path(out, f"{rank}.json").write_text(json.dumps(seen), encoding="utf-8")
+    (out / f"{rank}.json").write_text(json.dumps(seen), encoding="utf-8")
     torch.distributed.barrier()
     torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main()
