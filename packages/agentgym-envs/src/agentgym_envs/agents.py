@@ -7,13 +7,13 @@ A form of yours is named MODULE:CLASS.
 from __future__ import annotations
 
 import difflib
-import importlib
 import inspect
 from dataclasses import dataclass, field
 
 import gymnasium
 
 from agentgym_envs.habits import Habits
+from agentgym_envs.importing import import_named
 from agentgym_envs.wrappers import FORMS, ReplyWrapper
 
 
@@ -58,10 +58,7 @@ def find_form(name: str) -> type[ReplyWrapper]:
             f"There is no agent {name!r}.{hint} An agent is the form of its replies ({', '.join(FORMS)}, or "
             "MODULE:CLASS for a form of yours) with habits behind it, such as react+plan+window:6."
         )
-    try:
-        found = getattr(importlib.import_module(module), attribute, None)
-    except (ImportError, TypeError, ValueError) as error:  # the latter for names such as "" and ".a"
-        raise ValueError(f"The module of the agent {name} can't be imported: {error}.") from error
+    found = getattr(import_named(module, f"the agent {name}"), attribute, None)
     if not (isinstance(found, type) and issubclass(found, ReplyWrapper)) or inspect.isabstract(found):
         raise ValueError(
             f"{attribute!r} in {module} is no form of replies: a subclass of ReplyWrapper with all methods."

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import ast
 import difflib
-import importlib
 import inspect
 import sys
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Any, cast
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from agentgym_envs.importing import import_named
 from agentgym_envs.redaction import redacted, resolved
 from agentgym_envs.text_env import TextEnv
 
@@ -99,10 +99,7 @@ def find_spec(world_id: str) -> EnvSpec:
     """
     module, colon, name = world_id.rpartition(":")
     if colon:
-        try:
-            importlib.import_module(module)
-        except (ImportError, TypeError, ValueError) as error:  # the latter for names such as "" and ".a"
-            raise ValueError(f"The module of the world {world_id} can't be imported: {error}.") from error
+        import_named(module, f"the world {world_id}")
     if name not in gymnasium.registry:
         known = [world.id for world in WORLDS]
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)

@@ -15,6 +15,7 @@ from agentgym_envs import Episode, Job
 from agentgym_envs.play_pool import Player, play_slot
 
 from agentgym_trainer.config import Config
+from agentgym_trainer.extensions import blaming
 from agentgym_trainer.figures import Group
 from agentgym_trainer.progress import Progress
 from agentgym_trainer.ranks import Ranks
@@ -23,6 +24,17 @@ from agentgym_trainer.worlds import Deal, OpenWorld
 
 Draw = Callable[[int, Progress], Sequence[Deal]]
 """What this process is to play of a draw of `config.tasks` tasks: from the draw's number, and where the run stands."""
+
+
+def judged(config: Config, episodes: Sequence[Episode], number: int) -> Group:
+    """The group that these episodes are, by the rules and rewards of the configuration.
+
+    Raises:
+        ExtensionError: when the reward shaping of another package can't be used.
+    """
+    rules, task = config.algorithm.groups, episodes[0].task_id
+    with blaming(config.reward, doing=f"shape the rewards of an episode of {task}"):
+        return Group.judged(episodes, rules, train_cut=config.train_cut, number=number, reward=config.reward)
 
 
 @dataclass(slots=True, eq=False)
@@ -67,8 +79,8 @@ class Ahead:
         Args:
             rollouts: The engine and its thread.
             player: Who plays.
-            config: Of which this reads `overlap`, `tasks`, `samples`, `steps`, `train_cut` and the algorithm's rules
-                for groups.
+            config: Of which this reads `overlap`, `tasks`, `samples`, `steps`, `train_cut`, `reward` and the
+                algorithm's rules for groups.
             draw: Draws tasks; called in the thread of `rollouts` while `collect` waits.
             ranks: How many processes share the tasks of a step.
         """
@@ -156,12 +168,7 @@ class Ahead:
         return True
 
     def _judged(self, dealt: _Dealt) -> Group:
-        return Group.judged(
-            sorted(dealt.episodes, key=lambda episode: episode.sample),
-            self._config.algorithm.groups,
-            train_cut=self._config.train_cut,
-            number=dealt.number,
-        )
+        return judged(self._config, sorted(dealt.episodes, key=lambda episode: episode.sample), dealt.number)
 
     def _is_too_old(self, group: Group, step: int) -> bool:
         overlap = self._config.overlap

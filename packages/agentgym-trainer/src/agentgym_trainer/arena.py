@@ -10,9 +10,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from agentgym_trainer.ahead import Ahead
+from agentgym_trainer.ahead import Ahead, judged
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import Config
+from agentgym_trainer.extensions import blaming
 from agentgym_trainer.figures import Group, GroupOutcome
 from agentgym_trainer.playing import engine_player, play_deals
 from agentgym_trainer.progress import Progress
@@ -97,7 +98,8 @@ class Arena:
         for world, count in zip(self.worlds, wanted, strict=True):
             without = {group.task for group in before if group.world == world.name}
             ids = world.tasks.train.ids
-            chosen = draw(config.sampler, ids, count, state=progress.sampler, rng=rng, without=without)
+            with blaming(config.sampler, doing="draw training tasks"):
+                chosen = draw(config.sampler, ids, count, state=progress.sampler, rng=rng, without=without)
             tasks, seed = [world.tasks.train[i] for i in chosen], int(rng.integers(2**62))
             dealt += deals(world, tasks, samples=config.samples, seed=seed, after=len(before) + len(dealt))
         return dealt
@@ -106,11 +108,7 @@ class Arena:
         config, own = self.config, self.ranks.share(dealt)
         with self.ranks.together():
             played = play_deals(own, self.rollouts, self._player(), horizon=progress.stage.turns)
-        rules = config.algorithm.groups
-        return [
-            Group.judged(episodes, rules, train_cut=config.train_cut, number=deal.number)
-            for deal, episodes in zip(own, played, strict=True)
-        ]
+            return [judged(config, episodes, deal.number) for deal, episodes in zip(own, played, strict=True)]
 
     def _player(self) -> EnginePlayer:
         temperature = self.config.generation.temperature

@@ -7,11 +7,10 @@ import shlex
 import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from itertools import pairwise
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
@@ -22,14 +21,16 @@ from agentgym_eval.settings import short_name
 from rich.console import Console
 from rich.markup import escape
 
-from agentgym_trainer.algorithms import PRESETS
+from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
+from agentgym_trainer.choosing import choices, chosen, given, registry
 from agentgym_trainer.config import DPO, SFT, AgentEvol, Config, Setup, World
-from agentgym_trainer.config_json import nearest
 from agentgym_trainer.engines import EngineError
+from agentgym_trainer.extensions import POINTS, ExtensionError, installed
 from agentgym_trainer.flags import EXAMPLES, meant
-from agentgym_trainer.horizon import KINDS, by_kind
-from agentgym_trainer.recipes import DEFAULT, RECIPES, tiny
-from agentgym_trainer.sampler import Middling, Sampler, Uniform
+from agentgym_trainer.horizon import KINDS
+from agentgym_trainer.recipes import DEFAULT, GROUP, RECIPES, find_recipe, tiny
+from agentgym_trainer.rewards import REWARDS
+from agentgym_trainer.sampler import SAMPLERS
 
 if TYPE_CHECKING:
     from agentgym_trainer.progress import Reached
@@ -44,12 +45,11 @@ _INTERRUPTED = 130
 _SAME_S = 1.0
 """A launcher of many processes passes Ctrl-C on to those that had it from the terminal already."""
 _FLAGS = "The flags of {}:"
-_CHOOSING = "The flags of {} (for those of another algorithm, horizon or sampler, name it before --help):"
-_SAMPLERS: dict[str, Sampler] = {"uniform": Uniform(), "middling": Middling()}
+_CHOOSING = "The flags of {} (for those of another algorithm, horizon, sampler or reward, name it before --help):"
 
 
 def _one_of(names: Iterable[str], about: str) -> Any:
-    return tyro.conf.arg(metavar="NAME", help=f"{about}: {', '.join(names)}.")
+    return tyro.conf.arg(metavar="NAME", help=f"{about}: {', '.join(names)}, or MODULE:NAME.")
 
 
 @dataclass(frozen=True)
@@ -71,10 +71,16 @@ class Command(Generic[_S]):
 class Choosing(Command[Config]):
     """What `train` is asked for in reinforcement learning."""
 
-    # What these name is in the configuration already: it decides which flags there are (`_chosen`).
+    # What these name is in the configuration already: it decides which flags there are (`chosen`).
     algorithm: Annotated[str | None, _one_of(PRESETS, "Another algorithm than the recipe's")] = None
+    algorithm_advantages: Annotated[
+        str | None,
+        tyro.conf.arg(name="algorithm.advantages"),
+        _one_of(ADVANTAGES, "Another advantage estimator than the algorithm's"),
+    ] = None
     horizon: Annotated[str | None, _one_of(KINDS, "Another kind of schedule, with the recipe's stages")] = None
-    sampler: Annotated[str | None, _one_of(_SAMPLERS, "Another way to draw training tasks")] = None
+    sampler: Annotated[str | None, _one_of(SAMPLERS, "Another way to draw training tasks")] = None
+    reward: Annotated[str | None, _one_of(REWARDS, "Other rewards to train on than the recipe's")] = None
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -99,7 +105,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 def _run(arguments: Sequence[str]) -> int:
     recipe, asked = _parse(arguments)
     console = Console(stderr=True)
-    for sentence in _left_out(RECIPES[recipe].config, asked.config, arguments):
+    for sentence in _left_out(find_recipe(recipe).config, asked.config, arguments):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
     from agentgym_envs.installation import command
@@ -139,7 +145,7 @@ def _run(arguments: Sequence[str]) -> int:
         except KeyboardInterrupt:
             console.print(f"Interrupted; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return _INTERRUPTED
-        except EngineError as error:
+        except (EngineError, ExtensionError) as error:
             raise RunStopped(f"{error} What is done is saved; go on with: {resume}") from error
         except UsageError:
             if ranks.leads and not asked.resume:
@@ -174,44 +180,57 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
     recipe, flags = DEFAULT, list(arguments)
     if flags and not flags[0].startswith("-"):
         recipe = flags.pop(0)
-    if recipe not in RECIPES:
-        raise UsageError(f"There is no recipe {recipe!r}. {nearest(recipe, RECIPES)}")
-    listing = "\n".join(f"  {name}: {known.about}" for name, known in RECIPES.items())
+    config = find_recipe(recipe).config
+    lines = [f"  {name}: {known.about}" for name, known in RECIPES.items()]
+    if not {"--help", "-h", "--list"}.isdisjoint(flags):  # looking through all packages takes a moment
+        lines += _registered()
+    listing = "\n".join(lines)
     if "--list" in flags:
         sys.stdout.write(f"{listing}\n")
         sys.exit(0)
     about = "\n".join(["Recipes:", listing, "", "Examples:", *(f"  {example}" for example in EXAMPLES)])
-    default, which = _command(RECIPES[recipe].config, flags)
     try:
-        command = tyro.cli(
-            type(default) if isinstance(default, Choosing) else Command[type(default.config)],
-            prog=f"train {recipe}",
-            description=f"train [RECIPE] [--flags]\n\n{about}\n\n{which.format(recipe)}",
-            args=flags,
-            default=default,
-            config=(tyro.conf.AvoidSubcommands,),
-        )
+        default, which = _command(config, flags)
+        try:
+            command = tyro.cli(
+                type(default) if isinstance(default, Choosing) else Command[type(default.config)],
+                prog=f"train {recipe}",
+                description=f"train [RECIPE] [--flags]\n\n{about}\n\n{which.format(recipe)}",
+                args=flags,
+                default=default,
+                config=(tyro.conf.AvoidSubcommands,),
+                registry=registry(),
+            )
+        except SystemExit as end:
+            if end.code == 2:
+                known = {flag: choice.known for flag, choice in choices(default.config).items()}
+                for sentence in meant(flags, default, known):
+                    Console(stderr=True).print(f"train: {sentence}", highlight=False, soft_wrap=True, markup=False)
+            raise
     except ValueError as error:
         raise UsageError(str(error)) from error
-    except SystemExit as end:
-        if end.code == 2:
-            for sentence in meant(flags, default, _choices(default.config)):
-                Console(stderr=True).print(f"train: {sentence}", highlight=False, soft_wrap=True, markup=False)
-        raise
     return recipe, command
+
+
+def _registered() -> Iterator[str]:
+    """A line for each kind of setting that installed packages have registered some of, with their names."""
+    groups = {GROUP: "recipes", **{point.group: f"{point.what}s" for point in POINTS.values()}}
+    for group, found in installed(*groups).items():
+        if found:
+            yield f"  {groups[group]} of installed packages: {', '.join(sorted(found))}"
 
 
 def _command(config: Setup, flags: Sequence[str]) -> tuple[Command[Any], str]:
     """What a recipe asks for, before its flags do, and how those of its kind are introduced."""
     config = _moved(config, flags)
-    return (Choosing(_chosen(config, flags)), _CHOOSING) if isinstance(config, Config) else (Command(config), _FLAGS)
+    return (Choosing(chosen(config, flags)), _CHOOSING) if isinstance(config, Config) else (Command(config), _FLAGS)
 
 
 def _moved(config: _S, flags: Sequence[str]) -> _S:
     """The configuration without the options of worlds for which others are named: they belong to the recipe's."""
 
     def moved(world: World, place: str) -> World:
-        name = _given(flags, f"--{place}.env")
+        name = given(flags, f"--{place}.env")
         same = name in (None, world.env) or str(name).lower() == short_name(world.env)
         return world if same else replace(world, options=())
 
@@ -219,46 +238,15 @@ def _moved(config: _S, flags: Sequence[str]) -> _S:
     return replace(config, world=moved(config.world, "world"), others=others)
 
 
-def _given(flags: Sequence[str], name: str) -> str | None:
-    """The last value of a flag; None where it isn't there."""
-    found = None
-    for flag, following in pairwise([*flags, ""]):
-        setting, equals, value = flag.partition("=")
-        if setting.replace("_", "-") == name:
-            found = value if equals else following
-    return found
-
-
 def _left_out(recipe: Setup, asked: Setup, flags: Sequence[str]) -> Iterator[str]:
     """A sentence for each world of the recipe whose options went with it, where no others were given."""
     places = ["world", *(f"others.{i}" for i in range(len(recipe.others)))]
     for place, theirs, ours in zip(places, recipe.worlds, asked.worlds, strict=False):
-        if theirs.options and not ours.options and _given(flags, f"--{place}.options") is None:
+        if theirs.options and not ours.options and given(flags, f"--{place}.options") is None:
             yield (
                 f"The recipe's options {' '.join(theirs.options)} belong to {theirs.env}, and {ours.env} is played "
                 f"without them; --{place}.options KEY=VALUE ... gives it others."
             )
-
-
-def _chosen(config: Config, flags: Sequence[str]) -> Config:
-    """The configuration with the algorithm, horizon and sampler that are named; which flags there are hangs on them.
-
-    Raises:
-        UsageError: when one of them doesn't exist.
-    """
-    for setting, choices in _choices(config).items():
-        if (name := _given(flags, f"--{setting}")) is not None:
-            if name not in choices:
-                raise UsageError(f"There is no {setting} {name!r}. {nearest(name, choices)}")
-            config = replace(config, **{setting: choices[name]})
-    return config
-
-
-def _choices(config: Setup) -> dict[str, Mapping[str, Any]]:
-    """The settings that a name stands for, by the flag that gives the name; none where a kind of run has no choice."""
-    if not isinstance(config, Config):
-        return {}
-    return {"algorithm": PRESETS, "horizon": by_kind(config.horizon), "sampler": _SAMPLERS}
 
 
 def _open(recipe: str, command: Command[Any], arguments: Sequence[str]) -> tuple[RunFolder, Setup, str]:
@@ -274,7 +262,7 @@ def _open(recipe: str, command: Command[Any], arguments: Sequence[str]) -> tuple
     config = tiny(command.config) if command.tiny else command.config
     ranks = join(config)
     # By the clock of one process.
-    path = ranks.tell(command.out or Path("runs", f"{recipe}-{datetime.now():%Y%m%d-%H%M%S}"))
+    path = ranks.tell(command.out or Path("runs", f"{recipe.replace(':', '-')}-{datetime.now():%Y%m%d-%H%M%S}"))
     with ranks.together():
         return RunFolder.create(path, config, recipe) if ranks.leads else RunFolder(path), config, recipe
 

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-import difflib
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
 from types import NoneType
-from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
+
+from agentgym_trainer.extensions import POINTS, Point, nearest
 
 
 def to_json(config: Any) -> Any:
-    """A configuration as JSON values. Where a field may be of several types, its `type` is noted."""
+    """A configuration as JSON values. Where a field may be of several types, its `type` is noted; a class of another
+    package as MODULE:CLASS, a function as MODULE:FUNCTION.
+    """
     if isinstance(config, tuple):
         return [to_json(value) for value in config]
     if not is_dataclass(config) or isinstance(config, type):
@@ -20,8 +23,12 @@ def to_json(config: Any) -> Any:
     result: dict[str, Any] = {}
     for f in fields(config):
         value = getattr(config, f.name)
-        several = len(_nouns(hints[f.name])) > 1
-        result[f.name] = {"type": type(value).__name__, **to_json(value)} if several else to_json(value)
+        hint, record = hints[f.name], to_json(value)
+        if hint in POINTS and type(value) is not hint:
+            record = {"type": POINTS[hint].name_of(value), **(record if is_dataclass(value) else {})}
+        elif len(_nouns(hint)) > 1:
+            record = {"type": type(value).__name__, **record}
+        result[f.name] = record
     return result
 
 
@@ -39,17 +46,12 @@ def from_json(noun: type[Any], record: Mapping[str, Any], where: str = "") -> An
     return noun(**{key: _value(hints[key], value, f"{where}{key}") for key, value in record.items()})
 
 
-def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for who asked for `name`: the nearest of what is known, and all of it."""
-    near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-    there_are = f"There are: {', '.join(sorted(known))}."
-    return f"Did you mean {near[0]!r}? {there_are}" if near else there_are
-
-
 def _value(hint: Any, value: Any, where: str) -> Any:
-    nouns = _nouns(hint)
-    if nouns and not isinstance(value, Mapping):
+    nouns, point = _nouns(hint), POINTS.get(hint)
+    if (nouns or point) and not isinstance(value, Mapping):
         raise ValueError(f"{where} must be a record of settings, not {value!r}.")
+    if point and ("type" in value or point.contract not in nouns):
+        return _extension(point, dict(value), where)
     if len(nouns) > 1:
         named = {noun.__name__: noun for noun in nouns}
         record = dict(value)
@@ -62,6 +64,16 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     if get_origin(hint) is tuple:
         return _tuple(get_args(hint), value, where)
     return _plain(hint, value, where)
+
+
+def _extension(point: Point, record: dict[str, Any], where: str) -> Any:
+    name = record.pop("type", None)
+    found = point.named(name, where)
+    if is_dataclass(found):
+        return point.checked(from_json(cast(type[Any], found), record, f"{where}."), name)
+    if record:
+        raise ValueError(f"{where} is the function {name}, which has no setting {next(iter(record))!r}.")
+    return point.checked(found, name)
 
 
 def _tuple(items: tuple[Any, ...], value: Any, where: str) -> tuple[Any, ...]:

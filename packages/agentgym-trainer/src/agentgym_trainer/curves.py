@@ -83,7 +83,7 @@ def _mark_stages(axes: Any, lines: list[dict[str, Any]]) -> None:
         stage = line["stage"]
         if stage["number"] != number:
             number = stage["number"]
-            why = f" ({stage['why']})" if stage["why"] in ("plateau", "cut") else ""
+            why = f" ({stage['why']})" if stage["why"] not in ("begin", "steps") else ""
             text = f"{line['horizon']} turns{why}"
             axes.axvline(begins, color="grey", linestyle=":", linewidth=1)
             axes.annotate(text, (begins, 1.0), (3, -8), textcoords="offset points", color="grey", size=8)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from statistics import fmean
 from typing import Any, get_args
@@ -19,6 +19,9 @@ from agentgym_envs.episode import Kind
 from agentgym_trainer.algorithms.groups import Groups, Treatment
 from agentgym_trainer.algorithms.groups import Kind as GroupKind
 from agentgym_trainer.horizon import improving
+from agentgym_trainer.rewards import EnvironmentReward, RewardShaping, shaped_rewards
+
+_UNSHAPED = EnvironmentReward()
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,10 +53,12 @@ class Outcome:
     """What each turn was for, and how many tokens it said."""
     version: int | None
     """Number of updates that the oldest weights have seen that it was sampled with; None without samples."""
+    shaped: float | None = None
+    """Sum of the rewards that it is trained on; None where these are the environment's, and when it failed."""
 
     @classmethod
-    def of(cls, episode: Episode) -> Outcome:
-        """The outcome of an episode."""
+    def of(cls, episode: Episode, shaped: Sequence[float] | None = None) -> Outcome:
+        """The outcome of an episode, which is trained on these rewards where they are shaped."""
         turns, acts = episode.turns, [turn for turn in episode.turns if turn.kind == "act"]
         samples = [turn.reply.sample for turn in turns if turn.reply.sample]
         last = [turn.reward for turn in acts if turn.trial == turns[-1].trial]
@@ -73,6 +78,7 @@ class Outcome:
             said=sum(len(sample.ids) for sample in samples),
             replies=tuple((turn.kind, len(turn.reply.sample.ids) if turn.reply.sample else 0) for turn in turns),
             version=min((sample.version for sample in samples), default=None),
+            shaped=None if shaped is None else sum(shaped),
         )
 
 
@@ -112,19 +118,43 @@ class Group:
     """Those that may train: neither failed nor, where the configuration says so, cut at the token budget."""
     kind: GroupKind
     treatment: Treatment
+    shaped: Mapping[int, tuple[float, ...]]
+    """By the number of the attempt, the rewards that an episode that didn't fail is trained on, one for each turn.
+    Empty where these are the environment's."""
 
     @property
     def outcome(self) -> GroupOutcome:
         """What came of it."""
-        return GroupOutcome(self.number, self.kind, self.treatment, tuple(map(Outcome.of, self.episodes)))
+        outcomes = tuple(Outcome.of(episode, self.shaped.get(episode.sample)) for episode in self.episodes)
+        return GroupOutcome(self.number, self.kind, self.treatment, outcomes)
+
+    def rewards(self, episode: Episode) -> tuple[float, ...]:
+        """The rewards that an episode of the group is trained on, one for each turn."""
+        return self.shaped.get(episode.sample) or tuple(turn.reward for turn in episode.turns)
 
     @classmethod
-    def judged(cls, episodes: Sequence[Episode], rules: Groups, *, train_cut: bool, number: int = 0) -> Group:
-        """The group that these episodes are, by these rules."""
+    def judged(
+        cls,
+        episodes: Sequence[Episode],
+        rules: Groups,
+        *,
+        train_cut: bool,
+        number: int = 0,
+        reward: RewardShaping = _UNSHAPED,
+    ) -> Group:
+        """The group that these episodes are, by these rules and the rewards that they are trained on.
+
+        Raises:
+            ValueError: when a shaped reward isn't a finite number; or whatever else the shaping raises.
+        """
         usable = tuple(e for e in episodes if not e.failed and (train_cut or e.stop != "length"))
-        returns = [sum(turn.reward for turn in episode.turns) for episode in usable]
+        shaped = dict[int, tuple[float, ...]]()
+        if reward != _UNSHAPED:
+            shaped = {e.sample: shaped_rewards(reward, e) for e in episodes if not e.failed}
+        group = cls(number, tuple(episodes), usable, "good", "keep", shaped)
+        returns = [sum(group.rewards(episode)) for episode in usable]
         kind, treatment = rules.judge(returns, failed=sum(e.failed for e in episodes))
-        return cls(number, tuple(episodes), usable, kind, treatment)
+        return replace(group, kind=kind, treatment=treatment)
 
 
 def step_figures(groups: Sequence[GroupOutcome], worlds: Sequence[str]) -> dict[str, Any]:
@@ -163,6 +193,7 @@ def episode_figures(episodes: Sequence[Outcome]) -> dict[str, Any]:
         "episodes": len(episodes),
         "success": mean(lambda episode: bool(episode.success)),
         "score": mean(lambda episode: episode.score or 0.0),
+        **({"shaped_return": shaped} if (shaped := mean(lambda episode: episode.shaped)) is not None else {}),
         "turns": mean(lambda episode: episode.turns),
         "trials": mean(lambda episode: episode.trials),
         "valid": mean(lambda episode: episode.valid),

@@ -72,4 +72,6 @@ def meant(flags: Sequence[str], command: Any, choices: Mapping[str, Mapping[str,
         of = [name for name, value in choices.get(chooser, {}).items() if asked in flag_names(value, f"{chooser}.")]
         return f" It is a flag of --{chooser} {' and '.join(of)}: add that to the command." if of else ""
 
-    yield from unknown_flags(flags, list(flag_names(command)), SYNONYMS, elsewhere)
+    # A name that chooses within another setting has a dot, which the name of a field can't have.
+    known = [name if (dotted := name.replace("-", ".")) not in choices else dotted for name in flag_names(command)]
+    yield from unknown_flags(flags, known, SYNONYMS, elsewhere)

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import Literal, Protocol
 
 Reason = Literal["begin", "steps", "plateau", "cut"]
+"""Why the schedules of this package begin a stage; those of other packages may have words of their own."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +24,7 @@ class Stage:
     """Counted from 0."""
     since: int = 0
     """Updates done when it began."""
-    why: Reason = "begin"
+    why: str = "begin"
     """What ended the stage before: its number of steps, a plateau of held-out success, or episodes cut short."""
     best: float | None = None
     """Held-out success that the next evaluation has to beat; None before the first one of the stage."""
@@ -46,6 +47,35 @@ class Seen:
 def improving(rewards: Sequence[float]) -> bool:
     """Whether an episode with these rewards, one for each turn, still earned any in the second half of its turns."""
     return any(reward > 0 for reward in rewards[len(rewards) // 2 :])
+
+
+class Horizon(Protocol):
+    """A schedule of the most turns of an episode. A frozen dataclass whose fields are its settings: where a run stands
+    on it is a `Stage`. Those of other packages are named MODULE:NAME.
+    """
+
+    @property
+    def longest(self) -> int:
+        """The most turns that any stage has, at least 1. Evaluation plays with it from the beginning on."""
+        ...
+
+    def begin(self) -> Stage:
+        """The stage that a run begins in."""
+        ...
+
+    def after(self, stage: Stage, step: int, seen: Seen) -> Stage:
+        """The stage of the next update. It must depend on its arguments alone.
+
+        Args:
+            stage: Of the update that was just taken.
+            step: Updates done.
+            seen: What was seen in the last one.
+
+        Returns:
+            A `Stage` with 1 to `longest` turns; `stage` itself, or one whose `number` is higher and whose `since` is
+            `step`. Its fields `best`, `stale` and `cut` are for the schedule's use.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -162,16 +192,40 @@ class AdaptiveHorizon:
         return Stage(self.stages[stage.number + 1], stage.number + 1, step, why)
 
 
-Horizon = FixedHorizon | StepHorizon | AdaptiveHorizon
+def begun(horizon: Horizon) -> Stage:
+    """The stage that a run begins in.
+
+    Raises:
+        ValueError: as `next_stage`.
+    """
+    return _checked(horizon, horizon.begin())
+
+
+def next_stage(horizon: Horizon, stage: Stage, step: int, seen: Seen) -> Stage:
+    """The stage of the next update; see `Horizon.after`.
+
+    Raises:
+        ValueError: when the schedule's stage is none, or has not from 1 up to `longest` turns.
+    """
+    return _checked(horizon, horizon.after(stage, step, seen))
+
+
+def _checked(horizon: Horizon, stage: Stage) -> Stage:
+    if type(stage) is not Stage or type(stage.turns) is not int or not 1 <= stage.turns <= horizon.longest:
+        raise ValueError(f"a Stage has from 1 to {horizon.longest} turns, the longest of the schedule; this is {stage}")
+    return stage
+
+
 KINDS = ("fixed", "step", "adaptive")
 
 
 def by_kind(horizon: Horizon) -> dict[str, Horizon]:
     """One schedule of each of the `KINDS`: of its own kind `horizon` itself, of the others one with its stages.
 
-    What adapts may then go on in half the time that steps took, but not sooner.
+    What adapts may then go on in half the time that steps took, but not sooner. Of a schedule of another package the
+    longest stage alone is known.
     """
-    stages = (horizon.turns,) if isinstance(horizon, FixedHorizon) else horizon.stages
+    stages = horizon.stages if isinstance(horizon, StepHorizon | AdaptiveHorizon) else (horizon.longest,)
     at_least = max(1, horizon.every // 2) if isinstance(horizon, StepHorizon) else AdaptiveHorizon.at_least
     made = (FixedHorizon(stages[-1]), StepHorizon(stages), AdaptiveHorizon(stages, at_least))
     same = (horizon if type(schedule) is type(horizon) else schedule for schedule in made)

@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from accelerate import Accelerator
 from agentgym_envs import Episode, Message
+from agentgym_eval.errors import RunStopped
 from numpy.typing import NDArray
 
 from agentgym_trainer.agreement import PROBES, check_agreement, last_contexts
@@ -29,6 +30,7 @@ from agentgym_trainer.checkpoint import Checkpoints
 from agentgym_trainer.config import Config
 from agentgym_trainer.demonstrations import Demonstrations
 from agentgym_trainer.engines import EngineError
+from agentgym_trainer.extensions import ExtensionError, blaming
 from agentgym_trainer.figures import (
     Group,
     GroupOutcome,
@@ -40,7 +42,7 @@ from agentgym_trainer.figures import (
     success_by_task,
 )
 from agentgym_trainer.held_out import HeldOut, Manner
-from agentgym_trainer.horizon import Seen
+from agentgym_trainer.horizon import Seen, begun, next_stage
 from agentgym_trainer.learner import Learner, Lesson
 from agentgym_trainer.playing import seed_of
 from agentgym_trainer.progress import Progress
@@ -109,9 +111,12 @@ class Loop:
         Raises:
             EngineError: when the engine can't be brought back, or doesn't sample from what is trained. What is done is
                 saved.
+            ExtensionError: when the code of another package can't be used. What is done is saved.
+            RunStopped: when that is in the loss, where an update was under way.
         """
         config, resumed = self.config, self.checkpoints.resume(self.learner)
-        progress = resumed or Progress(stage=config.horizon.begin())
+        with blaming(config.horizon, doing="say how many turns episodes have"):
+            progress = resumed or Progress(stage=begun(config.horizon))
         if self.ranks.leads:
             # The line of an update of which an evaluation is still to come is written once that is played.
             self.folder.rewind(progress.step - bool(progress.learned))
@@ -129,8 +134,8 @@ class Loop:
                 if stopped or is_best or self._is_due(progress.step, config.save_every):
                     self._save(progress)
                     resumed = progress
-        except EngineError:
-            # The learner is where `progress` is: nothing but sampling was under way.
+        except (EngineError, ExtensionError):
+            # The learner is where `progress` is: no update was under way.
             if progress.step and progress != resumed:
                 self._save(progress)
             raise
@@ -143,12 +148,14 @@ class Loop:
         config = self.config
         collected = self.collect(progress)
         groups = collected.groups
+        with blaming(config.sampler, doing=f"take note of step {progress.step + 1}"):
+            sampler = config.sampler.after(progress.sampler, success_by_task(groups))
         metrics = self.update(progress.step, collected)
         after = replace(
             progress,
             step=progress.step + 1,
             env_steps=progress.env_steps + sum(episode.turns for group in groups for episode in group.episodes),
-            sampler=config.sampler.after(progress.sampler, success_by_task(groups)),
+            sampler=sampler,
         )
         line = self._line(after, collected, metrics)
         return replace(after, learned={"cut": cut_while_improving(groups), "line": line})
@@ -166,7 +173,9 @@ class Loop:
         if self.ranks.leads:
             self.folder.log(line)
         self.tracker.step(line, self.config.steps)
-        stage = self.config.horizon.after(progress.stage, step, Seen(tested.get("sampled"), learned["cut"]))
+        seen = Seen(tested.get("sampled"), learned["cut"])
+        with blaming(self.config.horizon, doing=f"say how many turns episodes have after step {step}"):
+            stage = next_stage(self.config.horizon, progress.stage, step, seen)
         return replace(progress, stage=stage, learned=None).evaluated(tested.get("sampled"))
 
     def collect(self, progress: Progress) -> Collected:
@@ -186,19 +195,23 @@ class Loop:
         """Credit and one update of the weights."""
         config, algorithm = self.config, self.config.algorithm
         groups = [group for group in collected.own if group.treatment == "keep"]
-        usable = [(group.number, episode) for group in groups for episode in group.usable]
-        places = [(number, episode.sample) for number, episode in usable]
+        usable = [(group, episode) for group in groups for episode in group.usable]
+        places = [(group.number, episode.sample) for group, episode in usable]
         with self._timed("assess"):
             # Two groups of the same task, of which one was played ahead, are two groups.
-            batch = make_batch([replace(trajectory(episode), group=str(number)) for number, episode in usable])
+            batch = make_batch(
+                [replace(trajectory(e), group=str(group.number), rewards=group.rewards(e)) for group, e in usable]
+            )
             experience = self.learner.assess(batch, algorithm)
-            credit = algorithm.credit(experience, self.learner.total)
+            with blaming(algorithm, algorithm.advantages, doing=f"assign the rewards of step {step + 1}"):
+                credit = algorithm.credit(experience, self.learner.total)
             beside = self._beside(step)
         if self.recorder.is_due(step + 1):
             with self._timed("record"):
                 advantages = dict(zip(places, said_by_episode(credit.advantage_N, batch), strict=True))
                 self.recorder.record(step + 1, collected.own, collected.groups, advantages)
-        with self._timed("update"):
+        doing = f"take update {step + 1}; the last checkpoint is from before it"
+        with self._timed("update"), blaming(algorithm, doing=doing, error=RunStopped):
             learned = self.learner.update(
                 batch,
                 experience,

@@ -21,7 +21,8 @@ from agentgym_eval.provenance import provenance
 from gymnasium.error import DependencyNotInstalled
 
 from agentgym_trainer.config import KINDS, Setup
-from agentgym_trainer.config_json import from_json, nearest, to_json
+from agentgym_trainer.config_json import from_json, to_json
+from agentgym_trainer.extensions import nearest
 
 SCHEMA = "agentgym.train/2"
 
@@ -57,8 +58,9 @@ class RunFolder:
 
         Raises:
             UsageError: when there is something in the folder already, or the configuration holds a secret, which the
-                folder would have to keep for --resume.
+                folder would have to keep for --resume, or a setting of another package that can't be read back.
         """
+        _check_readable(config)
         _refuse_secrets(config)
         if path.exists() and (not path.is_dir() or any(path.iterdir())):
             raise UsageError(f"{path} is not an empty folder; choose another --out, or go on with --resume {path}.")
@@ -197,6 +199,19 @@ def _is_preparation(path: Path, folder: Path) -> bool:
     if below:
         return name in {"start", ".start", "wandb"}
     return name in {"run.json", "data.jsonl"} or re.fullmatch(r"vllm-\d+\.log", name) is not None
+
+
+def _check_readable(config: Setup) -> None:
+    """Refuse a configuration that --resume could not read back as it is."""
+    try:
+        again = from_json(type(config), json.loads(json.dumps(to_json(config))))
+    except Exception as error:  # what the types and values of other packages may raise
+        raise UsageError(f"A run's folder has to hold all settings, and these can't be read back: {error}") from error
+    if again != config:
+        raise UsageError(
+            "A run's folder has to hold all settings, and these come back as others: fields of your own have to hold "
+            "what their types say, which are numbers, texts, tuples and frozen dataclasses of such."
+        )
 
 
 def _refuse_secrets(config: Setup) -> None:

@@ -5,16 +5,45 @@ A sampler is a setting; what it remembers is its state, plain JSON that lives in
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
     import numpy as np
 
 State = dict[str, float]
-"""By task id, the task's success of late, from 0 to 1."""
+"""What a sampler remembers: numbers by names, such as the recent success of each task by its id."""
+
+
+class Sampler(Protocol):
+    """How likely each training task is to be drawn. A frozen dataclass whose fields are its settings: what it remembers
+    is handed to it. `SAMPLERS` has those of this package, and those of other packages are named MODULE:NAME.
+    """
+
+    def weights(self, ids: Sequence[str], state: State) -> Sequence[float]:
+        """How likely each task is, up to a factor.
+
+        Args:
+            ids: All training tasks of one environment.
+            state: What `after` returned last, of all environments; empty at the beginning.
+
+        Returns:
+            As many finite weights as ids, none below 0; tasks of weight 0 are never drawn, and one at least is above 0.
+        """
+        ...
+
+    def after(self, state: State, success: Mapping[str, float]) -> State:
+        """What to remember after a step. It must not change `state`, and depend on its arguments alone.
+
+        Args:
+            state: What was remembered before it.
+            success: By the id of each task that the step played, the share of its episodes that succeeded, from 0 to 1,
+                without those that failed.
+        """
+        ...
 
 
 @dataclass(frozen=True)
@@ -60,7 +89,8 @@ class Middling:
         return state | seen
 
 
-Sampler = Uniform | Middling
+SAMPLERS: dict[str, Sampler] = {"uniform": Uniform(), "middling": Middling()}
+"""Samplers by the names that the command line takes."""
 
 
 def draw(
@@ -84,8 +114,14 @@ def draw(
 
     Returns:
         Places in `ids`. Where there are fewer tasks than `count`: some twice, or with `without` all that are left.
+
+    Raises:
+        ValueError: when the sampler's weights aren't what `Sampler.weights` has to return.
     """
-    weights = [0.0 if task in without else w for task, w in zip(ids, sampler.weights(ids, state), strict=True)]
+    known = sampler.weights(ids, state)
+    if len(known) != len(ids) or not all(0 <= weight < math.inf for weight in known) or (ids and not any(known)):
+        raise ValueError(f"its weights have to be {len(ids)} finite numbers from 0, one for each task, and not all 0")
+    weights = [0.0 if task in without else weight for task, weight in zip(ids, known, strict=True)]
     left = sum(w > 0 for w in weights)
     if without:
         count = min(count, left)

@@ -95,7 +95,8 @@ class Tracker:
         """One of `steps` training steps has been taken; `metrics` is its line."""
         stage, step = metrics["stage"], metrics["step"]
         if stage["number"] and stage["since"] == step - 1:
-            self.say(f"From step {step} on episodes have up to {metrics['horizon']} turns: {_WHY[stage['why']]}.")
+            why = _WHY.get(stage["why"], stage["why"])
+            self.say(f"From step {step} on episodes have up to {metrics['horizon']} turns: {why}.")
         self._explain_flat(metrics)
         self.note("Learning by acting", step, steps, " · ".join(_figures(metrics)))
 
@@ -153,6 +154,8 @@ def _figures(metrics: dict[str, Any]) -> Iterator[str]:
         for name, world in metrics["worlds"].items():
             yield f"{name.rpartition('/')[2]} " + ("–" if world["success"] is None else f"{world['success']:.2f}")
     yield f"score {said('score', '.2f')}"
+    if "shaped_return" in metrics:
+        yield f"shaped return {said('shaped_return', '.2f')}"
     attempts = f" in {said('trials', '.1f')} attempts" if (metrics.get("trials") or 1) > 1 else ""
     yield f"turns {said('turns', '.1f')} of {metrics['horizon']}{attempts}"
     yield f"KL {said('kl_reference' if 'kl_reference' in metrics else 'kl_sampled', '.4f')}"

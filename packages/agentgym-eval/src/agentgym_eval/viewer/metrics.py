@@ -13,12 +13,14 @@ from agentgym_eval.viewer.chart import Band
 from agentgym_eval.viewer.runs import Run
 
 _WHY = {
+    "begin": "",
     "steps": "the next stage of the schedule",
     "plateau": "held-out success had stopped rising",
     "cut": "many episodes were cut short while they still earned",
 }
 FIGURES = {
     "score": "Score in training",
+    "shaped_return": "Shaped return in training",
     "turns": "Episode length in turns",
     "valid": "Valid action rate",
     "loss": "Loss",
@@ -79,7 +81,8 @@ def stages(lines: list[dict[str, Any]]) -> list[Band]:
         turns, stage = figure(record, "horizon"), record.get("stage")
         if turns is None or not isinstance(stage, dict):
             continue
-        label, why = f"up to {turns:.0f} turns", _WHY.get(str(stage.get("why")), "")
+        label, why = f"up to {turns:.0f} turns", str(stage.get("why") or "")
+        why = _WHY.get(why, why)
         begun = bands.pop() if bands and bands[-1].label == label else None
         start = begun.start if begun else bands[-1].end if bands else record["step"] - 1
         bands.append(Band(start, record["step"], label, why))

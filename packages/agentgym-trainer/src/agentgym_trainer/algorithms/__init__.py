@@ -4,8 +4,9 @@ None of them imports torch: they need only the methods of the tensors they are g
 their knobs at once. Presets (`PPO`, `GRPO`, …) are values, not classes: `dataclasses.replace` makes others of them.
 """
 
+from agentgym_trainer.algorithms.advantages import Advantages
 from agentgym_trainer.algorithms.aggregation import Aggregation
-from agentgym_trainer.algorithms.algorithm import Advantages, Algorithm
+from agentgym_trainer.algorithms.algorithm import ADVANTAGES, Algorithm
 from agentgym_trainer.algorithms.correction import Correction
 from agentgym_trainer.algorithms.critic import Critic
 from agentgym_trainer.algorithms.experience import Credit, Experience, Part, Scores
@@ -29,9 +30,11 @@ from agentgym_trainer.algorithms.presets import (
     ReinforcePPBaseline,
 )
 from agentgym_trainer.algorithms.reinforce_pp import TokenReturns
+from agentgym_trainer.algorithms.returns import Assigned, turn_rewards
 from agentgym_trainer.algorithms.surrogate import Clip
 
 __all__ = [
+    "ADVANTAGES",
     "CISPO",
     "DAPO",
     "GAE",
@@ -44,6 +47,7 @@ __all__ = [
     "Advantages",
     "Aggregation",
     "Algorithm",
+    "Assigned",
     "Clip",
     "Correction",
     "Credit",
@@ -60,4 +64,5 @@ __all__ = [
     "Scores",
     "StepGroups",
     "TokenReturns",
+    "turn_rewards",
 ]

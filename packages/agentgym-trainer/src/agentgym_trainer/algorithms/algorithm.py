@@ -8,6 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
+from agentgym_trainer.algorithms.advantages import Advantages
 from agentgym_trainer.algorithms.aggregation import Aggregation
 from agentgym_trainer.algorithms.correction import Correction
 from agentgym_trainer.algorithms.critic import Critic
@@ -26,8 +27,13 @@ if TYPE_CHECKING:
 
     from agentgym_trainer.algorithms.experience import Experience, Part, Scores, Total
 
-Advantages = GroupRelative | TokenReturns | GAE | StepGroups
-"""Ways to assign credit."""
+ADVANTAGES: dict[str, Advantages] = {
+    "group-relative": GroupRelative(),
+    "token-returns": TokenReturns(),
+    "gae": GAE(),
+    "step-groups": StepGroups(),
+}
+"""Advantage estimators by the names that the command line takes."""
 
 
 @dataclass(frozen=True)
@@ -77,10 +83,14 @@ class Algorithm:
         """Advantages of the said tokens and targets for the critic, with their statistics over all processes.
 
         Raises:
-            ValueError: The experience lacks what the algorithm needs.
+            ValueError: The experience lacks what the algorithm needs, or the estimator returned other shapes.
         """
         penalty_N = self.kl.penalty(experience)
         assigned = self.advantages.assign(experience, penalty_N, total)
+        for name, figure_N in (("advantage_N", assigned.advantage_N), ("target_N", assigned.target_N)):
+            shape, tokens = None if figure_N is None else tuple(figure_N.shape), len(experience.episode_N)
+            if shape not in (None, (tokens,)):
+                raise ValueError(f"{name} has the shape {shape} and not ({tokens},), one for each completion token")
         return_E = experience.rewards_EK.sum(1)
         metrics = _statistics("return", return_E, total) | _statistics("advantage", assigned.advantage_N, total)
         if penalty_N is not None:

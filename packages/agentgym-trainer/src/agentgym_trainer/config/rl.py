@@ -10,6 +10,7 @@ from agentgym_trainer.algorithms import GRPO, Algorithm
 from agentgym_trainer.config.data import Data
 from agentgym_trainer.config.setup import Setup, at_least_one
 from agentgym_trainer.horizon import AdaptiveHorizon
+from agentgym_trainer.rewards import EnvironmentReward, RewardShaping
 from agentgym_trainer.sampler import Sampler, Uniform
 
 
@@ -102,6 +103,8 @@ class Config(Setup):
     sampler: Sampler = field(default_factory=Uniform)
     """Which training tasks a step plays."""
     algorithm: Algorithm = GRPO
+    reward: RewardShaping = field(default_factory=EnvironmentReward)
+    """The rewards that episodes are trained on; scores and success are the environment's whatever it is."""
     overlap: Overlap = field(default_factory=Overlap)
     critic: CriticModel = field(default_factory=CriticModel)
     warm_start: WarmStart = field(default_factory=WarmStart)
