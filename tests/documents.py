@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tomllib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -73,3 +74,20 @@ def write_files(document: Path, where: Path) -> None:
         if block.file:
             (where / block.file).parent.mkdir(parents=True, exist_ok=True)
             (where / block.file).write_text(block.body, encoding="utf-8")
+
+
+def register(where: Path) -> None:
+    """Leave in a folder what installing the package that is written there would leave for its entry points."""
+    if not (where / "pyproject.toml").is_file():
+        return
+    project = tomllib.loads((where / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    name, version = project["name"], project["version"]
+    points = [
+        line
+        for group, entries in project.get("entry-points", {}).items()
+        for line in (f"[{group}]", *(f"{entry} = {value}" for entry, value in entries.items()))
+    ]
+    info = where / f"{name.replace('-', '_')}-{version}.dist-info"
+    info.mkdir(exist_ok=True)
+    (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n", encoding="utf-8")
+    (info / "entry_points.txt").write_text("\n".join(points), encoding="utf-8")

@@ -23,7 +23,7 @@ from agentgym_envs import cli as envs_cli
 from agentgym_eval import cli as eval_cli
 from agentgym_eval.data import cli as data_cli
 from dev_packages import need
-from documents import COMMANDS_PAGE, DOCUMENTS, blocks, command_lines, inline_commands, name_of, write_files
+from documents import COMMANDS_PAGE, DOCUMENTS, blocks, command_lines, inline_commands, name_of, register, write_files
 from fake_endpoint import Answer, said, serving
 
 BIN = Path(sys.executable).parent
@@ -258,6 +258,8 @@ def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session
 
 def played(document: Path, session: Session) -> None:
     write_files(document, session.where)
+    register(session.where)
+    session.monkeypatch.syspath_prepend(str(session.where))
     lines = SESSIONS[document]
     for name, give in GIVEN.items():
         used = re.compile(rf"(?<![\w/.-]){re.escape(name.removesuffix('.py'))}\b")

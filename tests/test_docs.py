@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any
 
 import gymnasium
 import pytest
@@ -19,11 +19,11 @@ from agentgym_eval import cli as eval_cli
 from agentgym_eval.data import cli as data_cli
 from agentgym_eval.viewer import cli as viewer_cli
 from agentgym_trainer import cli as train_cli
-from agentgym_trainer.algorithms import PRESETS, Advantages
+from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
 from agentgym_trainer.config import Config, FromData
 from agentgym_trainer.horizon import AdaptiveHorizon, by_kind
 from agentgym_trainer.recipes import RECIPES
-from documents import DOCUMENTS, ROOT, blocks, command_lines, name_of, prose, write_files
+from documents import DOCUMENTS, ROOT, blocks, command_lines, name_of, prose, register, write_files
 
 PACKAGES = sorted((ROOT / "packages").iterdir())
 every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
@@ -73,23 +73,28 @@ _UV = re.compile(r"^uv run (--extra \S+ )?")
 _LAUNCHER = re.compile(r"^accelerate launch .*-m agentgym_trainer")
 
 
-def our_commands() -> list[tuple[str, tuple[str, ...]]]:
-    lines = [_LAUNCHER.sub("train", _UV.sub("", line)) for path in DOCUMENTS for line in command_lines(path)]
-    commands = [shlex.split(line, comments=True) for line in lines]
-    found = {(words[0], tuple(words[1:])) for words in commands if words and words[0] in OUR_COMMANDS}
-    return sorted(found)
+def our_commands() -> list[tuple[str, tuple[str, ...], Path]]:
+    """Each with a document that has it."""
+    lines = [(_LAUNCHER.sub("train", _UV.sub("", line)), path) for path in DOCUMENTS for line in command_lines(path)]
+    commands = [(shlex.split(line, comments=True), path) for line, path in lines]
+    found = {(words[0], tuple(words[1:])): path for words, path in commands if words and words[0] in OUR_COMMANDS}
+    return sorted((*command, path) for command, path in found.items())
 
 
 every_command = pytest.mark.parametrize(
-    ("command", "arguments"), our_commands(), ids=lambda part: part if isinstance(part, str) else " ".join(part)
+    ("command", "arguments", "document"),
+    our_commands(),
+    ids=lambda part: part if isinstance(part, str) else name_of(part) if isinstance(part, Path) else " ".join(part),
 )
 
 
 @every_command
 def test_the_command_is_understood(
-    command: str, arguments: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, workplace: Path
+    command: str, arguments: tuple[str, ...], document: Path, monkeypatch: pytest.MonkeyPatch, workplace: Path
 ) -> None:
     module = OUR_COMMANDS[command]
+    write_files(document, workplace)
+    register(workplace)
     try:
         if command == "train":
             train_cli._parse(arguments)
@@ -210,7 +215,7 @@ def test_the_how_tos_name_every_hook_of_a_world_and_an_algorithm() -> None:
     assert len(hooks) == 6
     hooks |= {"_available_actions", "_raw", "scene"}
     assert {name for name in hooks if f"`{name}`" not in world} == set()
-    kinds = get_args(Advantages)
+    kinds = [type(estimator) for estimator in ADVANTAGES.values()]
     public = [{name for name in vars(kind) if not name.startswith("_")} for kind in kinds]
     parts = set.intersection(*public) - {f.name for kind in kinds for f in fields(kind)}
     assert parts >= {"assign"}

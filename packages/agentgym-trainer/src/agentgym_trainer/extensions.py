@@ -139,7 +139,8 @@ class Point:
             raise UsageError(f"{name} is no {self.what}: it lacks {' and '.join(lacks)}. {where} says what it needs.")
         for part in parts:
             asked = getattr(self.contract, part, None)
-            if inspect.isfunction(asked) and not _takes(getattr(value, part), asked):
+            method = value if part == "__call__" else getattr(value, part)
+            if inspect.isfunction(asked) and not _takes(method, asked):
                 raise UsageError(
                     f"{name} is no {self.what}: {part} has to take ({', '.join(_given(asked))}), as {where} does."
                 )
@@ -231,7 +232,9 @@ def _attribute(name: str, what: str) -> Any:
     try:
         module = import_named(path, f"the {what} {name}")
     except ValueError as error:
-        raise UsageError(f"{error} Install its package, or run the command in the folder that it lies in.") from error
+        missing = isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name == path.partition(".")[0]
+        advice = " Install its package, or run the command in the folder that it lies in." if missing else ""
+        raise UsageError(f"{error}{advice}") from error
     try:
         return reduce(getattr, attribute.split("."), module)
     except AttributeError as error:
