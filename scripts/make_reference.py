@@ -44,6 +44,7 @@ PAGES: dict[str, str] = {
     "agentgym_trainer.recipes": "the recipes of `train`",
     "agentgym_trainer.horizon": "how many turns an episode may have",
     "agentgym_trainer.sampler": "which training tasks are drawn",
+    "agentgym_trainer.rewards": "reward shaping",
     "agentgym_trainer.scratch": "models from scratch",
     "agentgym_trainer.algorithms": "algorithms",
     "agentgym_trainer.engines": "what samples tokens",

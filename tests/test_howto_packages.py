@@ -1,4 +1,4 @@
-"""The packages that the how-tos write are built and installed as they stand there, and train, are killed and resumed."""
+"""The packages that the how-tos write, built and installed as they stand there: they train, and resume when killed."""
 
 from __future__ import annotations
 

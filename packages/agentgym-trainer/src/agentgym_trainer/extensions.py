@@ -238,6 +238,11 @@ def _attribute(name: str, what: str) -> Any:
     try:
         return reduce(getattr, attribute.split("."), module)
     except AttributeError as error:
+        if "<locals>" in attribute or path == "__main__":
+            raise UsageError(
+                f"{name} was defined within a function, a script or a notebook, where it can't be found again: define "
+                "it at the top of a module of its own."
+            ) from error
         public = [known for known in vars(module) if not known.startswith("_")]
         raise UsageError(f"{path} has no {attribute!r}.{did_you_mean(attribute, public)}") from error
 

@@ -1,0 +1,219 @@
+"""Reward shaping: what is trained on changes, what is reported doesn't."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import foreign
+import pytest
+from agentgym_envs import Episode, read_episodes
+from agentgym_trainer.algorithms import GRPO, Algorithm, Groups
+from agentgym_trainer.config import EngineSettings, Overlap
+from agentgym_trainer.extensions import ExtensionError
+from agentgym_trainer.figures import Group, episode_figures
+from agentgym_trainer.loop import Loop
+from agentgym_trainer.rewards import EnvironmentReward, PerTurn, shaped_rewards
+from coin_loops import Build, begin, coins, guess, rules, take_step
+from hypothesis import given
+from hypothesis import strategies as st
+from miniature import episode
+
+
+def _played(*turns: tuple[str, str | None, bool, float], **more: Any) -> Episode:
+    """An episode with turns of these kinds, actions, validities and rewards."""
+    made = episode([None] * len(turns), [reward for *_, reward in turns], **more)
+    return replace(
+        made,
+        turns=tuple(
+            replace(turn, kind=kind, action=action, valid=valid)
+            for turn, (kind, action, valid, _) in zip(made.turns, turns, strict=True)
+        ),
+    )
+
+
+MIXED = _played(
+    ("plan", None, True, 0.0),
+    ("act", "go", True, 0.25),
+    ("act", "fly", False, 0.0),
+    ("act", None, False, 0.0),
+    ("act", "go", True, 0.5),
+)
+
+
+def test_the_environments_rewards_are_those_of_the_turns() -> None:
+    assert shaped_rewards(EnvironmentReward(), MIXED) == (0.0, 0.25, 0.0, 0.0, 0.5)
+    assert shaped_rewards(PerTurn(), MIXED) == (0.0, 0.25, 0.0, 0.0, 0.5)
+
+
+def test_penalties_and_the_bonus_are_for_actions() -> None:
+    assert shaped_rewards(PerTurn(turn_penalty=0.125), MIXED) == (0.0, 0.125, -0.125, -0.125, 0.375)
+    assert shaped_rewards(PerTurn(invalid_penalty=0.5), MIXED) == (0.0, 0.25, -0.5, -0.5, 0.5)
+    assert shaped_rewards(PerTurn(format_bonus=1.0), MIXED) == (0.0, 0.5, 0.25, 0.0, 0.75)
+
+
+@given(st.lists(st.booleans(), min_size=1, max_size=30))
+def test_no_number_of_turns_earns_more_than_the_bonus(readable: list[bool]) -> None:
+    stalling = _played(*(("act", "wait" if read else None, read, 0.0) for read in readable))
+    assert sum(shaped_rewards(PerTurn(format_bonus=0.1), stalling)) == pytest.approx(
+        0.1 * sum(readable) / len(readable)
+    )
+
+
+@pytest.mark.parametrize("wrong", [{"turn_penalty": -1.0}, {"invalid_penalty": math.inf}, {"format_bonus": math.nan}])
+def test_penalties_and_bonus_are_finite_and_not_negative(wrong: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match="reward needs turn_penalty, invalid_penalty and format_bonus that are finite"):
+        PerTurn(**wrong)
+
+
+@pytest.mark.parametrize(
+    ("shaping", "message"),
+    [
+        (foreign.Constant(math.nan), "the reward of turn 0 is nan, not a finite number in float32"),
+        (foreign.Constant(-math.inf), "the reward of turn 0 is -inf, not a finite number"),
+        (foreign.Constant(1e39), "the reward of turn 0 is 1e\\+39, not a finite number in float32"),
+        (foreign.Constant(10**400), "not a finite number in float32"),
+        (foreign.Constant("much"), "the reward of turn 0 is 'much', not a finite number"),
+        (foreign.Constant(None), "the reward of turn 0 is None, not a finite number"),
+        (foreign.Constant(turns=3), "it gave 3 rewards for 5 turns"),
+        (foreign.Constant(turns=0), "it gave 0 rewards for 5 turns"),
+    ],
+)
+def test_what_is_no_reward_is_refused(shaping: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        shaped_rewards(shaping, MIXED)
+
+
+def _attempts(*episodes: Episode) -> list[Episode]:
+    return [replace(episode, sample=number) for number, episode in enumerate(episodes)]
+
+
+def test_groups_are_judged_by_what_they_are_trained_on() -> None:
+    short = _played(("act", "go", True, 0.0))
+    long = _played(("act", "go", True, 0.0), ("act", "go", True, 0.0))
+    both = _attempts(short, long)
+    assert Group.judged(both, Groups(), train_cut=True).kind == "flat"
+    shaped = Group.judged(both, Groups(), train_cut=True, reward=PerTurn(turn_penalty=0.1))
+    assert shaped.kind == "good"
+    assert [shaped.rewards(attempt) for attempt in both] == [(-0.1,), (-0.1, -0.1)]
+    assert [outcome.shaped for outcome in shaped.outcome.episodes] == [-0.1, -0.2]
+
+
+def test_failed_episodes_are_not_shaped_and_scores_stay() -> None:
+    @dataclass(frozen=True)
+    class Asked:
+        def __call__(self, played: Episode, /) -> Sequence[float]:
+            assert not played.failed
+            return [2.0] * len(played.turns)
+
+    kinds = ("terminated", "failed", "length")
+    group = _attempts(*(_played(("act", "go", True, 0.5), stop=stop) for stop in kinds))
+    judged = Group.judged(group, Groups(), train_cut=False, reward=Asked())
+    assert judged.shaped.keys() == {0, 2}
+    assert [attempt.sample for attempt in judged.usable] == [0]
+    figures = episode_figures(judged.outcome.episodes)
+    assert (figures["score"], figures["shaped_return"], figures["failed"]) == (0.5, 2.0, 1)
+    assert "shaped_return" not in episode_figures(Group.judged(group, Groups(), train_cut=True).outcome.episodes)
+
+
+# In the loop.
+
+KEPT = rules(flat="keep")
+
+
+def _line(loop: Loop) -> dict[str, Any]:
+    (line,) = loop.folder.read_metrics()
+    return line
+
+
+@pytest.mark.parametrize("versions", [0, 1])
+def test_training_sees_the_shaped_rewards_and_reports_the_environments(build: Build, versions: int) -> None:
+    config = coins(algorithm=KEPT, reward=foreign.Constant(7.0))
+    # What the engine says is no sample of the learner's.
+    config = replace(config, overlap=Overlap(versions=versions), engine=EngineSettings(tolerance=100.0))
+    loop = build(config, guess())
+    take_step(loop, begin(loop))
+    loop.arena.close()
+    line = _line(loop)
+    played = list(read_episodes(loop.folder.rollouts / "step-000001.jsonl"))
+    assert line["return"] == line["shaped_return"] == pytest.approx(7.0 * 3)
+    assert line["worlds"]["coin/Coin-v0"]["shaped_return"] == pytest.approx(21.0)
+    assert 0 <= line["score"] <= 1
+    assert line["score"] == pytest.approx(sum(e.score or 0 for e in played) / len(played))
+    for one in played:
+        assert sum(turn.reward for turn in one.turns) == pytest.approx(one.score)
+
+
+def test_without_shaping_nothing_is_reported_of_it(build: Build) -> None:
+    loop = build(coins(algorithm=KEPT), guess())
+    take_step(loop, begin(loop))
+    line = _line(loop)
+    assert "shaped_return" not in json.dumps(line)
+    assert line["return"] == pytest.approx(line["score"])
+
+
+# What other packages do wrong ends the run in a sentence, with what is done saved.
+
+
+@pytest.mark.parametrize(
+    ("settings", "sentence"),
+    [
+        (
+            {"reward": foreign.Later()},
+            "foreign:Later could not shape the rewards of an episode of coin/train/.*: the reward of turn 0 is nan",
+        ),
+        (
+            {"algorithm": replace(KEPT, advantages=foreign.Misshapen())},
+            r"foreign:Misshapen could not assign the rewards of step 1: .*advantage_N has the shape \(\d+,\) and not",
+        ),
+        (
+            {"sampler": foreign.Given(math.inf)},
+            "foreign:Given could not draw training tasks: .*16 finite numbers from 0",
+        ),
+        ({"sampler": foreign.Given(-1.0)}, "foreign:Given could not draw training tasks"),
+        ({"sampler": foreign.Given(0.0)}, "foreign:Given could not draw training tasks"),
+        (
+            {"horizon": foreign.Jump(4)},
+            "foreign:Jump could not say how many turns episodes have after step 1: .*a Stage has from 1 to 3 turns",
+        ),
+        ({"horizon": foreign.Jump(0)}, "foreign:Jump could not say how many turns episodes have after step 1"),
+    ],
+)
+def test_a_mistake_of_another_package_is_told_with_its_name(
+    build: Build, settings: dict[str, Any], sentence: str
+) -> None:
+    config = coins(**({"algorithm": KEPT} | settings), save_every=2)
+    loop = build(config, guess())
+    with pytest.raises(ExtensionError, match=sentence):
+        loop.run(lambda: False)
+    # Saved where the learner is: after the first update, or at the beginning, where there is nothing to save.
+    steps = 1 if {"horizon"} & settings.keys() or isinstance(config.reward, foreign.Later) else 0
+    latest = loop.checkpoints.latest()
+    assert (latest.name if latest else None) == ("step-000001" if steps else None)
+
+
+def test_a_loss_that_breaks_ends_the_run_and_saves_no_half_update(build: Build) -> None:
+    fields = {name: getattr(KEPT, name) for name in Algorithm.__dataclass_fields__}
+    loop = build(coins(algorithm=foreign.Weighted(**fields, broken=True)), guess())
+    with pytest.raises(
+        Exception, match=r"foreign:Weighted could not take update 1; .*ZeroDivisionError: no loss today"
+    ):
+        loop.run(lambda: False)
+    assert loop.checkpoints.latest() is None
+
+
+def test_a_loss_of_another_package_is_the_one_that_trains(build: Build) -> None:
+    fields = {name: getattr(KEPT, name) for name in Algorithm.__dataclass_fields__}
+    loop = build(coins(algorithm=foreign.Weighted(**fields, factor=3.0)), guess())
+    take_step(loop, begin(loop))
+    assert _line(loop)["factor"] == pytest.approx(3.0)
+
+
+def test_what_goes_wrong_in_this_package_is_not_blamed_on_others(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = build(coins(algorithm=GRPO), guess())
+    monkeypatch.setattr(type(loop.config.sampler), "weights", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        loop.run(lambda: False)
