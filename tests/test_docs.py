@@ -124,7 +124,7 @@ def one_of_each_kind() -> list[str]:
 @pytest.fixture
 def flags(capsys: pytest.CaptureFixture[str]) -> set[str]:
     for show in (
-        lambda: train_cli._parse(["textcraft-grpo", "--help"]),
+        lambda: train_cli._parse(["textcraft-grpo", "--reward", "per-turn", "--help"]),
         lambda: train_cli._parse(["textcraft-scaling", "--algorithm", "ppo", "--help"]),
         lambda: train_cli._parse(["mixture", "--algorithm", "gigpo", "--horizon", "adaptive", "--help"]),
         *(lambda recipe=recipe: train_cli._parse([recipe, "--help"]) for recipe in one_of_each_kind()),
