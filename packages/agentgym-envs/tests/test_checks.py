@@ -131,7 +131,7 @@ class Leaky(Door):
 class Repeating(Door):
     @property
     def tasks(self) -> TaskSet:
-        return TaskSet(train=Tasks(["door/train/1"] * 2, tasks_of("train")._build), test=tasks_of("test"))
+        return TaskSet(train=Tasks(["door/train/1"] * 2, tasks_of("train").build), test=tasks_of("test"))
 
 
 class Untested(Door):

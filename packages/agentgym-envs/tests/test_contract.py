@@ -17,6 +17,7 @@ import pytest
 from agentgym_envs import WORLDS, World, text_env
 from agentgym_envs.checks import check_text_env
 from agentgym_envs.registry import REMOTE
+from agentgym_envs.tasks import Split
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from serve_process import serve_process
 
@@ -79,6 +80,17 @@ def test_the_task_sets_are_those_of_the_manifest(world: World) -> None:
     env = text_env(made(world))
     committed = resources.files(env.package).joinpath("manifest.json").read_text(encoding="utf-8")
     assert env.tasks.manifest() == json.loads(committed)
+
+
+@every_world
+def test_a_world_has_three_splits_that_share_no_task(world: World) -> None:
+    tasks = text_env(made(world)).tasks
+    splits: list[Split] = ["train", "dev", "test"]
+    assert all(tasks.split(split) for split in splits)
+    assert len({task_id for split in splits for task_id in tasks.split(split).ids}) == len(tasks)
+    for split in splits:
+        some = tasks.split(split)[:: max(1, len(tasks.split(split)) // 50)]
+        assert all(task.split == split and tasks[task.id] == task for task in some)
 
 
 @every_world_in_time

@@ -6,12 +6,17 @@ import difflib
 import hashlib
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from itertools import islice
 from typing import Any, Literal, overload
 
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
+DEV_SHARE = 10
+"""One in so many training tasks is set aside for the `dev` split of an environment that brings none."""
+FEWEST_TO_SHARE = 20
+"""From fewer training tasks than this none is set aside."""
 _MOST_AKIN = 1_000
 
 
@@ -37,7 +42,8 @@ class Tasks(Sequence[Task]):
 
     def __init__(self, ids: Sequence[str], build: Callable[[str], Task]) -> None:
         self.ids = ids
-        self._build = build
+        self.build = build
+        """Makes the task of an id."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -48,11 +54,11 @@ class Tasks(Sequence[Task]):
     def __getitem__(self, index: slice) -> Tasks: ...
     def __getitem__(self, index: int | slice) -> Task | Tasks:
         if isinstance(index, slice):
-            return Tasks(self.ids[index], self._build)
-        return self._build(self.ids[index])
+            return Tasks(self.ids[index], self.build)
+        return self.build(self.ids[index])
 
     def __iter__(self) -> Iterator[Task]:
-        return map(self._build, self.ids)
+        return map(self.build, self.ids)
 
     def digest(self) -> str:
         """SHA-256 over the canonical JSON of every task, in order."""
@@ -63,16 +69,44 @@ class Tasks(Sequence[Task]):
 
 
 class TaskSet:
-    """All tasks of a world under the options it was made with, in splits that share no task. Where a world has no
-    `dev` split, it is empty. A world that offers several sets gives each a `name`, which reports then show.
+    """All tasks of a world under the options it was made with, in splits that share no task. A world that offers
+    several sets gives each a `name`, which reports then show.
+
+    `train` is for learning, `dev` for every decision on the way, such as which checkpoint is the best one, and `test`
+    for the figures at the end. Where `dev` is None, it is carved from `train`: about one in `DEV_SHARE` tasks, chosen
+    by a hash of its id alone, so that a task is in the same split under all options that leave its id as it is. Such a
+    task keeps its id, and its `split` says `dev`. Of fewer than `FEWEST_TO_SHARE` training tasks none is taken, and
+    `dev` is empty, as it is where an empty one is given.
     """
 
     def __init__(self, *, train: Tasks, test: Tasks, dev: Tasks | None = None, name: str = "") -> None:
         self.name = name
-        self.train = train
-        self.dev = train[:0] if dev is None else dev
         self.test = test
+        self._given = train, dev
         self._by_id: dict[str, tuple[Tasks, int]] = {}
+
+    @property
+    def train(self) -> Tasks:
+        """The tasks to learn from."""
+        return self._train_and_dev[0]
+
+    @property
+    def dev(self) -> Tasks:
+        """The tasks that decisions in the course of training are made by."""
+        return self._train_and_dev[1]
+
+    @cached_property
+    def _train_and_dev(self) -> tuple[Tasks, Tasks]:
+        """Made when first asked for: to make a world, or to play its test tasks, takes no look at each id."""
+        train, dev = self._given
+        if dev is not None:
+            return train, dev
+        if len(train) < FEWEST_TO_SHARE:
+            return train, train[:0]
+        ids: dict[bool, list[str]] = {True: [], False: []}
+        for task_id in train.ids:
+            ids[_is_set_aside(task_id)].append(task_id)
+        return Tasks(ids[False], train.build), Tasks(ids[True], lambda task_id: replace(train.build(task_id), split="dev"))
 
     def split(self, name: Split) -> Tasks:
         """The tasks of the split `train`, `dev` or `test`."""
@@ -113,6 +147,12 @@ class TaskSet:
                 task_id: (tasks, i) for tasks in map(self.split, SPLITS) for i, task_id in enumerate(tasks.ids)
             }
         return self._by_id
+
+
+def _is_set_aside(task_id: str) -> bool:
+    """Whether a training task of this id is in a `dev` split that is carved."""
+    digest = hashlib.sha256(task_id.encode(errors="surrogatepass")).digest()
+    return int.from_bytes(digest[:8]) % DEV_SHARE == 0
 
 
 def _akin(task_id: str, ids: Iterable[str]) -> Iterator[str]:

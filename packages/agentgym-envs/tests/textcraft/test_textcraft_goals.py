@@ -16,15 +16,11 @@ from agentgym_envs.worlds.textcraft.table import load_table
 TASKS = text_env(make("agentgym/TextCraft-v0")).tasks
 
 
-def test_every_goal_is_in_one_split_and_every_depth_in_both() -> None:
+def test_every_goal_is_in_one_split_and_every_depth_in_train_and_test() -> None:
     goals = [task.payload["goal"] for task in TASKS]
     assert sorted(goals) == list(load_table().goals)
-    assert Counter(task.category for task in TASKS.train) == {
-        "depth-1": 110,
-        "depth-2": 223,
-        "depth-3": 93,
-        "depth-4": 8,
-    }
+    assert Counter(task.category for task in TASKS.train) == {"depth-1": 95, "depth-2": 204, "depth-3": 80, "depth-4": 8}
+    assert Counter(task.category for task in TASKS.dev) == {"depth-1": 15, "depth-2": 19, "depth-3": 13}
     assert Counter(task.category for task in TASKS.test) == {"depth-1": 34, "depth-2": 57, "depth-3": 23, "depth-4": 3}
 
 

@@ -16,11 +16,7 @@ def goes(command: str) -> bool:
 
 
 WORLD = make("agentgym/TextCraft-v0", max_episode_steps=-1)
-IDS = {
-    task.payload["goal"]: task.id
-    for tasks in (text_env(WORLD).tasks.train, text_env(WORLD).tasks.test)
-    for task in tasks
-}
+IDS = {task.payload["goal"]: task.id for task in text_env(WORLD).tasks}
 
 
 def test_every_goal_of_both_is_reached_by_the_same_commands() -> None:
