@@ -6,12 +6,16 @@ stage is plain data that lies in every checkpoint, so a resumed run is in the st
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
+
+from agentgym_trainer.plateau import has_plateaued
 
 Reason = Literal["begin", "steps", "plateau", "cut"]
 """Why the schedules of this package begin a stage; those of other packages may have words of their own."""
+_MOST = 50
+"""Evaluations that a stage remembers: several times as many as show a plateau of 48 tasks that are played once."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +29,10 @@ class Stage:
     since: int = 0
     """Updates done when it began."""
     why: str = "begin"
-    """What ended the stage before: its number of steps, a plateau of held-out success, or episodes cut short."""
-    best: float | None = None
-    """Held-out success that the next evaluation has to beat; None before the first one of the stage."""
-    stale: int = 0
-    """Evaluations in a row that didn't."""
+    """What ended the stage before: its number of steps, a plateau of success on dev tasks, or episodes cut short."""
+    success: dict[str, list[float | None]] = field(default_factory=dict[str, list[float | None]])
+    """By task of the evaluations, its mean success at each of the stage's last ones, oldest first; None where all of
+    its episodes failed."""
     cut: float = 0.0
     """Running mean of `Seen.cut` over the stage."""
 
@@ -38,8 +41,9 @@ class Stage:
 class Seen:
     """What a schedule may look at after an update."""
 
-    success: float | None = None
-    """Held-out success, if there was an evaluation after this update."""
+    success: Mapping[str, float] | None = None
+    """Mean success of each task of the evaluation after this update, without those of which every episode failed; None
+    where there was no evaluation."""
     cut: float = 0.0
     """Share of this update's episodes that the horizon ended while they were `improving`."""
 
@@ -73,7 +77,7 @@ class Horizon(Protocol):
 
         Returns:
             A `Stage` with 1 to `longest` turns; `stage` itself, or one whose `number` is higher and whose `since` is
-            `step`. Its fields `best`, `stale` and `cut` are for the schedule's use.
+            `step`. Its fields `success` and `cut` are for the schedule's use.
         """
         ...
 
@@ -133,8 +137,8 @@ class StepHorizon:
 
 @dataclass(frozen=True)
 class AdaptiveHorizon:
-    """The next stage when held-out success stops rising, or when too many episodes are cut short; the last one lasts.
-    Ours, not from the paper.
+    """The next stage when success on the tasks of the evaluations stops rising, or when too many episodes are cut
+    short; the last one lasts. Ours, not from the paper.
     """
 
     stages: tuple[int, ...] = (10, 20, 30)
@@ -142,10 +146,11 @@ class AdaptiveHorizon:
     at_least: int = 50
     """Steps that every stage lasts."""
     patience: int = 2
-    """A stage ends when so many evaluations in a row have brought no gain; 0 leaves this rule out."""
+    """Evaluations after a stage's first one that a plateau takes at least; 0 leaves this rule out."""
     gain: float = 0.01
-    """A gain is held-out success more than this above the best of the stage so far. The first evaluation of a stage is
-    its first best, so it takes one more than `patience` to see a plateau."""
+    """A stage ends when success surely rises by less than this from one evaluation to the next: over some of its last
+    evaluations the upper bound of the mean rise, task by task, is below it (see `has_plateaued`). The more tasks and
+    samples an evaluation has, the fewer evaluations that takes."""
     cut: float = 0.25
     """A stage ends when so large a share of its episodes ran into the horizon while they still earned reward in the
     second half of their turns; 0 leaves this rule out. The share is a running mean that forgets over `at_least` steps.
@@ -157,6 +162,8 @@ class AdaptiveHorizon:
             raise ValueError("A stage lasts at_least 1 step, and patience is a number of evaluations from 0.")
         if not (0 <= self.gain <= 1 and 0 <= self.cut <= 1):
             raise ValueError("horizon.gain and horizon.cut are shares from 0 to 1.")
+        if self.patience and not self.gain:
+            raise ValueError("No number of evaluations shows that success rises by less than a horizon.gain of 0.")
         if not self.patience and not self.cut:
             raise ValueError("With patience 0 and cut 0 no stage would ever end; set one of them.")
 
@@ -174,7 +181,7 @@ class AdaptiveHorizon:
         stage = self._noted(stage, step, seen)
         if step - stage.since < self.at_least or stage.number == len(self.stages) - 1:
             return stage
-        if self.patience and stage.stale >= self.patience:
+        if self.patience and has_plateaued(stage.success, fewest=self.patience + 1, gain=self.gain):
             return self._next(stage, step, "plateau")
         if self.cut and stage.cut >= self.cut:
             return self._next(stage, step, "cut")
@@ -184,9 +191,10 @@ class AdaptiveHorizon:
         cut = stage.cut + (seen.cut - stage.cut) / min(step - stage.since, self.at_least)
         if seen.success is None:
             return replace(stage, cut=cut)
-        if stage.best is None or seen.success > stage.best + self.gain:
-            return replace(stage, cut=cut, best=seen.success, stale=0)
-        return replace(stage, cut=cut, stale=stage.stale + 1)
+        before = max(map(len, stage.success.values()), default=0)
+        heard = {task: [*means, seen.success.get(task)] for task, means in stage.success.items()}
+        new = {task: [*[None] * before, mean] for task, mean in seen.success.items() if task not in heard}
+        return replace(stage, cut=cut, success={task: means[-_MOST:] for task, means in (heard | new).items()})
 
     def _next(self, stage: Stage, step: int, why: Reason) -> Stage:
         return Stage(self.stages[stage.number + 1], stage.number + 1, step, why)
