@@ -110,13 +110,17 @@ def main() -> None:
     cells = [(rule, *setting, points) for setting, points, rule in product(SETTINGS, POINTS, RULES)]
     with ProcessPoolExecutor(asked.processes) as pool:
         rows = [job.result() for job in [pool.submit(simulate, *cell, asked.runs) for cell in cells]]
-    table = Table("tasks x samples", "points per evaluation", "rule", "median stage", "left by 5", "left by 10", "never")
+    table = Table(
+        "tasks x samples", "points per evaluation", "rule", "median stage", "left by 5", "left by 10", "never"
+    )
     for row in rows:
         shares = (f"{share:.1%}" for share in (row.by_5, row.by_10, row.never))
         lasted = f"{row.median:g}" if row.median <= MOST else f"> {MOST}"
         table.add_row(f"{row.tasks} x {row.samples}", f"{row.points:+d}", row.rule, lasted, *shares)
     Console(width=120).print(table)
-    asked.out.write_text(json.dumps({"horizon": asdict(HORIZON), "rows": [asdict(row) for row in rows]}, indent=1) + "\n")
+    asked.out.write_text(
+        json.dumps({"horizon": asdict(HORIZON), "rows": [asdict(row) for row in rows]}, indent=1) + "\n"
+    )
 
 
 if __name__ == "__main__":

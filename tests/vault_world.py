@@ -31,7 +31,7 @@ class Vault(TextEnv):
         super().__init__(render_mode=render_mode)
         told = [f"{name}={value}\n{ ({name: value}) }" for name, value in options.items()]
         self._told = "made with\n" + "\n".join(told)
-        self._tasks = TaskSet(train=_tasks("train"), test=_tasks("test"))
+        self._tasks = TaskSet(train=_tasks("train"), dev=_tasks("dev"), test=_tasks("test"))
         self._open = False
 
     @property

@@ -16,15 +16,15 @@ class Ids(Sequence[str]):
     """So many ids, made when they are asked for; notes how often that was."""
 
     def __init__(self, count: int) -> None:
-        self.count = count
+        self.length = count
         self.asked = 0
 
     def __len__(self) -> int:
-        return self.count
+        return self.length
 
     def __getitem__(self, index: Any) -> Any:
         self.asked += 1
-        numbers = range(self.count)[index]
+        numbers = range(self.length)[index]
         return [f"toy/{n}" for n in numbers] if isinstance(numbers, range) else f"toy/{numbers}"
 
 
@@ -109,9 +109,7 @@ def test_to_carve_a_split_builds_no_task_and_happens_once() -> None:
 def test_a_world_s_task_is_in_the_same_split_under_all_options(
     world: str, options: dict[str, Any], narrower: dict[str, Any]
 ) -> None:
-    wide, narrow = (
-        text_env(agentgym_envs.make(f"agentgym/{world}-v0", **some)).tasks for some in (options, narrower)
-    )
+    wide, narrow = (text_env(agentgym_envs.make(f"agentgym/{world}-v0", **some)).tasks for some in (options, narrower))
     assert len(narrow) < len(wide)
     for split in ("train", "dev", "test"):
         assert narrow.split(split)

@@ -35,7 +35,7 @@ class Coin(TextEnv):
 
     def __init__(self, *, broken: tuple[int, ...] = (), gone: tuple[int, ...] = (), train: int = 16) -> None:
         super().__init__()
-        self._tasks = TaskSet(train=_tasks("train", train), test=_tasks("test", 4))
+        self._tasks = TaskSet(train=_tasks("train", train), dev=_tasks("dev", 4), test=_tasks("test", 4))
         self._broken, self._gone = broken, gone
         self._sides = self._flip = self._right = 0
 
@@ -82,7 +82,7 @@ class OneSided(Coin):
 
     def __init__(self) -> None:
         super().__init__()
-        self._tasks = TaskSet(train=_one_sided("train", 10), test=_one_sided("test", 3))
+        self._tasks = TaskSet(train=_one_sided("train", 10), dev=_one_sided("dev", 3), test=_one_sided("test", 3))
 
 
 gymnasium.register("coin/OneSided-v0", "coin_world:OneSided", max_episode_steps=20, disable_env_checker=True)

@@ -24,9 +24,8 @@ from miniature import files_up_to
 from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, get_scheduler
 
-PROGRESS = Progress(
-    Stage(10, 1, 3, "cut", 0.25, 1, 0.125), 4, 321, {"coin/Coin-v0": {"coin/train/1": 1 / 3}}, Best(3, 0.5)
-)
+STAGE = Stage(10, 1, 3, "cut", {"coin/dev/1": [0.25, None, 1 / 3]}, 0.125)
+PROGRESS = Progress(STAGE, 4, 321, {"coin/Coin-v0": {"coin/train/1": 1 / 3}}, Best(3, 0.5))
 
 
 class Student:
@@ -158,7 +157,7 @@ def test_hugging_face_loads_an_adapter_on_the_model_it_was_made_for(
 def test_progress_survives_json(
     turns: int, success: float | None, step: int, sampler: dict[str, Any], best: Best | None
 ) -> None:
-    progress = Progress(Stage(turns, best=success), step, 3 * step, sampler, best)
+    progress = Progress(Stage(turns, success={"coin/dev/1": [success]}), step, 3 * step, sampler, best)
     assert Progress.from_json(json.loads(json.dumps(progress.to_json()))) == progress
 
 

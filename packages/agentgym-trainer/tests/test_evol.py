@@ -113,9 +113,11 @@ def test_every_iteration_is_a_folder_and_a_line(whole: RunFolder) -> None:
         for name in ("kept", "data"):
             assert sum(world[name] for world in line["worlds"].values()) == line[name]
         assert line["data"] == len(run.read_data())
-        assert line["held_out"].keys() == line["worlds"]["coin/Coin-v0"]["held_out"].keys() == {"sampled", "greedy"}
+        assert line["dev"].keys() == line["worlds"]["coin/Coin-v0"]["dev"].keys() == {"sampled", "greedy"}
     assert whole.evaluated_steps("sampled") == whole.evaluated_steps("greedy") == [0, 1, 2, 3]
     assert json.loads(whole.summary.read_text())["worlds"].keys() == {"coin/Coin-v0", "coin/OneSided-v0"}
+    assert whole.evaluated_steps("sampled", test=True) == whole.evaluated_steps("greedy", test=True) == [0, 3]
+    assert not any(RunFolder(iteration(whole, n) / "sft").evaluated_steps("sampled", test=True) for n in range(3))
     assert whole.curve.stat().st_size > 10_000
     assert whole.model.resolve() == iteration(whole, 2) / "sft" / "model"
 

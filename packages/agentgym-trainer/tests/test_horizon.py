@@ -17,6 +17,7 @@ from agentgym_trainer.horizon import (
     by_kind,
     improving,
 )
+from agentgym_trainer.plateau import has_plateaued
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,13 +34,14 @@ def run(horizon: Horizon, seen: Sequence[Seen], stage: Stage | None = None, done
 
 all_stages = st.lists(st.integers(1, 40), min_size=1, max_size=5).map(lambda turns: tuple(sorted(turns)))
 shares = st.integers(0, 10).map(lambda tenths: tenths / 10)
-sights = st.lists(st.builds(Seen, success=st.none() | shares, cut=shares), max_size=60)
+means = st.none() | st.dictionaries(st.sampled_from(("dev/0", "dev/1", "dev/2")), shares)
+sights = st.lists(st.builds(Seen, success=means, cut=shares), max_size=60)
 adaptive = st.builds(
     AdaptiveHorizon,
     stages=all_stages,
     at_least=st.integers(1, 8),
     patience=st.integers(1, 3),
-    gain=st.sampled_from((0.0, 0.1)),
+    gain=st.sampled_from((0.1, 0.5, 1.0)),
     cut=shares,
 )
 horizons = st.one_of(
@@ -65,7 +67,11 @@ def test_stages_come_one_after_the_other_and_never_above_the_longest(horizon: Ho
 
 
 def test_a_fixed_horizon_never_changes() -> None:
-    assert {stage.turns for stage in run(FixedHorizon(7), [Seen(0.5, 1.0)] * 300)} == {7} == {FixedHorizon(7).longest}
+    assert (
+        {stage.turns for stage in run(FixedHorizon(7), [Seen({"dev/0": 0.5}, 1.0)] * 300)}
+        == {7}
+        == {FixedHorizon(7).longest}
+    )
 
 
 # The paper's schedule.
@@ -94,22 +100,21 @@ def unrolled(horizon: AdaptiveHorizon, seen: Sequence[Seen]) -> list[int]:
     for step in range(1, len(seen) + 1):
         stage = seen[begun:step]
         heard = [sight.success for sight in stage if sight.success is not None]
-        stale, best = 0, None
-        for success in heard:
-            gained = best is None or success > best + horizon.gain
-            best, stale = (success, 0) if gained else (best, stale + 1)
+        tasks = {task for success in heard for task in success}
+        known = {task: [success.get(task) for success in heard] for task in tasks}
+        flat = has_plateaued(known, fewest=horizon.patience + 1, gain=horizon.gain)
         mean = 0.0
         for n, sight in enumerate(stage, 1):
             keep = 1 - 1 / min(n, horizon.at_least)
             mean = keep * mean + (1 - keep) * sight.cut
-        over = stale >= horizon.patience or (horizon.cut > 0 and mean >= horizon.cut - 1e-12)
+        over = flat or (horizon.cut > 0 and mean >= horizon.cut - 1e-12)
         moves = len(stage) >= horizon.at_least and over and numbers[-1] < len(horizon.stages) - 1
         begun = step if moves else begun
         numbers.append(numbers[-1] + moves)
     return numbers
 
 
-@given(adaptive, st.lists(st.builds(Seen, success=st.none() | shares, cut=st.sampled_from((0.0, 1.0))), max_size=60))
+@given(adaptive, st.lists(st.builds(Seen, success=means, cut=st.sampled_from((0.0, 1.0))), max_size=40))
 def test_adaptive_stages_are_those_of_the_rules_read_aloud(horizon: AdaptiveHorizon, seen: list[Seen]) -> None:
     # A threshold that no mean of so few zeros and ones meets exactly, so that rounding decides nothing.
     horizon = AdaptiveHorizon(horizon.stages, horizon.at_least, horizon.patience, horizon.gain, cut=0.5123)
@@ -122,22 +127,39 @@ def test_no_stage_is_left_before_its_least_number_of_steps(horizon: AdaptiveHori
     assert all(later - earlier >= horizon.at_least for earlier, later in itertools.pairwise(begun))
 
 
-def evaluated(*figures: float, every: int) -> list[Seen]:
-    return [Seen(success) for figure in figures for success in [None] * (every - 1) + [figure]]
+def evaluated(*points: float, every: int, tasks: int = 100) -> list[Seen]:
+    """Evaluations of so many tasks, of which each once more succeeds the higher the success of all is to be."""
+
+    def success(figure: float) -> dict[str, float]:
+        return {f"dev/{task}": float(task < round(figure * tasks)) for task in range(tasks)}
+
+    return [seen for point in points for seen in [*[Seen()] * (every - 1), Seen(success(point))]]
 
 
-def test_a_plateau_of_held_out_success_ends_a_stage() -> None:
+def test_a_plateau_of_success_ends_a_stage() -> None:
     horizon = AdaptiveHorizon((4, 8), at_least=5, patience=2, gain=0.05, cut=0)
-    stages = run(horizon, evaluated(0.2, 0.3, 0.32, 0.35, 0.4, every=5))
-    # 0.32 and 0.35 are no more than 0.05 above 0.3: the second of them, after 20 updates, ends the stage.
+    stages = run(horizon, evaluated(0.2, 0.5, 0.5, 0.5, 0.6, every=5))
+    # The three evaluations at 0.5 are the first in which success surely rises by less than 0.05.
     assert [stage.turns for stage in stages] == [4] * 20 + [8] * 6
     assert stages[20] == Stage(8, number=1, since=20, why="plateau")
-    assert stages[25].best == 0.4
+    assert stages[25].success == {f"dev/{task}": [float(task < 60)] for task in range(100)}
 
 
 def test_success_that_rises_slowly_is_no_plateau() -> None:
-    horizon = AdaptiveHorizon((4, 8), at_least=1, patience=2, gain=0.05, cut=0)
-    assert run(horizon, evaluated(0.2, 0.24, 0.26, 0.3, 0.32, 0.36, every=1))[-1].number == 0
+    horizon = AdaptiveHorizon((4, 8), at_least=1, patience=2, gain=0.01, cut=0)
+    assert run(horizon, evaluated(*(0.2 + 0.02 * number for number in range(30)), every=1))[-1].number == 0
+
+
+def test_a_stage_remembers_a_bounded_number_of_evaluations() -> None:
+    horizon = AdaptiveHorizon((4,), at_least=1, patience=2, cut=0)
+    stage = run(horizon, evaluated(*([0.2] * 80), every=1))[-1]
+    assert {len(known) for known in stage.success.values()} == {50}
+
+
+def test_evaluations_before_a_task_came_and_after_it_failed_are_unknown() -> None:
+    horizon = AdaptiveHorizon((4, 8), at_least=9, patience=2, cut=0)
+    stage = run(horizon, [Seen({"dev/0": 1.0}), Seen({"dev/1": 0.5}), Seen(), Seen({}), Seen({"dev/0": 0.0})])[-1]
+    assert stage.success == {"dev/0": [1.0, None, None, 0.0], "dev/1": [None, 0.5, None, None]}
 
 
 def test_episodes_cut_short_while_improving_end_a_stage_but_not_before_its_time() -> None:
@@ -196,3 +218,6 @@ def test_an_adaptive_horizon_has_a_rule_and_shares_for_its_thresholds() -> None:
     for knobs in ({"gain": 1.5}, {"cut": -0.1}):
         with pytest.raises(ValueError, match="shares from 0 to 1"):
             AdaptiveHorizon(**knobs)
+    with pytest.raises(ValueError, match=r"rises by less than a horizon\.gain of 0"):
+        AdaptiveHorizon(gain=0.0)
+    assert AdaptiveHorizon(patience=0, gain=0.0).cut

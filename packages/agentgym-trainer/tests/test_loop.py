@@ -113,9 +113,9 @@ def test_a_step_has_a_line_with_all_that_happened(build: Build) -> None:
         assert line["tokens_per_s"] > 0
         assert line["grad_norm"] > 0
         assert 0 <= line["clipped"] <= 1
-        assert line["held_out"].keys() == {"sampled", "greedy"}
+        assert line["dev"].keys() == {"sampled", "greedy"}
         assert line["worlds"][COIN]["success"] == line["success"]
-        assert line["worlds"][COIN]["held_out"] == line["held_out"]
+        assert line["worlds"][COIN]["dev"] == line["dev"]
         assert {"ratio", "entropy", "kl_sampled", "lr", "return", "advantage_std", "loss"} <= line.keys()
     assert progress.env_steps == last["env_steps"] == round(12 * (first["turns"] + last["turns"]))
 
@@ -137,7 +137,7 @@ def test_the_best_step_is_told_and_saved(build: Build) -> None:
     loop = build(config, lambda: next(said, "heads"))
     progress = loop.run(lambda: False)
     assert progress.best is not None
-    tested = {line["step"]: line["held_out"]["sampled"] for line in loop.folder.read_metrics()}
+    tested = {line["step"]: line["dev"]["sampled"] for line in loop.folder.read_metrics()}
     assert progress.best.success == max(tested.values())
     assert tested[progress.best.step] == progress.best.success
     assert loop.checkpoints.best.resolve().name == f"step-{progress.best.step:06d}"
@@ -147,12 +147,12 @@ def test_evaluation_happens_when_it_is_due(build: Build) -> None:
     loop = build(coins(steps=3, evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=2)), guess())
     loop.run(lambda: False)
     assert loop.folder.evaluated_steps("sampled") == loop.folder.evaluated_steps("greedy") == [0, 2, 3]
-    assert [bool(line["held_out"]) for line in loop.folder.read_metrics()] == [False, True, True]
+    assert [bool(line["dev"]) for line in loop.folder.read_metrics()] == [False, True, True]
 
 
 def test_an_adaptive_horizon_sees_what_was_held_out_and_what_was_cut_short(build: Build) -> None:
     evaluation = Evaluation(tasks=2, samples=1, ks=(1,), every=1)
-    plateau = AdaptiveHorizon((2, 3), at_least=1, patience=1, cut=0.0)
+    plateau = AdaptiveHorizon((2, 3), at_least=1, patience=1, gain=1.0, cut=0.0)
     loop = build(coins(steps=3, horizon=plateau, evaluation=evaluation), lambda: "tails")
     progress = loop.run(lambda: False)
     assert [line["horizon"] for line in loop.folder.read_metrics()] == [2, 2, 3]

@@ -23,7 +23,8 @@ def play(agent: str, *tasks: str, told: bool = True) -> list[Episode]:
     return list(play_many([seat], Oracle(), [Job(task, seed=0) for task in tasks]))
 
 
-TRAIN, TEST = ("coin/train/0", "coin/train/1"), ("coin/test/0", "coin/test/1", "coin/test/2", "coin/test/3")
+TRAIN = ("coin/train/0", "coin/train/1")
+DEV, TEST = (tuple(f"coin/{split}/{number}" for number in range(4)) for split in ("dev", "test"))
 OTHERS = ("one-sided/train/0", "one-sided/train/1")
 BARE = World(ENV, agent="bare")
 
@@ -54,12 +55,23 @@ def test_another_agent_and_other_instructions_are_named_with_the_flags_that_mend
 
 
 @pytest.mark.parametrize(("tasks", "seen"), [(0, "4 of the 4"), (1, "1 of the 1")])
-def test_test_tasks_among_what_is_learned_are_counted(tasks: int, seen: str) -> None:
-    config = SFT(world=BARE, evaluation=Evaluation(tasks=tasks))
+@pytest.mark.parametrize(("split", "held_out"), [("dev", DEV), ("test", TEST)])
+def test_dev_and_test_tasks_among_what_is_learned_are_counted(
+    split: str, held_out: Sequence[str], tasks: int, seen: str
+) -> None:
+    config = SFT(world=BARE, evaluation=Evaluation(tasks=tasks, test_tasks=tasks))
     with open_worlds(config) as opened:
         assert list(not_held_out(config, opened, play("bare", *TRAIN))) == []
-        (sentence,) = not_held_out(config, opened, play("bare", *TRAIN, *TEST, *TEST[:1]))
-    assert sentence.startswith(f"5 of 7 episodes of coin/Coin-v0 are of its test tasks; {seen} tasks that this run is ")
+        (sentence,) = not_held_out(config, opened, play("bare", *TRAIN, *held_out, *held_out[:1]))
+    start = f"5 of 7 episodes of coin/Coin-v0 are of its {split} tasks; {seen} {split} tasks that this run plays are "
+    assert sentence.startswith(start)
+
+
+def test_tasks_of_a_split_that_a_run_does_not_play_need_no_word() -> None:
+    for evaluation, free in ((Evaluation(split="train"), DEV), (Evaluation(test=False), TEST)):
+        config = SFT(world=BARE, evaluation=evaluation)
+        with open_worlds(config) as opened:
+            assert list(not_held_out(config, opened, play("bare", *free))) == []
 
 
 def test_a_run_says_both_before_it_learns(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +82,7 @@ def test_a_run_says_both_before_it_learns(tmp_path: Path, capfd: pytest.CaptureF
     said, _, learned = capfd.readouterr().err.partition("after 0 steps")
     assert learned
     assert "4 of 4 episodes of coin/Coin-v0 were played by react with instructions, but this run" in said
-    assert "4 of 4 episodes of coin/Coin-v0 are of its test tasks; 4 of the 4 tasks" in said
+    assert "4 of 4 episodes of coin/Coin-v0 are of its test tasks; 4 of the 4 test tasks" in said
 
 
 def test_a_wrong_model_is_refused_before_anything_is_played(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:

@@ -99,6 +99,6 @@ def test_held_out_tasks_of_all_worlds_are_played(run: RunFolder, tmp_path: Path)
         assert {e.env for e in read_episodes(path)} == {COIN, ONE_SIDED}
     *_, last = run.read_metrics()
     tasks = {COIN: 4, ONE_SIDED: 3}
-    for manner, success in last["held_out"].items():
-        by_world = sum(tasks[name] * last["worlds"][name]["held_out"][manner] for name in tasks)
+    for manner, success in last["dev"].items():
+        by_world = sum(tasks[name] * last["worlds"][name]["dev"][manner] for name in tasks)
         assert by_world / 7 == pytest.approx(success)

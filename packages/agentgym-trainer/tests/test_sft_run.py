@@ -47,11 +47,12 @@ def test_a_run_leaves_what_every_run_leaves(whole: RunFolder) -> None:
     logged = lines(whole)
     assert [line["step"] for line in logged] == list(range(1, STEPS + 1))
     assert logged[-1]["loss"] < 0.7 * logged[0]["loss"]
-    assert [line["step"] for line in logged if "held_out" in line] == [9, 18, 24]
+    assert [line["step"] for line in logged if "dev" in line] == [9, 18, 24]
     assert whole.evaluated_steps("sampled") == whole.evaluated_steps("greedy") == [0, 9, 18, 24]
     summary = json.loads(whole.summary.read_text())
     assert summary["steps"] == STEPS
-    assert summary["evaluations"]["greedy"].keys() == {"0", "9", "18", "24"}
+    assert summary["evaluations"]["dev"]["greedy"].keys() == {"0", "9", "18", "24"}
+    assert summary["evaluations"]["test"]["greedy"].keys() == {"0", "24"}
     assert whole.curve.stat().st_size > 10_000
     assert len(whole.read_data()) == 64
     for kept in ("step-000018", "step-000024"):

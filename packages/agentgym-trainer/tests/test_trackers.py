@@ -23,7 +23,7 @@ from miniature import coin_flags, train_cli
 
 
 def line(step: int) -> dict[str, Any]:
-    worlds = {"agentgym/TextCraft-v0": {"success": 0.25, "held_out": {}}}
+    worlds = {"agentgym/TextCraft-v0": {"success": 0.25, "dev": {}}}
     return {"step": step, "success": step / 8, "score": None, "stage": {"number": 0, "why": "begin"}, "worlds": worlds}
 
 

@@ -74,7 +74,7 @@ def test_of_several_worlds_each_has_its_success() -> None:
     ("why", "reason"),
     [
         ("steps", "the next stage of the schedule"),
-        ("plateau", "held-out success has stopped rising"),
+        ("plateau", "success in evaluations has stopped rising"),
         ("cut", "many episodes were cut short while they still earned"),
     ],
 )
@@ -134,8 +134,8 @@ def test_phases_are_passed_on_and_said_unless_there_is_nothing() -> None:
 def test_an_evaluation_is_said_with_its_interval() -> None:
     out = io.StringIO()
     played = [replace(episode([None]), task_id=f"coin/test/{i}") for i in range(2)]
-    Tracker(Console(file=out)).evaluation(5, "greedy", report(played))
-    assert out.getvalue() == "after 5 steps, greedy on 2 test tasks: success 0.000 (0.000 to 0.658)\n"
+    Tracker(Console(file=out)).evaluation(5, "greedy", "dev", report(played))
+    assert out.getvalue() == "after 5 steps, greedy on 2 dev tasks: success 0.000 (0.000 to 0.658)\n"
 
 
 # What is left at the end.
@@ -148,9 +148,9 @@ def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, RunF
     folder = RunFolder(tmp_path)
     for step in (0, 300):
         for manner in ("sampled", "greedy"):
-            folder.save_evaluation(
-                step, manner, [replace(episode([None]), env=world, task_id=f"{world}/1") for world in WORLDS]
-            )
+            played = [replace(episode([None]), env=world, task_id=f"{world}/1") for world in WORLDS]
+            for test in (False, True):
+                folder.save_evaluation(step, manner, played, test=test)
     worlds = {WORLDS[0]: {"success": 0.5}, WORLDS[1]: {"success": None}}
     for step in range(1, 301):
         stage = {"number": int(step > 100), "since": 100 * (step > 100), "why": "plateau" if step > 100 else "begin"}
@@ -171,9 +171,14 @@ def test_every_world_has_its_curve_with_the_schedule_on_it(mixed: tuple[Config, 
         assert len(axes.lines[1].get_xdata()) == points
         assert [entry.get_text() for entry in axes.get_legend().get_texts()] == [
             "training tasks, sampled",
+            "dev tasks, sampled",
+            "dev tasks, greedy",
             "test tasks, sampled",
             "test tasks, greedy",
         ]
+
+
+TABLES = (("test", "once, when training was over; 95%"), ("dev", "in the course of training; 95%"))
 
 
 def test_every_world_has_its_rows_and_its_command(mixed: tuple[Config, RunFolder, list[Any]]) -> None:
@@ -181,7 +186,9 @@ def test_every_world_has_its_rows_and_its_command(mixed: tuple[Config, RunFolder
     out = io.StringIO()
     results.finish(config, folder, Console(file=out, width=100), seconds=1.0)
     for row in ("TextCraft-v0, sampled", "TextCraft-v0, greedy", "BabyAI-v0, sampled", "BabyAI-v0, greedy"):
-        assert row in out.getvalue()
+        assert out.getvalue().count(row) == 2
+    test, during = (out.getvalue().index(f"1 {split} tasks, played {when}") for split, when in TABLES)
+    assert test < during
     commands = [text for text in out.getvalue().splitlines() if text.startswith("  uv run evaluate")]
     assert [command.split()[4] for command in commands] == list(WORLDS)
     assert commands[1].endswith("--no-instructions --options \"levels='GoTo'\"")

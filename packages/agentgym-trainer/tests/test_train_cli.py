@@ -223,7 +223,7 @@ def test_the_recipes_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
         (["--horizon.stages", "5", "3"], "Stages are turns, at least 1 and never falling"),
         (["--scratch.vocab", "12"], "at least 259 entries, not 12"),
         (["--minibatches", "1000"], "128 episodes can't be dealt into 1000 minibatches"),
-        (["--horizon", "adaptive", "--evaluation.every", "0"], "An adaptive horizon waits for held-out success"),
+        (["--horizon", "adaptive", "--evaluation.every", "0"], "An adaptive horizon waits for evaluations"),
     ],
 )
 def test_values_out_of_range_are_refused(flags: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:

@@ -84,13 +84,15 @@ def test_the_last_checkpoints_are_kept_and_hugging_face_loads_them(whole: RunFol
 def test_the_summary_has_before_and_after(whole: RunFolder) -> None:
     summary = json.loads(whole.summary.read_text())
     assert summary["steps"] == STEPS
-    assert summary["evaluations"].keys() == {"sampled", "greedy"}
-    for manner, by_step in summary["evaluations"].items():
-        assert by_step.keys() == {"0", "3", "6"}
-        for figures in by_step.values():
-            assert figures["tasks"] == 4
-            assert figures["failed"] == 0
-            assert figures["pass_at"].keys() == ({"1", "2"} if manner == "sampled" else {"1"})
+    assert summary["evaluations"].keys() == summary["worlds"]["coin/Coin-v0"].keys() == {"dev", "test"}
+    for split, steps in (("dev", {"0", "3", "6"}), ("test", {"0", "6"})):
+        assert summary["evaluations"][split].keys() == {"sampled", "greedy"}
+        for manner, by_step in summary["evaluations"][split].items():
+            assert by_step.keys() == steps
+            for figures in by_step.values():
+                assert figures["tasks"] == 4
+                assert figures["failed"] == 0
+                assert figures["pass_at"].keys() == ({"1", "2"} if manner == "sampled" else {"1"})
 
 
 def test_the_curve_is_a_picture_that_is_not_blank(whole: RunFolder) -> None:

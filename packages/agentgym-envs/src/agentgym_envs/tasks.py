@@ -103,10 +103,10 @@ class TaskSet:
             return train, dev
         if len(train) < FEWEST_TO_SHARE:
             return train, train[:0]
-        ids: dict[bool, list[str]] = {True: [], False: []}
+        kept, aside = list[str](), list[str]()
         for task_id in train.ids:
-            ids[_is_set_aside(task_id)].append(task_id)
-        return Tasks(ids[False], train.build), Tasks(ids[True], lambda task_id: replace(train.build(task_id), split="dev"))
+            (aside if _is_set_aside(task_id) else kept).append(task_id)
+        return Tasks(kept, train.build), Tasks(aside, lambda task_id: replace(train.build(task_id), split="dev"))
 
     def split(self, name: Split) -> Tasks:
         """The tasks of the split `train`, `dev` or `test`."""

@@ -119,6 +119,7 @@ def _run(arguments: Sequence[str]) -> int:
 
     from agentgym_trainer.beginning import join
     from agentgym_trainer.results import finish
+    from agentgym_trainer.testing import play_test
     from agentgym_trainer.trackers import tracked
     from agentgym_trainer.tracking import Tracker
 
@@ -142,6 +143,7 @@ def _run(arguments: Sequence[str]) -> int:
                     if ranks.leads:
                         stack.enter_context(tracked(config, folder, tracker.say))
                 reached = _training(config)(config, folder, tracker, stopping)
+                done = reached.done and play_test(config, folder, tracker, stopping, steps=reached.step)
         except KeyboardInterrupt:
             console.print(f"Interrupted; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return _INTERRUPTED
@@ -151,7 +153,7 @@ def _run(arguments: Sequence[str]) -> int:
             if ranks.leads and not asked.resume:
                 folder.discard()
             raise
-    if not reached.done:
+    if not done:
         console.print(
             f"Saved after step {reached.step}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -18,9 +19,9 @@ ByStep = dict[str, dict[int, Figures]]
 """Figures of evaluations, by manner and step."""
 
 
-def draw_curve(config: Setup, folder: RunFolder, by_world: dict[str, ByStep]) -> Path:
+def draw_curve(config: Setup, folder: RunFolder, found: Mapping[str, Mapping[str, ByStep]]) -> Path:
     """Draw every world's success over environment steps; where a run learns from data, over updates and with the loss;
-    where it evolves, over the models trained.
+    where it evolves, over the models trained. `found` has the figures of each split and, in it, of each world.
     """
     import matplotlib
 
@@ -29,15 +30,17 @@ def draw_curve(config: Setup, folder: RunFolder, by_world: dict[str, ByStep]) ->
 
     lines, acting = list(folder.read_metrics()), isinstance(config, Config)
     evolving = isinstance(config, AgentEvol)
-    rows = len(by_world) + (not acting and not evolving)
+    worlds = list(dict.fromkeys(world for by_world in found.values() for world in by_world))
+    rows = len(worlds) + (not acting and not evolving)
     figure, grid = plt.subplots(rows, figsize=(8, 4.5 * rows), layout="constrained", sharex=True, squeeze=False)
-    for axes, (world, figures) in zip(grid[:, 0], by_world.items(), strict=False):
+    for axes, world in zip(grid[:, 0], worlds, strict=False):
         if acting:
             _draw_training(axes, lines, world)
             _mark_stages(axes, lines)
-        _draw_evaluations(
-            axes, {0: 0, **{line["step"]: line["env_steps" if acting else "step"] for line in lines}}, figures
-        )
+        at = {0: 0, **{line["step"]: line["env_steps" if acting else "step"] for line in lines}}
+        for split, by_world in found.items():
+            if world in by_world:
+                _draw_evaluations(axes, at, by_world[world], split)
         axes.set(ylabel="success", ylim=(0, 1.02), title=world)
         axes.legend(loc="lower right")
     if not acting and not evolving:
@@ -66,14 +69,15 @@ def _draw_training(axes: Any, lines: list[dict[str, Any]], world: str) -> None:
     axes.plot(steps, _smoothed(success), color="C0", label="training tasks, sampled")
 
 
-def _draw_evaluations(axes: Any, env_steps: dict[int, int], figures: ByStep) -> None:
+def _draw_evaluations(axes: Any, env_steps: dict[int, int], figures: ByStep, split: str) -> None:
+    """In the course of a run a line; of the test, at its ends, single marks."""
+    look = {"linestyle": "none", "marker": "D"} if split == "test" else {"marker": "o"}
     for manner, color in zip(MANNERS, ("C3", "C2"), strict=True):
         marks = [(env_steps[step], by.success) for step, by in figures[manner].items() if step in env_steps]
         means = [at.mean for _, at in marks]
         spread = [[at.mean - at.low for _, at in marks], [at.high - at.mean for _, at in marks]]
-        axes.errorbar(
-            [x for x, _ in marks], means, spread, color=color, marker="o", capsize=3, label=f"test tasks, {manner}"
-        )
+        label = f"{split} tasks, {manner}"
+        axes.errorbar([x for x, _ in marks], means, spread, color=color, capsize=3, label=label, **look)
 
 
 def _mark_stages(axes: Any, lines: list[dict[str, Any]]) -> None:

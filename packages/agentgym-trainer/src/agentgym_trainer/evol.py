@@ -27,7 +27,7 @@ from agentgym_trainer import sft
 from agentgym_trainer.beginning import from_scratch, open_accelerator, save_start
 from agentgym_trainer.config import SFT, AgentEvol, Data, Exploration
 from agentgym_trainer.exploration import Explorer
-from agentgym_trainer.figures import Outcome, episode_figures, held_out_figures
+from agentgym_trainer.figures import Outcome, episode_figures, success_figures
 from agentgym_trainer.held_out import MANNERS
 from agentgym_trainer.material import gather_episodes, good_enough
 from agentgym_trainer.models import check_model
@@ -151,7 +151,7 @@ class Evolution:
         return reached.done
 
     def _prepare(self, number: int, config: SFT, data: Sequence[Episode]) -> None:
-        """Begin the run that trains on this data. What the untrained model does on held-out tasks is known already."""
+        """Begin the run that trains on this data. What the untrained model does in evaluations is known already."""
         own = self.iteration(number).training
         self.tracker.say(f"Iteration {number} of {self.config.iterations}: training on {len(data)} episodes.")
         if not own.settings.exists():
@@ -193,12 +193,12 @@ class Evolution:
         self.folder.log({"step": step, "iteration": number, **self._figures(number), "seconds": seconds})
 
     def _figures(self, number: int) -> dict[str, Any]:
-        """What was played and learned from, and success on held-out tasks; of all worlds and of each."""
+        """What was played and learned from, and success in evaluations; of all worlds and of each."""
         own = self.iteration(number)
         merged, kept, sampled = list(read_episodes(own.training.data)), list[Episode](), list[Episode]()
         if number:
             kept, sampled = list(read_episodes(own.kept)), list(read_episodes(own.sampled))
-        held_out = {manner: self.folder.read_evaluation(number + 1, manner) or [] for manner in MANNERS}
+        played = {manner: self.folder.read_evaluation(number + 1, manner) or [] for manner in MANNERS}
 
         def figures(world: str | None) -> dict[str, Any]:
             def chosen(episodes: Iterable[Episode]) -> list[Outcome]:
@@ -208,10 +208,12 @@ class Evolution:
                 "sampled": episode_figures(chosen(sampled)),
                 "kept": len(chosen(kept)),
                 "data": len(chosen(merged)),
-                "held_out": held_out_figures({manner: chosen(episodes) for manner, episodes in held_out.items()}),
+                self.config.evaluation.split: success_figures(
+                    {manner: chosen(episodes) for manner, episodes in played.items()}
+                ),
             }
 
-        worlds = dict.fromkeys(episode.env for episodes in held_out.values() for episode in episodes)
+        worlds = dict.fromkeys(episode.env for episodes in played.values() for episode in episodes)
         return {**figures(None), "worlds": {world: figures(world) for world in worlds}}
 
 

@@ -7,28 +7,22 @@ about what is learned from them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Generator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
-import torch
-from accelerate.utils.memory import clear_device_cache
 from agentgym_envs import Episode, Job, read_episodes
 from agentgym_envs.files import write_whole
 from agentgym_eval.store import Store
 
-from agentgym_trainer.beginning import has_own_weights, open_accelerator, open_engine
-from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import AgentEvol
-from agentgym_trainer.models import load_model
-from agentgym_trainer.playing import engine_player, seed_of
+from agentgym_trainer.playing import engine_player, saved_model, seed_of
 from agentgym_trainer.ranks import Ranks
-from agentgym_trainer.rollout import Match, Rollouts
+from agentgym_trainer.rollout import Match
 from agentgym_trainer.sampler import Uniform, apportion, draw
 from agentgym_trainer.tracking import Tracker
-from agentgym_trainer.weights import weights_of
 from agentgym_trainer.worlds import OpenWorld, jobs
 
 _EXPLORATION = 3  # among the numbers that seeds are made of
@@ -98,7 +92,8 @@ class Explorer:
         own = [Match(world, ranks.share(some), config.horizon.longest) for world, some in dealt]
         total, stopped = sum(len(ranks.share(some)) for _, some in dealt), False
         named, temperature = replace(config, model=str(model)), config.generation.temperature
-        with self._rollouts(model, parts.parent) as (rollouts, chat), ranks.together():
+        playing = saved_model(config, str(model), parts.parent, self.tracker.say)
+        with playing as (rollouts, chat), ranks.together():
             player = engine_player(named, rollouts.engine, chat, temperature=temperature)
             with Store(parts / str(ranks.index), {}) as store, closing(rollouts.play(own, player)) as played:
                 for episode in self.tracker.phase("Exploring", played, total):
@@ -106,19 +101,6 @@ class Explorer:
                     if stopped := self.stopping():
                         break
         return not ranks.any(stopped)
-
-    @contextmanager
-    def _rollouts(self, model: Path, folder: Path) -> Generator[tuple[Rollouts, Chat]]:
-        """The model, ready to play."""
-        accelerator = open_accelerator(self.config)
-        policy, chat = load_model(str(model), dtype=torch.float32, device=accelerator.device)
-        apart = has_own_weights(self.config, accelerator)
-        engine = open_engine(self.config, str(model), policy, chat, accelerator, folder, self.tracker.say, apart=apart)
-        with Rollouts(engine) as rollouts:
-            with Ranks().together():
-                rollouts.load(weights_of(policy.eval(), 0))
-            yield rollouts, chat
-        clear_device_cache(garbage_collection=True)
 
 
 def _played(parts: Path) -> list[Episode]:

@@ -215,26 +215,27 @@ def _by_kind(episodes: Sequence[Outcome]) -> dict[Kind, dict[str, float]]:
     }
 
 
-def held_out_figures(held_out: Mapping[Any, Iterable[Outcome]], world: str | None = None) -> dict[str, float | None]:
-    """Success on held-out tasks, of one world or of all, by the manner of sampling."""
+def success_figures(played: Mapping[Any, Iterable[Outcome]], world: str | None = None) -> dict[str, float | None]:
+    """Success in an evaluation, of one world or of all, by the manner of sampling."""
     return {
         manner: success_rate([episode for episode in episodes if world in (None, episode.world)])
-        for manner, episodes in held_out.items()
+        for manner, episodes in played.items()
     }
 
 
 def success_rate(episodes: Iterable[Outcome]) -> float | None:
     """Mean over tasks, as reports have it; None when every episode failed."""
-    by_task = _success_by_task(episodes)
+    by_task = task_means(episodes)
     return fmean(by_task.values()) if by_task else None
 
 
 def success_by_task(groups: Iterable[GroupOutcome]) -> dict[str, float]:
     """Mean success of each task over all its groups; tasks of which every episode failed are left out."""
-    return _success_by_task(episode for group in groups for episode in group.episodes)
+    return task_means(episode for group in groups for episode in group.episodes)
 
 
-def _success_by_task(episodes: Iterable[Outcome]) -> dict[str, float]:
+def task_means(episodes: Iterable[Outcome]) -> dict[str, float]:
+    """Mean success of each task; tasks of which every episode failed are left out."""
     by_task: dict[str, list[bool]] = {}
     for episode in episodes:
         if episode.stop != "failed":

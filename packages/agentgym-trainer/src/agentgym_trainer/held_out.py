@@ -1,4 +1,8 @@
-"""Held-out evaluation in the course of a run: test tasks, sampled as in training and greedily, kept in its folder."""
+"""Evaluation on tasks that nothing trains on, sampled as in training and greedily, kept in the run's folder.
+
+In the course of a run it is the tasks of `evaluation.split` that are played, and every decision is made by them. The
+test split is played when the run is over; whoever decides anything never sees it.
+"""
 
 from __future__ import annotations
 
@@ -7,6 +11,7 @@ from contextlib import AbstractContextManager
 from typing import Literal
 
 from agentgym_envs import Episode, Task
+from agentgym_envs.tasks import Split
 from agentgym_eval.report import report
 from agentgym_eval.worlds import spread
 
@@ -26,7 +31,7 @@ _EVALUATION = 2  # among the numbers that seeds are made of in the loop
 
 
 class HeldOut:
-    """The held-out tasks of a run. All of its processes play their share."""
+    """The tasks that a run is evaluated on. All of its processes play their share."""
 
     def __init__(
         self,
@@ -47,7 +52,8 @@ class HeldOut:
         self.ranks = Ranks()
 
     def evaluate(self, step: int, playing: Callable[[], AbstractContextManager[object]]) -> dict[Manner, list[Outcome]]:
-        """Play held-out tasks at the training temperature and greedily; what was played before is read back.
+        """Play the tasks of `evaluation.split` at the training temperature and greedily; what was played before is read
+        back.
 
         Args:
             step: Updates done.
@@ -55,12 +61,14 @@ class HeldOut:
         """
         played: dict[Manner, list[Outcome]] = {}
         for manner in MANNERS:
-            episodes = self._episodes(step, manner, playing)
-            if self.ranks.leads:
-                ks = self.config.evaluation.ks if manner == "sampled" else (1,)
-                self.tracker.evaluation(step, manner, report(episodes, ks=ks, seed=self.config.seed))
+            episodes = self._played(self.config.evaluation.split, step, manner, playing)
             played[manner] = self.ranks.tell([Outcome.of(episode) for episode in episodes])
         return played
+
+    def test(self, step: int, playing: Callable[[], AbstractContextManager[object]]) -> None:
+        """Play the test tasks likewise. For when the run is over."""
+        for manner in MANNERS:
+            self._played("test", step, manner, playing)
 
     def play(self, dealt: Sequence[Deal], temperature: float) -> list[Episode]:
         """The episodes of all processes for the one that leads, in the order of the tasks."""
@@ -76,33 +84,48 @@ class HeldOut:
         every = self.config.evaluation.every
         return step == last or (every > 0 and step % every == 0)
 
-    def _episodes(
-        self, step: int, manner: Manner, playing: Callable[[], AbstractContextManager[object]]
+    def _played(
+        self, split: Split, step: int, manner: Manner, playing: Callable[[], AbstractContextManager[object]]
     ) -> list[Episode]:
-        """The episodes, for the process that leads; the others get none."""
-        config = self.config
-        known = self.folder.read_evaluation(step, manner) if self.ranks.leads else None
+        """The episodes, shown, for the process that leads; the others get none."""
+        episodes = self._episodes(split, step, manner, playing)
+        if self.ranks.leads:
+            ks = self.config.evaluation.ks if manner == "sampled" else (1,)
+            self.tracker.evaluation(step, manner, split, report(episodes, ks=ks, seed=self.config.seed))
+        return episodes
+
+    def _episodes(
+        self, split: Split, step: int, manner: Manner, playing: Callable[[], AbstractContextManager[object]]
+    ) -> list[Episode]:
+        config, tested = self.config, split == "test"
+        known = self.folder.read_evaluation(step, manner, test=tested) if self.ranks.leads else None
         if self.ranks.tell(known is not None):
             return known or []
         samples, temperature = config.evaluation.samples, config.generation.temperature
         if manner == "greedy":
             samples, temperature = 1, 0.0
         with playing():
-            dealt = self._deals(samples, seed_of(config.seed, step, _EVALUATION))
+            dealt = self._deals(split, samples, seed_of(config.seed, step, _EVALUATION))
             episodes = self.play(dealt, temperature)
         if self.ranks.leads:
-            self.folder.save_evaluation(step, manner, episodes)
+            self.folder.save_evaluation(step, manner, episodes, test=tested)
         return episodes
 
-    def _deals(self, samples: int, seed: int) -> list[Deal]:
+    def _deals(self, split: Split, samples: int, seed: int) -> list[Deal]:
         dealt = list[Deal]()
         for world in self.worlds:
-            tasks = held_out_tasks(self.config, world)
+            tasks = evaluated_tasks(self.config, world, split)
             dealt += deals(world, tasks, samples=samples, seed=seed, after=len(dealt))
         return dealt
 
 
-def held_out_tasks(config: Setup, world: OpenWorld) -> list[Task]:
-    """The test tasks of a world that the run evaluates on."""
-    test = world.tasks.test
-    return spread(test, min(config.evaluation.tasks or len(test), len(test)))
+def played_splits(config: Setup) -> tuple[Split, ...]:
+    """The splits that a run is evaluated on: in its course, and at its end."""
+    return (config.evaluation.split, "test") if config.evaluation.test else (config.evaluation.split,)
+
+
+def evaluated_tasks(config: Setup, world: OpenWorld, split: Split) -> list[Task]:
+    """The tasks of a world that the run plays of this split: in its course, or of `test` at its end."""
+    tasks, asked = world.tasks.split(split), config.evaluation
+    wanted = asked.test_tasks if split == "test" else asked.tasks
+    return spread(tasks, min(wanted or len(tasks), len(tasks)))

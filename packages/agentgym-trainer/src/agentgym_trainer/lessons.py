@@ -33,7 +33,7 @@ from agentgym_trainer.beginning import (
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import Checkpoints
 from agentgym_trainer.config import FromData
-from agentgym_trainer.figures import Outcome, held_out_figures, success_rate
+from agentgym_trainer.figures import Outcome, success_figures, success_rate
 from agentgym_trainer.held_out import HeldOut
 from agentgym_trainer.horizon import Stage
 from agentgym_trainer.material import gather_episodes
@@ -218,7 +218,7 @@ class Lessons(TrainerCallback):
             began = time.perf_counter()
             self._tested = self._evaluate(state.global_step)
             self._evaluating = time.perf_counter() - began
-            self._best = _better(self._best, state.global_step, self._tested["held_out"]["sampled"])
+            self._best = _better(self._best, state.global_step, self._tested[self.config.evaluation.split]["sampled"])
             control.should_save |= self._best is not None and self._best.step == state.global_step
         if self.ranks.any(self._stopping()):
             control.should_save = control.should_training_stop = True
@@ -244,11 +244,11 @@ class Lessons(TrainerCallback):
                 self.checkpoints.adopt(written, state.global_step, self._best)
 
     def _evaluate(self, step: int) -> dict[str, Any]:
-        """Success on held-out tasks of all worlds and of each."""
-        played = self.held_out.evaluate(step, lambda: self._playing(step))
+        """Success on the tasks of evaluations, of all worlds and of each."""
+        played, split = self.held_out.evaluate(step, lambda: self._playing(step)), self.config.evaluation.split
         names = [world.name for world in self.held_out.worlds]
-        worlds = {name: {"held_out": held_out_figures(played, name)} for name in names}
-        return {"held_out": held_out_figures(played), "worlds": worlds}
+        worlds = {name: {split: success_figures(played, name)} for name in names}
+        return {split: success_figures(played), "worlds": worlds}
 
     @contextmanager
     def _playing(self, step: int) -> Generator[None]:
@@ -281,7 +281,7 @@ class Lessons(TrainerCallback):
 
 
 def _better(best: Best | None, step: int, success: float | None) -> Best | None:
-    """The better of two checkpoints, the first of equals. `success` is None where every held-out episode failed."""
+    """The better of two checkpoints, the first of equals. `success` is None where every episode failed."""
     known = Progress(Stage(1), step, best=best).evaluated(success)
     return known.best
 

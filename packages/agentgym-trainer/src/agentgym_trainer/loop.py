@@ -36,10 +36,11 @@ from agentgym_trainer.figures import (
     GroupOutcome,
     Outcome,
     cut_while_improving,
-    held_out_figures,
     lag_figures,
     step_figures,
     success_by_task,
+    success_figures,
+    task_means,
 )
 from agentgym_trainer.held_out import HeldOut, Manner
 from agentgym_trainer.horizon import Seen, begun, next_stage
@@ -144,7 +145,7 @@ class Loop:
         return progress
 
     def learn(self, progress: Progress) -> Progress:
-        """One update from new episodes. What hangs on held-out tasks is still to come."""
+        """One update from new episodes. What hangs on an evaluation is still to come."""
         config = self.config
         collected = self.collect(progress)
         groups = collected.groups
@@ -162,21 +163,21 @@ class Loop:
 
     def conclude(self, progress: Progress) -> Progress:
         """An evaluation if it is due, the line of the step, and where the run stands then."""
-        step, learned = progress.step, progress.learned or {}
-        held_out = self.evaluate(step) if self.held_out.is_due(step, self.config.steps) else {}
-        tested = held_out_figures(held_out)
-        line = learned["line"] | {"held_out": tested}
+        step, learned, split = progress.step, progress.learned or {}, self.config.evaluation.split
+        played = self.evaluate(step) if self.held_out.is_due(step, self.config.steps) else {}
+        success = success_figures(played)
+        line = learned["line"] | {split: success}
         for name, figures in line["worlds"].items():
-            figures["held_out"] = held_out_figures(held_out, name)
+            figures[split] = success_figures(played, name)
         for phase, seconds in self._taken().items():
             line["seconds"][phase] = line["seconds"].get(phase, 0.0) + seconds
         if self.ranks.leads:
             self.folder.log(line)
         self.tracker.step(line, self.config.steps)
-        seen = Seen(tested.get("sampled"), learned["cut"])
+        seen = Seen(task_means(played["sampled"]) if played else None, learned["cut"])
         with blaming(self.config.horizon, doing=f"say how many turns episodes have after step {step}"):
             stage = next_stage(self.config.horizon, progress.stage, step, seen)
-        return replace(progress, stage=stage, learned=None).evaluated(tested.get("sampled"))
+        return replace(progress, stage=stage, learned=None).evaluated(success.get("sampled"))
 
     def collect(self, progress: Progress) -> Collected:
         """The groups of this step, and what it took to play them."""
@@ -247,7 +248,7 @@ class Loop:
         )
 
     def evaluate(self, step: int) -> dict[Manner, list[Outcome]]:
-        """Play held-out tasks at the training temperature and greedily; what was played before is read back."""
+        """Play the tasks of evaluations as in training and greedily; what was played before is read back."""
         with self._timed("evaluation"):
             return self.held_out.evaluate(step, lambda: self._playing(step))
 

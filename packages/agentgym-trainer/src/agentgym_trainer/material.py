@@ -16,7 +16,7 @@ from agentgym_eval.policies import Oracle
 
 from agentgym_trainer.beginning import play_some
 from agentgym_trainer.config import Data, Exploration, Setup
-from agentgym_trainer.held_out import held_out_tasks
+from agentgym_trainer.held_out import evaluated_tasks, played_splits
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.tracking import Tracker
@@ -80,22 +80,25 @@ def played_otherwise(config: Setup, worlds: Sequence[OpenWorld], episodes: Itera
 
 
 def not_held_out(config: Setup, worlds: Sequence[OpenWorld], episodes: Iterable[Episode]) -> Iterator[str]:
-    """A sentence on each world of whose test tasks there are episodes among those to be learned from."""
+    """A sentence on each world and split of whose tasks there are episodes among those to be learned from, where the
+    run plays that split to be evaluated.
+    """
     tasks: Mapping[str, Counter[str]] = {world.name: Counter() for world in worlds}
     for episode in episodes:
         if episode.env in tasks:
             tasks[episode.env][episode.task_id] += 1
     for world in worlds:
         learned = tasks[world.name]
-        of_test = sum(learned[task_id] for task_id in world.tasks.test.ids if task_id in learned)
-        if of_test:
-            evaluated = [task.id for task in held_out_tasks(config, world)]
-            seen = sum(task_id in learned for task_id in evaluated)
-            yield (
-                f"{of_test} of {learned.total()} episodes of {world.name} are of its test tasks; {seen} of the "
-                f"{len(evaluated)} tasks that this run is evaluated on are among them, and no longer held out. Learn "
-                "from training tasks instead: collect --split train."
-            )
+        for split in ("dev", "test"):
+            known = sum(learned[task_id] for task_id in world.tasks.split(split).ids if task_id in learned)
+            if known and split in played_splits(config):
+                evaluated = [task.id for task in evaluated_tasks(config, world, split)]
+                seen = sum(task_id in learned for task_id in evaluated)
+                yield (
+                    f"{known} of {learned.total()} episodes of {world.name} are of its {split} tasks; {seen} of the "
+                    f"{len(evaluated)} {split} tasks that this run plays are among them, and no longer held out. Learn "
+                    "from training tasks instead: collect --split train."
+                )
 
 
 def _player(agent: str, told: bool) -> str:

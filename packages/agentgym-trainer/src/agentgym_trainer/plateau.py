@@ -31,7 +31,7 @@ def has_plateaued(success: Mapping[str, Means], *, fewest: int, gain: float) -> 
     """
     # For each task that is known back to the window's first evaluation: the sums of x and of k x over its last
     # evaluations x, the k-th from the end. They grow with the window, and give its slope.
-    sums = {task: (0.0, 0.0) for task in success}
+    sums = dict.fromkeys(success, (0.0, 0.0))
     for back in range(max(map(len, success.values()), default=0)):
         sums = {
             task: (total + mean, moment + back * mean)

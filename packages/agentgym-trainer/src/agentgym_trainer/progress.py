@@ -29,7 +29,7 @@ class Best:
 
     step: int
     success: float
-    """On held-out tasks, from 0 to 1."""
+    """On the tasks of evaluations, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +51,7 @@ class Progress:
     def evaluated(self, success: float | None) -> Progress:
         """The same after an evaluation at this step: this is the best if none before had as high a success.
 
-        `success` is None where every held-out episode failed. What was there before the first update is no candidate.
+        `success` is None where every episode of it failed. What was there before the first update is no candidate.
         """
         if not self.step or success is None or (self.best and self.best.success >= success):
             return self

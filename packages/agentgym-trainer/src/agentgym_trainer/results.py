@@ -1,9 +1,11 @@
-"""What a finished run ends with: the table before and after, the curve, the summary, and the next command to try."""
+"""What a finished run ends with: tables before and after, the curve, the summary, and the next command to try."""
 
 from __future__ import annotations
 
 import json
 import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,17 +17,20 @@ from rich.table import Table
 
 from agentgym_trainer.config import AgentEvol, Setup, World
 from agentgym_trainer.curves import ByStep, draw_curve
-from agentgym_trainer.held_out import MANNERS
+from agentgym_trainer.held_out import MANNERS, played_splits
 from agentgym_trainer.run_folder import RunFolder
 
 
 def finish(config: Setup, folder: RunFolder, console: Console, *, seconds: float) -> None:
     """Write `curve.png` and `summary.json` and show what came of the run."""
-    overall, by_world = _figures(config, folder)
-    steps = folder.evaluated_steps(MANNERS[0])[-1]
-    _write_summary(steps, folder, overall, by_world, seconds)
-    draw_curve(config, folder, by_world)
-    console.print(_table(config, _shown(config, steps), overall, by_world))
+    found = {split: _figures(config, folder, test=split == "test") for split in played_splits(config)}
+    during = config.evaluation.split
+    steps = max(found[during].overall[MANNERS[0]])
+    _write_summary(steps, folder, found, seconds)
+    draw_curve(config, folder, {split: figures.by_world for split, figures in found.items()})
+    shown = _shown(config, steps)
+    for split, figures in reversed(found.items()):
+        console.print(_table(config, split, {step: shown[step] for step in shown if step in figures.steps}, figures))
     done = "models" if isinstance(config, AgentEvol) else "updates"
     for line in (
         f"{steps} {done}; this sitting took {seconds:.0f} s. The run: {folder.path}",
@@ -58,12 +63,25 @@ def _evaluate(config: Setup, world: World, model: Path) -> str:
     return " ".join([command("evaluate"), *flags])
 
 
-def _figures(config: Setup, folder: RunFolder) -> tuple[ByStep, dict[str, ByStep]]:
-    """Of all held-out episodes, and by world."""
+@dataclass(frozen=True, slots=True)
+class _Evaluations:
+    """What a run's evaluations on one split came to."""
+
+    overall: ByStep
+    by_world: dict[str, ByStep]
+
+    @property
+    def steps(self) -> Collection[int]:
+        """Those at which there was an evaluation."""
+        return self.overall[MANNERS[0]].keys()
+
+
+def _figures(config: Setup, folder: RunFolder, *, test: bool) -> _Evaluations:
+    """Of those in the course of the run, or of the `test` at its end."""
     played = {
-        (manner, step): folder.read_evaluation(step, manner) or []
+        (manner, step): folder.read_evaluation(step, manner, test=test) or []
         for manner in MANNERS
-        for step in folder.evaluated_steps(manner)
+        for step in folder.evaluated_steps(manner, test=test)
     }
 
     def figures(world: str | None) -> ByStep:
@@ -75,26 +93,35 @@ def _figures(config: Setup, folder: RunFolder) -> tuple[ByStep, dict[str, ByStep
         return found
 
     worlds = dict.fromkeys(episode.env for episodes in played.values() for episode in episodes)
-    return figures(None), {world: figures(world) for world in worlds}
+    return _Evaluations(figures(None), {world: figures(world) for world in worlds})
 
 
-def _write_summary(steps: int, folder: RunFolder, overall: ByStep, by_world: dict[str, ByStep], seconds: float) -> None:
+def _write_summary(steps: int, folder: RunFolder, found: Mapping[str, _Evaluations], seconds: float) -> None:
     def record(figures: ByStep) -> dict[str, Any]:
         return {m: {str(step): f.to_dict() for step, f in by.items()} for m, by in figures.items()}
 
+    worlds = dict.fromkeys(world for each in found.values() for world in each.by_world)
     summary = {
         "steps": steps,
         "seconds": round(seconds, 1),
-        "evaluations": record(overall),
-        "worlds": {world: record(figures) for world, figures in by_world.items()},
+        "evaluations": {split: record(each.overall) for split, each in found.items()},
+        "worlds": {
+            world: {split: record(each.by_world[world]) for split, each in found.items() if world in each.by_world}
+            for world in worlds
+        },
     }
     folder.summary.write_text(json.dumps(summary, indent=2) + "\n")
 
 
-def _table(config: Setup, steps: dict[int, str], overall: ByStep, by_world: dict[str, ByStep]) -> Table:
-    """Success at these steps."""
+_WHEN = {True: "played once, when training was over", False: "played in the course of training"}
+
+
+def _table(config: Setup, split: str, steps: dict[int, str], found: _Evaluations) -> Table:
+    """Success on the tasks of a split at these steps."""
+    overall, by_world = found.overall, found.by_world
     sampled, last = overall["sampled"], max(steps)
-    table = Table(title=f"{sampled[last].tasks} held-out test tasks, 95% intervals over tasks", title_justify="left")
+    title = f"{sampled[last].tasks} {split} tasks, {_WHEN[split == 'test']}; 95% intervals over tasks"
+    table = Table(title=title, title_justify="left")
     table.add_column("", no_wrap=True)
     for name in steps.values():
         table.add_column(name, justify="right", no_wrap=len(steps) < 3)

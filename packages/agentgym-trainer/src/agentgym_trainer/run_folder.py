@@ -24,7 +24,9 @@ from agentgym_trainer.config import KINDS, Setup
 from agentgym_trainer.config_json import from_json, to_json
 from agentgym_trainer.extensions import nearest
 
-SCHEMA = "agentgym.train/2"
+SCHEMA = "agentgym.train/3"
+_EVALUATED = {False: "step", True: "test"}
+"""What the names of evaluations begin with: in the course of the run, and of test tasks at its end."""
 
 
 class RunFolder:
@@ -47,7 +49,7 @@ class RunFolder:
         self.curve = path / "curve.png"
         self.summary = path / "summary.json"
         self.listener: Callable[[Mapping[str, Any]], None] | None = None
-        """Told every line of the metrics once it is written."""
+        """Told every line of the metrics once it is written, and the figures of the test."""
         self.keeps_data = False
         """Whether the episodes took a model to play: then they stay when the run is refused."""
         self._resumes = False
@@ -82,13 +84,18 @@ class RunFolder:
         """A run begun before, its configuration and the name of its recipe.
 
         Raises:
-            UsageError: when the folder holds no run, or one with settings that don't exist.
+            UsageError: when the folder holds no run, one of another version, or one with settings that don't exist.
         """
         folder = cls(path)
         if not folder.settings.is_file():
             raise UsageError(f"{path} holds no training run ({folder.settings.name} is missing).")
         try:
             record = json.loads(folder.settings.read_text())
+            if record["schema"] != SCHEMA:
+                raise UsageError(
+                    f"The run in {path} was begun by a version of AgentGym with other evaluations and checkpoints "
+                    f"({record['schema']}, and this one has {SCHEMA}): go on with that version, or begin a new run."
+                )
             folder._resumes = True
             return folder, from_json(_noun(record["kind"]), record["config"]), record["recipe"]
         except (ValueError, TypeError, KeyError) as error:
@@ -115,8 +122,12 @@ class RunFolder:
         """Append one line to the metrics."""
         with self.metrics.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(metrics) + "\n")
+        self.tell(metrics)
+
+    def tell(self, figures: Mapping[str, Any]) -> None:
+        """Pass the figures of a step on to whoever follows the run."""
         if self.listener:
-            self.listener(metrics)
+            self.listener(figures)
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
         """The lines of the metrics; half a line at the end, left by a killed process, is passed over."""
@@ -137,7 +148,7 @@ class RunFolder:
             self._resumes = False
         kept = [line for line in self.read_metrics() if line["step"] <= step]
         _write(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
-        for path in self.evaluations.glob("step-*.jsonl"):
+        for path in self.evaluations.glob("*-*.jsonl"):
             if _step(path) > step:
                 path.unlink()
 
@@ -169,22 +180,22 @@ class RunFolder:
         """The episodes that the run learns from."""
         return list(read_episodes(self.data))
 
-    def save_evaluation(self, step: int, manner: str, episodes: Sequence[Episode]) -> None:
-        """Keep the episodes of an evaluation."""
+    def save_evaluation(self, step: int, manner: str, episodes: Sequence[Episode], *, test: bool = False) -> None:
+        """Keep the episodes of an evaluation: of one in the course of the run, or of `test` tasks at its end."""
         self.evaluations.mkdir(exist_ok=True)
-        _write(self._evaluation(step, manner), "".join(f"{episode.to_json()}\n" for episode in episodes))
+        _write(self._evaluation(step, manner, test), "".join(f"{episode.to_json()}\n" for episode in episodes))
 
-    def read_evaluation(self, step: int, manner: str) -> list[Episode] | None:
+    def read_evaluation(self, step: int, manner: str, *, test: bool = False) -> list[Episode] | None:
         """The episodes of an evaluation, or None when it hasn't been made."""
-        path = self._evaluation(step, manner)
+        path = self._evaluation(step, manner, test)
         return list(read_episodes(path)) if path.exists() else None
 
-    def evaluated_steps(self, manner: str) -> list[int]:
-        """The steps at which there was an evaluation, ascending."""
-        return sorted(_step(path) for path in self.evaluations.glob(f"step-*-{manner}.jsonl"))
+    def evaluated_steps(self, manner: str, *, test: bool = False) -> list[int]:
+        """The steps at which there was an evaluation, ascending; of the test, those of the models that it played."""
+        return sorted(_step(path) for path in self.evaluations.glob(f"{_EVALUATED[test]}-*-{manner}.jsonl"))
 
-    def _evaluation(self, step: int, manner: str) -> Path:
-        return self.evaluations / f"step-{step:06d}-{manner}.jsonl"
+    def _evaluation(self, step: int, manner: str, test: bool) -> Path:
+        return self.evaluations / f"{_EVALUATED[test]}-{step:06d}-{manner}.jsonl"
 
 
 def _is_preparation(path: Path, folder: Path) -> bool:

@@ -97,7 +97,8 @@ _KNOWN: dict[str, Callable[[Setup, RunFolder], Follower]] = {"trackio": Trackio,
 
 @contextmanager
 def tracked(config: Setup, folder: RunFolder, say: Callable[[str], None]) -> Generator[None]:
-    """While this is open, every line of the run's metrics goes to the trackers of `config`, too.
+    """While this is open, every line of the run's metrics goes to the trackers of `config`, too, and what came of the
+    test at its end.
 
     A tracker that fails under way is told of and let go of: a run doesn't end for it, and its folder has all figures.
 

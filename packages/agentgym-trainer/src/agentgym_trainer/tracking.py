@@ -31,7 +31,7 @@ _REMEDY = {
 }
 _WHY = {
     "steps": "the next stage of the schedule",
-    "plateau": "held-out success has stopped rising",
+    "plateau": "success in evaluations has stopped rising",
     "cut": "many episodes were cut short while they still earned",
 }
 
@@ -129,11 +129,11 @@ class Tracker:
             self._spoke = time.monotonic()
             self.say(f"step {step}/{steps}: {figures}")
 
-    def evaluation(self, step: int, manner: str, result: Report) -> None:
-        """Held-out tasks have been played."""
+    def evaluation(self, step: int, manner: str, split: str, result: Report) -> None:
+        """Tasks of this split have been played."""
         success = result.overall.success
         self.say(
-            f"[dim]after {step} steps, {manner} on {result.overall.tasks} test tasks:[/] "
+            f"[dim]after {step} steps, {manner} on {result.overall.tasks} {split} tasks:[/] "
             f"success {success.mean:.3f} [dim]({success.low:.3f} to {success.high:.3f})[/]"
         )
 

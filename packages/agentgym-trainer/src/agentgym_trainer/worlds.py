@@ -27,7 +27,7 @@ from agentgym_eval.errors import UsageError
 from agentgym_eval.settings import PlaySettings
 from agentgym_eval.worlds import open_world, world_spec
 
-from agentgym_trainer.config import Setup, World
+from agentgym_trainer.config import Evaluation, Setup, World
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +112,7 @@ def _open(world: World, config: Setup, stack: ExitStack) -> OpenWorld:
             idiom = "--world.options KEY=VALUE ... gives all of them anew, and none with nothing behind it."
             raise UsageError(f"{error} {idiom}") from error
         raise
-    name = _name(world, wrapped)
+    name = _name(world, wrapped, config.evaluation)
     try:
         pool = EnvPool(world_spec(settings), config.slots, resolved(world.backend) or None, deadline=world.deadline)
     except (ValueError, ImportError, OSError, gymnasium.error.Error) as error:
@@ -120,12 +120,22 @@ def _open(world: World, config: Setup, stack: ExitStack) -> OpenWorld:
     return OpenWorld(name, world.weight, wrapped, stack.enter_context(pool))
 
 
-def _name(world: World, env: ReplyWrapper) -> str:
+def _name(world: World, env: ReplyWrapper, evaluation: Evaluation) -> str:
     try:
         tasks = text_env(env).tasks
-        for split in ("train", "test"):
-            if not tasks.split(split):
-                raise UsageError(f"{world.env} has no {split} tasks under these options; training needs some.")
+        if not tasks.train:
+            raise UsageError(f"{world.env} has no train tasks under these options; training needs some.")
+        if not tasks.split(evaluation.split):
+            raise UsageError(
+                f"{world.env} has no dev tasks under these options, by which a run is judged in its course: its "
+                f"{len(tasks.train)} train tasks are too few to set some of them aside. Choose options with more, give "
+                "the environment's TaskSet a `dev` split, or go by training tasks: --evaluation.split train."
+            )
+        if evaluation.test and not tasks.test:
+            raise UsageError(
+                f"{world.env} has no test tasks under these options, which a run ends with; leave that out with "
+                "--no-evaluation.test."
+            )
         return tasks.train[0].env
     except (EnvFault, ValueError, OSError, gymnasium.error.Error) as error:
         raise UsageError(f"The tasks of {world.env} can't be had: {error}") from error

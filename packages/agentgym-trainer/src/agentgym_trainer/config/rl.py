@@ -141,6 +141,4 @@ class Config(Setup):
                 "algorithm that compares no episodes of a task, such as ppo or reinforce++."
             )
         if isinstance(self.horizon, AdaptiveHorizon) and self.horizon.patience and not self.evaluation.every:
-            raise ValueError(
-                "An adaptive horizon waits for held-out success: set evaluation.every, or horizon.patience 0."
-            )
+            raise ValueError("An adaptive horizon waits for evaluations: set evaluation.every, or horizon.patience 0.")

@@ -127,10 +127,18 @@ class Lora:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Held-out evaluation."""
+    """Evaluation in the course of training, by which all decisions are made, and the test at the end."""
 
+    split: Literal["train", "dev", "test"] = "dev"
+    """The split that is played in the course of training: `dev`, or `train` where there are too few tasks to hold any
+    back. `test` is refused: nothing in a run may be chosen by the tasks that its result is told on."""
     tasks: int = 100
-    """Test tasks of each world, evenly spread over the split; 0 is all of them."""
+    """Tasks of that split of each world, evenly spread over it; 0 is all of them."""
+    test: bool = True
+    """Play the test split when training is over, once, with the model that it began with and with the one it left. A
+    search over settings goes without, and tests what it has chosen."""
+    test_tasks: int = 100
+    """Test tasks of each world, likewise."""
     samples: int = 4
     """Sampled episodes of each task."""
     ks: tuple[int, ...] = (1, 4)
@@ -139,8 +147,13 @@ class Evaluation:
     """Steps between evaluations in the course of training; 0 evaluates before and after only."""
 
     def __post_init__(self) -> None:
-        if min(self.tasks, self.every) < 0 or self.samples < 1:
-            raise ValueError("evaluation needs tasks >= 0, every >= 0 and samples >= 1.")
+        if self.split == "test":
+            raise ValueError(
+                "evaluation.split is dev or train, not test: what is played in the course of training decides which "
+                "checkpoint is the best one and when a horizon grows, and the test split is played when it is over."
+            )
+        if min(self.tasks, self.test_tasks, self.every) < 0 or self.samples < 1:
+            raise ValueError("evaluation needs tasks >= 0, test_tasks >= 0, every >= 0 and samples >= 1.")
         for k in self.ks:
             if not 1 <= k <= self.samples:
                 raise ValueError(
@@ -172,7 +185,7 @@ class Setup:
     save_every: int = 50
     """Steps between checkpoints."""
     keep: int = 2
-    """Checkpoints kept, the last ones; the one that was best on held-out tasks is kept besides."""
+    """Checkpoints kept, the last ones; the one that was best in the evaluations is kept besides."""
     threads: int = 1
     """Threads of torch on a CPU. With a busy neighbour, more can be many times slower."""
     device: Literal["auto", "cpu"] = "auto"

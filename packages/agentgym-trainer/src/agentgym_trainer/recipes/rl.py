@@ -76,7 +76,7 @@ _QUICKSTART = Config(
     optimizer=Optimizer(lr=7e-4, micro_tokens=4096),
     critic=CriticModel(lr=2e-3),
     warm_start=WarmStart(episodes=1000, noise=0.7, epochs=2, batch=16, lr=5e-3),
-    evaluation=Evaluation(tasks=96, every=25),
+    evaluation=Evaluation(tasks=48, test_tasks=96, every=25),
     steps=75,
     tasks=16,
     samples=8,

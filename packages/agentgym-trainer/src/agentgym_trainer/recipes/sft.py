@@ -24,7 +24,7 @@ _FROM_SCRATCH = SFT(
     horizon=FixedHorizon(12),
     generation=Generation(max_tokens=48, max_context=1024),
     optimizer=Optimizer(lr=3e-3, betas=(0.9, 0.99), schedule="linear", warmup=20, micro_tokens=4096),
-    evaluation=Evaluation(tasks=91, every=500),
+    evaluation=Evaluation(tasks=0, test_tasks=0, every=500),
     data=Data(episodes=12_000, noise=0.3, keep="all"),
     epochs=1,
     batch=8,
@@ -41,7 +41,7 @@ _BABYAI = replace(
     scratch=replace(_FROM_SCRATCH.scratch, vocab=1_500, merges="phrases", context=2_048),
     horizon=FixedHorizon(20),
     generation=Generation(max_tokens=24, max_context=2_048),
-    evaluation=Evaluation(tasks=60, samples=2, ks=(1, 2), every=0),
+    evaluation=Evaluation(tasks=30, test_tasks=60, samples=2, ks=(1, 2), every=0),
     data=Data(episodes=5_000, noise=0.3, keep="all"),
 )
 _SCIWORLD = replace(
@@ -50,7 +50,7 @@ _SCIWORLD = replace(
     world=World("agentgym/SciWorld-v0", ("variations=1",), agent="bare", instructions=False),
     scratch=replace(_BABYAI.scratch, vocab=1_000),
     horizon=FixedHorizon(30),
-    evaluation=Evaluation(tasks=20, samples=1, ks=(1,), every=0),
+    evaluation=Evaluation(tasks=10, test_tasks=20, samples=1, ks=(1,), every=0),
     data=Data(episodes=30, keep="all"),
     epochs=30,
 )
