@@ -202,8 +202,8 @@ def test_the_curve_has_stages_and_points_that_lead_to_their_episodes(site: Site)
     points = re.findall(r'<a href="([^"]+)"><title>([^<]+)', text)
     assert [label for _, label in points] == [
         *(f"step {step}: {25 * step:.1f}% in training; its episodes" for step in range(1, 5)),
-        "step 0: 25.0% (4.6% to 69.9%), sampled; its episodes",
-        "step 4: 75.0% (30.1% to 95.4%), sampled; its episodes",
+        "step 0: 25.0% (4.6% to 69.9%) on test tasks, sampled; its episodes",
+        "step 4: 75.0% (30.1% to 95.4%) on test tasks, sampled; its episodes",
     ]
     episodes = browser(site).get(points[2][0].replace("&amp;", "&")).text
     assert "4 episodes" in episodes

@@ -158,6 +158,33 @@ def test_names_in_a_report_are_never_markup(site: Site) -> None:
     assert "<script>alert" not in client(site).get("/run/eval").text
 
 
+def test_the_curve_and_the_lists_say_what_is_of_dev_and_what_of_test(site: Site) -> None:
+    train(site.index.root / "rl", split="dev")
+    site.index.refresh()
+    (run,) = site.index.runs
+    assert site.index.figures()["rl"].split == "dev"
+    train(site.index.root / "rl", split="dev", tested=True)
+    site.index.refresh()
+    text = run_page(site, run.slug)
+    labels = [label for _, label in re.findall(r'<a href="([^"]+)"><title>([^<]+)', text) if "training" not in label]
+    assert labels == [
+        "step 0: 25.0% (4.6% to 69.9%) on dev tasks, sampled; its episodes",
+        "step 4: 75.0% (30.1% to 95.4%) on dev tasks, sampled; its episodes",
+        "step 0: 25.0% (7.1% to 59.1%) on test tasks, sampled; its episodes",
+        "step 4: 50.0% (21.5% to 78.5%) on test tasks, sampled; its episodes",
+    ]
+    assert [text.count(f"evaluation on {split} tasks, sampled") for split in ("dev", "test")] == [2, 2]
+    # Of each split the evaluation before the last is offered beside the last.
+    compared = re.findall(r"a_file=([a-z0-9.-]+)&amp;b_file=([a-z0-9.-]+)", text)
+    assert [[re.sub(r".*(step|test)-0*(\d).*", r"\1 \2", one) for one in pair] for pair in compared] == [
+        ["step 0", "step 4"],
+        ["test 0", "test 4"],
+    ]
+    figures = site.index.figures()["rl"]
+    assert (figures.success, figures.split) == (0.5, "test")
+    assert "50.0% <small>test</small>" in client(site).get("/").text
+
+
 def test_a_run_is_compared_with_those_that_share_a_task_and_none_is_chosen_beforehand(site: Site) -> None:
     for name in ("poor", "good"):
         evaluate(site.index.root / name, PLAYED)

@@ -47,7 +47,22 @@ def test_a_training_run_knows_what_each_file_holds(tmp_path: Path) -> None:
     parts = {file.name: (file.part, file.step, file.manner) for file in run.files}
     assert parts["rollouts/step-000003"] == ("rollouts", 3, "")
     assert parts["evaluations/step-000000-sampled"] == ("evaluation", 0, "sampled")
+    splits = {file.name: file.split for file in run.files}
+    assert splits["evaluations/step-000000-sampled"] == "test"  # as it was before there was a choice
+    assert splits["rollouts/step-000003"] == ""
     assert not any("tokens" in name for name in parts)
+
+
+def test_evaluations_say_which_split_they_played(tmp_path: Path) -> None:
+    run = named(train(tmp_path / "rl", split="dev", tested=True).parent)["rl"]
+    found = {(file.name, file.step, file.split) for file in run.files if file.part == "evaluation"}
+    assert found == {
+        (f"evaluations/{kind}-{step:06d}-sampled", step, split)
+        for kind, split in (("step", "dev"), ("test", "test"))
+        for step in (0, 4)
+    }
+    (tmp_path / "rl" / "run.json").write_text('{"schema": "agentgym.train/3", "config": {"evaluation": 7}}')
+    assert named(tmp_path)["rl"].split == "test"
 
 
 def test_the_folder_that_is_viewed_may_be_a_run_or_one_file(tmp_path: Path) -> None:

@@ -49,15 +49,21 @@ def evaluate(folder: Path, episodes: Sequence[Episode], *, done: bool = True, **
     return folder
 
 
-def train(folder: Path, steps: int = 4, *, first_stage: int = 2) -> Path:
-    """A run of training: the horizon grows after `first_stage` steps; evaluations at both ends."""
+def train(folder: Path, steps: int = 4, *, first_stage: int = 2, split: str = "", tested: bool = False) -> Path:
+    """A run of training: the horizon grows after `first_stage` steps; evaluations at both ends, of the split that its
+    configuration names, if it does, and at its end the test, if it came so far.
+    """
     for step in range(1, steps + 1):
         write(folder / "rollouts" / f"step-{step:06d}.jsonl", [episode("t/9", s, s < step) for s in range(4)])
         (folder / "rollouts" / f"step-{step:06d}.tokens.jsonl").write_text('{"schema": "agentgym.tokens/1"}\n')
     for step, good in ((0, 1), (steps, 3)):
         tasks = [episode(f"t/{task}", 0, task < good) for task in range(4)]
         write(folder / "evaluations" / f"step-{step:06d}-sampled.jsonl", tasks)
-    record = {"schema": "agentgym.train/2", "kind": "rl", "recipe": "quickstart", "config": {"model": "scratch"}}
+        if tested:
+            played = [episode(f"test/{task}", 0, task <= good) for task in range(8)]
+            write(folder / "evaluations" / f"test-{step:06d}-sampled.jsonl", played)
+    config = {"model": "scratch"} | ({"evaluation": {"split": split}} if split else {})
+    record = {"schema": "agentgym.train/2", "kind": "rl", "recipe": "quickstart", "config": config}
     (folder / "run.json").write_text(json.dumps(record))
     lines = [
         {
@@ -66,7 +72,7 @@ def train(folder: Path, steps: int = 4, *, first_stage: int = 2) -> Path:
             "loss": 1 / step,
             "horizon": 4 if step <= first_stage else 8,
             "stage": {"number": int(step > first_stage), "since": 0, "why": "steps" if step > first_stage else "begin"},
-            "held_out": {},
+            split or "held_out": {"sampled": 0.5} if split else {},
             "worlds": {},
         }
         for step in range(1, steps + 1)

@@ -180,5 +180,5 @@ def test_a_run_without_a_test_says_so_by_what_it_leaves(
     assert drawn == []
     assert json.loads(folder.summary.read_text())["evaluations"].keys() == {"train"}
     out = capfd.readouterr().out
-    assert "2 train tasks, played in the course of training; 95% intervals over tasks" in out
+    assert "2 train tasks, played on the way; 95% intervals over tasks" in out
     assert "test tasks, played" not in out

@@ -178,16 +178,16 @@ def test_every_world_has_its_curve_with_the_schedule_on_it(mixed: tuple[Config, 
         ]
 
 
-TABLES = (("test", "once, when training was over; 95%"), ("dev", "in the course of training; 95%"))
+TABLES = (("test", "once, at the end; 95% intervals"), ("dev", "on the way; 95% intervals"))
 
 
 def test_every_world_has_its_rows_and_its_command(mixed: tuple[Config, RunFolder, list[Any]]) -> None:
     config, folder, _ = mixed
     out = io.StringIO()
-    results.finish(config, folder, Console(file=out, width=100), seconds=1.0)
+    results.finish(config, folder, Console(file=out, width=120), seconds=1.0)
     for row in ("TextCraft-v0, sampled", "TextCraft-v0, greedy", "BabyAI-v0, sampled", "BabyAI-v0, greedy"):
         assert out.getvalue().count(row) == 2
-    test, during = (out.getvalue().index(f"1 {split} tasks, played {when}") for split, when in TABLES)
+    test, during = (out.getvalue().index(f"2 {split} tasks, played {when}") for split, when in TABLES)
     assert test < during
     commands = [text for text in out.getvalue().splitlines() if text.startswith("  uv run evaluate")]
     assert [command.split()[4] for command in commands] == list(WORLDS)

@@ -132,8 +132,9 @@ def test_the_table_shows_before_after_and_failed(tmp_path: Path, capfd: pytest.C
     assert "after" in out
     for row in ("pass@1, sampled at 1", "pass@2, sampled at 1", "pass@1, greedy", "score, sampled", "turns, sampled"):
         assert row in out
-    (failed,) = [line for line in out.splitlines() if "failed episodes" in line]
-    assert [int(cell) for cell in failed.split("│")[2:4]] == [3, 3]  # one task: two sampled attempts and a greedy one
+    tables = [line for line in out.splitlines() if "failed episodes" in line]
+    # Of one task in both splits: two sampled attempts and a greedy one.
+    assert [[int(cell) for cell in failed.split("│")[2:4]] for failed in tables] == [[3, 3], [3, 3]]
     assert f"--policy hf:{tmp_path / 'run' / 'model'} --split test" in out
     assert f"uv run view {tmp_path / 'run'}\n" in out
     assert f"Its curve: {tmp_path / 'run' / 'curve.png'}\n" in out
@@ -163,8 +164,8 @@ def test_a_world_that_is_broken_throughout_trains_nothing_and_is_reported(
     assert train_cli([*flags, "--evaluation.every", "0"]) == 0
     assert [(line["failed"], line["trained"], line["success"]) for line in run.read_metrics()] == [(16, 0, None)] * 2
     assert (run.start / "model.safetensors").read_bytes() == (run.model / "model.safetensors").read_bytes()
-    (failed,) = [line for line in capfd.readouterr().out.splitlines() if "failed episodes" in line]
-    assert [int(cell) for cell in failed.split("│")[2:4]] == [12, 12]
+    tables = [line for line in capfd.readouterr().out.splitlines() if "failed episodes" in line]
+    assert [[int(cell) for cell in failed.split("│")[2:4]] for failed in tables] == [[12, 12], [12, 12]]
     assert run.curve.exists()
 
 

@@ -113,7 +113,7 @@ def _write_summary(steps: int, folder: RunFolder, found: Mapping[str, _Evaluatio
     folder.summary.write_text(json.dumps(summary, indent=2) + "\n")
 
 
-_WHEN = {True: "played once, when training was over", False: "played in the course of training"}
+_WHEN = {True: "played once, at the end", False: "played on the way"}
 
 
 def _table(config: Setup, split: str, steps: dict[int, str], found: _Evaluations) -> Table:

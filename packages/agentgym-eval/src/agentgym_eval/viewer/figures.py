@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from statistics import fmean
 
 from agentgym_eval.intervals import Interval, share
-from agentgym_eval.viewer.runs import Run
+from agentgym_eval.viewer.runs import EpisodeFile, Run
 
 _MEANS = ", ".join(
     f"{total} / nullif(t.attempts - t.failed, 0) AS {mean}"
@@ -43,9 +43,11 @@ class RunFigures:
     worlds: tuple[str, ...]
     policies: tuple[str, ...]
     success: float | None
-    """Of the last evaluation where there is one; else of all that was played."""
+    """Of the last evaluation where there is one, that on test tasks before others; else of all that was played."""
     source: str
     """Slug of the file that `success` is of; empty where that is all of them."""
+    split: str = ""
+    """Whose tasks `success` is of, where it is of an evaluation in training."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,10 +155,15 @@ def run_figures(
     return {run.slug: _run(run, by_run[run.slug], played_by.get(run.slug, nobody)) for run in known}
 
 
+def _by_finality(file: EpisodeFile) -> tuple[int, bool, bool]:
+    """Sorts evaluations: the last step's last, of these the test, of these what was sampled."""
+    return file.step or 0, file.split == "test", file.manner == "sampled"
+
+
 def _run(run: Run, files: dict[str, FileFigures], by: tuple[tuple[str, ...], tuple[str, ...]]) -> RunFigures:
     played = {slug for slug, figures in files.items() if figures.episodes}
     evaluations = [file for file in run.files if file.part == "evaluation" and file.slug in played]
-    last = max(evaluations, key=lambda file: (file.step or 0, file.manner == "sampled"), default=None)
+    last = max(evaluations, key=_by_finality, default=None)
     source = files[last.slug] if last else next(iter(files.values())) if len(files) == 1 else None
     tasks = sum(each.tasks for each in files.values() if each.success is not None)
     mean = sum((each.success or 0) * each.tasks for each in files.values()) / tasks if tasks else None
@@ -167,4 +174,5 @@ def _run(run: Run, files: dict[str, FileFigures], by: tuple[tuple[str, ...], tup
         policies=by[1],
         success=source.success if source else mean,
         source=source.file if source else "",
+        split=last.split if last else "",
     )

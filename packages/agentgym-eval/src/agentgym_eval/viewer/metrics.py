@@ -15,7 +15,7 @@ from agentgym_eval.viewer.runs import Run
 _WHY = {
     "begin": "",
     "steps": "the next stage of the schedule",
-    "plateau": "held-out success had stopped rising",
+    "plateau": "success in evaluations had stopped rising",
     "cut": "many episodes were cut short while they still earned",
 }
 FIGURES = {

@@ -43,7 +43,11 @@ def run_page(site: Site, slug: str) -> str:
         figures=site.index.figures().get(slug),
         files=[each for each in files if each.file.part != "rollouts"],
         rollouts=[each for each in files if each.file.part == "rollouts"],
-        last={each.file.manner: each.file.slug for each in reversed(files) if each.file.part == "evaluation"},
+        last={
+            (each.file.split, each.file.manner): each.file.slug
+            for each in reversed(files)
+            if each.file.part == "evaluation"
+        },
         groups=groups,
         reported=read_report(run),
         page=report_page(run),
@@ -69,8 +73,11 @@ def _latest_first(shown: Shown) -> tuple[bool, int, str]:
 def _curve(site: Site, run: Run, files: list[Shown]) -> Chart | None:
     """Success by training step; None for runs without a step."""
     lines = read_metrics(run)
-    held_out = [_held_out(site, run, manner, files, lines) for manner in ("sampled", "greedy")]
-    if not lines and not any(each.points for each in held_out):
+    splits = dict.fromkeys((run.split, "test"))
+    evaluated = [
+        _evaluated(site, run, split, manner, files, lines) for split in splits for manner in ("sampled", "greedy")
+    ]
+    if not lines and not any(each.points for each in evaluated):
         return None
     rollouts = {each.file.step: each.file for each in files if each.file.part == "rollouts"}
     every = max(1, -(-len(lines) // _LINKED))
@@ -79,7 +86,7 @@ def _curve(site: Site, run: Run, files: list[Shown]) -> Chart | None:
         for at, record in enumerate(lines)
     ]
     bands = stages(lines)
-    series = [Series("in training", [point for point in points if point]), *held_out]
+    series = [Series("in training", [point for point in points if point]), *evaluated]
     return Chart("Success", series, bands if len(bands) > 1 else (), unit=(0.0, 1.0))
 
 
@@ -95,20 +102,26 @@ def _trained(site: Site, run: Run, record: dict[str, Any], rollouts: Mapping[int
     return Point(step, success, f"step {step}: {share(success)} in training", link=link)
 
 
-def _held_out(site: Site, run: Run, manner: str, files: list[Shown], lines: list[dict[str, Any]]) -> Series:
-    """Evaluations of one manner: with intervals where their episodes are there."""
+def _evaluated(
+    site: Site, run: Run, split: str, manner: str, files: list[Shown], lines: list[dict[str, Any]]
+) -> Series:
+    """Evaluations on a split in one manner: with intervals where their episodes are there."""
     points: dict[int, Point] = {}
     for record in lines:
-        success = figure(record, "held_out", manner)
+        found = [figure(record, name, manner) for name in (split, "held_out")]
+        success = next((each for each in found if each is not None and split == run.split), None)
         if success is not None:
-            points[record["step"]] = Point(record["step"], success, f"step {record['step']}: {share(success)} {manner}")
+            label = f"step {record['step']}: {share(success)} on {split} tasks, {manner}"
+            points[record["step"]] = Point(record["step"], success, label)
     for each in files:
         file, found = each.file, each.success
-        if file.part == "evaluation" and file.manner == manner and file.step is not None and found and found.tasks:
-            label = f"step {file.step}: {share(found.mean)} ({share(found.low)} to {share(found.high)}), {manner}"
+        of_these = file.part == "evaluation" and (file.split, file.manner) == (split, manner)
+        if of_these and file.step is not None and found and found.tasks:
+            interval = f"{share(found.mean)} ({share(found.low)} to {share(found.high)})"
+            label = f"step {file.step}: {interval} on {split} tasks, {manner}"
             link = site.links.episodes(run=run.slug, file=file.slug)
             points[file.step] = Point(file.step, found.mean, label, found.low, found.high, link)
-    return Series(f"held out, {manner}", [points[step] for step in sorted(points)])
+    return Series(f"{split} tasks, {manner}", [points[step] for step in sorted(points)])
 
 
 def _charts(run: Run) -> list[Chart]:

@@ -22,7 +22,7 @@ Kind = Literal["evaluate", "train", "collect", "episodes"]
 """A run of `evaluate`, or unfinished work of `collect`; of `train`; collected data; any other file of episodes."""
 
 Part = Literal["played", "evaluation", "rollouts", "data"]
-"""Episodes that were played by the run as a whole; on held-out tasks after a step; in a training step; learned from."""
+"""Episodes that were played by the run as a whole; to evaluate it after a step; in a training step; learned from."""
 
 State = Literal["done", "running", "waiting", "stopped"]
 """`done`: what a run leaves at its end is there, or all its episodes while others of the same command are played;
@@ -41,7 +41,7 @@ _WRITTEN = ("run.json", "card.json", "metrics.jsonl", "replies.jsonl")
 """Files by which a run shows that it goes on, besides its episodes; the first of them is written when it begins."""
 _PRUNED = {"checkpoints", "model", "start", "node_modules"}
 _EPISODE = b'{"schema":"agentgym.episode/'
-_STEP = re.compile(r"(?:step|iteration)-(\d+)")
+_STEP = re.compile(r"(?:step|test|iteration)-(\d+)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +58,9 @@ class EpisodeFile:
     """Training steps (or iterations) done when its episodes were played; None outside training."""
     manner: str = ""
     """How they were sampled, `sampled` or `greedy`; empty where that isn't said."""
+    split: str = ""
+    """Of an evaluation in training, whose tasks they are of: `dev` or `train` in the course of a run, `test` at its
+    end; empty of anything else."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,6 +107,13 @@ class Run:
         world = self.settings.get("world")
         found = self.settings.get("env") or (world.get("env") if isinstance(world, dict) else "")
         return found if isinstance(found, str) else ""
+
+    @property
+    def split(self) -> str:
+        """The split that training is evaluated on in its course; `test` of runs from before there was a choice."""
+        evaluation = self.settings.get("evaluation")
+        found = evaluation.get("split") if isinstance(evaluation, dict) else None
+        return found if isinstance(found, str) else "test"
 
     @property
     def command(self) -> tuple[str, ...]:
@@ -204,18 +214,18 @@ def _run(folder: Path, root: Path, record: Mapping[str, Any], paths: list[Path])
     done = not end or (folder / end).exists()
     reason = "" if done else str(read_json(folder / STOPPED).get("reason") or "")
     times = [path.stat().st_mtime for path in (*marks, *paths)]
-    return Run(
+    run = Run(
         slug=slug_of(root.resolve().name if name == "." else name),
         name=root.resolve().name if name == "." else name,
         path=folder,
         kind=kind,
         record=record,
-        files=tuple(_file(path, folder, kind) for path in paths),
         began=times[0],
         changed=max(times),
         state="done" if done else "stopped" if reason else _state(max(times)),
         reason=reason,
     )
+    return replace(run, files=tuple(_file(path, run) for path in paths))
 
 
 def _in_turn(runs: Iterable[Run]) -> Iterator[Run]:
@@ -245,17 +255,20 @@ def _kind(schema: str) -> Kind:
     return named[schema.removeprefix("agentgym.").partition("/")[0]]
 
 
-def _file(path: Path, folder: Path, kind: Kind) -> EpisodeFile:
-    name = path.relative_to(folder).as_posix()
+def _file(path: Path, run: Run) -> EpisodeFile:
+    name = path.relative_to(run.path).as_posix()
     step = _STEP.search(name)
     part: Part = "played"
-    if kind in ("train", "collect"):
+    if run.kind in ("train", "collect"):
         heads: dict[str, Part] = {"evaluations": "evaluation", "rollouts": "rollouts", "played.jsonl": "played"}
         part = heads.get(name.partition("/")[0], "data")
         part = "rollouts" if path.name == "sampled.jsonl" else part
-    manner = path.stem.rpartition("-")[2] if part == "evaluation" else ""
+    manner = split = ""
+    if part == "evaluation":
+        manner = path.stem.rpartition("-")[2]
+        split = "test" if path.name.startswith("test-") else run.split
     name = name.removesuffix(".jsonl")
-    return EpisodeFile(path, slug_of(name), name, part, int(step[1]) if step else None, manner)
+    return EpisodeFile(path, slug_of(name), name, part, int(step[1]) if step else None, manner, split)
 
 
 def _loose(path: Path, root: Path) -> Run:
