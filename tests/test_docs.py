@@ -186,7 +186,7 @@ def test_the_counts_of_tasks_are_those_of_the_sets() -> None:
     for world in WORLDS:
         tasks = text_env(make(world.id)).tasks
         (row,) = re.findall(rf"^\| `{world.id}` \|.*$", text, re.MULTILINE)
-        assert f"| {len(tasks.train):,} | {len(tasks.test):,} |" in row
+        assert f"| {len(tasks.train):,} | {len(tasks.dev):,} | {len(tasks.test):,} |" in row
         assert f"| {world.max_episode_steps} |" in row
 
 

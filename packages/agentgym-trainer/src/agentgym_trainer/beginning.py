@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from accelerate.utils import DistributedType, InitProcessGroupKwargs
+from accelerate.utils.memory import clear_device_cache
 from agentgym_envs import Episode, Policy
 from agentgym_envs.redaction import resolved
 from agentgym_eval.errors import UsageError
@@ -29,8 +30,10 @@ from agentgym_trainer.engines import Engine
 from agentgym_trainer.engines.transformers import transformers_engine
 from agentgym_trainer.models import load_model, scratch_model
 from agentgym_trainer.ranks import Ranks
+from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import Uniform, apportion, draw
+from agentgym_trainer.weights import weights_of
 from agentgym_trainer.worlds import OpenWorld
 
 _TOKENIZER_EPISODES = 64
@@ -92,6 +95,34 @@ def open_engine(
                 return _server(config, name, precision, chat.end_id, longest, folder, say)
     except (ImportError, ValueError) as error:
         raise UsageError(f"The engine {config.engine.kind} can't be had: {error}") from error
+
+
+@contextmanager
+def saved_model(
+    config: Setup, model: str, folder: Path, say: Callable[[str], None], *, version: int = 0
+) -> Generator[tuple[Rollouts, Chat]]:
+    """A whole model by name or path, ready to play. All processes of the run call this.
+
+    Args:
+        config: Of the run.
+        model: Who plays.
+        folder: For an engine's log.
+        say: Told what takes a while.
+        version: Number of updates that it has seen, which its samples carry.
+
+    Raises:
+        UsageError: when the engine can't be had.
+        EngineError: when it can't be brought back.
+    """
+    accelerator = open_accelerator(config)
+    policy, chat = load_model(model, dtype=torch.float32, device=accelerator.device)
+    apart = has_own_weights(config, accelerator)
+    engine = open_engine(config, model, policy, chat, accelerator, folder, say, apart=apart)
+    with Rollouts(engine) as rollouts:
+        with Ranks().together():
+            rollouts.load(weights_of(policy.eval(), version))
+        yield rollouts, chat
+    clear_device_cache(garbage_collection=True)
 
 
 def _server(

@@ -17,8 +17,9 @@ from agentgym_envs import Episode, Job, read_episodes
 from agentgym_envs.files import write_whole
 from agentgym_eval.store import Store
 
+from agentgym_trainer.beginning import saved_model
 from agentgym_trainer.config import AgentEvol
-from agentgym_trainer.playing import engine_player, saved_model, seed_of
+from agentgym_trainer.playing import engine_player, seed_of
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Match
 from agentgym_trainer.sampler import Uniform, apportion, draw

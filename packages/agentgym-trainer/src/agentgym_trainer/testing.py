@@ -10,10 +10,10 @@ from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
+from agentgym_trainer.beginning import saved_model
 from agentgym_trainer.config import Lora, Setup
 from agentgym_trainer.figures import Outcome, success_figures
 from agentgym_trainer.held_out import MANNERS, HeldOut
-from agentgym_trainer.playing import saved_model
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.tracking import Tracker

@@ -134,7 +134,7 @@ def _name(world: World, env: ReplyWrapper, evaluation: Evaluation) -> str:
         if evaluation.test and not tasks.test:
             raise UsageError(
                 f"{world.env} has no test tasks under these options, which a run ends with; leave that out with "
-                "--no-evaluation.test."
+                "--evaluation.no-test."
             )
         return tasks.train[0].env
     except (EnvFault, ValueError, OSError, gymnasium.error.Error) as error:
