@@ -213,8 +213,7 @@ Lines are means over seeds of the evaluations in the course of training (48 task
 
 When the stages began, in environment steps, seed by seed. {stages}.
 
-AdaptiveHorizon looks at held-out success to end a stage, so the test tasks have a say in its schedule, though not in
-its weights; the others don't look.
+AdaptiveHorizon ends a stage by those evaluations, which play dev tasks; no method sees the test tasks before its end.
 """
 
 

@@ -68,7 +68,8 @@ def test_a_model_is_trained_and_plays_as_the_last_line_suggests(tmp_path: Path) 
     assert (folder / "curve.png").read_bytes().startswith(b"\x89PNG")
     summary = json.loads((folder / "summary.json").read_text())
     assert summary["steps"] == 2
-    assert set(summary["evaluations"]["sampled"]) == {"0", "2"}
+    for split in ("dev", "test"):
+        assert set(summary["evaluations"][split]["sampled"]) == {"0", "2"}
 
     suggested = trained.stdout.splitlines()[-1].strip()
     assert suggested.startswith("uv run evaluate --env agentgym/")
