@@ -188,8 +188,9 @@ def show(found: Sequence[Figures], console: Console) -> None:
 
 
 def from_scratch(device: str, out: Path, console: Console, *, small: bool) -> dict[str, Any]:
-    """A whole run of `train`, and the held-out success before and after it."""
+    """A whole run of `train`, and success on test tasks before and after it."""
     from agentgym_trainer.results import finish
+    from agentgym_trainer.testing import play_test
     from agentgym_trainer.train import train
 
     base = RECIPES["quickstart"].config
@@ -198,7 +199,7 @@ def from_scratch(device: str, out: Path, console: Console, *, small: bool) -> di
         scratch=replace(base.scratch, vocab=1024, hidden=256, layers=6, heads=8),
         optimizer=replace(base.optimizer, lr=3e-4, micro_tokens=65_536),
         warm_start=replace(base.warm_start, episodes=4000, lr=2e-3),
-        evaluation=Evaluation(tasks=0, samples=4, ks=(1, 4), every=50),
+        evaluation=Evaluation(tasks=0, test_tasks=0, samples=4, ks=(1, 4), every=50),
         steps=200,
         tasks=32,
         slots=256,
@@ -208,7 +209,9 @@ def from_scratch(device: str, out: Path, console: Console, *, small: bool) -> di
     config = tiny(config) if small else config
     folder = RunFolder.create(out, config, "benchmark")
     began = time.monotonic()
-    train(config, folder, Tracker(console), lambda: False)
+    tracker = Tracker(console)
+    reached = train(config, folder, tracker, lambda: False)
+    play_test(config, folder, tracker, lambda: False, steps=reached.step)
     finish(config, folder, console, seconds=time.monotonic() - began)
     summary: dict[str, Any] = json.loads(folder.summary.read_text())
     return summary
