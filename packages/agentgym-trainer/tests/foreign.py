@@ -77,6 +77,14 @@ class Given:
 
 
 @dataclass(frozen=True)
+class Numbered(Given):
+    """Remembers by numbers, which are texts once a checkpoint is read."""
+
+    def after(self, state: dict[str, float], success: Mapping[str, float]) -> Any:
+        return {len(success): 1.0}
+
+
+@dataclass(frozen=True)
 class Jump:
     """So many turns after the first step, whatever is the longest."""
 

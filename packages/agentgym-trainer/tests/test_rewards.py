@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 import foreign
@@ -20,7 +21,7 @@ from agentgym_trainer.rewards import EnvironmentReward, PerTurn, shaped_rewards
 from coin_loops import Build, begin, coins, guess, rules, take_step
 from hypothesis import given
 from hypothesis import strategies as st
-from miniature import episode
+from miniature import coin_flags, episode, train_cli
 
 
 def _played(*turns: tuple[str, str | None, bool, float], **more: Any) -> Episode:
@@ -173,6 +174,7 @@ def test_without_shaping_nothing_is_reported_of_it(build: Build) -> None:
             {"sampler": foreign.Given(math.inf)},
             "foreign:Given could not draw training tasks: .*16 finite numbers from 0",
         ),
+        ({"sampler": foreign.Numbered()}, "foreign:Numbered could not take note of step 1: .*finite numbers by text"),
         ({"sampler": foreign.Given(-1.0)}, "foreign:Given could not draw training tasks"),
         ({"sampler": foreign.Given(0.0)}, "foreign:Given could not draw training tasks"),
         (
@@ -193,6 +195,16 @@ def test_a_mistake_of_another_package_is_told_with_its_name(
     steps = 1 if {"horizon"} & settings.keys() or isinstance(config.reward, foreign.Later) else 0
     latest = loop.checkpoints.latest()
     assert (latest.name if latest else None) == ("step-000001" if steps else None)
+
+
+def test_the_command_says_so_saves_and_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    flags = coin_flags(tmp_path / "run", "--reward", "foreign:Later", "--algorithm.groups.flat", "keep")
+    assert train_cli([*flags, "--save-every", "5"]) == 1
+    told = " ".join(capfd.readouterr().err.split())
+    assert "Traceback" not in told
+    assert "error: foreign:Later could not shape the rewards of an episode of coin/train/" in told
+    assert f"What is done is saved; go on with: uv run train --resume {tmp_path / 'run'}" in told
+    assert (tmp_path / "run/checkpoints/step-000001").is_dir()
 
 
 def test_a_loss_that_breaks_ends_the_run_and_saves_no_half_update(build: Build) -> None:

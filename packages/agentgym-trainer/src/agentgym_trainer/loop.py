@@ -51,6 +51,7 @@ from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.recording import Recorder, said_by_episode
 from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.sampler import remembered
 from agentgym_trainer.tracking import PHASES, Tracker
 from agentgym_trainer.trajectory import trajectory
 from agentgym_trainer.worlds import OpenWorld
@@ -150,7 +151,7 @@ class Loop:
         collected = self.collect(progress)
         groups = collected.groups
         with blaming(config.sampler, doing=f"take note of step {progress.step + 1}"):
-            sampler = config.sampler.after(progress.sampler, success_by_task(groups))
+            sampler = remembered(config.sampler, progress.sampler, success_by_task(groups))
         metrics = self.update(progress.step, collected)
         after = replace(
             progress,

@@ -5,6 +5,7 @@ A sampler is a setting; what it remembers is its state, plain JSON that lives in
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -91,6 +92,22 @@ class Middling:
 
 SAMPLERS: dict[str, Sampler] = {"uniform": Uniform(), "middling": Middling()}
 """Samplers by the names that the command line takes."""
+
+
+def remembered(sampler: Sampler, state: State, success: Mapping[str, float]) -> State:
+    """What a sampler remembers after a step; see `Sampler.after`.
+
+    Raises:
+        ValueError: when a checkpoint could not give it back as it is.
+    """
+    after = sampler.after(state, success)
+    try:
+        same = json.loads(json.dumps(after)) == after
+    except (TypeError, ValueError):
+        same = False
+    if not same:
+        raise ValueError("what it remembers has to be a dict of finite numbers by text, to be kept in checkpoints")
+    return after
 
 
 def draw(
