@@ -129,6 +129,14 @@ def test_pass_at_k_needs_k_samples() -> None:
         Config(evaluation=Evaluation(samples=4, ks=(1, 8)))
 
 
+def test_a_run_is_not_judged_by_test_tasks_in_its_course() -> None:
+    with pytest.raises(ValueError, match=r"evaluation\.split is dev or train, not test"):
+        Evaluation(split="test")
+    assert Evaluation().split == "dev"
+    with pytest.raises(ValueError, match="test_tasks >= 0"):
+        Evaluation(test_tasks=-1)
+
+
 def test_the_size_of_a_scratch_model_has_to_fit() -> None:
     with pytest.raises(ValueError, match="at least 259 entries, not 100"):
         Scratch(vocab=100)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
+from agentgym_eval.errors import UsageError
 from agentgym_trainer.config import SFT
 from agentgym_trainer.run_folder import RunFolder
 
@@ -46,6 +48,14 @@ def test_what_has_come_of_a_run_and_what_others_put_there_stays(tmp_path: Path, 
     before = sorted(folder.path.rglob("*"))
     folder.discard()
     assert sorted(folder.path.rglob("*")) == before
+
+
+def test_a_run_of_another_version_is_not_gone_on_with(tmp_path: Path) -> None:
+    folder = prepared(tmp_path)
+    record = json.loads(folder.settings.read_text())
+    folder.settings.write_text(json.dumps(record | {"schema": "agentgym.train/2"}))
+    with pytest.raises(UsageError, match=r"agentgym\.train/2, and this one has agentgym\.train/3\): go on with that"):
+        RunFolder.open(folder.path)
 
 
 def test_metrics_stay(tmp_path: Path) -> None:

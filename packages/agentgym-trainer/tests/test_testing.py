@@ -5,11 +5,13 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs import Task, Tasks, TaskSet
+from agentgym_envs import Task, Tasks, TaskSet, read_episodes
+from agentgym_eval.errors import UsageError
 from agentgym_trainer import testing, trackers
 from agentgym_trainer.config import (
     DPO,
@@ -30,6 +32,7 @@ from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.scratch import Scratch
 from agentgym_trainer.testing import play_test
 from agentgym_trainer.tracking import Tracker
+from agentgym_trainer.worlds import open_worlds
 from coin_world import ENV, Coin
 from miniature import train_cli
 from rich.console import Console
@@ -100,6 +103,8 @@ def test_no_test_task_is_drawn_before_a_run_is_over_and_none_again_after(
     assert go_on(folder) == 0
     assert {task for task, _ in drawn} == set(TESTED)
     assert all(over for _, over in drawn)
+    learned = [folder.data, *folder.rollouts.glob("step-*[0-9].jsonl"), *folder.path.glob("iteration-*/sampled.jsonl")]
+    assert {e.split for path in learned if path.exists() for e in read_episodes(path)} == {"train"}
     last = steps or folder.evaluated_steps("sampled")[-1]
     for manner in ("sampled", "greedy"):
         assert folder.evaluated_steps(manner, test=True) == [0, last]
@@ -133,7 +138,6 @@ def test_the_first_and_the_last_model_are_tested_each_once_however_often_that_is
 
     monkeypatch.setattr(testing, "saved_model", noted)
     with monkeypatch.context() as patch:
-        patch.setattr(testing, "play_test", None)
         patch.setattr("agentgym_trainer.testing.play_test", lambda *_, **__: False)
         assert go_on(folder) == 130
     assert not folder.evaluated_steps("sampled", test=True)
@@ -168,6 +172,35 @@ def test_the_test_goes_to_the_trackers_by_its_name_and_not_into_the_metrics(tmp_
     (line,) = folder.read_metrics()
     assert "test" not in line
     assert line["dev"].keys() == {"sampled", "greedy"}
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        (
+            "dev",
+            r"no dev tasks .* its 16 train tasks are too few to set some .* --evaluation\.split train",
+        ),
+        ("test", r"no test tasks under these options, .* --evaluation\.no-test"),
+    ],
+)
+def test_a_split_that_is_missing_is_said_with_what_to_do(
+    missing: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tasks(self: Coin) -> TaskSet:
+        whole = self._tasks
+        return TaskSet(
+            train=whole.train,
+            dev=None if missing == "dev" else whole.dev,
+            test=whole.test[:0] if missing == "test" else whole.test,
+        )
+
+    monkeypatch.setattr(Coin, "tasks", property(tasks))
+    with pytest.raises(UsageError, match=message), open_worlds(RL):
+        pass
+    without = Evaluation(split="train" if missing == "dev" else "dev", test=missing != "test")
+    with open_worlds(replace(RL, evaluation=replace(without, every=1))) as opened:
+        assert len(opened) == 1
 
 
 def test_a_run_without_a_test_says_so_by_what_it_leaves(

@@ -42,6 +42,19 @@ def test_sets_from_files_become_tasks(tmp_path: Path) -> None:
     assert tasks["searchqa/train/nq/0"].payload["question"] == "who?"
 
 
+def test_a_set_of_ones_own_without_a_dev_split_gets_one_from_its_training_questions(tmp_path: Path) -> None:
+    asked = [(f"who is {number}?", ["me"]) for number in range(200)]
+    write(tmp_path, "pubs", train=asked, test=[("where?", ["here"])])
+    write(tmp_path, "inns", train=asked, dev=[("when?", ["now"])], test=[("where?", ["here"])])
+    tasks = text_env(make("agentgym/SearchQA-v0", dataset=["pubs", "inns"], data=tmp_path)).tasks
+    of_pubs = [task_id for task_id in tasks.dev.ids if "/pubs/" in task_id]
+    assert 5 < len(of_pubs) < 40
+    assert [task_id for task_id in tasks.dev.ids if "/inns/" in task_id] == ["searchqa/dev/inns/0"]
+    assert len(tasks.train) == 400 - len(of_pubs)
+    assert all(tasks[task_id].split == "dev" for task_id in tasks.dev.ids)
+    assert tasks[of_pubs[0]].payload["question"] == f"who is {of_pubs[0].rpartition('/')[2]}?"
+
+
 def test_a_set_of_ones_own(tmp_path: Path) -> None:
     write(tmp_path, "pubs", test=[(" where? ", ["here"])])
     tasks = text_env(make("agentgym/SearchQA-v0", dataset="pubs", data=str(tmp_path))).tasks

@@ -143,7 +143,7 @@ def test_a_number_is_never_used_again(http: TestClient) -> None:
         ("/compat/babyai", 15, "OpenDoorsOrderN4Debug"),
         ("/compat/babyai", 40 * 512, "seed 512"),
         ("/compat/babyai/test", 10**6, "There is no task 1000000 in our split test"),
-        ("/compat/babyai/dev", 0, "has 0"),
+        ("/compat/babyai/dev", 4_759, "has 4,759"),
         ("/compat/textcraft/train", 10**6, "There is no task 1000000 in our split train"),
     ],
 )

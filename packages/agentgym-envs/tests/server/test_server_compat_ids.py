@@ -10,6 +10,7 @@ import pytest
 from agentgym_envs import make
 from agentgym_envs.predecessor import WORLDS, item_id, task_id
 from agentgym_envs.registry import text_env
+from agentgym_envs.tasks import SPLITS
 from agentgym_envs.worlds.babyai.levels import all_levels, task_set
 from agentgym_envs.worlds.babyai.predecessor import LEVELS
 from agentgym_envs.worlds.searchqa.published import PUBLISHED
@@ -22,7 +23,7 @@ pytestmark = pytest.mark.quick
 def tasks_of(world: str) -> list[str]:
     local = make(WORLDS[world])
     try:
-        return [*text_env(local).tasks.train.ids, *text_env(local).tasks.test.ids]
+        return [task_id for split in SPLITS for task_id in text_env(local).tasks.split(split).ids]
     finally:
         local.close()
 

@@ -69,4 +69,4 @@ def _published(name: str, folder: Path | None) -> TaskSet:
     train, dev, test = (
         Tasks([f"searchqa/{split}/{name}/{i}" for i in range(len(rows.get(split, ())))], build) for split in SPLITS
     )
-    return TaskSet(train=train, dev=dev, test=test)
+    return TaskSet(train=train, dev=dev if "dev" in rows else None, test=test)
