@@ -1,8 +1,9 @@
-"""Episodes written down by hand or drawn by hypothesis, and the same as an algorithm sees them; and two processes that
-sum over each other."""
+"""Episodes written down by hand or drawn by hypothesis, and the same as an algorithm sees them; and several
+processes that sum over each other."""
 
 from __future__ import annotations
 
+import statistics
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -100,19 +101,25 @@ def alone(value: Tensor) -> Tensor:
     return value
 
 
-def two_at_once(work: Callable[[int, Total], T]) -> list[T]:
-    """What `work` gives as process 0 and as process 1, which wait for each other at every sum."""
-    barrier, shared = threading.Barrier(2, timeout=60), [torch.zeros(())] * 2
+def slow_normalised(values: Sequence[float]) -> list[float]:
+    """Each value minus their mean, over their standard deviation; 0 where all are the same."""
+    spread = statistics.pstdev(values) if values else 0.0
+    return [(value - statistics.fmean(values)) / spread if spread > 1e-9 else 0.0 for value in values]
+
+
+def at_once(work: Callable[[int, Total], T], processes: int = 2) -> list[T]:
+    """What `work` gives as process 0, as process 1 and so on, which wait for each other at every sum."""
+    barrier, shared = threading.Barrier(processes, timeout=60), [torch.zeros(())] * processes
 
     def process(rank: int) -> T:
         def total(value: Tensor) -> Tensor:
             shared[rank] = value
             barrier.wait()
-            whole = shared[0] + shared[1]
+            whole = torch.stack(shared).sum(0)
             barrier.wait()
             return whole
 
         return work(rank, total)
 
-    with ThreadPoolExecutor(2) as pool:
-        return list(pool.map(process, range(2)))
+    with ThreadPoolExecutor(processes) as pool:
+        return list(pool.map(process, range(processes)))

@@ -16,7 +16,7 @@ from agentgym_trainer.algorithms.gigpo import StepGroups
 from agentgym_trainer.algorithms.group_relative import GroupRelative
 from agentgym_trainer.algorithms.reinforce_pp import TokenReturns
 from agentgym_trainer.algorithms.returns import Assigned, token_rewards
-from experiences import Play, Step, Token, alone, experience_of, penalty_of, plays, two_at_once
+from experiences import Play, Step, Token, alone, at_once, experience_of, penalty_of, plays, slow_normalised
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -32,11 +32,6 @@ critics = st.builds(
     lam=st.sampled_from([0.0, 0.5, 1.0]),
     whiten=st.booleans(),
 )
-
-
-def slow_normalised(values: Sequence[float]) -> list[float]:
-    spread = statistics.pstdev(values) if values else 0.0
-    return [(value - statistics.fmean(values)) / spread if spread > 1e-9 else 0.0 for value in values]
 
 
 def slow_rewards(play: Play, paid: Sequence[float]) -> list[float]:
@@ -123,9 +118,7 @@ def test_two_processes_assign_what_one_does(episodes: list[Play], estimator: Tok
     episodes.sort(key=lambda play: play.group)
     whole = assign(estimator, episodes)
     halves = [play for play in episodes if play.group < cut], [play for play in episodes if play.group >= cut]
-    found = two_at_once(
-        lambda rank, total: estimator.assign(experience_of(halves[rank]), penalty_of(halves[rank]), total)
-    )
+    found = at_once(lambda rank, total: estimator.assign(experience_of(halves[rank]), penalty_of(halves[rank]), total))
     together = torch.cat([assigned.advantage_N for assigned in found])
     torch.testing.assert_close(together, whole.advantage_N, atol=1e-5, rtol=0)
     if whole.target_N is not None:

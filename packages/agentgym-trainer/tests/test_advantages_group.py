@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Hashable, Sequence
+from dataclasses import replace
 from itertools import accumulate, pairwise
 from random import Random
 from typing import Any, Literal
@@ -14,7 +15,7 @@ import torch
 from agentgym_trainer.algorithms.gigpo import StepGroups
 from agentgym_trainer.algorithms.group_relative import GroupRelative
 from agentgym_trainer.algorithms.groups import Groups, kind
-from experiences import Play, Step, Token, alone, experience_of, penalty_of, plays
+from experiences import Play, Step, Token, alone, experience_of, penalty_of, plays, slow_normalised
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -24,32 +25,45 @@ pytestmark = pytest.mark.quick
 Estimator = GroupRelative | StepGroups
 some = settings(max_examples=20)
 scales: Any = st.sampled_from(["std", "none"])
+baselines: Any = st.sampled_from(["mean", "leave_one_out", "length"])
 relatives = st.builds(
     GroupRelative,
-    baseline=st.sampled_from(["mean", "leave_one_out"]),
+    baseline=baselines,
     scale=scales,
     returns=st.sampled_from(["episode", "turn"]),
     gamma=st.sampled_from([0.0, 0.5, 1.0]),
+    whiten=st.booleans(),
 )
 steppers = st.builds(
-    StepGroups, step_weight=st.sampled_from([0.0, 0.5, 1.0]), gamma=st.sampled_from([0.5, 1.0]), scale=scales
+    StepGroups,
+    step_weight=st.sampled_from([0.0, 0.5, 1.0]),
+    gamma=st.sampled_from([0.5, 1.0]),
+    scale=scales,
+    baseline=baselines,
+    whiten=st.booleans(),
 )
 estimators = st.one_of(relatives, steppers)
 
 
 def slow_relative(
-    values: Sequence[float], groups: Sequence[Hashable], *, leave_one_out: bool, by_std: bool
+    values: Sequence[float], groups: Sequence[Hashable], lengths: Sequence[int], knobs: Estimator
 ) -> list[float]:
     """(value - baseline) / scale, one value after the other."""
     found: list[float] = []
     for i, own in enumerate(groups):
         among = [value for value, group in zip(values, groups, strict=True) if group == own]
+        tokens = [length for length, group in zip(lengths, groups, strict=True) if group == own]
         others = [values[j] for j, group in enumerate(groups) if group == own and j != i]
         if not others or max(among) - min(among) < 1e-9:
             found.append(0.0)
             continue
-        apart = values[i] - statistics.fmean(others if leave_one_out else among)
-        found.append(apart / statistics.stdev(among) if by_std else apart)
+        if knobs.baseline == "leave_one_out":
+            apart = values[i] - statistics.fmean(others)
+        elif knobs.baseline == "length" and any(tokens):
+            apart = values[i] - sum(count * value for count, value in zip(tokens, among, strict=True)) / sum(tokens)
+        else:
+            apart = values[i] - statistics.fmean(among)
+        found.append(apart / statistics.stdev(among) if knobs.scale == "std" else apart)
     return found
 
 
@@ -69,34 +83,34 @@ def slow_to_go(play: Play, gamma: float) -> list[float]:
     return [sum(gamma ** (j - k) * paid[j] for j in range(k, len(paid))) for k in range(len(paid))]
 
 
-def over_tokens(episodes: list[Play], per_turn: Callable[[int, int], float]) -> list[float]:
-    return [per_turn(e, k) for e, play in enumerate(episodes) for k, step in enumerate(play.steps) for _ in step.tokens]
+def over_tokens(episodes: list[Play], knobs: Estimator, per_turn: Callable[[int, int], float]) -> list[float]:
+    spread = [
+        per_turn(e, k) for e, play in enumerate(episodes) for k, step in enumerate(play.steps) for _ in step.tokens
+    ]
+    return slow_normalised(spread) if knobs.whiten else spread
 
 
 def slow_group_relative(episodes: list[Play], knobs: GroupRelative) -> list[float]:
-    def compare(values: list[float], groups: list[Hashable]) -> list[float]:
-        return slow_relative(
-            values, groups, leave_one_out=knobs.baseline == "leave_one_out", by_std=knobs.scale == "std"
-        )
-
+    groups, lengths = [play.group for play in episodes], [len(play.said) for play in episodes]
     if knobs.returns == "episode":
-        of_episode = compare([slow_to_go(play, knobs.gamma)[0] for play in episodes], [p.group for p in episodes])
-        return over_tokens(episodes, lambda e, k: of_episode[e])
+        of_episode = slow_relative([slow_to_go(play, knobs.gamma)[0] for play in episodes], groups, lengths, knobs)
+        return over_tokens(episodes, knobs, lambda e, k: of_episode[e])
     at = [(e, k) for e, play in enumerate(episodes) for k, step in enumerate(play.steps) if step.tokens]
     values = [slow_to_go(episodes[e], knobs.gamma)[k] for e, k in at]
-    of_turn = dict(zip(at, compare(values, [(episodes[e].group, k) for e, k in at]), strict=True))
-    return over_tokens(episodes, lambda e, k: of_turn[e, k])
+    lengths = [len(episodes[e].steps[k].tokens) for e, k in at]
+    of_turn = dict(zip(at, slow_relative(values, [(groups[e], k) for e, k in at], lengths, knobs), strict=True))
+    return over_tokens(episodes, knobs, lambda e, k: of_turn[e, k])
 
 
 def slow_step_groups(episodes: list[Play], knobs: StepGroups) -> list[float]:
-    by_std = knobs.scale == "std"
     returns, groups = [sum(slow_turns(play)) for play in episodes], [play.group for play in episodes]
-    of_episode = slow_relative(returns, groups, leave_one_out=False, by_std=by_std)
+    of_episode = slow_relative(returns, groups, [len(play.said) for play in episodes], knobs)
     at = [(e, k) for e, play in enumerate(episodes) for k, step in enumerate(play.steps) if step.tokens]
     values = [slow_to_go(episodes[e], knobs.gamma)[k] for e, k in at]
     anchors = [(episodes[e].group, episodes[e].steps[k].state) for e, k in at]
-    of_step = dict(zip(at, slow_relative(values, anchors, leave_one_out=False, by_std=by_std), strict=True))
-    return over_tokens(episodes, lambda e, k: of_episode[e] + knobs.step_weight * of_step[e, k])
+    lengths = [len(episodes[e].steps[k].tokens) for e, k in at]
+    of_step = dict(zip(at, slow_relative(values, anchors, lengths, knobs), strict=True))
+    return over_tokens(episodes, knobs, lambda e, k: of_episode[e] + knobs.step_weight * of_step[e, k])
 
 
 def advantages(estimator: Estimator, episodes: list[Play], penalty_N: Tensor | None = None) -> Tensor:
@@ -130,8 +144,9 @@ def one_token(group: int, *rewards: float, states: Sequence[int] = (0, 1, 2, 3))
         (GroupRelative(), [1.5, -0.5, -0.5, -0.5]),
         (GroupRelative(scale="none"), [0.75, -0.25, -0.25, -0.25]),
         (GroupRelative(baseline="leave_one_out", scale="none"), [1.0, -1 / 3, -1 / 3, -1 / 3]),
+        (GroupRelative(baseline="length", scale="none"), [0.75, -0.25, -0.25, -0.25]),
     ],
-    ids=["GRPO", "Dr. GRPO", "RLOO"],
+    ids=["GRPO", "Dr. GRPO", "RLOO", "OPO"],
 )
 def test_one_success_in_four(estimator: GroupRelative, expected: list[float]) -> None:
     episodes = [one_token(0, float(e == 0)) for e in range(4)]
@@ -191,6 +206,7 @@ def test_the_order_of_episodes_changes_nothing(episodes: list[Play], estimator: 
 @some
 @given(plays(min_size=1), estimators)
 def test_other_groups_and_values_change_nothing(episodes: list[Play], estimator: Estimator) -> None:
+    estimator = replace(estimator, whiten=False)
     together = advantages(estimator, episodes)
     first = [play for play in episodes if play.group == episodes[0].group]
     for token in (token for play in first for token in play.said):

@@ -11,7 +11,7 @@ from agentgym_envs import Sample
 from agentgym_trainer.algorithms.returns import discounted, normalised, token_rewards, turn_rewards
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.trajectory import trajectory
-from experiences import Play, Step, Token, alone, eighths, experience_of, penalty_of, plays, two_at_once
+from experiences import Play, Step, Token, alone, at_once, eighths, experience_of, penalty_of, plays
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import episode
@@ -113,7 +113,7 @@ def test_normalised_over_two_processes_is_normalised_over_one(values: list[float
     slow = [(value - mean) / spread if spread else 0.0 for value in values]
     assert expected.tolist() == pytest.approx(slow, abs=1e-12)
     halves = whole[: cut % len(values)], whole[cut % len(values) :]
-    found = two_at_once(lambda rank, total: normalised(halves[rank], total))
+    found = at_once(lambda rank, total: normalised(halves[rank], total))
     torch.testing.assert_close(torch.cat(found), expected, atol=1e-12, rtol=0)
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from agentgym_trainer.algorithms import GAE, KL, PPO, RLOO, Algorithm
-from experiences import Play, alone, experience_of, plays, two_at_once
+from experiences import Play, alone, at_once, experience_of, plays
 from hypothesis import given, settings
 
 pytestmark = pytest.mark.quick
@@ -53,7 +53,7 @@ def test_statistics_are_those_of_episodes_and_said_tokens(episodes: list[Play]) 
 @given(plays(min_size=1, least=1))
 def test_statistics_are_the_same_on_two_processes(episodes: list[Play]) -> None:
     shares = [[play for play in episodes if play.group == 0], [play for play in episodes if play.group > 0]]
-    first, second = two_at_once(lambda rank, total: metrics_of(shares[rank], total))
+    first, second = at_once(lambda rank, total: metrics_of(shares[rank], total))
     assert first == second == pytest.approx(metrics_of(episodes), rel=1e-6, abs=1e-9)
 
 

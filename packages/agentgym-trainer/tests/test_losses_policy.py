@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import statistics
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 from agentgym_trainer.algorithms import GAE, GSPO, KL, PPO, Algorithm, Clip, Correction, Critic, Imitation, Part, Scores
-from experiences import two_at_once
+from experiences import at_once
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from said_tokens import Found, Said, algorithms, loss_of, saids
@@ -74,6 +75,13 @@ def slow_mean(losses: Sequence[tuple[Said, Tensor]], kind: str, length: int) -> 
     if kind == "sequence":
         return torch.stack([loss.mean() for loss in by_episode]).mean()
     return torch.stack([loss.sum() / length for loss in by_episode]).mean()
+
+
+def slow_shares(tokens: Sequence[Said], kind: str) -> list[float]:
+    """Weight of each token in the loss; they sum to 1."""
+    counts = Counter(token.episode for token in tokens)
+    by_episode = kind == "sequence"
+    return [1 / len(counts) / counts[t.episode] if by_episode else 1 / len(tokens) for t in tokens]
 
 
 def slow_value_loss(token: Said, value: Tensor, clip: float) -> Tensor:
@@ -160,6 +168,9 @@ def test_metrics_are_means_over_said_tokens_however_the_loss_adds_up(tokens: lis
         expected["corrected"] = statistics.fmean(weight > knobs.bound for weight in weights)
     assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-6, abs=1e-6)
     of_critic = {"value", "value_loss", "value_clipped"}
+    shares = slow_shares(tokens, algorithm.aggregation.kind)
+    expected["advantage_mean_token"] = sum(w * t.advantage for w, t in zip(shares, tokens, strict=True))
+    assert metrics["advantage_mean_token"] == pytest.approx(expected["advantage_mean_token"], abs=1e-6)
     assert set(metrics) == {*expected, "clipped", *of_critic}
 
 
@@ -181,7 +192,7 @@ def test_two_processes_with_some_episodes_each_carry_the_loss_together(
     tokens: list[Said], algorithm: Algorithm
 ) -> None:
     shares = [[t for t in tokens if t.episode == 0], [t for t in tokens if t.episode > 0]]
-    first, second = two_at_once(lambda rank, total: loss_of(shares[rank], algorithm, total=total))
+    first, second = at_once(lambda rank, total: loss_of(shares[rank], algorithm, total=total))
     whole = loss_of(tokens, algorithm)
     assert first.loss.item() + second.loss.item() == pytest.approx(whole.loss.item(), rel=1e-6, abs=1e-6)
     summed = {name: first.metrics[name] + second.metrics[name] for name in whole.metrics}

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from agentgym_trainer.algorithms import PPO, Aggregation, Algorithm, Credit, Imitation
-from experiences import alone, two_at_once
+from experiences import alone, at_once
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from said_tokens import Said, column, saids, seen_of
@@ -54,7 +54,7 @@ def test_two_processes_weigh_like_one(tokens: list[Said], knobs: Aggregation) ->
         return knobs.weights(seen_of(tokens), torch.ones(len(tokens), dtype=torch.bool), total).tolist()
 
     whole = weights(tokens)
-    first, second = two_at_once(lambda rank, total: weights(shares[rank], total))
+    first, second = at_once(lambda rank, total: weights(shares[rank], total))
     assert first == pytest.approx([w for w, t in zip(whole, tokens, strict=True) if t.episode != 1])
     assert second == pytest.approx([w for w, t in zip(whole, tokens, strict=True) if t.episode == 1])
 

@@ -24,6 +24,7 @@ FIGURES = {
     "turns": "Episode length in turns",
     "valid": "Valid action rate",
     "loss": "Loss",
+    "advantage_mean_token": "Mean advantage of a token in the loss",
     "entropy": "Entropy",
     "kl_reference": "KL to the reference policy",
     "kl_sampled": "KL to the behaviour policy",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.experience import Experience, Total
+    from agentgym_trainer.algorithms.experience import Experience, Part, Total
 
 
 @dataclass(frozen=True)
@@ -41,3 +41,10 @@ class Aggregation:
         if self.kind == "fixed":
             return (chosen / (episodes * self.length)).float()
         return (chosen / (episodes * length_E.clamp(min=1)[experience.episode_N])).float()
+
+    def shares(self, part: Part) -> Tensor:
+        """Share of each completion token in what the loss is a mean of, M; over all parts of an optimizer step and all
+        processes they sum to 1.
+        """
+        # With `fixed`, weights are the same everywhere and sum to the mean length over `length`.
+        return part.share.expand_as(part.weight_M) if self.kind == "fixed" else part.weight_M

@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
-from agentgym_trainer.algorithms.group_relative import Scale, relative
-from agentgym_trainer.algorithms.returns import Assigned, check_discounts, turn_rewards
+from agentgym_trainer.algorithms.group_relative import Baseline, Scale, relative
+from agentgym_trainer.algorithms.returns import Assigned, check_discounts, normalised, turn_rewards
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -30,6 +30,11 @@ class StepGroups:
     """Discount from turn to turn in the step returns; the episode's return isn't discounted."""
     scale: Scale = "std"
     """F_norm at both levels: the standard deviation (n - 1 in the denominator), or 1."""
+    baseline: Baseline = "mean"
+    """What is subtracted at both levels, as in `GroupRelative`; `length` weighs a turn by its completion tokens in its
+    step group, and an episode by all of its own. The paper's is `mean`, which has the length bias described there."""
+    whiten: bool = False
+    """At last, normalise over all completion tokens of all processes, as in `GroupRelative`."""
 
     def __post_init__(self) -> None:
         check_discounts(gamma=self.gamma)
@@ -37,11 +42,14 @@ class StepGroups:
     def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
         """Advantages; 0 where neither group teaches anything."""
         turns = turn_rewards(experience, penalty_N)
-        episode_E = relative(turns.returns, experience.group_E, scale=self.scale)
         e_X, k_X = turns.said_EK.nonzero(as_tuple=True)
         states, state_X = experience.state_EK[e_X, k_X].unique(return_inverse=True)
-        step_X = relative(
-            turns.to_go(self.gamma)[e_X, k_X], experience.group_E[e_X] * len(states) + state_X, scale=self.scale
+        anchor_X = experience.group_E[e_X] * len(states) + state_X
+        return_X, tokens_EK = turns.to_go(self.gamma)[e_X, k_X], turns.tokens_EK
+        episode_E = relative(
+            turns.returns, experience.group_E, tokens_EK.sum(1), baseline=self.baseline, scale=self.scale
         )
+        step_X = relative(return_X, anchor_X, tokens_EK[e_X, k_X], baseline=self.baseline, scale=self.scale)
         advantage_EK = turns.reward_EK.index_put((e_X, k_X), episode_E[e_X] + self.step_weight * step_X)
-        return Assigned(advantage_EK[experience.episode_N, experience.turn_N].float())
+        advantage_N = advantage_EK[experience.episode_N, experience.turn_N]
+        return Assigned((normalised(advantage_N, total) if self.whiten else advantage_N).float())

@@ -50,7 +50,8 @@ class TokenReturns:
 
     def _centred(self, experience: Experience) -> Tensor:
         """The episode's return minus the mean of its group, at its last said token; 0 elsewhere. N, float64."""
-        centred_E = relative(turn_rewards(experience).returns, experience.group_E)
+        turns = turn_rewards(experience)
+        centred_E = relative(turns.returns, experience.group_E, turns.tokens_EK.sum(1))
         episode_N = experience.episode_N
         last_N = episode_N.new_ones(len(episode_N)).bool()
         last_N[:-1] = episode_N[1:] != episode_N[:-1]

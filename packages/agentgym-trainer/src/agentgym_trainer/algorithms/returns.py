@@ -39,8 +39,13 @@ class Turns:
 
     reward_EK: Tensor
     """Reward of each turn minus the penalties of its tokens, float64. Mute episodes keep theirs."""
-    said_EK: Tensor
-    """Whether the turn said a token, bool."""
+    tokens_EK: Tensor
+    """Number of completion tokens of each turn, int64."""
+
+    @property
+    def said_EK(self) -> Tensor:  # noqa: N802 - shapes stand in names
+        """Whether the turn said a token, bool."""
+        return self.tokens_EK > 0
 
     @property
     def returns(self) -> Tensor:
@@ -49,7 +54,7 @@ class Turns:
 
     def to_go(self, gamma: float) -> Tensor:
         """Discounted return from each turn on, EK, float64."""
-        episode_X = self.said_EK.new_ones(self.said_EK.shape).nonzero(as_tuple=True)[0]
+        episode_X = self.tokens_EK.new_ones(self.tokens_EK.shape).nonzero(as_tuple=True)[0]
         return discounted(self.reward_EK.flatten(), episode_X, gamma).view_as(self.reward_EK)
 
 
@@ -77,7 +82,7 @@ def turn_rewards(experience: Experience, penalty_N: Tensor | None = None) -> Tur
     kept_EK = experience.rewards_EK.double() * (experience.played_EK & mute_E1)
     where = (experience.episode_N, experience.turn_N)
     reward_EK = kept_EK.index_put(where, token_rewards(experience, penalty_N), accumulate=True)
-    return Turns(reward_EK, tokens_EK > 0)
+    return Turns(reward_EK, tokens_EK)
 
 
 def discounted(value_X: Tensor, episode_X: Tensor, gamma: float) -> Tensor:
