@@ -97,6 +97,7 @@ algorithms = st.builds(
         where=st.sampled_from(["off", "loss", "reward"]),
         estimator=st.sampled_from(["k1", "k2", "k3"]),
         weight=st.sampled_from([1e-3, 0.5]),
+        clamp=st.sampled_from([0.0, 0.7]),
     ),
     entropy=st.sampled_from([0.0, 0.01]),
     correction=st.builds(

@@ -16,7 +16,7 @@ from agentgym_trainer.algorithms import GAE, GSPO, KL, PPO, Algorithm, Clip, Cor
 from experiences import at_once
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from said_tokens import Found, Said, algorithms, loss_of, saids
+from said_tokens import Found, Said, algorithms, loss_of, saids, seen_of
 from torch import Tensor
 
 
@@ -59,9 +59,12 @@ def slow_gain(ratio: Tensor, logp: Tensor, advantage: float, knobs: Clip) -> Ten
     return gain
 
 
-def slow_kl(logp: Any, reference: float, estimator: str) -> Tensor:
+def slow_kl(logp: Any, reference: float, knobs: KL) -> Tensor:
     apart = torch.as_tensor(logp, dtype=torch.float64) - reference
-    return {"k1": apart, "k2": apart**2 / 2, "k3": torch.exp(-apart) - 1 + apart}[estimator]
+    if knobs.estimator == "k3":
+        k3 = torch.exp(-apart) - 1 + apart
+        return torch.tensor(knobs.clamp).double() if 0 < knobs.clamp < k3.item() else k3
+    return {"k1": apart, "k2": apart**2 / 2}[knobs.estimator]
 
 
 def slow_mean(losses: Sequence[tuple[Said, Tensor]], kind: str, length: int) -> Tensor:
@@ -103,7 +106,7 @@ def textbook(tokens: Sequence[Said], a: Algorithm) -> tuple[Tensor, list[list[fl
         gain = slow_gain(slow_ratio(token, logp, a.ratio, tokens), logp, token.advantage, a.clip)
         objective = slow_correction(token, a.correction, tokens) * gain + a.entropy * entropy
         if a.kl.where == "loss":
-            objective = objective - a.kl.weight * slow_kl(logp, token.reference, a.kl.estimator)
+            objective = objective - a.kl.weight * slow_kl(logp, token.reference, a.kl)
         losses.append((token, -objective))
     loss = slow_mean(losses, a.aggregation.kind, a.aggregation.length)
     errors = [
@@ -157,9 +160,7 @@ def test_metrics_are_means_over_said_tokens_however_the_loss_adds_up(tokens: lis
         "entropy": statistics.fmean(t.entropy for t in tokens),
     }
     if algorithm.kl.where != "off":
-        expected["kl_reference"] = statistics.fmean(
-            slow_kl(t.logp, t.reference, algorithm.kl.estimator).item() for t in tokens
-        )
+        expected["kl_reference"] = statistics.fmean(slow_kl(t.logp, t.reference, algorithm.kl).item() for t in tokens)
     if algorithm.correction.level != "off":
         knobs = algorithm.correction
         weights = [slow_correction(t, replace(knobs, bound=1e9), tokens) for t in tokens]
@@ -312,6 +313,29 @@ def test_k3_far_below_the_reference_never_pushes_further_down() -> None:
         assert found.gradients[0][0] <= 0
 
 
+def test_a_clamped_k3_has_no_gradient_beyond() -> None:
+    """Nats below the reference, and the gradient that pulls back with and without the clamp."""
+
+    def pull(nats: float, clamp: float) -> tuple[float, float]:
+        algorithm = Algorithm(advantages=GAE(), kl=KL("loss", "k3", 1.0, clamp))
+        found = loss_of([Said(0, 0, logp=-1 - nats, advantage=0.0)], algorithm)
+        return found.metrics["kl_reference"], -found.gradients[0][0]
+
+    for nats in (-10.0, 0.5, 2.5):
+        assert pull(nats, 10.0) == pull(nats, 0.0) == pytest.approx((math.exp(nats) - 1 - nats, math.exp(nats) - 1))
+    for nats in (-12.0, 2.7, 10.0):
+        assert pull(nats, 10.0) == (10.0, 0.0)
+    assert pull(10.0, 0.0)[1] == pytest.approx(22025.5, abs=0.1)
+
+
+def test_a_clamp_is_for_k3_alone_and_reaches_rewards() -> None:
+    experience = seen_of([Said(0, 0, old=-9.0, reference=-1.0)])
+    for estimator, penalty in (("k1", -8.0), ("k2", 32.0), ("k3", 10.0)):
+        found = KL("reward", estimator, 0.5, 10.0).penalty(experience)
+        assert found is not None
+        assert found.tolist() == [0.5 * penalty]
+
+
 def test_a_missing_reference_or_critic_is_said_in_words() -> None:
     index, one = torch.zeros(1, dtype=torch.long), torch.ones(1)
     part = Part(index, index, -one, -one, one, one, share=torch.tensor(1.0))
@@ -356,5 +380,7 @@ def test_knobs_that_mean_nothing_are_refused() -> None:
         Correction("token", "mask", 0.0)
     with pytest.raises(ValueError, match=r"weight of KL is -1"):
         KL("loss", weight=-1)
+    with pytest.raises(ValueError, match=r"kl.clamp is -1; it is the largest estimate, 10 is usual and 0 is off"):
+        KL("loss", clamp=-1)
     with pytest.raises(ValueError, match=r"its clip -0.2; both must be 0 or more"):
         Critic(clip=-0.2)

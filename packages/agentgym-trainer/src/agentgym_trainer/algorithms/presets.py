@@ -6,6 +6,7 @@ What differs everywhere, so that it needn't be said ten times:
   one per group.
 - Only what the agent said is in ratios, means and penalties; observations of the world don't exist here.
 - Weights of KL penalties are AgentGym-RL's 1e-3 (arXiv 2509.08755) unless said: returns lie in [0, 1] here.
+- k3 isn't clamped, as in TRL and in the papers; verl, SkyRL and AgentGym-RL clamp it at 10 (`kl.clamp`).
 - Groups that teach nothing to an algorithm that compares within groups are left out, where the papers keep them with
   advantage 0; so the means run over what teaches.
 - Old log-probabilities are the engine's, and the learner's own only when `correction` is on.
