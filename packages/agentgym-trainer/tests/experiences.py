@@ -37,6 +37,8 @@ class Step:
     reward: float = 0.0
     tokens: list[Token] = field(default_factory=lambda: [Token()])
     state: int = 0
+    seen: int = 0
+    """Number of the observation."""
 
 
 @dataclass
@@ -45,6 +47,9 @@ class Play:
 
     group: int
     steps: list[Step]
+    beyond: float = 0.0
+    """What a critic expected where it would have gone on."""
+    in_loss: bool = True
 
     @property
     def said(self) -> list[Token]:
@@ -56,10 +61,11 @@ def experience_of(plays: Sequence[Play]) -> Experience:
     E, K = len(plays), max((len(play.steps) for play in plays), default=0)
     said = [(e, k, t) for e, play in enumerate(plays) for k, step in enumerate(play.steps) for t in step.tokens]
     rewards_EK, played_EK = torch.zeros(E, K), torch.zeros(E, K, dtype=torch.bool)
-    state_EK = torch.full((E, K), -1)
+    state_EK, observation_EK = torch.full((2, E, K), -1)
     for e, play in enumerate(plays):
         for k, step in enumerate(play.steps):
-            rewards_EK[e, k], played_EK[e, k], state_EK[e, k] = step.reward, True, step.state
+            rewards_EK[e, k], played_EK[e, k] = step.reward, True
+            state_EK[e, k], observation_EK[e, k] = step.state, step.seen
     return Experience(
         episode_N=torch.tensor([e for e, _, _ in said], dtype=torch.long),
         turn_N=torch.tensor([k for _, k, _ in said], dtype=torch.long),
@@ -68,6 +74,9 @@ def experience_of(plays: Sequence[Play]) -> Experience:
         played_EK=played_EK,
         state_EK=state_EK,
         group_E=torch.tensor([play.group for play in plays], dtype=torch.long),
+        observation_EK=observation_EK,
+        loss_mask_E=torch.tensor([play.in_loss for play in plays], dtype=torch.bool),
+        bootstrap_E=torch.tensor([play.beyond for play in plays], dtype=torch.float32),
         value_N=torch.tensor([token.value for _, _, token in said], dtype=torch.float32),
     )
 
@@ -82,17 +91,26 @@ eighths = st.integers(-16, 16).map(lambda n: n / 8)
 
 
 def plays(
-    *, min_size: int = 0, max_size: int = 7, tokens: int = 3, least: int = 0, groups: int = 3
+    *, min_size: int = 0, max_size: int = 7, tokens: int = 3, least: int = 0, groups: int = 3, masked: bool = False
 ) -> st.SearchStrategy[list[Play]]:
-    """Some episodes of up to 4 turns of `least` to `tokens` tokens, a few groups, a few states."""
+    """Some episodes of up to 4 turns of `least` to `tokens` tokens, a few groups, a few states; some may be out of the
+    loss where they are `masked`.
+    """
     token = st.builds(Token, value=eighths, penalty=eighths)
     step = st.builds(
         Step,
         reward=eighths,
         tokens=st.lists(token, min_size=least, max_size=tokens),
         state=st.integers(0, 2),
+        seen=st.integers(0, 1),
     )
-    play = st.builds(Play, group=st.integers(0, groups - 1), steps=st.lists(step, min_size=1, max_size=4))
+    play = st.builds(
+        Play,
+        group=st.integers(0, groups - 1),
+        steps=st.lists(step, min_size=1, max_size=4),
+        beyond=st.sampled_from([0.0, -1.5, 0.25]),
+        in_loss=st.booleans() if masked else st.just(True),
+    )
     return st.lists(play, min_size=min_size, max_size=max_size)
 
 

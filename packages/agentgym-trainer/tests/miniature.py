@@ -98,7 +98,8 @@ def some_trajectories(seed: int, episodes: int = 6, *, groups: int = 2) -> list[
                 tuple(segments),
                 rewards=tuple(rng.random(turns).tolist()),
                 # Every episode of a group begins in the same state; behind it, few states are met again and again.
-                states=("begin", *(f"state-{rng.integers(3)}" for _ in range(turns - 1))),
+                states=(states := ("begin", *(f"state-{rng.integers(3)}" for _ in range(turns - 1)))),
+                observations=tuple(("act", f"seen in {state}") for state in states),
                 group=f"task-{e % groups}",
             )
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Literal
 
@@ -68,7 +69,7 @@ def slow_gae(episodes: list[Play], knobs: GAE) -> tuple[list[float], list[float]
             actions = [(s.tokens[0].value, [next(rewards) for _ in s.tokens]) for s in play.steps if s.tokens]
         else:
             actions = [(token.value, [next(rewards)]) for token in play.said]
-        ahead = value_ahead = 0.0
+        ahead, value_ahead = 0.0, play.beyond
         of_play: list[float] = []
         for value, paid in reversed(actions):
             ahead = sum(paid) + knobs.gamma * value_ahead - value + knobs.gamma * knobs.lam * ahead
@@ -174,7 +175,7 @@ def test_with_lambda_1_and_no_discount_the_target_is_the_return(
     reward_N = token_rewards(experience)
     for e in experience.episode_N.unique().tolist():
         own = experience.episode_N == e
-        assert assigned.target_N[own][0].item() == pytest.approx(reward_N[own].sum().item())
+        assert assigned.target_N[own][0].item() == pytest.approx(reward_N[own].sum().item() + episodes[e].beyond)
 
 
 def test_two_turns_by_hand() -> None:
@@ -187,6 +188,18 @@ def test_two_turns_by_hand() -> None:
     assert by_turn.advantage_N.tolist() == pytest.approx([0.5 - 0.1, 0.5 - 0.1, 1 - 0.5])
     assert by_turn.valued_N is not None
     assert by_turn.valued_N.tolist() == [True, False, True]
+
+
+def test_a_truncated_episode_goes_on_with_what_the_critic_expects() -> None:
+    """The same turns, with 0.8 expected behind the last; and nothing is where no critic was asked."""
+    play = Play(0, [Step(0.0, [Token(0.1)]), Step(0.25, [Token(0.5)])], beyond=0.8)
+    found = GAE(gamma=0.5, lam=0.5, whiten=False).assign(experience_of([play]), None, alone)
+    last = 0.25 + 0.5 * 0.8 - 0.5
+    assert found.advantage_N.tolist() == pytest.approx([0.5 * 0.5 - 0.1 + 0.25 * last, last])
+    assert found.target_N is not None
+    assert found.target_N.tolist() == pytest.approx([found.advantage_N[0].item() + 0.1, 0.25 + 0.5 * 0.8])
+    ended = replace(experience_of([play]), bootstrap_E=None)
+    assert GAE(gamma=0.5, lam=0.5, whiten=False).assign(ended, None, alone).advantage_N[1].item() == -0.25
 
 
 def test_kl_and_reward_reach_reinforce_pp_as_in_the_paper() -> None:

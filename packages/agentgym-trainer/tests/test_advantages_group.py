@@ -4,6 +4,7 @@ teach nothing."""
 from __future__ import annotations
 
 import statistics
+from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import replace
 from itertools import accumulate, pairwise
@@ -12,10 +13,12 @@ from typing import Any, Literal
 
 import pytest
 import torch
+from agentgym_trainer.algorithms import GAE, GRPO, RLOO, Algorithm, GiGPO
 from agentgym_trainer.algorithms.gigpo import StepGroups
 from agentgym_trainer.algorithms.group_relative import GroupRelative
-from agentgym_trainer.algorithms.groups import Groups, kind
-from experiences import Play, Step, Token, alone, experience_of, penalty_of, plays, slow_normalised
+from agentgym_trainer.algorithms.groups import Groups, same
+from agentgym_trainer.algorithms.reinforce_pp import TokenReturns
+from experiences import Play, Step, Token, alone, at_once, experience_of, penalty_of, plays, slow_normalised
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
@@ -38,6 +41,7 @@ steppers = st.builds(
     StepGroups,
     step_weight=st.sampled_from([0.0, 0.5, 1.0]),
     gamma=st.sampled_from([0.5, 1.0]),
+    anchor=st.sampled_from(["observation", "state"]),
     scale=scales,
     baseline=baselines,
     whiten=st.booleans(),
@@ -107,7 +111,9 @@ def slow_step_groups(episodes: list[Play], knobs: StepGroups) -> list[float]:
     of_episode = slow_relative(returns, groups, [len(play.said) for play in episodes], knobs)
     at = [(e, k) for e, play in enumerate(episodes) for k, step in enumerate(play.steps) if step.tokens]
     values = [slow_to_go(episodes[e], knobs.gamma)[k] for e, k in at]
-    anchors = [(episodes[e].group, episodes[e].steps[k].state) for e, k in at]
+    steps = [episodes[e].steps[k] for e, k in at]
+    of_anchor = [step.state if knobs.anchor == "state" else step.seen for step in steps]
+    anchors = [(episodes[e].group, anchor) for (e, _), anchor in zip(at, of_anchor, strict=True)]
     lengths = [len(episodes[e].steps[k].tokens) for e, k in at]
     of_step = dict(zip(at, slow_relative(values, anchors, lengths, knobs), strict=True))
     return over_tokens(episodes, knobs, lambda e, k: of_episode[e] + knobs.step_weight * of_step[e, k])
@@ -135,7 +141,7 @@ def test_step_group_advantages_are_the_slow_twins(episodes: list[Play], estimato
 
 
 def one_token(group: int, *rewards: float, states: Sequence[int] = (0, 1, 2, 3)) -> Play:
-    return Play(group, [Step(reward, [Token()], state) for reward, state in zip(rewards, states, strict=False)])
+    return Play(group, [Step(reward, [Token()], state, state) for reward, state in zip(rewards, states, strict=False)])
 
 
 @pytest.mark.parametrize(
@@ -228,39 +234,86 @@ def test_a_flat_group_stays_flat_however_its_score_was_paid_out(
     if isinstance(estimator, GroupRelative):
         estimator = GroupRelative(baseline=estimator.baseline, scale=estimator.scale)
     assert not advantages(estimator, episodes).any()
-    assert kind([sum(step.reward for step in play.steps) for play in episodes]) == ("flat" if paths[1:] else "lonely")
+    assert Algorithm(advantages=estimator).is_flat(experience_of(episodes))
+    assert Algorithm(advantages=GAE()).is_flat(experience_of(episodes))
 
 
 @pytest.mark.parametrize(
-    ("returns", "expected"),
-    [
-        ([], "lonely"),
-        ([0.3], "lonely"),
-        ([0.1 + 0.2, 0.3], "flat"),
-        ([1e4, 1e4 + 1e-3], "flat"),
-        ([0.0, 1e-3], "good"),
-        ([0.0, 0.0, 1.0], "good"),
-    ],
+    ("returns", "flat"),
+    [([], True), ([0.1 + 0.2, 0.3], True), ([1e4, 1e4 + 1e-3], True), ([0.0, 1e-3], False), ([0.0, 0.0, 1.0], False)],
 )
-def test_which_kind_a_group_is(returns: list[float], expected: str) -> None:
-    assert kind(returns) == expected
-    assert Groups(lonely="resample", flat="resample").judge(returns) == (
-        expected,
-        "keep" if expected == "good" else "resample",
-    )
+def test_returns_that_differ_by_rounding_are_flat(returns: list[float], flat: bool) -> None:
+    group = experience_of([one_token(0, paid) for paid in returns])
+    assert same(returns) == Algorithm(advantages=GAE()).is_flat(group) == flat
+    assert GRPO.is_flat(group) == GiGPO.is_flat(group) == flat
+
+
+@some
+@given(plays(groups=1, masked=True), estimators)
+def test_a_group_is_flat_when_no_token_in_the_loss_has_an_advantage(episodes: list[Play], estimator: Estimator) -> None:
+    found = advantages(replace(estimator, whiten=False), episodes).tolist()
+    trained = [play.in_loss for play in episodes for _ in play.said]
+    flat = not any(advantage for advantage, trains in zip(found, trained, strict=True) if trains)
+    assert Algorithm(advantages=replace(estimator, whiten=False)).is_flat(experience_of(episodes)) == flat
+
+
+def test_flatness_is_judged_by_what_the_advantages_compare() -> None:
+    slow_and_fast = experience_of([one_token(0, 0.0, 0.0, 1.0), one_token(0, 1.0)])
+    relative: Any = GRPO.advantages
+    assert GRPO.is_flat(slow_and_fast)
+    assert RLOO.is_flat(slow_and_fast)  # with its penalty in the reward, which doesn't count here
+    for discounted in (replace(relative, gamma=0.9), StepGroups(gamma=0.9)):
+        assert not Algorithm(advantages=discounted).is_flat(slow_and_fast)
+    assert Algorithm(advantages=TokenReturns(gamma=0.9)).is_flat(slow_and_fast)
+    other_turns = experience_of([one_token(0, 1.0, 0.0), one_token(0, 0.0, 1.0)])
+    assert GRPO.is_flat(other_turns)
+    assert not Algorithm(advantages=replace(relative, returns="turn")).is_flat(other_turns)
+
+
+def test_what_becomes_of_each_kind_of_group() -> None:
+    groups = Groups(lonely="resample", flat="resample")
+    assert groups.judge(0, flat=True) == groups.judge(1, flat=True) == ("lonely", "resample")
+    assert groups.judge(2, flat=True) == ("flat", "resample")
+    assert groups.judge(2, flat=False) == ("good", "keep")
 
 
 @pytest.mark.parametrize("broken", ["drop", "resample"])
 def test_a_broken_group_is_broken_whatever_is_left_of_it(broken: Literal["drop", "resample"]) -> None:
-    for returns in ([], [0.0, 0.0], [0.0, 1.0]):
-        assert Groups(broken=broken).judge(returns, failed=1) == ("broken", broken)
+    for left, flat in ((0, True), (2, True), (2, False)):
+        assert Groups(broken=broken).judge(left, flat=flat, failed=1) == ("broken", broken)
 
 
 def test_a_broken_group_that_is_kept_is_judged_by_what_is_left_of_it() -> None:
     groups = Groups(broken="keep", lonely="drop", flat="resample")
-    assert groups.judge([0.0, 1.0], failed=2) == ("broken", "keep")
-    assert groups.judge([0.0], failed=2) == ("lonely", "drop")
-    assert groups.judge([0.0, 0.0], failed=2) == ("flat", "resample")
+    assert groups.judge(2, flat=False, failed=2) == ("broken", "keep")
+    assert groups.judge(1, flat=True, failed=2) == ("lonely", "drop")
+    assert groups.judge(2, flat=True, failed=2) == ("flat", "resample")
+
+
+def test_step_groups_are_by_what_was_seen_and_hidden_states_are_an_option() -> None:
+    """Two episodes see the same in hidden states that differ: by the observation they are compared."""
+    episodes = [Play(0, [Step(paid, [Token()], state=number, seen=5)]) for number, paid in enumerate((1.0, 0.0))]
+    knobs = StepGroups(scale="none")
+    assert advantages(knobs, episodes).tolist() == [1.0, -1.0]
+    assert advantages(replace(knobs, anchor="state"), episodes).tolist() == [0.5, -0.5]
+    unseen = replace(experience_of(episodes), observation_EK=None)
+    with pytest.raises(ValueError, match="no observations to find step groups by; set anchor to 'state'"):
+        knobs.assign(unseen, None, alone)
+
+
+@some
+@given(plays(groups=3), st.integers(1, 3))
+def test_how_large_step_groups_are(episodes: list[Play], processes: int) -> None:
+    anchors = Counter((play.group, step.seen) for play in episodes for step in play.steps if step.tokens)
+    shares = [[play for play in episodes if play.group % processes == rank] for rank in range(processes)]
+    found = at_once(lambda rank, total: GiGPO.advantages.assign(experience_of(shares[rank]), None, total), processes)
+    grouped = sum(size for size in anchors.values() if size > 1)
+    expected = {
+        "step_group_size": statistics.fmean(anchors.values()) if anchors else 0.0,
+        "step_grouped": grouped / max(1, anchors.total()),
+    }
+    assert all(assigned.metrics == pytest.approx(expected) for assigned in found)
+    assert GiGPO.advantages.assign(experience_of(episodes), None, alone).metrics == pytest.approx(expected)
 
 
 def test_resampling_needs_a_round() -> None:

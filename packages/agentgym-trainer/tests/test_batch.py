@@ -34,7 +34,9 @@ def trajectories(draw: st.DrawFn, *, most: int = 5) -> list[Trajectory]:
             )
         rewards = tuple(draw(st.integers(0, 8)) / 8 for _ in range(turns))
         states = tuple(draw(st.sampled_from("xyz")) for _ in range(turns))
-        made.append(Trajectory(tuple(segments), rewards, states, draw(st.sampled_from("abc"))))
+        seen = tuple((draw(st.sampled_from(["act", "plan"])), draw(st.sampled_from("xy"))) for _ in range(turns))
+        group, in_loss = draw(st.sampled_from("abc")), draw(st.booleans())
+        made.append(Trajectory(tuple(segments), rewards, states, seen, group, in_loss))
     return made
 
 
@@ -86,6 +88,9 @@ def test_rewards_states_and_groups_stand_by_episode_and_turn(made: list[Trajecto
         experience.rewards_EK.shape == experience.played_EK.shape == experience.state_EK.shape == (len(made), longest)
     )
     key_of: dict[int, str] = {}
+    seen_of: dict[int, tuple[str, str]] = {}
+    assert experience.observation_EK is not None
+    assert experience.loss_mask_E is not None
     for e, trajectory in enumerate(made):
         k = len(trajectory.rewards)
         assert experience.rewards_EK[e, :k].tolist() == list(trajectory.rewards)
@@ -94,9 +99,14 @@ def test_rewards_states_and_groups_stand_by_episode_and_turn(made: list[Trajecto
         assert (experience.state_EK[e, k:] == -1).all()
         for number, key in zip(experience.state_EK[e, :k].tolist(), trajectory.states, strict=True):
             assert key_of.setdefault(number, key) == key
+        assert (experience.observation_EK[e, k:] == -1).all()
+        for number, seen in zip(experience.observation_EK[e, :k].tolist(), trajectory.observations, strict=True):
+            assert seen_of.setdefault(number, seen) == seen
+        assert experience.loss_mask_E[e].item() == trajectory.in_loss
         same = [other.group == trajectory.group for other in made]
         assert (experience.group_E == experience.group_E[e]).tolist() == same
     assert len(set(key_of.values())) == len(key_of)
+    assert len(set(seen_of.values())) == len(seen_of)
 
 
 @settings(max_examples=30)

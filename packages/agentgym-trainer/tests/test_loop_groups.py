@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import Episode
-from agentgym_trainer.algorithms import Groups
-from agentgym_trainer.config import World
+from agentgym_trainer.algorithms import GRPO
+from agentgym_trainer.config import Config, World
 from agentgym_trainer.figures import Group
 from coin_loops import COIN, Build, begin, coins, guess, rules, take_step
 from coin_world import ENV, OTHER
@@ -33,14 +33,17 @@ def _one(reward: float, stop: str = "terminated") -> Episode:
         ([_one(1.0, "failed")], True, "lonely", 0),
         ([_one(0.5), _one(0.5)], True, "flat", 2),
         ([_one(0.5), _one(0.5), _one(0.1, "length")], True, "good", 3),
-        ([_one(0.5), _one(0.5), _one(0.1, "length")], False, "flat", 2),
-        ([_one(0.5), _one(0.1, "length")], False, "lonely", 1),
+        # One that was cut is out of the loss, and what it was paid is in the baseline of the others.
+        ([_one(0.5), _one(0.5), _one(0.1, "length")], False, "good", 3),
+        ([_one(0.5), _one(0.1, "length")], False, "good", 2),
+        ([_one(0.5), _one(0.5, "length")], False, "flat", 2),
+        ([_one(0.5, "length"), _one(0.1, "length")], False, "flat", 2),
     ],
 )
-def test_a_group_is_judged_by_the_episodes_that_may_train(
+def test_a_group_is_judged_by_the_episodes_that_did_not_fail(
     episodes: list[Episode], train_cut: bool, kind: str, usable: int
 ) -> None:
-    group = Group.judged(episodes, Groups(), train_cut=train_cut)
+    group = Group.judged(episodes, GRPO, masked=Config(train_cut=train_cut).masked)
     assert (group.kind, len(group.usable)) == (kind, usable)
     assert group.treatment == ("keep" if kind in ("good", "broken") else "drop")
 

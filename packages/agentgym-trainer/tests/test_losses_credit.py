@@ -25,6 +25,18 @@ def metrics_of(episodes: list[Play], total: Total = alone) -> dict[str, float]:
     return ALGORITHM.credit(experience.thought(reference_N=experience.sampled_N + 1), total).metrics
 
 
+@settings(max_examples=15)
+@given(plays(min_size=1, least=1, masked=True))
+def test_what_is_out_of_the_loss_counts_in_statistics_and_trains_no_critic(episodes: list[Play]) -> None:
+    experience = experience_of(episodes).thought(reference_N=torch.ones(sum(len(play.said) for play in episodes)))
+    masked, whole = ALGORITHM.credit(experience, alone), ALGORITHM.credit(replace(experience, loss_mask_E=None), alone)
+    assert masked.valued_N is not None
+    assert masked.valued_N.tolist() == [play.in_loss for play in episodes for _ in play.said]
+    assert torch.equal(masked.advantage_N, whole.advantage_N)
+    names = ("return", "return_std", "advantage", "advantage_std")
+    assert [masked.metrics[name] for name in names] == [whole.metrics[name] for name in names]
+
+
 @settings(max_examples=25)
 @given(plays(min_size=1, least=1))
 def test_statistics_are_those_of_episodes_and_said_tokens(episodes: list[Play]) -> None:

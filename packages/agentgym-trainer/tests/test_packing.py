@@ -69,7 +69,13 @@ def test_ragged_episodes_leave_no_padding_and_little_room() -> None:
     rng = np.random.default_rng(0)
     turns = rng.integers(1, 21, 256)
     made = [
-        Trajectory((segment([(40, 20)] * int(t), rng),), rewards=(0.0,) * int(t), states=("",) * int(t), group="g")
+        Trajectory(
+            (segment([(40, 20)] * int(t), rng),),
+            rewards=(0.0,) * int(t),
+            states=("",) * int(t),
+            observations=(("act", ""),) * int(t),
+            group="g",
+        )
         for t in turns
     ]
     batch = make_batch(made)

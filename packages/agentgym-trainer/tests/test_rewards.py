@@ -12,7 +12,7 @@ from typing import Any
 import foreign
 import pytest
 from agentgym_envs import Episode, read_episodes
-from agentgym_trainer.algorithms import GRPO, Algorithm, Groups
+from agentgym_trainer.algorithms import GRPO, Algorithm
 from agentgym_trainer.config import EngineSettings, Overlap
 from agentgym_trainer.extensions import ExtensionError
 from agentgym_trainer.figures import Group, episode_figures
@@ -96,8 +96,8 @@ def test_groups_are_judged_by_what_they_are_trained_on() -> None:
     short = _played(("act", "go", True, 0.0))
     long = _played(("act", "go", True, 0.0), ("act", "go", True, 0.0))
     both = _attempts(short, long)
-    assert Group.judged(both, Groups(), train_cut=True).kind == "flat"
-    shaped = Group.judged(both, Groups(), train_cut=True, reward=PerTurn(turn_penalty=0.1))
+    assert Group.judged(both, GRPO).kind == "flat"
+    shaped = Group.judged(both, GRPO, reward=PerTurn(turn_penalty=0.1))
     assert shaped.kind == "good"
     assert [shaped.rewards(attempt) for attempt in both] == [(-0.1,), (-0.1, -0.1)]
     assert [outcome.shaped for outcome in shaped.outcome.episodes] == [-0.1, -0.2]
@@ -112,12 +112,12 @@ def test_failed_episodes_are_not_shaped_and_scores_stay() -> None:
 
     kinds = ("terminated", "failed", "length")
     group = _attempts(*(_played(("act", "go", True, 0.5), stop=stop) for stop in kinds))
-    judged = Group.judged(group, Groups(), train_cut=False, reward=Asked())
+    judged = Group.judged(group, GRPO, masked=frozenset({"length"}), reward=Asked())
     assert judged.shaped.keys() == {0, 2}
-    assert [attempt.sample for attempt in judged.usable] == [0]
+    assert [attempt.sample for attempt in judged.usable] == [0, 2]
     figures = episode_figures(judged.outcome.episodes)
     assert (figures["score"], figures["shaped_return"], figures["failed"]) == (0.5, 2.0, 1)
-    assert "shaped_return" not in episode_figures(Group.judged(group, Groups(), train_cut=True).outcome.episodes)
+    assert "shaped_return" not in episode_figures(Group.judged(group, GRPO).outcome.episodes)
 
 
 # In the loop.

@@ -192,7 +192,25 @@ def replay(episode: Episode) -> Iterator[tuple[Conversation, Turn]]:
     Raises:
         ValueError: when the episode's agent has a habit that there isn't, or would not have come to such turns.
     """
+    return _replay(episode, Dialogue(Habits.parse(episode.agent), episode.instructions))
+
+
+def continued(episode: Episode) -> tuple[Conversation, Conversation]:
+    """The conversation that the last reply of a recorded episode was given in, and that of the next reply, had the
+    episode gone on with what the world showed last.
+
+    Raises:
+        ValueError: as `replay`, and for an episode without an action at its end.
+    """
     dialogue = Dialogue(Habits.parse(episode.agent), episode.instructions)
+    last = [(before, turn) for before, turn in _replay(episode, dialogue)][-1:]
+    if not last or last[0][1].kind != "act" or last[0][1].reply.finish != "stop":
+        raise ValueError(f"The episode of {episode.task_id} doesn't end with an action, and so can't go on.")
+    dialogue.saw(episode.final_observation)
+    return last[0][0], dialogue.conversation
+
+
+def _replay(episode: Episode, dialogue: Dialogue) -> Iterator[tuple[Conversation, Turn]]:
     for number, turn in enumerate(episode.turns):
         if dialogue.listens and not (turn.trial > dialogue.trial and dialogue.over(turn.observation)):
             dialogue.saw(turn.observation)

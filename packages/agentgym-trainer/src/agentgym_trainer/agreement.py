@@ -18,7 +18,7 @@ from agentgym_trainer.engines import Disagreement, Engine, Sampling
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
-from agentgym_trainer.trajectory import Segment, Trajectory, trajectory
+from agentgym_trainer.trajectory import Trajectory, one_reply, trajectory
 
 PROBES = 8
 """Contexts that are enough for a comparison."""
@@ -92,20 +92,9 @@ async def _go_on(engine: Engine, contexts: Sequence[Sequence[int]], sampling: Sa
     ]
     completions = await asyncio.gather(*map(engine.generate, contexts, fitting))
     return [
-        _reply(tuple(context), completion.ids, completion.logprobs)
+        one_reply(tuple(context), completion.ids, completion.logprobs)
         for context, completion in zip(contexts, completions, strict=True)
     ]
-
-
-def _reply(context: tuple[int, ...], ids: tuple[int, ...], logprobs: tuple[float, ...]) -> Trajectory:
-    seen, new = len(context), len(ids)
-    segment = Segment(
-        ids=context + ids,
-        said=(False,) * seen + (True,) * new,
-        logprobs=(0.0,) * seen + logprobs,
-        turns=(-1,) * seen + (0,) * new,
-    )
-    return Trajectory((segment,), rewards=(0.0,), states=("",), group="probe")
 
 
 def _gap(learner: Learner, said: Sequence[Trajectory]) -> float:

@@ -30,11 +30,11 @@ def judged(config: Config, episodes: Sequence[Episode], number: int) -> Group:
     """The group that these episodes are, by the rules and rewards of the configuration.
 
     Raises:
-        ExtensionError: when the reward shaping of another package can't be used.
+        ExtensionError: when the reward shaping or the advantage estimator of another package can't be used.
     """
-    rules, task = config.algorithm.groups, episodes[0].task_id
+    algorithm, task = config.algorithm, episodes[0].task_id
     with blaming(config.reward, doing=f"shape the rewards of an episode of {task}"):
-        return Group.judged(episodes, rules, train_cut=config.train_cut, number=number, reward=config.reward)
+        return Group.judged(episodes, algorithm, masked=config.masked, number=number, reward=config.reward)
 
 
 @dataclass(slots=True, eq=False)
@@ -79,8 +79,8 @@ class Ahead:
         Args:
             rollouts: The engine and its thread.
             player: Who plays.
-            config: Of which this reads `overlap`, `tasks`, `samples`, `steps`, `train_cut`, `reward` and the
-                algorithm's rules for groups.
+            config: Of which this reads `overlap`, `tasks`, `samples`, `steps`, what is `masked`, `reward` and the
+                algorithm.
             draw: Draws tasks; called in the thread of `rollouts` while `collect` waits.
             ranks: How many processes share the tasks of a step.
         """

@@ -68,14 +68,18 @@ def _experience(trajectories: Sequence[Trajectory], segments: Sequence[Segment],
     logprob_S = torch.tensor([logprob for segment in segments for logprob in segment.logprobs], dtype=torch.float32)
     E, K = len(trajectories), max((len(t.rewards) for t in trajectories), default=0)
     rewards_EK, played_EK = torch.zeros(E, K), torch.zeros(E, K, dtype=torch.bool)
-    state_EK = torch.full((E, K), -1, dtype=torch.long)
+    state_EK, observation_EK = torch.full((2, E, K), -1, dtype=torch.long)
     groups: dict[str, int] = {}
     states: dict[str, int] = {}
+    observations: dict[tuple[str, str], int] = {}
     for e, trajectory in enumerate(trajectories):
         turns = len(trajectory.rewards)
         rewards_EK[e, :turns] = torch.tensor(trajectory.rewards)
         played_EK[e, :turns] = True
         state_EK[e, :turns] = torch.tensor([states.setdefault(state, len(states)) for state in trajectory.states])
+        observation_EK[e, :turns] = torch.tensor(
+            [observations.setdefault(seen, len(observations)) for seen in trajectory.observations]
+        )
         groups.setdefault(trajectory.group, len(groups))
     return Experience(
         episode_N=episode_S[said_S],
@@ -85,6 +89,8 @@ def _experience(trajectories: Sequence[Trajectory], segments: Sequence[Segment],
         played_EK=played_EK,
         state_EK=state_EK,
         group_E=_whole_numbers(groups[trajectory.group] for trajectory in trajectories),
+        observation_EK=observation_EK,
+        loss_mask_E=torch.tensor([trajectory.in_loss for trajectory in trajectories], dtype=torch.bool),
     )
 
 

@@ -157,6 +157,10 @@ class Context:
         self.ids = ids if fresh else self.ids + ids
         return ids, fresh
 
+    def resume(self, conversation: Conversation, ids: Sequence[int]) -> None:
+        """Be where a reply to `conversation` has just been said; with it, the current segment has these `ids`."""
+        self._conversation, self.ids = conversation, list(ids)
+
     def _next(self, conversation: Conversation) -> tuple[list[int], bool]:
         grown = bool(self._conversation) and conversation[:-2] == self._conversation
         more = self._chat.extend(conversation) if grown else None

@@ -8,9 +8,10 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentgym_envs import Episode, Sample
-from agentgym_envs.dialogue import replay
+from agentgym_envs.dialogue import continued, replay
 
 from agentgym_trainer.chat import Chat, Context
+from agentgym_trainer.trajectory import trajectory
 
 
 def encode(chat: Chat, episode: Episode) -> Episode:
@@ -30,3 +31,17 @@ def encode(chat: Chat, episode: Episode) -> Episode:
         sample = Sample(prompt=tuple(prompt), ids=ids, logprobs=(0.0,) * len(ids), fresh=fresh)
         turns[i] = replace(turn, reply=replace(turn.reply, sample=sample))
     return replace(episode, turns=tuple(turns))
+
+
+def next_context(chat: Chat, episode: Episode) -> tuple[int, ...]:
+    """The ids of the context in which a sampled episode would have gone on: all that the agent read and said, and the
+    last observation, up to where its next reply would begin.
+
+    Raises:
+        ValueError: when the episode failed or has no sampled ids, or its agent would not have come to such turns.
+    """
+    before, conversation = continued(episode)
+    context = Context(chat.with_tools(episode.tools))
+    context.resume(before, trajectory(episode).segments[-1].ids)
+    context.prompt(conversation)
+    return tuple(context.ids)

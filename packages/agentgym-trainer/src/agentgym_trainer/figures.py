@@ -16,10 +16,15 @@ from typing import Any, get_args
 from agentgym_envs import Episode, StopReason
 from agentgym_envs.episode import Kind
 
-from agentgym_trainer.algorithms.groups import Groups, Treatment
+from agentgym_trainer.algorithms import Algorithm
 from agentgym_trainer.algorithms.groups import Kind as GroupKind
+from agentgym_trainer.algorithms.groups import Treatment
+from agentgym_trainer.batch import make_batch
+from agentgym_trainer.config import Config
+from agentgym_trainer.extensions import blaming
 from agentgym_trainer.horizon import improving
 from agentgym_trainer.rewards import EnvironmentReward, RewardShaping, shaped_rewards
+from agentgym_trainer.trajectory import Trajectory, outline
 
 _UNSHAPED = EnvironmentReward()
 
@@ -115,12 +120,14 @@ class Group:
     """Its place among all groups of the step."""
     episodes: tuple[Episode, ...]
     usable: tuple[Episode, ...]
-    """Those that may train: neither failed nor, where the configuration says so, cut at the token budget."""
+    """Those that did not fail: they count in baselines and statistics."""
     kind: GroupKind
     treatment: Treatment
     shaped: Mapping[int, tuple[float, ...]]
     """By the number of the attempt, the rewards that an episode that didn't fail is trained on, one for each turn.
     Empty where these are the environment's."""
+    masked: frozenset[StopReason] = frozenset()
+    """Usable episodes that stopped for one of these reasons are out of the loss."""
 
     @property
     def outcome(self) -> GroupOutcome:
@@ -136,25 +143,32 @@ class Group:
     def judged(
         cls,
         episodes: Sequence[Episode],
-        rules: Groups,
+        algorithm: Algorithm,
         *,
-        train_cut: bool,
+        masked: frozenset[StopReason] = frozenset(),
         number: int = 0,
         reward: RewardShaping = _UNSHAPED,
     ) -> Group:
-        """The group that these episodes are, by these rules and the rewards that they are trained on.
+        """The group that these episodes are, by the rules of the algorithm, the rewards that they are trained on and
+        what its advantages compare.
 
         Raises:
             ValueError: when a shaped reward isn't a finite number; or whatever else the shaping raises.
+            ExtensionError: when the advantage estimator of another package can't be used.
         """
-        usable = tuple(e for e in episodes if not e.failed and (train_cut or e.stop != "length"))
-        shaped = dict[int, tuple[float, ...]]()
-        if reward != _UNSHAPED:
-            shaped = {e.sample: shaped_rewards(reward, e) for e in episodes if not e.failed}
-        group = cls(number, tuple(episodes), usable, "good", "keep", shaped)
-        returns = [sum(group.rewards(episode)) for episode in usable]
-        kind, treatment = rules.judge(returns, failed=sum(e.failed for e in episodes))
+        usable = tuple(e for e in episodes if not e.failed)
+        shaped = {} if reward == _UNSHAPED else {e.sample: shaped_rewards(reward, e) for e in usable}
+        group = cls(number, tuple(episodes), usable, "good", "keep", shaped, masked)
+        outlines = make_batch([group.trajectory(e, outline(e)) for e in usable])
+        with blaming(algorithm.advantages, doing=f"compare the episodes of {episodes[0].task_id}"):
+            flat = algorithm.is_flat(outlines.experience)
+        kind, treatment = algorithm.groups.judge(len(usable), flat=flat, failed=len(episodes) - len(usable))
         return replace(group, kind=kind, treatment=treatment)
+
+    def trajectory(self, episode: Episode, lined_up: Trajectory) -> Trajectory:
+        """An episode of the group as it is learned from: with the group's rewards, in the loss or out of it."""
+        in_loss = episode.stop not in self.masked
+        return replace(lined_up, group=str(self.number), rewards=self.rewards(episode), in_loss=in_loss)
 
 
 def step_figures(groups: Sequence[GroupOutcome], worlds: Sequence[str]) -> dict[str, Any]:
@@ -221,6 +235,17 @@ def success_figures(played: Mapping[Any, Iterable[Outcome]], world: str | None =
         manner: success_rate([episode for episode in episodes if world in (None, episode.world)])
         for manner, episodes in played.items()
     }
+
+
+def full_share(groups: Sequence[GroupOutcome], config: Config) -> float:
+    """How much of a full batch trains, by completion tokens: those in the loss, over those of `tasks` x `samples`
+    episodes as long as the step's are on average. 0 where nothing was said.
+    """
+    played = [episode for group in groups for episode in group.episodes]
+    kept = [episode for group in groups if group.treatment == "keep" for episode in group.episodes]
+    trained = sum(e.said for e in kept if e.stop != "failed" and e.stop not in config.masked)
+    said = sum(episode.said for episode in played)
+    return trained * len(played) / (said * config.tasks * config.samples) if said else 0.0
 
 
 def success_rate(episodes: Iterable[Outcome]) -> float | None:

@@ -129,6 +129,10 @@ class Learner:
         """
         return self._read(self.actor, batch.to(self.accelerator.device))[1]
 
+    def values(self, batch: Batch) -> Tensor:
+        """What the critic expects before each said token, as it is now, float32 [N], on the learner's device."""
+        return self._read(self.actor, batch.to(self.accelerator.device))[2]
+
     @torch.no_grad()
     def assess(self, batch: Batch, algorithm: Algorithm | Imitation) -> Experience:
         """The experience on the learner's device, with what the algorithm needs to know from before the update.
@@ -157,6 +161,7 @@ class Learner:
         *,
         epochs: int = 1,
         minibatches: int = 1,
+        share: float = 1.0,
         seed: int = 0,
         places: Sequence[tuple[int, int]] | None = None,
         beside: Lesson | None = None,
@@ -165,11 +170,16 @@ class Learner:
 
         Args:
             batch: The whole batch of this process. There may be nothing in it: other processes may have something.
+                Episodes that the experience keeps out of the loss are not trained on.
             experience: From `assess`.
             credit: From the algorithm.
             algorithm: Gives weights and loss.
             epochs: Passes over the batch.
-            minibatches: Optimizer steps in each pass; as many as there are episodes, if those are fewer.
+            minibatches: Optimizer steps in each pass over a full batch; as many as there are episodes, if those are
+                fewer.
+            share: How much of a full batch this is. A pass takes that share of the optimizer steps, at least one, so
+                that a step learns from about as much as it would of a full batch. The learning rate goes on as if all
+                were taken.
             seed: Deals episodes out to mini-batches. Who holds which episodes doesn't matter, only their order.
             places: Where each episode of the batch stands in that order, ascending; None: those of one process after
                 those of the other.
@@ -179,31 +189,44 @@ class Learner:
         Returns:
             Means over the optimizer steps of the algorithm's metrics and of `loss`, `grad_norm` (before clipping),
             `fill` (share of `micro_tokens` that packs use) and `padding` (share of positions computed for nothing);
-            `lr` of the last step. Empty when nobody said anything.
+            `lr` of the last step, and the number of `optimizer_steps`. Empty when nobody said anything.
         """
         lessons = [Lesson(batch, experience, credit, algorithm, places), *([beside] if beside else [])]
         lessons = [replace(lesson, batch=lesson.batch.to(self.accelerator.device)) for lesson in lessons]
         spoken = [(lesson, at_N, count) for lesson in lessons for at_N, count in [self._standing(lesson)] if count]
-        parts = min([minibatches, *(count for *_, count in spoken[:1])])
+        wanted = max(1, min(minibatches, round(minibatches * share)))
+        parts = min([wanted, *(count for *_, count in spoken[:1])])
         order, device = torch.Generator().manual_seed(seed), self.accelerator.device
         steps: list[dict[str, float]] = []
         for _ in range(epochs if spoken else 0):
-            dealt = [(lesson, deal(count, parts, order)[at_N].to(device)) for lesson, at_N, count in spoken]
-            steps += [
-                self._optimizer_step([(lesson, part_N == part) for lesson, part_N in dealt]) for part in range(parts)
+            dealt = [
+                (lesson, deal(count, parts, order)[at_N].to(device), lesson.experience.loss_mask_N.to(device))
+                for lesson, at_N, count in spoken
             ]
+            steps += [
+                self._optimizer_step([(lesson, trained_N & (part_N == part)) for lesson, part_N, trained_N in dealt])
+                for part in range(parts)
+            ]
+        for _ in range(epochs * minibatches - len(steps) if steps else 0):
+            self.scheduler.step()
         names = dict.fromkeys(name for step in steps for name in step)
         means = {name: [step[name] for step in steps if name in step] for name in names}
-        rate = {"lr": steps[-1]["lr"]} if steps else {}
+        rate = {"lr": steps[-1]["lr"], "optimizer_steps": len(steps)} if steps else {}
         return {name: sum(values) / len(values) for name, values in means.items()} | rate
 
     def _standing(self, lesson: Lesson) -> tuple[Tensor, int]:
-        """Where the episode of each said token stands among all that say something, and how many those are."""
-        spoke, episode_N = lesson.experience.episode_N.unique(return_inverse=True)
+        """Where the episode of each said token stands among all that say something in the loss (0 where it is out of
+        that), and how many those are.
+        """
+        experience = lesson.experience
+        trained_N, episode_N = experience.loss_mask_N.cpu(), experience.episode_N.cpu()
+        spoke = episode_N[trained_N].unique()
         places, rank = lesson.places, self.accelerator.process_index
         own = [places[e] if places else (rank, e) for e in spoke.tolist()]
         spoken = {place: at for at, place in enumerate(sorted(gather_object(own)))}
-        return torch.tensor([spoken[place] for place in own], dtype=torch.long)[episode_N.cpu()], len(spoken)
+        standing_E = torch.zeros(len(experience.group_E), dtype=torch.long)
+        standing_E[spoke] = torch.tensor([spoken[place] for place in own], dtype=torch.long)
+        return standing_E[episode_N], len(spoken)
 
     def _optimizer_step(self, chosen: Sequence[tuple[Lesson, Tensor]]) -> dict[str, float]:
         """Train on the chosen tokens of each lesson, which may be none here: other processes have some."""

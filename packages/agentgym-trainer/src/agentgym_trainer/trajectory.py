@@ -6,7 +6,7 @@ Built from the ids that were sampled, never from text. Plans, looks back and sum
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from agentgym_envs import Episode, Turn
@@ -79,9 +79,13 @@ class Trajectory:
     rewards: tuple[float, ...]
     """Reward of each turn."""
     states: tuple[str, ...]
-    """Key of the state that each turn began in."""
+    """Key of the simulator's state that each turn began in."""
+    observations: tuple[tuple[str, str], ...]
+    """What each turn is for, and what the world had shown last before it."""
     group: str
     """The task; trajectories of one group are compared with each other."""
+    in_loss: bool = True
+    """Whether it is trained on, and not only in its group's baseline and in statistics."""
 
     @property
     def tokens(self) -> int:
@@ -106,12 +110,34 @@ def trajectory(episode: Episode) -> Trajectory:
         if turn.reply.sample.fresh:
             segments.append([])
         segments[-1].append((number, turn))
+    return replace(outline(episode), segments=tuple(_segment(turns) for turns in segments))
+
+
+def outline(episode: Episode) -> Trajectory:
+    """An episode in as little as decides whether it can be told from others: one token stands for all that a turn said.
+    Replies without sampled ids count as said.
+    """
+    speaking = [k for k, turn in enumerate(episode.turns) if turn.reply.sample is None or turn.reply.sample.ids]
+    said = len(speaking)
     return Trajectory(
-        segments=tuple(_segment(turns) for turns in segments),
+        (Segment((0,) * said, (True,) * said, (0.0,) * said, tuple(speaking)),),
         rewards=tuple(turn.reward for turn in episode.turns),
         states=tuple(turn.state_key for turn in episode.turns),
+        observations=tuple((turn.kind, turn.observation) for turn in episode.turns),
         group=episode.task_id,
     )
+
+
+def one_reply(context: tuple[int, ...], ids: tuple[int, ...], logprobs: tuple[float, ...]) -> Trajectory:
+    """A single reply that was sampled in a context, in an episode of its own that paid nothing."""
+    seen, new = len(context), len(ids)
+    segment = Segment(
+        ids=context + ids,
+        said=(False,) * seen + (True,) * new,
+        logprobs=(0.0,) * seen + logprobs,
+        turns=(-1,) * seen + (0,) * new,
+    )
+    return Trajectory((segment,), rewards=(0.0,), states=("",), observations=(("act", ""),), group="")
 
 
 def _segment(turns: Sequence[tuple[int, Turn]]) -> Segment:

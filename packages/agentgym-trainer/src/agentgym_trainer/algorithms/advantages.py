@@ -16,6 +16,9 @@ class Advantages(Protocol):
 
     It is a frozen dataclass whose fields are its settings. `Algorithm.advantages` holds one; `ADVANTAGES` has those
     of this package, and those of other packages are named MODULE:NAME. Shapes are those of `experience.py`.
+
+    Where an advantage is a comparison within one group, it also has `compares_groups: ClassVar[bool] = True`: a group
+    is then flat when all its advantages are 0, and otherwise when all returns are the same.
     """
 
     needs_critic: ClassVar[bool]
@@ -26,7 +29,7 @@ class Advantages(Protocol):
 
         Args:
             experience: The episodes that this process trains on: neither failed ones nor those of groups that are left
-                out. There may be none.
+                out. There may be none. What `loss_mask_E` keeps out of the loss counts in baselines and statistics.
             penalty_N: In nats, what a KL penalty subtracts from the reward of each completion token, float32; None
                 where KL is no part of the reward.
             total: Sums a tensor over all processes. Each must call it equally often, also one without episodes.

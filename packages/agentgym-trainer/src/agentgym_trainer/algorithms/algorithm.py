@@ -16,7 +16,7 @@ from agentgym_trainer.algorithms.experience import Credit
 from agentgym_trainer.algorithms.gae import GAE
 from agentgym_trainer.algorithms.gigpo import StepGroups
 from agentgym_trainer.algorithms.group_relative import GroupRelative
-from agentgym_trainer.algorithms.groups import ROUNDING, Groups
+from agentgym_trainer.algorithms.groups import ROUNDING, Groups, same
 from agentgym_trainer.algorithms.kl import KL, divergence
 from agentgym_trainer.algorithms.levels import Level
 from agentgym_trainer.algorithms.reinforce_pp import TokenReturns
@@ -92,14 +92,29 @@ class Algorithm:
             if shape not in (None, (tokens,)):
                 raise ValueError(f"{name} has the shape {shape} and not ({tokens},), one for each completion token")
         return_E = experience.rewards_EK.sum(1)
-        metrics = _statistics("return", return_E, total) | _statistics("advantage", assigned.advantage_N, total)
+        valued_N = None if assigned.valued_N is None else assigned.valued_N & experience.loss_mask_N
+        metrics = (
+            assigned.metrics
+            | _statistics("return", return_E, total)
+            | _statistics("advantage", assigned.advantage_N, total)
+        )
         if penalty_N is not None:
             metrics["penalty"] = _moments(penalty_N, total)[0]
-        if experience.value_N is not None and assigned.target_N is not None and assigned.valued_N is not None:
-            target_X, value_X = assigned.target_N[assigned.valued_N], experience.value_N[assigned.valued_N]
+        if experience.value_N is not None and assigned.target_N is not None and valued_N is not None:
+            target_X, value_X = assigned.target_N[valued_N], experience.value_N[valued_N]
             variance, left = _moments(target_X, total)[1], _moments(target_X - value_X, total)[1]
             metrics["explained_variance"] = 1 - left / variance if variance > ROUNDING**2 else 0.0
-        return Credit(assigned.advantage_N, metrics, assigned.target_N, assigned.valued_N)
+        return Credit(assigned.advantage_N, metrics, assigned.target_N, valued_N)
+
+    def is_flat(self, group: Experience) -> bool:
+        """Whether this group, the only one in the experience, has nothing for the advantages to tell apart: without KL
+        penalties, all are 0 at the tokens in the loss. Where estimators don't compare within groups, all returns are
+        the same.
+        """
+        if not getattr(self.advantages, "compares_groups", False):
+            return same(group.rewards_EK.double().sum(1).tolist())
+        advantage_N = self.advantages.assign(group, None, lambda here: here).advantage_N
+        return not bool(advantage_N[group.loss_mask_N].any())
 
     def weights(self, experience: Experience, chosen_N: Tensor, total: Total) -> Tensor:
         """Share in the loss of each said token that was chosen for an optimizer step, N, float32; 0 elsewhere."""

@@ -37,10 +37,19 @@ class Experience:
     played_EK: Tensor
     """Whether the turn was played, bool."""
     state_EK: Tensor
-    """Number of the state that the turn began in, int64; equal numbers within a group are equal states. -1 behind the
-    last turn."""
+    """Number of the simulator's state that the turn began in, int64; equal numbers within a group are equal states. -1
+    behind the last turn."""
     group_E: Tensor
     """Number of the group, int64, from 0: episodes of one task, which are compared with each other."""
+    observation_EK: Tensor | None = None
+    """Number of the observation that the turn answered, int64; equal numbers within a group are equal texts. -1 behind
+    the last turn. None where nobody needs it."""
+    loss_mask_E: Tensor | None = None
+    """Whether the episode's completion tokens are in the loss, bool. One that is out of it still counts in baselines
+    and statistics. None: all are."""
+    bootstrap_E: Tensor | None = None
+    """What the critic expected where a truncated episode would have gone on, float32; 0 for one that ended otherwise.
+    None: nothing comes after any episode's last turn."""
     old_N: Tensor | None = None
     """Log-probability under the learner's weights before the update, float32. None: the same as `sampled_N`."""
     reference_N: Tensor | None = None
@@ -53,8 +62,15 @@ class Experience:
         """Log-probability under the learner's weights before the update."""
         return self.sampled_N if self.old_N is None else self.old_N
 
+    @property
+    def loss_mask_N(self) -> Tensor:  # noqa: N802 - shapes stand in names
+        """Whether each completion token is in the loss, bool."""
+        if self.loss_mask_E is None:
+            return self.played_EK.new_ones(len(self.episode_N))
+        return self.loss_mask_E[self.episode_N]
+
     def thought(self, **figures: Tensor | None) -> Experience:
-        """The same with some of `old_N`, `reference_N`, `value_N` filled in."""
+        """The same with some of `old_N`, `reference_N`, `value_N`, `bootstrap_E` filled in."""
         return replace(self, **figures)
 
 

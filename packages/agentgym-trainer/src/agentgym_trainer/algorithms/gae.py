@@ -19,7 +19,9 @@ class GAE:
 
     An action is a said token or all that a turn said; the state before an action is where its first token was said, and
     the critic is asked, and trained, there only. What comes after an action is the next one of the episode, however
-    many observation tokens lie between. After the last comes nothing: 0, for truncated episodes too (see `returns`).
+    many observation tokens lie between. After the last comes `Experience.bootstrap_E`: what the critic expected where a
+    truncated episode would have gone on (partial-episode bootstrapping, Pardo et al. 2018, arXiv 1712.00378). Without
+    it comes nothing, for truncated episodes too.
     """
 
     needs_critic: ClassVar[bool] = True
@@ -50,7 +52,9 @@ class GAE:
         value_X, episode_X = experience.value_N.double()[first_N], experience.episode_N[first_N]
         reward_X = value_X.new_zeros(len(value_X)).index_add(0, action_N, reward_N)
         next_X = value_X.new_zeros(len(value_X))
-        next_X[:-1] = value_X[1:].where(episode_X[1:] == episode_X[:-1], 0.0)
+        if experience.bootstrap_E is not None:
+            next_X = experience.bootstrap_E.double()[episode_X]
+        next_X[:-1] = value_X[1:].where(episode_X[1:] == episode_X[:-1], next_X[:-1])
         error_X = reward_X + self.gamma * next_X - value_X
         advantage_X = discounted(error_X, episode_X, self.gamma * self.lam)
         target_X = advantage_X + value_X

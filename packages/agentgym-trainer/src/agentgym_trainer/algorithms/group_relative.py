@@ -31,6 +31,7 @@ class GroupRelative:
     """
 
     needs_critic: ClassVar[bool] = False
+    compares_groups: ClassVar[bool] = True
 
     baseline: Baseline = "mean"
     """What a return is compared with. mean: the mean of the group. leave_one_out: the mean of the others in it. length:

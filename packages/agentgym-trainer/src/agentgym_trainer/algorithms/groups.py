@@ -26,8 +26,9 @@ class Groups:
     lonely: Treatment = "drop"
     """Fewer than two episodes are left: there is nobody to compare with."""
     flat: Treatment = "drop"
-    """All episodes' returns are the same: nothing to tell apart, unless turns are compared (GiGPO) or nothing is within
-    groups (PPO, REINFORCE++)."""
+    """Whatever the advantages compare within the group is the same for all its episodes, such as their returns or, with
+    a discount, their discounted returns; KL penalties aside. Where nothing is compared within groups (PPO,
+    REINFORCE++): all episodes' returns are the same."""
     rounds: int = 3
     """Rollouts that a step may add to resample; what is still bad then is left out."""
 
@@ -35,27 +36,25 @@ class Groups:
         if self.rounds < 1:
             raise ValueError(f"groups.rounds must be at least 1, not {self.rounds}; to resample nothing, drop.")
 
-    def judge(self, returns: Sequence[float], *, failed: int = 0) -> tuple[Kind, Treatment]:
+    def judge(self, left: int, *, flat: bool, failed: int = 0) -> tuple[Kind, Treatment]:
         """Which kind of group this is, and what is done with it.
 
         Args:
-            returns: Of the episodes that did not fail.
-            failed: How many did. A broken group that is kept is judged by what is left of it.
+            left: Number of episodes that did not fail.
+            flat: Whether nothing tells them apart, see `Algorithm.is_flat`.
+            failed: How many did fail. A broken group that is kept is judged by what is left of it.
         """
         if failed and self.broken != "keep":
             return "broken", self.broken
-        match kind(returns):
-            case "lonely":
-                return "lonely", self.lonely
-            case "flat":
-                return "flat", self.flat
-            case _:
-                return ("broken" if failed else "good"), "keep"
+        if left < 2:
+            return "lonely", self.lonely
+        if flat:
+            return "flat", self.flat
+        return ("broken" if failed else "good"), "keep"
 
 
-def kind(returns: Sequence[float]) -> Literal["good", "lonely", "flat"]:
-    """Whether the returns of a group's episodes can be compared, and whether they differ by more than rounding."""
-    if len(returns) < 2:
-        return "lonely"
-    spread = max(returns) - min(returns)
-    return "good" if spread > ROUNDING * max(1.0, *map(abs, returns)) else "flat"
+def same(returns: Sequence[float]) -> bool:
+    """Whether these returns differ by no more than rounding."""
+    if not returns:
+        return True
+    return max(returns) - min(returns) <= ROUNDING * max(1.0, *map(abs, returns))

@@ -4,13 +4,13 @@ A turn that said nothing decided nothing: its reward stands at the nearest earli
 the next one. So everything that was paid is assigned, unless a whole episode is mute; that one still counts as a member
 of its group.
 
-An episode is worth nothing beyond its last turn, truncated or not: the horizon is a part of the task that is being
-trained, and no critic has seen what would have followed. Sums run in float64.
+An episode is worth nothing beyond its last turn: where the horizon truncated it, that is a part of the task that is
+being trained. `GAE` alone, which has a critic, can be given a value to go on with. Sums run in float64.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agentgym_trainer.algorithms.groups import ROUNDING
@@ -31,6 +31,8 @@ class Assigned:
     """What the critic should have expected at each said token, float32; None without a critic."""
     valued_N: Tensor | None = None
     """At which said tokens the critic is trained, bool; None without a critic."""
+    metrics: dict[str, float] = field(default_factory=dict[str, float])
+    """What the estimator has to say, over all processes."""
 
 
 @dataclass(frozen=True, slots=True)

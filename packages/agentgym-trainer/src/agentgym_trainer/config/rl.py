@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentgym_trainer.algorithms import GRPO, Algorithm
+from agentgym_trainer.algorithms import GAE, GRPO, Algorithm
 from agentgym_trainer.config.data import Data
 from agentgym_trainer.config.setup import Setup, at_least_one
 from agentgym_trainer.horizon import AdaptiveHorizon
@@ -119,13 +119,26 @@ class Config(Setup):
     epochs: int = 1
     """Passes over each batch."""
     minibatches: int = 1
-    """Optimizer steps in each pass."""
+    """Optimizer steps in each pass over a full batch: one of `tasks` x `samples` episodes that all train."""
+    scale_minibatches: bool = True
+    """Take fewer optimizer steps where groups are left out, so that each has about as many completion tokens as those
+    of a full batch; at least one a pass. Otherwise as many steps are taken of whatever is left."""
     train_cut: bool = True
-    """Whether episodes that ended at the token budget take part in the loss."""
+    """Whether episodes that ended at the token budget (`length`) are in the loss. Those that aren't still count in the
+    baseline of their group and in statistics of advantages."""
+    truncation: Literal["reward", "mask", "bootstrap"] = "reward"
+    """What becomes of episodes that the horizon or a world's time limit ended (`truncated`). reward: they train on what
+    they earned, as if nothing could have followed. mask: they are out of the loss and count in baselines and in
+    statistics. bootstrap: what the critic expects of the next observation is added, discounted; for GAE alone."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(self, "steps", "tasks", "samples", "epochs", "minibatches")
+        if self.truncation == "bootstrap" and not isinstance(self.algorithm.advantages, GAE):
+            raise ValueError(
+                "truncation bootstrap needs the values of a critic: choose an algorithm with GAE, such as ppo, or "
+                "truncation reward or mask."
+            )
         if self.minibatches > self.tasks * self.samples:
             raise ValueError(
                 f"{self.tasks * self.samples} episodes can't be dealt into {self.minibatches} minibatches."
@@ -142,3 +155,13 @@ class Config(Setup):
             )
         if isinstance(self.horizon, AdaptiveHorizon) and self.horizon.patience and not self.evaluation.every:
             raise ValueError("An adaptive horizon waits for evaluations: set evaluation.every, or horizon.patience 0.")
+
+    @property
+    def masked(self) -> frozenset[Literal["length", "truncated"]]:
+        """Reasons to stop for which an episode is out of the loss."""
+        masked = set[Literal["length", "truncated"]]()
+        if not self.train_cut:
+            masked.add("length")
+        if self.truncation == "mask":
+            masked.add("truncated")
+        return frozenset(masked)
