@@ -158,6 +158,17 @@ def test_more_minibatches_than_episodes_are_as_many_steps_as_there_are_episodes(
     assert len(steps) == 3
 
 
+@pytest.mark.parametrize(("share", "steps"), [(1.0, 8), (1.7, 8), (0.8, 6), (0.5, 4), (0.1, 2), (0.0, 2)])
+def test_a_part_of_a_batch_takes_its_share_of_the_steps_and_the_learning_rate_goes_on_as_with_all(
+    new_model: Callable[..., Any], share: float, steps: int
+) -> None:
+    student = learner(new_model(), schedule="linear", total_steps=16)
+    taken = _steps(student)
+    metrics = teach(student, some_trajectories(0, 8), Imitation(), epochs=2, minibatches=4, share=share)
+    assert len(taken) == metrics["optimizer_steps"] == steps
+    assert student.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * (1 - 9 / 17))
+
+
 def test_a_batch_in_which_nobody_said_anything_changes_nothing(new_model: Callable[..., Any]) -> None:
     mute = [
         replace(t, segments=tuple(replace(s, said=(False,) * len(s.ids)) for s in t.segments))

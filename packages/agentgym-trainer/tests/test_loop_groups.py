@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
 import torch
-from agentgym_envs import Episode
+from agentgym_envs import Episode, read_episodes
 from agentgym_trainer.algorithms import GRPO
 from agentgym_trainer.config import Config, World
-from agentgym_trainer.figures import Group
+from agentgym_trainer.figures import Group, GroupOutcome, Outcome, full_share
 from coin_loops import COIN, Build, begin, coins, guess, rules, take_step
 from coin_world import ENV, OTHER
 from miniature import episode
@@ -93,6 +94,42 @@ def test_resampling_replaces_as_many_groups_as_are_flat_and_trains_on_the_others
     (line,) = loop.folder.read_metrics()
     assert line["groups"]["all"] == len(groups)
     assert line["trained"] == 2 * line["groups"]["good"] == 2 * sum(group.kind == "good" for group in groups)
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_an_optimizer_step_learns_from_about_as_many_tokens_however_many_groups_are_left_out(
+    build: Build, scale: bool
+) -> None:
+    config = coins(tasks=8, samples=2, algorithm=rules(flat="drop"), minibatches=8, scale_minibatches=scale)
+    loop = build(config, guess(1))
+    take_step(loop, begin(loop))
+    (line,) = loop.folder.read_metrics()
+    groups: dict[str, list[Episode]] = {}
+    for played in read_episodes(loop.folder.rollouts / "step-000001.jsonl"):
+        groups.setdefault(played.task_id, []).append(played)
+    tokens = {task: sum(Outcome.of(e).said for e in group) for task, group in groups.items()}
+    kept = [task for task, group in groups.items() if len({e.score for e in group}) > 1]
+    share = sum(tokens[task] for task in kept) / sum(tokens.values())
+    assert 0.2 < share < 0.8
+    assert line["optimizer_steps"] == (round(8 * share) if scale else 8)
+
+
+def test_the_share_of_a_full_batch() -> None:
+    """In tokens; what is resampled makes a batch no larger, and what is masked or failed no fuller."""
+
+    def group(treatment: Any, *episodes: tuple[int, Any]) -> GroupOutcome:
+        said = [replace(Outcome.of(_one(0.0, stop)), said=tokens) for tokens, stop in episodes]
+        return GroupOutcome(0, "good", treatment, tuple(said))
+
+    config = Config(tasks=2, samples=2, train_cut=False)
+    kept = group("keep", (10, "terminated"), (30, "terminated"))
+    assert full_share([kept, kept], config) == 1.0
+    assert full_share([kept, replace(kept, treatment="drop")], config) == 0.5
+    assert full_share([kept, replace(kept, treatment="resample"), kept], config) == 1.0
+    assert full_share([kept, group("keep", (10, "terminated"), (30, "length"))], config) == 50 / 80
+    assert full_share([kept, group("keep", (10, "terminated"), (30, "failed"))], config) == 50 / 80
+    assert full_share([kept], config) == 0.5
+    assert full_share([], config) == full_share([group("keep", (0, "length"), (0, "length"))], config) == 0.0
 
 
 @pytest.mark.parametrize(("treatment", "groups"), [("keep", 4), ("drop", 4), ("resample", 7)])

@@ -1,0 +1,109 @@
+"""Episodes out of the loss: cut at the token budget or by the horizon, they count in baselines and train nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from agentgym_envs import read_episodes
+from agentgym_trainer.algorithms import GRPO, PPO, Algorithm, Credit, ReinforcePP
+from agentgym_trainer.batch import make_batch
+from agentgym_trainer.config import Config, World
+from agentgym_trainer.figures import Group
+from agentgym_trainer.horizon import FixedHorizon
+from coin_loops import Build, begin, coins, guess, take_step
+from coin_world import OTHER
+from miniature import episode, learner, some_trajectories, teach
+
+PLAIN = replace(GRPO, kl=replace(GRPO.kl, where="off"))
+
+
+@pytest.mark.parametrize(("algorithm", "critic"), [(PLAIN, None), (PPO, "head")], ids=["grpo", "ppo"])
+def test_an_update_learns_from_episodes_in_the_loss_alone(
+    new_model: Callable[..., Any], algorithm: Algorithm, critic: Any
+) -> None:
+    """With the advantages that they have beside the others."""
+    made = [replace(t, in_loss=e not in (1, 4)) for e, t in enumerate(some_trajectories(5, 7))]
+    both = [learner(new_model(), critic=critic, lr=1e-3) for _ in range(2)]
+    metrics = teach(both[0], made, algorithm, epochs=2, minibatches=2)
+
+    trained = make_batch([t for t in made if t.in_loss])
+    experience = both[1].assess(make_batch(made), algorithm)
+    credit, mask_N = algorithm.credit(experience, both[1].total), experience.loss_mask_N
+    known = {"advantage_N": credit.advantage_N, "target_N": credit.target_N, "valued_N": credit.valued_N}
+    kept: Any = {name: None if value is None else value[mask_N] for name, value in known.items()}
+    alone = both[1].assess(trained, algorithm)
+    expected = both[1].update(trained, alone, Credit(metrics={}, **kept), algorithm, epochs=2, minibatches=2)
+    assert metrics == pytest.approx(expected, rel=1e-5, abs=1e-6)
+    for one, other in zip(both[0].actor.parameters(), both[1].actor.parameters(), strict=True):
+        torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
+
+
+def test_where_all_are_out_of_the_loss_nothing_changes(new_model: Callable[..., Any]) -> None:
+    student = learner(new_model())
+    before = [parameter.clone() for parameter in student.actor.parameters()]
+    assert teach(student, [replace(t, in_loss=False) for t in some_trajectories(5)], PLAIN) == {}
+    assert all(torch.equal(was, now) for was, now in zip(before, student.actor.parameters(), strict=True))
+
+
+def runaway(seed: int) -> Callable[[], str]:
+    """The right word in a world where it is always heads, but now and then a reply that doesn't end."""
+    rng = np.random.default_rng(seed)
+    return lambda: "heads" if rng.random() > 0.15 else "heads and tails and heads and tails and so on and so on"
+
+
+def test_replies_that_never_end_leave_a_signal_to_the_successes_beside_them(build: Build) -> None:
+    world = World(OTHER, agent="bare", instructions=False)
+    loop = build(coins(world=world, samples=4, algorithm=PLAIN, train_cut=False), runaway(0))
+    take_step(loop, begin(loop))
+    (line,) = loop.folder.read_metrics()
+    groups: dict[str, list[str]] = {}
+    for played in read_episodes(loop.folder.rollouts / "step-000001.jsonl"):
+        groups.setdefault(played.task_id, []).append(played.stop)
+    mixed = [stops for stops in groups.values() if {"length", "terminated"} <= {*stops}]
+    assert mixed
+    assert line["trained"] == sum(stop == "terminated" for stops in mixed for stop in stops)
+    assert line["groups"]["good"] >= len(mixed)
+    assert line["advantage_mean_token"] > 0
+    assert line["grad_norm"] > 0
+
+
+def test_the_record_of_an_update_says_which_episodes_trained(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(OTHER, agent="bare", instructions=False)
+    config = coins(world=world, samples=4, algorithm=PLAIN, train_cut=False)
+    loop = build(replace(config, rollouts=replace(config.rollouts, tokens=4)), runaway(0))
+    collected = loop.collect(begin(loop))
+    shown: dict[tuple[int, int], Any] = {}
+    monkeypatch.setattr(loop.recorder, "record", lambda step, own, groups, advantages: shown.update(advantages))
+    loop.update(0, collected)
+    trained = {
+        (group.number, e.sample)
+        for group in collected.own
+        for e in group.episodes
+        if group.treatment == "keep" and e.stop != "length"
+    }
+    assert shown.keys() == trained
+
+
+@pytest.mark.parametrize(("truncation", "trained"), [("reward", 6), ("mask", 0)])
+def test_a_horizon_that_masks_what_it_truncates(build: Build, truncation: Any, trained: int) -> None:
+    every = replace(ReinforcePP, kl=replace(ReinforcePP.kl, where="off"))
+    config = coins(tasks=2, algorithm=every, horizon=FixedHorizon(2), truncation=truncation)
+    loop = build(config, guess())
+    take_step(loop, begin(loop))
+    (line,) = loop.folder.read_metrics()
+    assert line["stops"] == {"truncated": 6}
+    assert line["trained"] == trained
+    assert ("grad_norm" in line) == (trained > 0)
+
+
+def test_masked_episodes_are_members_of_their_group() -> None:
+    some = [episode([None], [1.0]), episode([None], [0.0], stop="truncated"), episode([None], [0.0], stop="length")]
+    for config in (Config(), Config(truncation="mask"), Config(train_cut=False, truncation="mask")):
+        group = Group.judged(some, GRPO, masked=config.masked)
+        assert (group.kind, len(group.usable), group.masked) == ("good", 3, config.masked)
+    assert Config(train_cut=False, truncation="mask").masked == {"length", "truncated"}
