@@ -78,7 +78,11 @@ def test_the_record_of_an_update_says_which_episodes_trained(build: Build, monke
     loop = build(replace(config, rollouts=replace(config.rollouts, tokens=4)), runaway(0))
     collected = loop.collect(begin(loop))
     shown: dict[tuple[int, int], Any] = {}
-    monkeypatch.setattr(loop.recorder, "record", lambda step, own, groups, advantages: shown.update(advantages))
+
+    def record(step: int, own: Any, groups: Any, advantages: dict[tuple[int, int], Any]) -> None:
+        shown.update(advantages)
+
+    monkeypatch.setattr(loop.recorder, "record", record)
     loop.update(0, collected)
     trained = {
         (group.number, e.sample)

@@ -67,13 +67,15 @@ class Attempt:
     other replies are `noted`; when that says so the world is reset once more, for `begin_again`.
     """
 
-    def __init__(self, job: Job, horizon: int | None, agent: str) -> None:
+    def __init__(self, job: Job, horizon: int | None, agent: str, *, turns: int | None = None) -> None:
         """Begin with nothing seen.
 
         Args:
             job: What is played.
             horizon: The most actions of a trial; None leaves it to the world's own limit.
             agent: Who plays, as `Agent.parse` takes it.
+            turns: The most actions of a trial, by whichever limit, which the agent is told with each observation; None
+                tells it nothing.
 
         Raises:
             ValueError: for a horizon below 1.
@@ -84,6 +86,7 @@ class Attempt:
         self._job = job
         self._horizon = horizon
         self._agent = agent
+        self._allowed = turns
         self._tools: tuple[dict[str, Any], ...] = ()
         self._instructions = ""
         self._dialogue = Dialogue(Habits(), "")
@@ -113,8 +116,8 @@ class Attempt:
 
     def begin_again(self, observation: str, info: dict[str, Any]) -> None:
         """The world was reset for another trial."""
-        self._observation, self._info = observation, info
-        self._dialogue.saw(observation)
+        self._observation, self._info = self._counted(observation), info
+        self._dialogue.saw(self._observation)
 
     @property
     def task_id(self) -> str:
@@ -146,13 +149,19 @@ class Attempt:
         """Record an action and what came of it; why the attempt ends here, if it does. `info` has the `action`."""
         self._record(reply, info["action"], valid=info["valid"], reward=reward)
         self._dialogue.said(reply.text)
-        self._observation, self._info = observation, info
+        self._observation, self._info = observation if terminated else self._counted(observation), info
         over = terminated or truncated or self._dialogue.acts == self._horizon
         if not over:
-            self._dialogue.saw(observation)
-        elif info["success"] or not self._dialogue.over(observation):
+            self._dialogue.saw(self._observation)
+        elif info["success"] or not self._dialogue.over(self._observation):
             return "terminated" if terminated else "truncated"
         return None
+
+    def _counted(self, observation: str) -> str:
+        """The observation with the number of actions that are left, for an agent that is told."""
+        if self._allowed is None:
+            return observation
+        return f"{observation}\n\nTurns left: {max(0, self._allowed - self._dialogue.acts)}."
 
     def _record(self, reply: Reply, action: str | None, *, valid: bool, reward: float) -> None:
         kind, state = self._dialogue.kind, self._info["state_key"]

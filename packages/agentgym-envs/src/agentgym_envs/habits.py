@@ -9,8 +9,14 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-_WRITTEN = {"plan": "plan[:N]", "window": "window:N", "reflect": "reflect:N", "retry": "retry[:K]"}
-_UNSAID = {"plan": 0, "retry": 1}
+_WRITTEN = {
+    "plan": "plan[:N]",
+    "window": "window:N",
+    "reflect": "reflect:N",
+    "retry": "retry[:K]",
+    "turns_left": "turns_left",
+}
+_UNSAID = {"plan": 0, "retry": 1, "turns_left": True}
 """What a habit without a number means."""
 
 
@@ -28,6 +34,9 @@ class Habits:
     retry: int = 0
     """How often it begins the task again after an attempt that ended without success, having looked back (Shinn et al.
     2023, Reflexion, arXiv 2303.11366)."""
+    turns_left: bool = False
+    """It is told with every observation how many actions are left to it in this attempt (time awareness, Pardo et al.
+    2018, arXiv 1712.00378). This is no turn of its own."""
 
     def __post_init__(self) -> None:
         for name in _WRITTEN:
@@ -73,6 +82,8 @@ def _read(word: str) -> tuple[str, int]:
         raise ValueError(f"There is no habit {word!r}.{hint} Habits: {', '.join(_WRITTEN.values())}.")
     if not colon and name in _UNSAID:
         return name, _UNSAID[name]
+    if name == _WRITTEN[name]:
+        raise ValueError(f"The habit {name} takes no number; write {name}, not {word}.")
     if not (number.isascii() and number.isdigit() and int(number) > 0):
         raise ValueError(f"The habit {word!r} needs a whole number from 1, as in {name}:5; it is {_WRITTEN[name]}.")
     return name, int(number)

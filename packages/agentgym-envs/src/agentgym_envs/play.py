@@ -117,7 +117,8 @@ def _episode(
     env: gymnasium.Env[str, str], job: Job, policy: str, horizon: int | None, retries: int
 ) -> Generator[WorldSeat, Reply | EnvFault, Episode]:
     for attempts_left in range(retries, -1, -1):
-        attempt, error = Attempt(job, horizon, env.get_wrapper_attr("agent")), None
+        turns = env.get_wrapper_attr("turns_told")(horizon)
+        attempt, error = Attempt(job, horizon, env.get_wrapper_attr("agent"), turns=turns), None
         try:
             stop = yield from seats(env, job, attempt)
         except EnvFault as fault:

@@ -74,7 +74,7 @@ async def play_slot(
     if job.task_id is None:
         raise ValueError("A job played in a pool names its task; choose one of the world's tasks.")
     for attempts_left in range(retries, -1, -1):
-        attempt, error = Attempt(job, horizon, world.agent), None
+        attempt, error = Attempt(job, horizon, world.agent, turns=world.turns_told(horizon)), None
         try:
             stop = await _attempt(pool, slot, player, job, attempt, world, deadline)
         except EnvFault as fault:

@@ -92,7 +92,13 @@ def open_world(settings: PlaySettings) -> ReplyWrapper:
     played = spec.options.get("env", name) if name == REMOTE else name
     own = {world.id: world.agent for world in WORLDS}.get(played, "react")
     player = agent(own if settings.agent is None else settings.agent)
-    return player.seat(env, instructions=None if settings.instructions else "")
+    wrapped = player.seat(env, instructions=None if settings.instructions else "")
+    try:
+        wrapped.turns_told()
+    except ValueError as error:
+        env.close()
+        raise UsageError(f"{error} On the command line that is --horizon.") from error
+    return wrapped
 
 
 def check_dependencies(env: ReplyWrapper) -> None:

@@ -54,6 +54,26 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
         """Form and habits, as `Agent.parse` takes them."""
         return f"{self.form}{self.habits}"
 
+    def turns_told(self, horizon: int | None = None) -> int | None:
+        """The most actions of a trial, as an agent with the habit `turns_left` is told: the lower one of `horizon` and
+        the limit that the world was made with. None for agents without it.
+
+        Raises:
+            ValueError: when there is neither.
+        """
+        if not self.habits.turns_left:
+            return None
+        spec = self.env.spec
+        # A world elsewhere is truncated there, after the turns that it was made with.
+        limits = [spec.max_episode_steps, spec.kwargs.get("horizon")] if spec else []
+        known = [limit for limit in (horizon, *limits) if limit is not None]
+        if not known:
+            raise ValueError(
+                f"The agent {self.agent} is told how many turns are left, but neither a horizon nor the world says how "
+                "many there are; give a horizon, or make the world with max_episode_steps."
+            )
+        return min(known)
+
     @property
     def tools(self) -> tuple[dict[str, Any], ...]:
         """JSON schemas of the functions that a reply can call, in forms that leave it to a chat template or an endpoint

@@ -25,6 +25,7 @@ FIGURES = {
     "valid": "Valid action rate",
     "loss": "Loss",
     "advantage_mean_token": "Mean advantage of a token in the loss",
+    "step_grouped": "Share of turns in a step group",
     "entropy": "Entropy",
     "kl_reference": "KL to the reference policy",
     "kl_sampled": "KL to the behaviour policy",

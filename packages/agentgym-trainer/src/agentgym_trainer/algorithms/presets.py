@@ -9,6 +9,8 @@ What differs everywhere, so that it needn't be said ten times:
 - k3 isn't clamped, as in TRL and in the papers; verl, SkyRL and AgentGym-RL clamp it at 10 (`kl.clamp`).
 - Groups that teach nothing to an algorithm that compares within groups are left out, where the papers keep them with
   advantage 0; so the means run over what teaches.
+- Where groups are left out, fewer optimizer steps are taken, each of about as many completion tokens as of a full batch
+  (`scale_minibatches` of the run); the papers fix the number of episodes in a step.
 - Old log-probabilities are the engine's, and the learner's own only when `correction` is on.
 """
 
@@ -144,11 +146,11 @@ GiGPO = Algorithm(
     groups=Groups(flat="keep"),
 )
 """Group-in-group policy optimisation (Feng et al. 2025, arXiv 2505.10978, section 4): A = A_episode + omega A_step, the
-second among turns of the group that began in the same state. Omega, discount and the weight of KL are the authors'.
+second among turns of the group that answer the same observation. Omega, discount and the weight of KL are the authors'.
 Groups of equal returns are kept: discounted, those of their turns may still differ.
 
 Deviations: ratios and means are of tokens and not of whole actions (`ratio "turn"` comes closer); invalid actions cost
-no reward.
+no reward; observations are compared as whole texts, and plans, looks back and summaries with their like alone.
 """
 
 PRESETS: dict[str, Algorithm] = {

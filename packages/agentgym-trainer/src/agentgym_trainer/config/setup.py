@@ -93,7 +93,8 @@ class Optimizer:
     """Gradients are scaled down to this norm."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """How the learning rate goes on after the warm-up: stays, or falls to 0 at the last step. Steps in which nothing
-    trains, because all groups are left out, don't count: it then ends above 0."""
+    trains, because all groups are left out, don't count: it then ends above 0. Where some are left out and fewer
+    optimizer steps are taken for it (`scale_minibatches`), it goes on as if all had been."""
     warmup: int = 0
     """Optimizer steps over which the learning rate rises."""
     micro_tokens: int = 16_384

@@ -73,7 +73,7 @@ class Game:
         try:
             self._task = _task(self._env, settings)
             job = Job(self._task.id, 0, settings.seed, self._task.split)
-            self._attempt = Attempt(job, None, self._env.agent)
+            self._attempt = Attempt(job, None, self._env.agent, turns=self._env.turns_told())
             self._moves: Generator[WorldSeat, Reply | EnvFault, StopReason] = seats(self._env, job, self._attempt)
             self._seat = next(self._moves)
         except BaseException as error:
