@@ -49,6 +49,17 @@ def facts(text: str) -> dict[str, str]:
     return {name: " ".join(re.sub(r"<[^>]+>", "", value).split()) for name, value in found}
 
 
+def test_the_mean_advantage_in_the_loss_is_drawn(site: Site) -> None:
+    folder = train(site.index.root / "trained")
+    site.index.refresh()
+    assert "Mean advantage of a token in the loss" not in run_page(site, "trained")
+    lines = [{"step": step, "success": 0.5, "advantage_mean_token": -0.1 * step} for step in (1, 2, 3)]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    text = run_page(site, "trained")
+    assert "Mean advantage of a token in the loss" in text
+    assert "-0.3" in text
+
+
 def test_a_run_that_stopped_says_how_to_resume_it(site: Site) -> None:
     folder = evaluate(site.index.root / "eval", [], done=False, command=["evaluate", "--out", EVIL])
     for path in folder.iterdir():

@@ -28,6 +28,7 @@ CASES: dict[str, tuple[str, Algorithm | Imitation, Any]] = {
     "reinforce++": ("even", ReinforcePP, None),
     "ppo with a head": ("uneven", PPO, "head"),
     "ppo with a separate critic": ("idle", PPO, "separate"),
+    "ppo, some out of the loss": ("uneven", PPO, "head"),
     "gspo": ("idle", GSPO, None),
     "imitation": ("even", Imitation(), "head"),
     "grpo beside imitation": ("uneven", GRPO, None),
@@ -53,6 +54,8 @@ def train(case: str, accelerator: Accelerator) -> tuple[dict[str, float], dict[s
         shown, places = some_trajectories(22, 5), [(number, 0) for number in range(5)]
         mine = slice(None) if alone else slice(rank, None, 2)
         lesson = beside(student, shown[mine], places=places[mine])
+    if "out of the loss" in case:
+        made = [replace(trajectory, in_loss=e not in (2, 5, 7)) for e, trajectory in enumerate(made)]
     made = [] if case.startswith("nothing") else made[own]
     metrics = teach(student, made, algorithm, epochs=2, minibatches=2, beside=lesson)
     assert accelerator.is_fsdp2 == all(isinstance(parameter, DTensor) for parameter in student.actor.parameters())
