@@ -15,23 +15,21 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 from accelerate import Accelerator
 from agentgym_envs import Episode, Message
 from agentgym_eval.errors import RunStopped
 from numpy.typing import NDArray
-from torch import Tensor
 
 from agentgym_trainer.agreement import PROBES, check_agreement, last_contexts
 from agentgym_trainer.algorithms import Imitation
 from agentgym_trainer.arena import Arena
 from agentgym_trainer.batch import make_batch
 from agentgym_trainer.beginning import has_own_weights
+from agentgym_trainer.bootstrap import bootstrap_values
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import Checkpoints
 from agentgym_trainer.config import Config
 from agentgym_trainer.demonstrations import Demonstrations
-from agentgym_trainer.encode import next_context
 from agentgym_trainer.engines import EngineError
 from agentgym_trainer.extensions import ExtensionError, blaming
 from agentgym_trainer.figures import (
@@ -57,7 +55,7 @@ from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import remembered
 from agentgym_trainer.tracking import PHASES, Tracker
-from agentgym_trainer.trajectory import Trajectory, one_reply, trajectory
+from agentgym_trainer.trajectory import trajectory
 from agentgym_trainer.worlds import OpenWorld
 
 _UPDATE, _PROBE = 1, 3  # beside what the arena draws, 0, and what is held out, 2
@@ -209,8 +207,9 @@ class Loop:
             batch, in_loss = make_batch(made), [each.in_loss for each in made]
             experience = self.learner.assess(batch, algorithm)
             if config.truncation == "bootstrap":
-                expected_E = self._expected([episode for _, episode in usable])
-                experience = experience.thought(bootstrap_E=expected_E)
+                episodes = [episode for _, episode in usable]
+                value_E = bootstrap_values(self.learner, self.chat, episodes, config.generation)
+                experience = experience.thought(bootstrap_E=value_E)
             with blaming(algorithm, algorithm.advantages, doing=f"assign the rewards of step {step + 1}"):
                 credit = algorithm.credit(experience, self.learner.total)
             beside = self._beside(step)
@@ -239,24 +238,6 @@ class Loop:
         trained, tokens, imitated = np.sum(self.ranks.gather([own]), axis=0).tolist()
         counts = {"trained": tokens} | ({"imitated": imitated} if beside else {})
         return {"trained": trained, "tokens": {**counts, **packed}, **credit.metrics, **learned}
-
-    def _expected(self, episodes: Sequence[Episode]) -> Tensor:
-        """What the critic expects where each truncated episode would have gone on, E, float32; 0 for the others, and
-        where no token would have been left to it.
-        """
-        generation = self.config.generation
-        cut: list[int] = []
-        made: list[Trajectory] = []
-        for e, episode in enumerate(episodes):
-            said = sum(len(turn.reply.sample.ids) for turn in episode.turns if turn.reply.sample)
-            if episode.stop == "truncated" and not 0 < generation.max_said <= said:
-                context = next_context(self.chat, episode)
-                if len(context) < generation.max_context:
-                    cut.append(e)
-                    # The critic is asked before a token is said; which one that is makes no difference to it.
-                    made.append(one_reply(context, (self.chat.end_id,), (0.0,)))
-        values = self.learner.values(make_batch(made))
-        return values.new_zeros(len(episodes)).index_put((torch.tensor(cut, device=values.device).long(),), values)
 
     def _beside(self, step: int) -> Lesson | None:
         """What is imitated beside acting."""
