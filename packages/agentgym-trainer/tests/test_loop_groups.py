@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_envs import Episode, read_episodes
-from agentgym_trainer.algorithms import GRPO
+from agentgym_envs import Episode, Sample, read_episodes
+from agentgym_trainer.algorithms import GRPO, GroupRelative
 from agentgym_trainer.config import Config, World
 from agentgym_trainer.figures import Group, GroupOutcome, Outcome, full_share
 from coin_loops import COIN, Build, begin, coins, guess, rules, take_step
@@ -47,6 +47,18 @@ def test_a_group_is_judged_by_the_episodes_that_did_not_fail(
     group = Group.judged(episodes, GRPO, masked=Config(train_cut=train_cut).masked)
     assert (group.kind, len(group.usable)) == (kind, usable)
     assert group.treatment == ("keep" if kind in ("good", "broken") else "drop")
+
+
+def test_a_group_is_judged_by_as_many_tokens_as_it_trains_on() -> None:
+    """By OPO's baseline: one token in three was paid 1, and not one episode in two."""
+
+    def said(tokens: int, reward: float, stop: str = "terminated") -> Episode:
+        return episode([Sample((9,), (1,) * tokens, (0.0,) * tokens, fresh=True)], [reward], stop=stop)
+
+    episodes = [said(3, 0.5), said(3, 0.5), said(2, 1.0, "length"), said(4, 0.0, "length")]
+    for baseline, kind in (("mean", "flat"), ("length", "good")):
+        opo = replace(GRPO, advantages=GroupRelative(baseline=baseline))
+        assert Group.judged(episodes, opo, masked=frozenset({"length"})).kind == kind
 
 
 def test_who_always_says_the_same_makes_flat_groups_and_they_are_left_out(build: Build) -> None:

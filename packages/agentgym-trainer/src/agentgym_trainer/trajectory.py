@@ -114,13 +114,14 @@ def trajectory(episode: Episode) -> Trajectory:
 
 
 def outline(episode: Episode) -> Trajectory:
-    """An episode in as little as decides whether it can be told from others: one token stands for all that a turn said.
-    Replies without sampled ids count as said.
+    """An episode in as little as tells it from others: its completion tokens, all with id 0 and without their contexts.
+    A reply without sampled ids counts as one token.
     """
-    speaking = [k for k, turn in enumerate(episode.turns) if turn.reply.sample is None or turn.reply.sample.ids]
-    said = len(speaking)
+    sizes = [1 if turn.reply.sample is None else len(turn.reply.sample.ids) for turn in episode.turns]
+    numbers = tuple(k for k, turn in enumerate(episode.turns) if turn.loss for _ in range(sizes[k]))
+    tokens = len(numbers)
     return Trajectory(
-        (Segment((0,) * said, (True,) * said, (0.0,) * said, tuple(speaking)),),
+        (Segment((0,) * tokens, (True,) * tokens, (0.0,) * tokens, numbers),),
         rewards=tuple(turn.reward for turn in episode.turns),
         states=tuple(turn.state_key for turn in episode.turns),
         observations=tuple((turn.kind, turn.observation) for turn in episode.turns),
