@@ -31,6 +31,7 @@ def line(step: int, **changes: Any) -> dict[str, Any]:
         "worlds": {WORLDS[0]: dict(figures)},
         "kl_sampled": 0.01,
         "entropy": 1.234,
+        "advantage_mean_token": -0.2501,
         "grad_norm": 0.5,
         "tokens_per_s": 12345.6,
         "seconds": {"rollout": 3.0, "engine": 2.0, "update": 1.0, "checkpoint": 9.0},
@@ -50,8 +51,8 @@ def shown(*lines: dict[str, Any], terminal: bool = False, width: int = 80) -> st
 
 def test_a_step_shows_how_it_went() -> None:
     assert shown(line(1)) == (
-        "step 1/1: success 0.25 · score 0.50 · turns 3.0 of 4 · KL 0.0100 · entropy 1.23 · grad norm 0.50 · "
-        "12,346 tokens/s · engine busy 50%\n"
+        "step 1/1: success 0.25 · score 0.50 · turns 3.0 of 4 · KL 0.0100 · entropy 1.23 · "
+        "advantage -0.25 · grad norm 0.50 · 12,346 tokens/s · engine busy 50%\n"
     )
 
 
