@@ -50,6 +50,13 @@ class Misshapen(Scaled):
 
 
 @dataclass(frozen=True)
+class Bootstrapped(Scaled):
+    """Goes on from what the critic expects behind truncated episodes."""
+
+    bootstraps: ClassVar[bool] = True
+
+
+@dataclass(frozen=True)
 class Weighted(Algorithm):
     """A loss of its own."""
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
+import foreign
 import pytest
 import torch
 from agentgym_envs import Episode
@@ -106,6 +108,16 @@ def test_nothing_is_expected_where_the_world_ended_it_or_no_token_was_left(build
 
 
 def test_bootstrapping_needs_a_critic() -> None:
-    with pytest.raises(ValueError, match="truncation bootstrap needs the values of a critic: choose an algorithm with"):
+    with pytest.raises(ValueError, match="needs advantages that go on from the values of a critic: choose an"):
         Config(algorithm=GRPO, truncation="bootstrap")
     assert Config(algorithm=PPO, truncation="bootstrap").masked == frozenset()
+
+
+def test_estimators_of_other_packages_bootstrap_where_they_say_so() -> None:
+    for estimator in (foreign.Scaled(inner=PPO.advantages), foreign.Bootstrapped(inner=PPO.advantages)):
+        algorithm = replace(PPO, advantages=estimator)
+        if isinstance(estimator, foreign.Bootstrapped):
+            assert Config(algorithm=algorithm, truncation="bootstrap").truncation == "bootstrap"
+        else:
+            with pytest.raises(ValueError, match="truncation bootstrap needs advantages that go on from"):
+                Config(algorithm=algorithm, truncation="bootstrap")

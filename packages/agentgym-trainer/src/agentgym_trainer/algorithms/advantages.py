@@ -18,7 +18,8 @@ class Advantages(Protocol):
     of this package, and those of other packages are named MODULE:NAME. Shapes are those of `experience.py`.
 
     Where an advantage is a comparison within one group, it also has `compares_groups: ClassVar[bool] = True`: a group
-    is then flat when all its advantages are 0, and otherwise when all returns are the same.
+    is then flat when all its advantages are 0, and otherwise when all returns are the same. Where an estimator goes on
+    from `bootstrap_E` behind the last turn of truncated episodes, it has `bootstraps: ClassVar[bool] = True`.
     """
 
     needs_critic: ClassVar[bool]

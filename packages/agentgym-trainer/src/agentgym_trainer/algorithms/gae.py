@@ -25,6 +25,7 @@ class GAE:
     """
 
     needs_critic: ClassVar[bool] = True
+    bootstraps: ClassVar[bool] = True
 
     level: Literal["token", "turn"] = "token"
     """What an action is. Turn-level: one critic value and one advantage a turn (arXiv 2512.17008)."""

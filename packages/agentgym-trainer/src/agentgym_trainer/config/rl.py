@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentgym_trainer.algorithms import GAE, GRPO, Algorithm
+from agentgym_trainer.algorithms import GRPO, Algorithm
 from agentgym_trainer.config.data import Data
 from agentgym_trainer.config.setup import Setup, at_least_one
 from agentgym_trainer.horizon import AdaptiveHorizon
@@ -129,15 +129,16 @@ class Config(Setup):
     truncation: Literal["reward", "mask", "bootstrap"] = "reward"
     """What becomes of episodes that the horizon or a world's time limit ended (`truncated`). reward: they train on what
     they earned, as if nothing could have followed. mask: they are out of the loss and count in baselines and in
-    statistics. bootstrap: what the critic expects of the next observation is added, discounted; for GAE alone."""
+    statistics. bootstrap: what the critic expects of the next observation is added, discounted; for GAE, and other
+    estimators that do so (`bootstraps`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(self, "steps", "tasks", "samples", "epochs", "minibatches")
-        if self.truncation == "bootstrap" and not isinstance(self.algorithm.advantages, GAE):
+        if self.truncation == "bootstrap" and not getattr(self.algorithm.advantages, "bootstraps", False):
             raise ValueError(
-                "truncation bootstrap needs the values of a critic: choose an algorithm with GAE, such as ppo, or "
-                "truncation reward or mask."
+                "truncation bootstrap needs advantages that go on from the values of a critic: choose an "
+                "algorithm with GAE, such as ppo, or truncation reward or mask."
             )
         if self.minibatches > self.tasks * self.samples:
             raise ValueError(
