@@ -53,7 +53,7 @@ def test_the_mean_advantage_in_the_loss_is_drawn(site: Site) -> None:
     folder = train(site.index.root / "trained")
     site.index.refresh()
     assert "Mean advantage of a token in the loss" not in run_page(site, "trained")
-    lines = [{"step": step, "success": 0.5, "advantage_mean_token": -0.1 * step} for step in (1, 2, 3)]
+    lines = [{"step": step, "success": 0.5, "advantage/mean_token": -0.1 * step} for step in (1, 2, 3)]
     (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     text = run_page(site, "trained")
     assert "Mean advantage of a token in the loss" in text

@@ -170,8 +170,8 @@ def test_metrics_are_means_over_said_tokens_however_the_loss_adds_up(tokens: lis
     assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-6, abs=1e-6)
     of_critic = {"value", "value_loss", "value_clipped"}
     shares = slow_shares(tokens, algorithm.aggregation.kind)
-    expected["advantage_mean_token"] = sum(w * t.advantage for w, t in zip(shares, tokens, strict=True))
-    assert metrics["advantage_mean_token"] == pytest.approx(expected["advantage_mean_token"], abs=1e-6)
+    expected["advantage/mean_token"] = sum(w * t.advantage for w, t in zip(shares, tokens, strict=True))
+    assert metrics["advantage/mean_token"] == pytest.approx(expected["advantage/mean_token"], abs=1e-6)
     assert set(metrics) == {*expected, "clipped", *of_critic}
 
 

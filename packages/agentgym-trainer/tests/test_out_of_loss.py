@@ -68,7 +68,7 @@ def test_replies_that_never_end_leave_a_signal_to_the_successes_beside_them(buil
     assert mixed
     assert line["trained"] == sum(stop == "terminated" for stops in mixed for stop in stops)
     assert line["groups"]["good"] >= len(mixed)
-    assert line["advantage_mean_token"] > 0
+    assert line["advantage/mean_token"] > 0
     assert line["grad_norm"] > 0
 
 

@@ -31,7 +31,7 @@ def line(step: int, **changes: Any) -> dict[str, Any]:
         "worlds": {WORLDS[0]: dict(figures)},
         "kl_sampled": 0.01,
         "entropy": 1.234,
-        "advantage_mean_token": -0.2501,
+        "advantage/mean_token": -0.2501,
         "grad_norm": 0.5,
         "tokens_per_s": 12345.6,
         "seconds": {"rollout": 3.0, "engine": 2.0, "update": 1.0, "checkpoint": 9.0},

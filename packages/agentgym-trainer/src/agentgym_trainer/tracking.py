@@ -160,7 +160,7 @@ def _figures(metrics: dict[str, Any]) -> Iterator[str]:
     yield f"turns {said('turns', '.1f')} of {metrics['horizon']}{attempts}"
     yield f"KL {said('kl_reference' if 'kl_reference' in metrics else 'kl_sampled', '.4f')}"
     yield f"entropy {said('entropy', '.2f')}"
-    yield f"advantage {said('advantage_mean_token', '+.2f')}"
+    yield f"advantage {said('advantage/mean_token', '+.2f')}"
     yield f"grad norm {said('grad_norm', '.2f')}"
     yield f"{said('tokens_per_s', ',.0f')} tokens/s"
     seconds = metrics["seconds"]

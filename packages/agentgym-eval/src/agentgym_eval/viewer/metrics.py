@@ -24,7 +24,7 @@ FIGURES = {
     "turns": "Episode length in turns",
     "valid": "Valid action rate",
     "loss": "Loss",
-    "advantage_mean_token": "Mean advantage of a token in the loss",
+    "advantage/mean_token": "Mean advantage of a token in the loss",
     "step_grouped": "Share of turns in a step group",
     "entropy": "Entropy",
     "kl_reference": "KL to the reference policy",

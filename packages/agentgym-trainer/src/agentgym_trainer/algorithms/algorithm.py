@@ -132,7 +132,7 @@ class Algorithm:
 
         Metrics are means over said tokens, those of the critic over the tokens it is trained at: `ratio` and `clipped`
         (share) of the policy's ratio, `kl_sampled` between the engine's policy and this one, `kl_reference` (with a KL
-        term), `entropy` in nats, and what `Correction` and `Critic` have to say. `advantage_mean_token` is the mean
+        term), `entropy` in nats, and what `Correction` and `Critic` have to say. `advantage/mean_token` is the mean
         advantage over completion tokens, each with its weight in the loss: below 0, the update makes what was sampled
         less likely on the whole.
         """
@@ -154,7 +154,7 @@ class Algorithm:
             objective_M = objective_M + self.entropy * scores.entropy_M
         loss = -(part.weight_M * objective_M).sum()
         metrics |= {name: part.share * figure_M.sum().detach() for name, figure_M in figures.items()}
-        metrics["advantage_mean_token"] = (self.aggregation.shares(part) * part.advantage_M).sum()
+        metrics["advantage/mean_token"] = (self.aggregation.shares(part) * part.advantage_M).sum()
         error, of_critic = self.critic.loss(scores, part)
         return loss if error is None else loss + error, metrics | of_critic
 

@@ -52,7 +52,7 @@ Deviations: the loss is the mean over all said tokens and not the mean of per-ep
 "sequence"` gives the paper's); the weight of KL is 1e-3 (the paper: 0.04).
 
 Length bias: a group's mean return counts each episode once, and the mean over tokens counts it by its tokens. Where
-failed episodes are longer than successful ones, the mean advantage of a token (`advantage_mean_token` in the metrics)
+failed episodes are longer than successful ones, the mean advantage of a token (`advantage/mean_token` in the metrics)
 is below 0, the more the longer the horizon. `advantages.baseline "length"`, `advantages.whiten`, or the paper's
 `aggregation.kind "sequence"` make it 0 over the update. Dr. GRPO, DAPO, RLOO and CISPO have the same bias, and GiGPO
 has it at both of its levels.
