@@ -56,9 +56,9 @@ def test_a_group_is_judged_by_as_many_tokens_as_it_trains_on() -> None:
         return episode([Sample((9,), (1,) * tokens, (0.0,) * tokens, fresh=True)], [reward], stop=stop)
 
     episodes = [said(3, 0.5), said(3, 0.5), said(2, 1.0, "length"), said(4, 0.0, "length")]
-    for baseline, kind in (("mean", "flat"), ("length", "good")):
-        opo = replace(GRPO, advantages=GroupRelative(baseline=baseline))
-        assert Group.judged(episodes, opo, masked=frozenset({"length"})).kind == kind
+    for advantages, kind in ((GroupRelative(), "flat"), (GroupRelative(baseline="length"), "good")):
+        algorithm = replace(GRPO, advantages=advantages)
+        assert Group.judged(episodes, algorithm, masked=frozenset({"length"})).kind == kind
 
 
 def test_who_always_says_the_same_makes_flat_groups_and_they_are_left_out(build: Build) -> None:
