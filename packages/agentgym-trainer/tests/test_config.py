@@ -142,6 +142,8 @@ def test_the_size_of_a_scratch_model_has_to_fit() -> None:
         Scratch(vocab=100)
     with pytest.raises(ValueError, match=r"hidden \(96\) must be a multiple of twice heads \(5\)"):
         Scratch(hidden=96, heads=5)
+    with pytest.raises(ValueError, match="at least one episode, not 0"):
+        Scratch(episodes=0)
 
 
 def test_an_adaptive_horizon_needs_evaluations_to_wait_for() -> None:

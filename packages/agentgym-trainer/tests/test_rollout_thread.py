@@ -226,9 +226,9 @@ def test_closing_closes_the_engine_once_and_ends_what_still_runs(chat: Chat) -> 
 
 
 @pytest.mark.long
-def test_two_thousand_episodes_leave_nothing_behind(new_model: Callable[..., Any], chat: Chat) -> None:
+def test_a_thousand_episodes_leave_nothing_behind(new_model: Callable[..., Any], chat: Chat) -> None:
     process, sizes = psutil.Process(), list[tuple[int, int, int]]()
-    jobs = [Job(f"coin/train/{i % 16}", i // 16, seed=1) for i in range(2_000)]
+    jobs = [Job(f"coin/train/{i % 16}", i // 16, seed=1) for i in range(1_000)]
     engine = transformers_engine(new_model().eval(), end_id=chat.end_id, keep=4096)
     others = [thing for thing in gc.get_objects() if type(thing) is Episode]  # of other tests, kept until the end
     with open_world(slots=32, instructions=None) as world, Rollouts(engine) as rollouts:

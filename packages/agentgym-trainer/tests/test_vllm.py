@@ -300,11 +300,10 @@ def test_each_of_two_processes_has_an_engine_of_its_own(start: Path, tmp_path: P
         assert seen == {"processes": 2, "versions": [1, 2, 2], "replayed": rank == 1}
 
 
-@pytest.mark.parametrize("rank", ["0", "3"])
-def test_a_run_of_two_steps_samples_from_vllm_and_its_model_plays_through_evaluate(rank: str, tmp_path: Path) -> None:
+def test_a_run_of_two_steps_samples_from_vllm_and_its_model_plays_through_evaluate(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     settings = {
-        "steps": "2", "evaluation.every": "1", "scratch.hidden": "64", "lora.rank": rank, "engine.kind": "vllm",
+        "steps": "2", "evaluation.every": "1", "scratch.hidden": "64", "lora.rank": "3", "engine.kind": "vllm",
         "engine.memory": "0.05", "engine.tolerance": "1e-4",
     }  # fmt: skip
     flags = [word for name, value in settings.items() for word in (f"--{name}", value)]
@@ -315,8 +314,7 @@ def test_a_run_of_two_steps_samples_from_vllm_and_its_model_plays_through_evalua
         episodes = folder.read_evaluation(step, "sampled") or []
         versions = {turn.reply.sample.version for e in episodes for turn in e.turns if turn.reply.sample}
         assert versions == {step}
-    if rank != "0":
-        return  # What it leaves behind is a model like any other.
+    # What it leaves behind is a model like any other.
     asked = ["--env", ENV, "--policy", f"vllm:{folder.model}", "--samples", "2", "--agent", "bare"]
     asked += ["--no-instructions", "--max-tokens", "6", "--horizon", "3", "--out", str(tmp_path / "played")]
     assert evaluate(asked) == 0

@@ -364,8 +364,8 @@ def test_many_episodes_leave_nothing_behind(backend: str, slots: int) -> None:
 
     process, world = psutil.Process(), ReAct(make(TOY))
     with EnvPool(TOY, slots, backend) as pool:
-        asyncio.run(play(50))
+        asyncio.run(play(20))
         descriptors, threads = process.num_fds(), {*threading.enumerate()}
-        assert growth(lambda: asyncio.run(play(100))) < 600 * 100  # bytes; an episode that is kept has thousands
+        assert growth(lambda: asyncio.run(play(50))) < 600 * 50  # bytes; an episode that is kept has thousands
         assert {*threading.enumerate()} <= threads
         eventually(lambda: process.num_fds() <= descriptors)

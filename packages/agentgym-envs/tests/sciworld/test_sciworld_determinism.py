@@ -80,7 +80,7 @@ def compare(names: Sequence[str], turns: int, *, jvms: Sequence[int]) -> None:
 
 @pytest.mark.long
 def test_all_tasks_are_the_same_everywhere() -> None:
-    compare(share(list(kinds()), 5), 20, jvms=[1, 2])
+    compare(share(list(kinds()), 8), 20, jvms=[1, 2])
 
 
 def test_games_that_draw_lots_while_they_are_played_have_a_jvm_of_their_own() -> None:

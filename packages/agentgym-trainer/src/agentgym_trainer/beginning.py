@@ -36,8 +36,6 @@ from agentgym_trainer.sampler import Uniform, apportion, draw
 from agentgym_trainer.weights import weights_of
 from agentgym_trainer.worlds import OpenWorld
 
-_TOKENIZER_EPISODES = 64
-
 
 def join(config: Setup) -> Ranks:
     """Take part in a run as one of the processes that the launcher has started, or as the only one."""
@@ -247,6 +245,6 @@ def from_scratch(
     texts = [
         episode
         for player in (expert, Scripted(("?",)))
-        for episode in play_some(player, config, worlds, _TOKENIZER_EPISODES)
+        for episode in play_some(player, config, worlds, config.scratch.episodes)
     ]
     return scratch_model(config.scratch, [*seen, *texts], seed=config.seed)

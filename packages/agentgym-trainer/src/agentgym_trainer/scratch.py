@@ -36,10 +36,15 @@ class Scratch:
     """Attention heads; must divide `hidden` with an even quotient."""
     context: int = 2048
     """Longest context in tokens."""
+    episodes: int = 64
+    """Episodes of an expert, and as many of an agent that takes no valid action, whose text the tokenizer is trained
+    on; over all environments."""
 
     def __post_init__(self) -> None:
         if self.vocab < 259:
             raise ValueError(f"A byte-level vocabulary has at least 259 entries, not {self.vocab}.")
+        if self.episodes < 1:
+            raise ValueError(f"A tokenizer is trained on at least one episode, not {self.episodes}.")
         if self.hidden % (2 * self.heads):
             raise ValueError(f"hidden ({self.hidden}) must be a multiple of twice heads ({self.heads}).")
 

@@ -21,7 +21,7 @@ def tiny(config: _S) -> _S:
     small = replace(
         config,
         model="scratch",
-        scratch=Scratch(vocab=320, hidden=32, layers=2, heads=2, context=4096),
+        scratch=Scratch(vocab=320, hidden=32, layers=2, heads=2, context=4096, episodes=4),
         generation=replace(config.generation, max_tokens=8, max_context=4096),
         evaluation=replace(config.evaluation, tasks=2, test_tasks=2, every=min(2, config.evaluation.every)),
         save_every=1,
