@@ -10,7 +10,7 @@ from agentgym_envs.play_pool import Player, play_pool, play_slot
 from agentgym_envs.pool import EnvPool, Result, SlotBusy, WorldSpec
 from agentgym_envs.registry import WORLDS, World, make, register_worlds, text_env
 from agentgym_envs.tasks import Task, Tasks, TaskSet
-from agentgym_envs.text_env import EnvFault, Feedback, Malformed, TextEnv
+from agentgym_envs.text_env import EnvFault, Feedback, InvalidFeedback, Malformed, TextEnv
 from agentgym_envs.text_space import TextSpace
 from agentgym_envs.wrappers import Bare, CodeAct, FunctionCall, ReAct, ReplyWrapper, Tags
 
@@ -25,6 +25,7 @@ __all__ = [
     "Feedback",
     "Function",
     "FunctionCall",
+    "InvalidFeedback",
     "Job",
     "Malformed",
     "Message",

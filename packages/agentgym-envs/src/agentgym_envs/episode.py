@@ -162,9 +162,19 @@ class Episode:
         return sum(turn.kind == "act" for turn in self.turns)
 
     def to_json(self) -> str:
-        """One line of JSON."""
+        """One line of JSON.
+
+        Raises:
+            ValueError: when a number in it isn't finite, which `from_json` would refuse.
+        """
         record = {"schema": SCHEMA, **_record(self)}
-        return json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=_written)
+        try:
+            return json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=_written, allow_nan=False)
+        except ValueError as error:
+            raise ValueError(
+                f"The episode of {self.task_id} in {self.env} can't be written: a reward, score or log-probability in "
+                f"it isn't a finite number ({error})."
+            ) from error
 
     @classmethod
     def from_json(cls, line: str) -> Episode:
@@ -289,7 +299,7 @@ def _check(noun: type[Any], record: Any, optional: Set[str] = frozenset()) -> No
 
 
 def _check_each(name: str, values: Any, types: _Types) -> None:
-    if not set(map(type, values)) <= types[0]:
+    if not set(map(type, values)) <= types[0] or (types is _NUMBER and not all(map(math.isfinite, values))):
         raise ValueError(f"Each of `{name}` is {types[1]}; one is not.")
 
 

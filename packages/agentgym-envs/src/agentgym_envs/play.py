@@ -13,7 +13,7 @@ from typing import Protocol
 
 import gymnasium
 
-from agentgym_envs.attempt import Attempt, Job, Seat
+from agentgym_envs.attempt import Attempt, Job, Seat, faulting
 from agentgym_envs.dialogue import Conversation, Message
 from agentgym_envs.episode import Episode, Reply, Sample, StopReason
 from agentgym_envs.registry import text_env
@@ -84,7 +84,8 @@ def play_many(
         jobs: Taken one by one as worlds become free.
         horizon: The most actions of an episode, in each trial for agents that begin again; None leaves it to the
             world's own limit.
-        retries: How often a task is begun again after an `EnvFault` before the episode counts as failed.
+        retries: How often a task is begun again after an `EnvFault`, or any other exception of the environment,
+            before the episode counts as failed.
     """
     waiting = iter(jobs)
     live: dict[int, tuple[Generator[WorldSeat, Reply | EnvFault, Episode], WorldSeat]] = {}
@@ -116,6 +117,8 @@ def play_many(
 def _episode(
     env: gymnasium.Env[str, str], job: Job, policy: str, horizon: int | None, retries: int
 ) -> Generator[WorldSeat, Reply | EnvFault, Episode]:
+    world = text_env(env)
+    named = world.tasks[job.task_id] if job.task_id is not None else None
     for attempts_left in range(retries, -1, -1):
         turns = env.get_wrapper_attr("turns_told")(horizon)
         attempt, error = Attempt(job, horizon, env.get_wrapper_attr("agent"), turns=turns), None
@@ -125,8 +128,7 @@ def _episode(
             if attempts_left:
                 continue
             stop, error = "failed", f"{type(fault).__name__}: {fault}"
-        world = text_env(env)
-        task = world.tasks[job.task_id] if job.task_id is not None else world.task
+        task = named or world.task
         return attempt.episode(task, policy, stop, error)
     raise ValueError(f"The number of retries is at least 0, not {retries}.")
 
@@ -142,11 +144,13 @@ def seats(
         attempt: Records it, not begun yet; whoever drives this makes the `Episode` of it.
 
     Raises:
-        EnvFault: when the world broke, or that fault was sent.
+        EnvFault: when the world broke, in whatever way, or that fault was sent.
     """
-    with attempt.clock("world"):
+    name = env.spec.id if env.spec else type(text_env(env)).__name__
+    with attempt.clock("world"), faulting(name):
         observation, info = env.reset(seed=job.seed, options={"task": job.task_id, "split": job.split})
-    attempt.begin(observation, info, env.get_wrapper_attr("instructions"), env.get_wrapper_attr("tools"))
+        instructions, tools = env.get_wrapper_attr("instructions"), env.get_wrapper_attr("tools")
+    attempt.begin(observation, info, instructions, tools)
     while True:
         seat = attempt.seat
         with attempt.clock("policy"):
@@ -157,11 +161,11 @@ def seats(
             return attempt.cut(reply)
         if seat.kind != "act":
             if attempt.noted(reply):
-                with attempt.clock("world"):
+                with attempt.clock("world"), faulting(name):
                     observation, info = env.reset(seed=job.seed, options={"task": attempt.task_id})
                 attempt.begin_again(observation, info)
             continue
-        with attempt.clock("world"):
+        with attempt.clock("world"), faulting(name):
             observation, reward, terminated, truncated, info = env.step(reply.text)
         stop = attempt.played(reply, observation, float(reward), terminated, truncated, info)
         if stop is not None:

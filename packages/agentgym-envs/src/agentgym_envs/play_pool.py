@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Awaitable, Iterable
-from typing import TypeVar
+from collections.abc import AsyncGenerator, Iterable
 
-from agentgym_envs.attempt import Attempt, Job, Seat
+from agentgym_envs.attempt import Attempt, Job, Seat, faulting
 from agentgym_envs.episode import Episode, Reply, StopReason
-from agentgym_envs.pool import EnvPool, Result
+from agentgym_envs.pool import Ask, EnvPool, Reset, Result, Step
+from agentgym_envs.pool.calls import Call
 from agentgym_envs.registry import text_env
 from agentgym_envs.text_env import EnvFault, Malformed
 from agentgym_envs.wrappers import ReplyWrapper
-
-_T = TypeVar("_T")
 
 
 class Player(ABC):
@@ -63,16 +61,19 @@ async def play_slot(
         job: Names its task: which slot's generator would draw one hangs on who is faster.
         world: A local instance of the world, with the same options, in its wrapper. It isn't played.
         horizon: The most actions of a trial; None leaves it to the world's own limit.
-        retries: How often the task is begun again after an `EnvFault` before the episode counts as failed.
+        retries: How often the task is begun again after an `EnvFault`, or any other exception of the environment,
+            before the episode counts as failed.
         deadline: Seconds for each call of the world, after which it is given up for a fresh one; None takes the pool's.
 
     Raises:
         ValueError: for a job without a task.
-        SlotBusy, RuntimeError, KeyError: see `EnvPool.start`.
+        KeyError: for a task that doesn't exist.
+        SlotBusy, IndexError, RuntimeError: see `EnvPool.step`.
         Exception: whatever else the player raises.
     """
     if job.task_id is None:
         raise ValueError("A job played in a pool names its task; choose one of the world's tasks.")
+    task = text_env(world).tasks[job.task_id]
     for attempts_left in range(retries, -1, -1):
         attempt, error = Attempt(job, horizon, world.agent, turns=world.turns_told(horizon)), None
         try:
@@ -83,7 +84,7 @@ async def play_slot(
             stop, error = "failed", f"{type(fault).__name__}: {fault}"
         finally:
             player.leave(attempt.key)
-        return attempt.episode(text_env(world).tasks[job.task_id], player.name, stop, error)
+        return attempt.episode(task, player.name, stop, error)
     raise ValueError(f"The number of retries is at least 0, not {retries}.")
 
 
@@ -96,14 +97,11 @@ async def _attempt(
     world: ReplyWrapper,
     deadline: float | None,
 ) -> StopReason:
-    async def reset() -> Result:
-        start = pool.start(slot, job.task_id, split=job.split, seed=job.seed, deadline=deadline)
-        return await _freeing(pool, slot, start)
-
+    start = Reset(job.task_id, job.split, job.seed)
     with attempt.clock("world"):
-        began = await reset()
-        instructions = await _freeing(pool, slot, pool.inquire(slot, "instructions", deadline=deadline))
-    attempt.begin(began.observation, began.info, world.told(instructions), world.tools)
+        began = await _outcome(pool, slot, start, deadline)
+        instructions = await _outcome(pool, slot, Ask("instructions"), deadline)
+    attempt.begin(began.observation, began.info, world.told(instructions.value), world.tools)
     while True:
         seat = attempt.seat
         with attempt.clock("policy"):
@@ -113,25 +111,33 @@ async def _attempt(
         if seat.kind != "act":
             if attempt.noted(reply):
                 with attempt.clock("world"):
-                    began = await reset()
+                    began = await _outcome(pool, slot, start, deadline)
                 attempt.begin_again(began.observation, began.info)
             continue
         parsed = world.parse(reply.text)
         with attempt.clock("world"):
-            step = await _freeing(pool, slot, pool.step(slot, parsed, deadline=deadline))
+            step = await _outcome(pool, slot, Step(parsed), deadline)
         step.info["action"] = None if isinstance(parsed, Malformed) else parsed
         stop = attempt.played(reply, step.observation, step.reward, step.terminated, step.truncated, step.info)
         if stop is not None:
             return stop
 
 
-async def _freeing(pool: EnvPool, slot: int, call: Awaitable[_T]) -> _T:
-    """What comes of a call to the world; when nobody waits for it any more, the slot is freed of it."""
+async def _outcome(pool: EnvPool, slot: int, call: Call, deadline: float | None) -> Result:
+    """What comes of a call to the world; when nobody waits for it any more, the slot is freed of it.
+
+    Raises:
+        EnvFault: whatever the world raised.
+    """
     try:
-        return await call
+        result = await pool.call(slot, call, deadline=deadline)
     except asyncio.CancelledError:
         pool.replace(slot)
         raise
+    if result.error is not None:
+        with faulting(pool.specs[slot].id):
+            raise result.error
+    return result
 
 
 async def play_pool(

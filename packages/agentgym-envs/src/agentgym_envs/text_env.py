@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from functools import cache
 from importlib import resources
 from typing import Any, ClassVar, SupportsFloat
@@ -18,53 +18,25 @@ from typing import Any, ClassVar, SupportsFloat
 import gymnasium
 from gymnasium.error import ResetNeeded
 
+from agentgym_envs.feedback import Checked, EnvFault, Feedback, InvalidFeedback, Malformed, writable
 from agentgym_envs.functions import Function, read_functions
 from agentgym_envs.redaction import declare_secrets
 from agentgym_envs.tasks import SPLITS, Split, Task, TaskSet
 from agentgym_envs.text_space import TextSpace
 
+__all__ = [
+    "MAX_ACTION_CHARS",
+    "MAX_OBSERVATION_CHARS",
+    "EnvFault",
+    "Feedback",
+    "InvalidFeedback",
+    "Malformed",
+    "TextEnv",
+    "writable",
+]
+
 MAX_ACTION_CHARS = 4_096
 MAX_OBSERVATION_CHARS = 32_768
-
-
-class EnvFault(RuntimeError):
-    """The world itself broke (JVM, browser, server, network); the agent did nothing wrong.
-
-    Whoever plays retries the task after `reset`, which builds what broke anew; a fault that persists makes the
-    episode *failed*: counted and shown, never scored, never trained on.
-    """
-
-
-class Malformed(str):
-    """A reply in which no action was found. It is a `str`, so it passes through any Gymnasium wrapper to the world.
-
-    The world answers it with `hint`, marks the turn invalid and lets it cost a turn like any other.
-    """
-
-    hint: str
-    """What would have been understood."""
-
-    def __new__(cls, reply: str, hint: str) -> Malformed:
-        """A malformed `reply` with its `hint`."""
-        malformed = super().__new__(cls, reply)
-        malformed.hint = hint
-        return malformed
-
-    def __reduce__(self) -> tuple[type[Malformed], tuple[str, str]]:
-        return Malformed, (str(self), self.hint)
-
-
-@dataclass(frozen=True, slots=True)
-class Feedback:
-    """What a world says to one action."""
-
-    observation: str
-    valid: bool = True
-    """False when the action was not understood or not possible; the observation then says what would be."""
-    terminated: bool = False
-    """The world ended the episode: the goal was reached or can't be any more."""
-    truncated: bool = False
-    """A limit of the simulator's own ended it."""
 
 
 class TextEnv(gymnasium.Env[str, str], ABC):
@@ -217,10 +189,11 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             ValueError: for an unknown option or split, or an empty split.
             KeyError: for an unknown task id.
             EnvFault: when the simulator can't be brought up.
+            InvalidFeedback: when the environment returns what the contract doesn't allow.
         """
         super().reset(seed=seed)
         self._task = self._choose(dict(options or {}))
-        self._last = Feedback(self._start(self._task))
+        self._last = Feedback(self._checked.text("observation", self._start(self._task)))
         self._score = 0.0
         return self._last.observation, self._info()
 
@@ -235,6 +208,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             ResetNeeded: before the first `reset`.
             TypeError: when the action is not text.
             EnvFault: when the simulator broke.
+            InvalidFeedback: when the environment returns what the contract doesn't allow: an observation that isn't
+                text, a score that isn't a finite number in [0, 1].
         """
         if self._task is None:
             raise ResetNeeded("No task is being played yet: call reset() before step().")
@@ -245,8 +220,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             if isinstance(action, Malformed):
                 self._last = Feedback(action.hint, valid=False)
             else:
-                self._last = self._act(writable(action))
-            before, self._score = self._score, self._standing()[0]
+                self._last = self._checked.feedback(self._act(writable(action)))
+            before, self._score = self._score, self._result()[0]
             reward = self._score - before
         last = self._last
         return last.observation, reward, last.terminated, last.truncated, self._info()
@@ -269,22 +244,29 @@ class TextEnv(gymnasium.Env[str, str], ABC):
             raise ValueError(f"This world has no task of split {split!r} under its options; ask for {others}.")
         return tasks[int(self.np_random.integers(len(tasks)))]
 
+    @property
+    def _checked(self) -> Checked:
+        return Checked(self.spec.id if self.spec else type(self).__name__, self.task.id)
+
+    def _result(self) -> tuple[float, bool]:
+        """Score and success, checked."""
+        standing = self._standing()
+        if not isinstance(standing, tuple) or len(standing) != 2:
+            raise self._checked.invalid("score and success", "must be a tuple of two", standing)
+        return self._checked.score(standing[0]), self._checked.flag("success", standing[1])
+
     def _info(self) -> dict[str, Any]:
-        score, success = self._standing()
+        checked = self._checked
+        score, success = self._result()
         return {
             "task_id": self.task.id,
             "success": success,
             "score": score,
             "valid": self._last.valid,
-            "available_actions": self._available_actions(),
-            "state_key": hashlib.blake2b(self._state().encode(errors="replace"), digest_size=12).hexdigest(),
-            "raw": self._raw(),
+            "available_actions": checked.actions(self._available_actions()),
+            "state_key": hashlib.blake2b(checked.text("state", self._state()).encode(), digest_size=12).hexdigest(),
+            "raw": checked.raw(self._raw()),
         }
-
-
-def writable(text: str) -> str:
-    """`text` with a question mark for each lone surrogate, which UTF-8 can't write; a tokenizer may cut an emoji so."""
-    return text if text.isascii() else text.encode(errors="replace").decode()
 
 
 @cache

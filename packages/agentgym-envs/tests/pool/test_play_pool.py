@@ -32,7 +32,8 @@ from agentgym_envs import (
     play_slot,
 )
 from agentgym_envs.dialogue import Habits
-from agentgym_envs.pool import Result
+from agentgym_envs.pool import Result, Step
+from agentgym_envs.pool.calls import Call
 from growth import growth
 from patience import eventually, eventually_async
 from pool_toys import SHY, TOY
@@ -203,9 +204,10 @@ def test_a_world_that_hangs_is_abandoned_and_the_task_retried_on_a_fresh_one(han
     class Pool(EnvPool):
         """Only the call that never ends has a deadline to miss."""
 
-        async def step(self, slot: int, action: str, *, deadline: float | None = None) -> Result:
+        async def call(self, slot: int, call: Call, *, deadline: float | None = None) -> Result:
             assert deadline == 60
-            return await super().step(slot, action, deadline=0.05 if action.startswith("await") else deadline)
+            hangs = isinstance(call, Step) and call.action.startswith("await")
+            return await super().call(slot, call, deadline=0.05 if hangs else deadline)
 
     left = itertools.count(hangs, -1)
     player = Says(lambda seat: gates.closed("never") if told(seat) == 3 and next(left) > 0 else "open")

@@ -168,6 +168,17 @@ class EnvPool:
 
     # For coroutines: each awaits its own result.
 
+    async def call(self, slot: int, call: Call, *, deadline: float | None = None) -> Result:
+        """What comes of `call` in `slot`; what the world raises is the result's `error`, as with `recv`.
+
+        Raises:
+            SlotBusy, IndexError, RuntimeError: as `send`.
+        """
+        ticket = self._submit(slot, call, deadline, awaited=True)
+        await self._wait(ticket)
+        assert ticket.result is not None, "a ticket leaves its slot with a result"
+        return ticket.result
+
     async def step(self, slot: int, action: str, *, deadline: float | None = None) -> Result:
         """Play `action` in `slot`.
 
@@ -310,10 +321,7 @@ class EnvPool:
                 _settle(ticket.future, ticket.result)
 
     async def _inquire(self, slot: int, call: Call, deadline: float | None) -> Result:
-        ticket = self._submit(slot, call, deadline, awaited=True)
-        await self._wait(ticket)
-        result = ticket.result
-        assert result is not None, "a ticket leaves its slot with a result"
+        result = await self.call(slot, call, deadline=deadline)
         if result.error is not None:
             raise result.error
         return result

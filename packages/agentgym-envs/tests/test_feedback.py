@@ -1,0 +1,223 @@
+"""What an environment returns is checked once, in `reset` and `step`; what it raises fails the episode, not the run."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from typing import Any
+
+import gymnasium
+import numpy as np
+import pytest
+from agentgym_envs import (
+    EnvPool,
+    Episode,
+    Feedback,
+    InvalidFeedback,
+    Job,
+    Player,
+    Reply,
+    Sample,
+    Seat,
+    play,
+    play_pool,
+    text_env,
+)
+from agentgym_envs.feedback import EnvFault
+from agentgym_envs.wrappers import Bare
+from door_world import ENV_ID, Door, made
+
+
+def _door(**hooks: Callable[..., Any]) -> type[Door]:
+    """A door with other hooks, which get the world and whatever else the hook gets."""
+    return type("Door", (Door,), hooks)
+
+
+def _step(env: gymnasium.Env[str, str], action: str = "knock") -> Any:
+    env.reset(options={"task": "door/train/2"})
+    return env.step(action)
+
+
+GARBAGE: dict[str, tuple[dict[str, Callable[..., Any]], str]] = {
+    "nan": ({"_standing": lambda _: (math.nan, False)}, "`score` must be a finite number in [0, 1], not nan (float)"),
+    "inf": ({"_standing": lambda _: (math.inf, False)}, "`score` must be a finite number in [0, 1], not inf (float)"),
+    "low": ({"_standing": lambda _: (-1e30, False)}, "`score` must be a finite number in [0, 1], not -1e+30 (float)"),
+    "high": ({"_standing": lambda _: (1.5, False)}, "`score` must be a finite number in [0, 1], not 1.5 (float)"),
+    "none": ({"_standing": lambda _: (None, False)}, "`score` must be a finite number in [0, 1], not None (NoneType)"),
+    "words": ({"_standing": lambda _: ("0.5", False)}, "`score` must be a finite number in [0, 1], not '0.5' (str)"),
+    "success": ({"_standing": lambda _: (0.5, "yes")}, "`success` must be True or False, not 'yes' (str)"),
+    "alone": ({"_standing": lambda _: 0.5}, "`score and success` must be a tuple of two, not 0.5 (float)"),
+    "actions": ({"_available_actions": lambda _: "open"}, "`available_actions` must be a list of texts (str) or None"),
+    "state": ({"_state": lambda _: 7}, "`state` must be text (str), not 7 (int)"),
+    "raw": ({"_raw": lambda _: None}, "`raw` must be a dict, not None (NoneType)"),
+}
+
+
+@pytest.mark.parametrize("kind", GARBAGE)
+@pytest.mark.parametrize("method", ["reset", "step"])
+def test_what_breaks_the_contract_is_told_with_environment_task_and_field(kind: str, method: str) -> None:
+    hooks, rule = GARBAGE[kind]
+    broken = [method == "reset"]
+    own = {name: _once(broken, name, hook) for name, hook in hooks.items()}
+    with made(_door(**own)) as env:
+        if method == "reset":
+            with pytest.raises(InvalidFeedback) as told:
+                env.reset(options={"task": "door/train/2"})
+        else:
+            env.reset(options={"task": "door/train/2"})
+            broken[0] = True
+            with pytest.raises(InvalidFeedback) as told:
+                env.step("knock")
+    assert str(told.value).startswith(f"{ENV_ID} broke the environment contract in task door/train/2: {rule}")
+    assert str(told.value).endswith("Mend the environment; docs/howto/add-a-world.md has the contract.")
+
+
+def _once(broken: list[bool], name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
+    """The door's own hook, until it is broken."""
+    return lambda self: hook(self) if broken[0] else getattr(Door, name)(self)
+
+
+@pytest.mark.parametrize(
+    ("given", "rule"),
+    [
+        (None, "`feedback` must be a Feedback, not None (NoneType)"),
+        (Feedback(7), "`observation` must be text (str), not 7 (int)"),  # pyright: ignore[reportArgumentType]
+        (Feedback(b"x"), "`observation` must be text (str), not b'x' (bytes)"),  # pyright: ignore[reportArgumentType]
+        (Feedback("x", valid=1), "`valid` must be True or False, not 1 (int)"),  # pyright: ignore[reportArgumentType]
+        (Feedback("x", True, None), "`terminated` must be True or False"),  # pyright: ignore[reportArgumentType]
+    ],
+    ids=str,
+)
+def test_feedback_is_a_feedback_of_text_and_flags(given: Any, rule: str) -> None:
+    with made(_door(_act=lambda *_: given)) as env, pytest.raises(InvalidFeedback) as told:
+        _step(env)
+    assert rule in str(told.value)
+
+
+def test_the_first_observation_is_checked_as_well() -> None:
+    with made(_door(_start=lambda *_: None)) as env, pytest.raises(InvalidFeedback, match="`observation` must be text"):
+        env.reset(options={"task": "door/train/2"})
+
+
+def test_numbers_and_flags_of_numpy_come_out_as_those_of_python() -> None:
+    def standing(door: Door) -> Any:
+        return np.float32(0.5 * bool(door.knocks)), np.bool_(True)
+
+    with made(_door(_standing=standing, _act=lambda *_: Feedback("half \ud800", np.bool_(True)))) as env:  # pyright: ignore[reportArgumentType]
+        observation, reward, *_, info = _step(env)
+    assert observation == "half ?"
+    assert (type(reward), type(info["score"]), info["success"], info["valid"]) == (float, float, True, True)
+
+
+@pytest.mark.parametrize(("score", "told"), [(1 + 1e-9, 1.0), (-1e-9, 0.0)])
+def test_a_score_outside_by_rounding_is_moved_to_the_bound(score: float, told: float) -> None:
+    with made(_door(_standing=lambda _: (score, False))) as env:
+        assert _step(env)[4]["score"] == told
+
+
+# What an environment raises.
+
+
+def _stumble(door: Door, *_: Any) -> Any:
+    raise ZeroDivisionError("no key")
+
+
+ERROR = f"EnvFault: {ENV_ID} raised ZeroDivisionError: no key (test_feedback.py, line "
+
+
+@pytest.mark.parametrize("hook", ["_start", "_act", "_standing", "_state"])
+def test_whatever_an_environment_raises_fails_the_episode_and_names_the_line(hook: str) -> None:
+    with made(_door(**{hook: _stumble})) as env:
+        episode = play(env, Knocker(), Job("door/train/1"))
+    assert (episode.stop, episode.score, episode.task_id) == ("failed", None, "door/train/1")
+    assert episode.error is not None
+    assert episode.error.startswith(ERROR)
+    assert episode.error.endswith("in _stumble)")
+    assert Episode.from_json(episode.to_json()) == episode
+
+
+class Knocker:
+    name = "knocker"
+
+    def reply(self, seats: Sequence[Seat]) -> list[Reply]:
+        return [Reply("knock") for _ in seats]
+
+
+class Opener(Player):
+    name = "opener"
+
+    async def reply(self, seat: Seat) -> Reply:
+        return Reply("open")
+
+
+@pytest.mark.parametrize("backend", ["inline", "thread"])
+@pytest.mark.parametrize("hook", ["_start", "_act"])
+def test_so_it_is_in_a_pool_and_others_go_on(hook: str, backend: str) -> None:
+    def act(door: Door, *given: Any) -> Any:
+        return _stumble(door) if door.task.difficulty == 1 else getattr(Door, hook)(door, *given)
+
+    async def episodes() -> list[Episode]:
+        jobs = [Job(f"door/train/{knocks}") for knocks in (0, 1, 2)]
+        with made(_door(**{hook: act})) as env, EnvPool(ENV_ID, 1, backend) as pool:
+            async with aclosing(play_pool(pool, Opener(), jobs, world=Bare(env), horizon=1)) as played:
+                return [episode async for episode in played]
+
+    first, failed, last = asyncio.run(episodes())
+    assert (first.stop, failed.stop, last.stop) == ("terminated", "failed", "terminated")
+    assert failed.error is not None
+    assert failed.error.startswith(ERROR)
+
+
+def test_what_is_asked_for_wrongly_is_no_failed_episode() -> None:
+    async def in_closed_pool() -> None:
+        with made(Door) as env:
+            pool = EnvPool(ENV_ID, 1, "inline")
+            pool.close()
+            async with aclosing(play_pool(pool, Opener(), [Job("door/train/1")], world=Bare(env))) as all:
+                await anext(all)
+
+    with pytest.raises(RuntimeError, match="This pool is closed"):
+        asyncio.run(in_closed_pool())
+    with made(Door) as env, pytest.raises(KeyError, match="There is no task"):
+        play(env, Knocker(), Job("door/train/99"))
+
+
+def test_what_is_not_installed_ends_the_run_and_not_the_episode() -> None:
+    def start(*_: Any) -> Any:
+        raise gymnasium.error.DependencyNotInstalled("install the door")
+
+    with made(_door(_start=start)) as env, pytest.raises(gymnasium.error.DependencyNotInstalled, match="the door"):
+        play(env, Knocker(), Job("door/train/1"))
+
+
+# The writer of episodes.
+
+
+@pytest.mark.parametrize("field", ["score", "reward", "logprob"])
+@pytest.mark.parametrize("value", [math.nan, -math.inf])
+def test_no_line_is_written_that_can_not_be_read(field: str, value: float) -> None:
+    with made(Door) as env:
+        episode = play(env, Knocker(), Job("door/train/1"), horizon=1)
+        assert text_env(env).task.id == episode.task_id
+    (turn,) = episode.turns
+    broken = {
+        "score": replace(episode, score=value),
+        "reward": replace(episode, turns=(replace(turn, reward=value),)),
+        "logprob": replace(
+            episode, turns=(replace(turn, reply=replace(turn.reply, sample=Sample((1,), (2,), (value,)))),)
+        ),
+    }[field]
+    with pytest.raises(ValueError, match=r"The episode of door/train/1 in door/Door-v0 can't be written"):
+        broken.to_json()
+    token = "NaN" if math.isnan(value) else "-Infinity"
+    line = replace(episode, turns=(replace(turn, reply=replace(turn.reply, sample=Sample((1,), (2,), (-1.0,)))),))
+    assert Episode.from_json(line.to_json()) == line
+    with pytest.raises(ValueError, match="a number"):
+        Episode.from_json(line.to_json().replace("[-1.0]", f"[{token}]"))
+
+
+def test_an_invalid_feedback_is_a_fault_of_the_environment() -> None:
+    assert issubclass(InvalidFeedback, EnvFault)
