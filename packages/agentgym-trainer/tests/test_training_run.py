@@ -126,7 +126,7 @@ def test_every_step_has_its_rollouts(whole: RunFolder) -> None:
 
 def test_the_table_shows_before_after_and_failed(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     broken = coin_flags(tmp_path / "run", "--world.options", "gone=(1,4)", "--steps", "2", "--evaluation.every", "0")
-    assert train_cli(broken) == 0
+    assert train_cli([*broken, "--max-failed", "1"]) == 0
     out = capfd.readouterr().out
     assert "before" in out
     assert "after" in out
@@ -144,7 +144,7 @@ def test_the_table_shows_before_after_and_failed(tmp_path: Path, capfd: pytest.C
 def test_failed_episodes_never_train_and_cut_ones_as_configured(tmp_path: Path, cut: bool) -> None:
     run = RunFolder(tmp_path / "run")
     flags = coin_flags(run.path, "--world.options", "broken=(0,1,2,3)", "--steps", "3", "--evaluation.every", "0")
-    every_group = ("--algorithm.groups.lonely", "keep", "--algorithm.groups.flat", "keep")
+    every_group = ("--max-failed", "1", "--algorithm.groups.lonely", "keep", "--algorithm.groups.flat", "keep")
     assert train_cli([*flags, *every_group, "--train-cut" if cut else "--no-train-cut"]) == 0
     seen: set[str] = set()
     for line in run.read_metrics():
@@ -161,7 +161,7 @@ def test_a_world_that_is_broken_throughout_trains_nothing_and_is_reported(
 ) -> None:
     run = RunFolder(tmp_path / "run")
     flags = coin_flags(run.path, "--world.options", "gone=(0,1,2,3,4,5,6,7)", "--steps", "2")
-    assert train_cli([*flags, "--evaluation.every", "0"]) == 0
+    assert train_cli([*flags, "--evaluation.every", "0", "--max-failed", "1"]) == 0
     assert [(line["failed"], line["trained"], line["success"]) for line in run.read_metrics()] == [(16, 0, None)] * 2
     assert (run.start / "model.safetensors").read_bytes() == (run.model / "model.safetensors").read_bytes()
     tables = [line for line in capfd.readouterr().out.splitlines() if "failed episodes" in line]

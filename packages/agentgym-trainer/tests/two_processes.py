@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -33,6 +34,7 @@ CASES: dict[str, tuple[str, Algorithm | Imitation, Any]] = {
     "imitation": ("even", Imitation(), "head"),
     "grpo beside imitation": ("uneven", GRPO, None),
     "nothing but imitation": ("idle", GRPO, None),
+    "a reward that is no number": ("uneven", GRPO, None),
 }
 """Who has how much, the algorithm, and the critic."""
 
@@ -57,7 +59,10 @@ def train(case: str, accelerator: Accelerator) -> tuple[dict[str, float], dict[s
     if "out of the loss" in case:
         made = [replace(trajectory, in_loss=e not in (2, 5, 7)) for e, trajectory in enumerate(made)]
     made = [] if case.startswith("nothing") else made[own]
+    if "no number" in case and (alone or rank == 1):
+        made[-1] = replace(made[-1], rewards=(math.nan, *made[-1].rewards[1:]))
     metrics = teach(student, made, algorithm, epochs=2, minibatches=2, beside=lesson)
+    assert (metrics["skipped"] > 0) == ("no number" in case)
     assert accelerator.is_fsdp2 == all(isinstance(parameter, DTensor) for parameter in student.actor.parameters())
     assert accelerator.is_fsdp2 == all(isinstance(layer, FSDPModule) for layer in student.policy.model.layers)
     return metrics, accelerator.get_state_dict(student.actor)

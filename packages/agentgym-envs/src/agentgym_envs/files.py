@@ -23,14 +23,19 @@ def cache_folder(*parts: str) -> Path:
     return folder
 
 
-def write_whole(path: Path, content: str | bytes) -> None:
-    """Write a file so that whoever reads it sees the old content or the new one, never half; text as UTF-8.
+def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> None:
+    """Write a file so that whoever reads it sees the old content or the new one, never half; text as UTF-8. With
+    `durable`, the same holds after the power failed.
 
     Several processes may write the same file at once; the last one stays.
     """
     fresh = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.new")
     try:
-        fresh.write_bytes(content.encode() if isinstance(content, str) else content)
+        with fresh.open("wb") as file:
+            file.write(content.encode() if isinstance(content, str) else content)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
         fresh.replace(path)
     finally:
         fresh.unlink(missing_ok=True)  # there only where it could not be written whole

@@ -26,8 +26,11 @@ from torch import Tensor
 
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import Setup
+from agentgym_trainer.disk import writing
 from agentgym_trainer.engines import Engine
 from agentgym_trainer.engines.transformers import transformers_engine
+from agentgym_trainer.failed import FailedEpisodes
+from agentgym_trainer.figures import Outcome
 from agentgym_trainer.models import load_model, scratch_model
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
@@ -202,19 +205,35 @@ def save_start(folder: RunFolder, model: Any, chat: Chat, weights: Mapping[str, 
         model: What is to be saved.
         chat: Its chat.
         weights: What to save instead of the model's own weights, which may be in shards.
+
+    Raises:
+        OSError: when it can't be written, for one because the disk is full. Nothing is left of it.
     """
-    unfinished = folder.path / ".start"
-    shutil.rmtree(unfinished, ignore_errors=True)
-    model.save_pretrained(unfinished, state_dict=weights)
-    chat.tokenizer.save_pretrained(unfinished)
-    unfinished.rename(folder.start)
+    _save_model(model, chat, folder.start, weights)
 
 
 def leave_model(checkpoint: Path, folder: Path) -> None:
-    """The model of a checkpoint as a whole one: shards were put together there, and adapters are merged here."""
+    """The model of a checkpoint as a whole one: shards were put together there, and adapters are merged here.
+
+    Raises:
+        OSError: when it can't be written, for one because the disk is full. Nothing is left of it.
+    """
     model, chat = load_model(str(checkpoint), dtype=torch.float32, device=torch.device("cpu"))
-    model.save_pretrained(folder)
-    chat.tokenizer.save_pretrained(folder)
+    _save_model(model, chat, folder)
+
+
+def _save_model(model: Any, chat: Chat, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
+    """Write a model and its tokenizer in the place of what is there: all of it or nothing."""
+    unfinished = folder.with_name(f".{folder.name}")
+    shutil.rmtree(unfinished, ignore_errors=True)
+    try:
+        with writing(folder):
+            model.save_pretrained(unfinished, state_dict=weights)
+            chat.tokenizer.save_pretrained(unfinished)
+            shutil.rmtree(folder, ignore_errors=True)
+            unfinished.rename(folder)
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)  # there only where it could not be written whole
 
 
 @contextmanager
@@ -229,13 +248,20 @@ def refusing(config: Setup) -> Generator[None]:
 
 
 def play_some(policy: Policy, config: Setup, worlds: Sequence[OpenWorld], episodes: int) -> Iterator[Episode]:
-    """Let a player who needs no model play training tasks, of each world its share."""
+    """Let a player who needs no model play training tasks, of each world its share.
+
+    Raises:
+        TooManyFailed: when more episodes fail than the configuration bears.
+    """
     rng = np.random.default_rng([config.seed, episodes])
     shares = apportion(episodes, [world.weight for world in worlds], rng)
+    failed = FailedEpisodes(config.max_failed)
     for world, share in zip(worlds, shares, strict=True):
         tasks = world.tasks.train
         chosen = [tasks[i] for i in draw(Uniform(), tasks.ids, share, state={}, rng=rng)]
-        yield from world.watch(policy, chosen, seed=config.seed, horizon=config.horizon.longest)
+        for episode in world.watch(policy, chosen, seed=config.seed, horizon=config.horizon.longest):
+            failed.count([Outcome.of(episode)])
+            yield episode
 
 
 def from_scratch(

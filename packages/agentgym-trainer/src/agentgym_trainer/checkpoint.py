@@ -12,7 +12,8 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -21,15 +22,18 @@ from accelerate.utils import broadcast_object_list
 from agentgym_eval.errors import UsageError
 from peft import set_peft_model_state_dict
 from peft.utils import SAFETENSORS_WEIGHTS_NAME
-from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from agentgym_trainer.disk import writing
+from agentgym_trainer.health import NotFinite, check_weights
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.progress import Best, Progress
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
+METRICS = "metrics.jsonl"
+"""The run's metrics up to the checkpoint: sealed with it, so that neither is without the other."""
 CRITIC = "critic.safetensors"
 _NAME = re.compile(r"\.?step-(\d{6,})")
 
@@ -104,43 +108,57 @@ class Checkpoints:
             learner.accelerator.load_state(str(path))
         return Progress.from_json(json.loads((path / PROGRESS).read_text(encoding="utf-8")))
 
-    def save(self, learner: Learner, tokenizer: Any, progress: Progress) -> Path:
+    def save(self, learner: Learner, tokenizer: Any, progress: Progress, metrics: Path | None = None) -> Path:
         """Write a checkpoint, point `best` at the best one and remove those that are no longer kept.
 
         Every process calls this.
 
+        Args:
+            learner: What is saved.
+            tokenizer: That of its policy.
+            progress: How far the run has come.
+            metrics: The file of the run's metrics, of which the checkpoint has a copy.
+
         Raises:
+            NotFinite: when the weights aren't finite. Nothing is written.
             OSError: when it can't be written, for one because the disk is full. The others are untouched.
         """
         final = self.at(progress.step)
         unfinished = final.with_name(f".{final.name}")
         accelerator = learner.accelerator
+        check_weights(learner.actor.parameters(), accelerator)
         if accelerator.is_main_process:
-            self._make_room(unfinished)
+            with self._writing(final):
+                self._make_room(unfinished)
         accelerator.wait_for_everyone()
         try:
-            _write(unfinished, learner, tokenizer, progress)
-            accelerator.wait_for_everyone()
-            if accelerator.is_main_process:
-                seal(unfinished)
-        # What torch and safetensors raise when a file can't be written is no OSError.
-        except (OSError, RuntimeError, SafetensorError) as error:
+            with self._writing(final):
+                _write(unfinished, learner, tokenizer, progress)
+                if accelerator.is_main_process:
+                    _copy_metrics(metrics, unfinished)
+                accelerator.wait_for_everyone()
+                if accelerator.is_main_process:
+                    seal(unfinished)
+        except OSError:
             shutil.rmtree(unfinished, ignore_errors=True)
-            raise OSError(self._cant_save(final, error)) from error
+            raise
         if accelerator.is_main_process:
             self._name(unfinished, final)
             self._tidy(progress.step, progress.best)
         accelerator.wait_for_everyone()
         return final
 
-    def adopt(self, written: Path, step: int, best: Best | None) -> Path:
-        """Make what another library has written the checkpoint of this step. One process calls this.
+    def adopt(self, written: Path, step: int, best: Best | None, metrics: Path | None = None) -> Path:
+        """Make what another library has written the checkpoint of this step, with a copy of `metrics`. One process
+        calls this.
 
         Raises:
             OSError: when that can't be done, for one because the disk is full. The others are untouched.
         """
-        seal(written)
-        final = self._name(written, self.at(step))
+        with self._writing(self.at(step)):
+            _copy_metrics(metrics, written)
+            seal(written)
+            final = self._name(written, self.at(step))
         self._tidy(step, best)
         return final
 
@@ -163,13 +181,20 @@ class Checkpoints:
         _sync(self.folder)
         return final
 
-    def _cant_save(self, path: Path, error: Exception) -> str:
-        free = shutil.disk_usage(self.folder).free / 2**30
-        others = ", ".join(found.name for found in self._all())
-        return (
-            f"The checkpoint {path} can't be written: {error}. There are {free:.2f} GiB free. "
-            f"The others are untouched ({others or 'there is none'}); make room and go on with --resume."
-        )
+    @contextmanager
+    def naming_last(self) -> Generator[None]:
+        """Name the last healthy checkpoint where training ends because something isn't finite."""
+        try:
+            yield
+        except NotFinite as error:
+            found = self._all()
+            last = f"The last healthy checkpoint is {found[-1]}" if found else "No checkpoint was written before that"
+            raise NotFinite(f"{error} {last}, and nothing was saved since.") from error
+
+    def _writing(self, path: Path) -> AbstractContextManager[None]:
+        """Tell in a sentence why the checkpoint can't be written."""
+        others = ", ".join(found.name for found in self._all() if found != path)
+        return writing(path, then=f"go on with --resume. The others are untouched ({others or 'there is none'})")
 
     def _tidy(self, step: int, at_best: Best | None) -> None:
         """Point `best` where it belongs and remove what is no longer kept. A killed process may have done neither."""
@@ -217,6 +242,11 @@ def find_damage(folder: Path) -> str | None:
     except (OSError, ValueError, LookupError, TypeError) as error:
         return f"it can't be read: {error}"
     return None
+
+
+def _copy_metrics(metrics: Path | None, folder: Path) -> None:
+    if metrics is not None and metrics.exists():
+        shutil.copyfile(metrics, folder / METRICS)
 
 
 def _write(folder: Path, learner: Learner, tokenizer: Any, progress: Progress) -> None:

@@ -118,6 +118,8 @@ def _run(arguments: Sequence[str]) -> int:
     from transformers.utils import logging as transformers_logging
 
     from agentgym_trainer.beginning import join
+    from agentgym_trainer.failed import TooManyFailed
+    from agentgym_trainer.health import NotFinite
     from agentgym_trainer.results import finish
     from agentgym_trainer.testing import play_test
     from agentgym_trainer.trackers import tracked
@@ -147,8 +149,13 @@ def _run(arguments: Sequence[str]) -> int:
         except KeyboardInterrupt:
             console.print(f"Interrupted; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return _INTERRUPTED
-        except (EngineError, ExtensionError) as error:
+        except (EngineError, ExtensionError, TooManyFailed) as error:
             raise RunStopped(f"{error} What is done is saved; go on with: {resume}") from error
+        except NotFinite as error:
+            raise RunStopped(
+                f"{error} With the cause removed, go on with: {resume}; with other settings, such as a lower "
+                "optimizer.lr, begin a run with --model and that checkpoint."
+            ) from error
         except UsageError:
             if ranks.leads and not asked.resume:
                 folder.discard()

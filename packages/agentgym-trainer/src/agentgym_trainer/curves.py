@@ -56,7 +56,10 @@ def draw_curve(config: Setup, folder: RunFolder, found: Mapping[str, Mapping[str
 
 
 def _draw_loss(axes: Any, lines: list[dict[str, Any]]) -> None:
-    steps, loss = np.array([(line["step"], line["loss"]) for line in lines], float).reshape(-1, 2).T
+    learned = [
+        (line["step"], line["loss"]) for line in lines if line.get("loss") is not None
+    ]  # none where it was skipped
+    steps, loss = np.array(learned, float).reshape(-1, 2).T
     axes.plot(steps, loss, color="C0", alpha=0.25, linewidth=1)
     axes.plot(steps, _smoothed(loss), color="C0")
     axes.set(ylabel="loss", ylim=(0, None))

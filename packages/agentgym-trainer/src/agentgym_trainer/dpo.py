@@ -30,8 +30,9 @@ from trl.trainer.dpo_trainer import DPOTrainer
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import DPO
 from agentgym_trainer.encode import encode
+from agentgym_trainer.guarded import Guarded
 from agentgym_trainer.held_out import HeldOut
-from agentgym_trainer.lessons import Pupil, Quiet, learn_from_data, trainer_arguments
+from agentgym_trainer.lessons import Pupil, learn_from_data, trainer_arguments
 from agentgym_trainer.material import keep_episodes
 from agentgym_trainer.models import check_model, load_model
 from agentgym_trainer.progress import Reached
@@ -94,7 +95,7 @@ class PairCollator:
         return {**padded, "position_ids": _padded(positions, 0), "attention_mask": (same & causal)[:, None]}
 
 
-class PairTrainer(Quiet, DPOTrainer):
+class PairTrainer(Guarded, DPOTrainer):
     """TRL's trainer on pairs that are token ids already.
 
     Where an adapter trains, the reference is the model without it; where it moves, checkpoints keep it.

@@ -26,6 +26,7 @@ from agentgym_eval.policies import Oracle
 from agentgym_trainer import sft
 from agentgym_trainer.beginning import from_scratch, open_accelerator, save_start
 from agentgym_trainer.config import SFT, AgentEvol, Data, Exploration
+from agentgym_trainer.disk import writing
 from agentgym_trainer.exploration import Explorer
 from agentgym_trainer.figures import Outcome, episode_figures, success_figures
 from agentgym_trainer.held_out import MANNERS
@@ -71,7 +72,8 @@ def train(config: AgentEvol, folder: RunFolder, tracker: Tracker, stopping: Call
 
     Raises:
         UsageError: when the model, a world, a file or an option doesn't exist, or the engine can't be had.
-        RunStopped: when there is nothing to learn from in an iteration.
+        RunStopped: when there is nothing to learn from in an iteration, more episodes failed than the configuration
+            bears, or something isn't finite.
         EngineError: when the engine can't be brought back.
     """
     torch.set_num_threads(config.threads)
@@ -93,7 +95,7 @@ class Evolution:
     def run(self) -> Reached:
         """Go on with the first iteration that isn't complete."""
         base, last = self._begin(), self.config.iterations + 1
-        done = self.ranks.tell(len(list(self.folder.read_metrics())))
+        done = self.ranks.tell(self.folder.whole_lines)
         with self.ranks.together():
             if self.ranks.leads:
                 self.folder.rewind(done)
@@ -136,7 +138,8 @@ class Evolution:
             with self.ranks.together():
                 if self.ranks.leads:
                     kept = worth_learning(read_episodes(own.sampled), self.config.exploration)
-                    write_whole(own.kept, "".join(f"{episode.to_json()}\n" for episode in kept))
+                    with writing(own.kept):
+                        write_whole(own.kept, "".join(f"{episode.to_json()}\n" for episode in kept))
         return True
 
     def _learn(self, number: int, base: Sequence[Episode]) -> bool:

@@ -19,6 +19,9 @@ from agentgym_eval.store import Store
 
 from agentgym_trainer.beginning import saved_model
 from agentgym_trainer.config import AgentEvol
+from agentgym_trainer.disk import writing
+from agentgym_trainer.failed import FailedEpisodes
+from agentgym_trainer.figures import Outcome
 from agentgym_trainer.playing import engine_player, seed_of
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Match
@@ -54,6 +57,7 @@ class Explorer:
 
         Raises:
             EngineError: when the engine can't be brought back.
+            TooManyFailed: when more episodes failed than the configuration bears. Those before them are kept.
         """
         ranks, sampled, parts = Ranks(), folder / "sampled.jsonl", folder / "sampling"
         if ranks.tell(sampled.exists()):
@@ -71,7 +75,8 @@ class Explorer:
         with ranks.together():
             if ranks.leads:
                 found = {_place(episode): episode for episode in _played(parts)}
-                write_whole(sampled, "".join(f"{found[place].to_json()}\n" for place in places))
+                with writing(sampled):
+                    write_whole(sampled, "".join(f"{found[place].to_json()}\n" for place in places))
                 shutil.rmtree(parts)
         return True
 
@@ -91,6 +96,7 @@ class Explorer:
         """Play this process's share, and keep each episode as it ends. Whether all processes came to their end."""
         ranks, config = Ranks(), self.config
         own = [Match(world, ranks.share(some), config.horizon.longest) for world, some in dealt]
+        failed = FailedEpisodes(config.max_failed)
         total, stopped = sum(len(ranks.share(some)) for _, some in dealt), False
         named, temperature = replace(config, model=str(model)), config.generation.temperature
         playing = saved_model(config, str(model), parts.parent, self.tracker.say)
@@ -98,7 +104,9 @@ class Explorer:
             player = engine_player(named, rollouts.engine, chat, temperature=temperature)
             with Store(parts / str(ranks.index), {}) as store, closing(rollouts.play(own, player)) as played:
                 for episode in self.tracker.phase("Exploring", played, total):
-                    store.append(episode)
+                    failed.count([Outcome.of(episode)])
+                    with writing(parts):
+                        store.append(episode)
                     if stopped := self.stopping():
                         break
         return not ranks.any(stopped)

@@ -60,6 +60,8 @@ class Outcome:
     """Number of updates that the oldest weights have seen that it was sampled with; None without samples."""
     shaped: float | None = None
     """Sum of the rewards that it is trained on; None where these are the environment's, and when it failed."""
+    error: str | None = None
+    """Why it failed."""
 
     @classmethod
     def of(cls, episode: Episode, shaped: Sequence[float] | None = None) -> Outcome:
@@ -84,6 +86,7 @@ class Outcome:
             replies=tuple((turn.kind, len(turn.reply.sample.ids) if turn.reply.sample else 0) for turn in turns),
             version=min((sample.version for sample in samples), default=None),
             shaped=None if shaped is None else sum(shaped),
+            error=episode.error,
         )
 
 

@@ -17,6 +17,7 @@ from agentgym_eval.worlds import spread
 
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import Setup
+from agentgym_trainer.failed import FailedEpisodes
 from agentgym_trainer.figures import Outcome
 from agentgym_trainer.playing import engine_player, play_deals, seed_of
 from agentgym_trainer.ranks import Ranks
@@ -50,6 +51,7 @@ class HeldOut:
         self.tracker = tracker
         self.rollouts = rollouts
         self.ranks = Ranks()
+        self._failed = FailedEpisodes(config.max_failed)
 
     def evaluate(self, step: int, playing: Callable[[], AbstractContextManager[object]]) -> dict[Manner, list[Outcome]]:
         """Play the tasks of `evaluation.split` at the training temperature and greedily; what was played before is read
@@ -71,13 +73,20 @@ class HeldOut:
             self._played("test", step, manner, playing)
 
     def play(self, dealt: Sequence[Deal], temperature: float) -> list[Episode]:
-        """The episodes of all processes for the one that leads, in the order of the tasks."""
+        """The episodes of all processes for the one that leads, in the order of the tasks.
+
+        Raises:
+            TooManyFailed: when more episodes of the sitting failed than the configuration bears.
+        """
         own, engine = self.ranks.share(dealt), self.rollouts.engine
         player = engine_player(self.config, engine, self.chat, temperature=temperature)
         with self.ranks.together():
             played = play_deals(own, self.rollouts, player, horizon=self.config.horizon.longest)
         gathered = self.ranks.collect([(deal.number, some) for deal, some in zip(own, played, strict=True)])
-        return [episode for _, some in sorted(gathered, key=lambda item: item[0]) for episode in some]
+        episodes = [episode for _, some in sorted(gathered, key=lambda item: item[0]) for episode in some]
+        with self.ranks.together():
+            self._failed.count(map(Outcome.of, episodes))
+        return episodes
 
     def is_due(self, step: int, last: int) -> bool:
         """Whether there is an evaluation after this step of a run whose last step is `last`."""

@@ -6,6 +6,7 @@ micro-batches and number of processes can't change the gradient.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -30,6 +31,15 @@ from agentgym_trainer.algorithms import Algorithm, Imitation
 from agentgym_trainer.algorithms.experience import Credit, Experience, Part, Scores
 from agentgym_trainer.batch import Batch
 from agentgym_trainer.config import Optimizer
+from agentgym_trainer.health import (
+    GRADIENTS,
+    NotFinite,
+    Skips,
+    check_weights,
+    count_nonfinite,
+    listed,
+    pop_causes,
+)
 from agentgym_trainer.packing import Pack, Unit, deal, idle_pack, make_packs
 from agentgym_trainer.weights import Weights, weights_of
 
@@ -92,6 +102,7 @@ class Learner:
         # accelerate's own wrapper, which checkpoints keep, would step once for every process.
         self.scheduler = _schedule(optimizer, settings, total_steps)
         self.actor, self.optimizer, _ = accelerator.prepare(actor, optimizer, self.scheduler)
+        self.skips = Skips(settings.max_skips)
 
     @property
     def policy(self) -> Any:
@@ -106,7 +117,11 @@ class Learner:
         Args:
             version: Number of updates that the policy has seen.
             copied: Whether they are copied there in any case, and don't change with the next update.
+
+        Raises:
+            NotFinite: when they hold values that aren't finite.
         """
+        check_weights(self.policy.parameters(), self.accelerator)
         return weights_of(self.policy, version, copied=copied)
 
     @property
@@ -189,7 +204,11 @@ class Learner:
         Returns:
             Means over the optimizer steps of the algorithm's metrics and of `loss`, `grad_norm` (before clipping),
             `fill` (share of `micro_tokens` that packs use) and `padding` (share of positions computed for nothing);
-            `lr` of the last step, and the number of `optimizer_steps`. Empty when nobody said anything.
+            `lr` of the last step; the number of `optimizer_steps`, and how many of them were `skipped` because
+            something was not finite; those count in none of the means. Empty when nobody said anything.
+
+        Raises:
+            NotFinite: on all processes, when too many steps in a row were skipped.
         """
         lessons = [Lesson(batch, experience, credit, algorithm, places), *([beside] if beside else [])]
         lessons = [replace(lesson, batch=lesson.batch.to(self.accelerator.device)) for lesson in lessons]
@@ -211,8 +230,10 @@ class Learner:
             self.scheduler.step()
         names = dict.fromkeys(name for step in steps for name in step)
         means = {name: [step[name] for step in steps if name in step] for name in names}
-        rate = {"lr": steps[-1]["lr"], "optimizer_steps": len(steps)} if steps else {}
-        return {name: sum(values) / len(values) for name, values in means.items()} | rate
+        whole: dict[str, float] = {}
+        if steps:
+            whole = {"lr": steps[-1]["lr"], "optimizer_steps": len(steps), "skipped": sum(means["skipped"])}
+        return {name: sum(values) / len(values) for name, values in means.items()} | whole
 
     def _standing(self, lesson: Lesson) -> tuple[Tensor, int]:
         """Where the episode of each said token stands among all that say something in the loss (0 where it is out of
@@ -247,23 +268,39 @@ class Learner:
                     # accelerate averages gradients over processes; the weights already hold the whole sum.
                     self.accelerator.backward((loss + _nothing(scores)) * self.accelerator.num_processes)
                 named = {f"{lesson.name}{name}": value for name, value in metrics.items()}
-                for name, value in {"loss": loss.detach(), **named, **self._use(pack)}.items():
+                use, sick = self._use(pack), count_nonfinite(part, scores, loss)
+                for name, value in {"loss": loss.detach(), **named, **use, **sick}.items():
                     totals[name] += value
-        return self._means(totals) | self._step()
+        means, use, causes = self._means(totals)
+        return use | self._step(means, causes)
 
-    def _step(self) -> dict[str, float]:
-        """Apply the gradients that have been summed up."""
+    def _step(self, metrics: dict[str, float], causes: list[str]) -> dict[str, float]:
+        """Apply the gradients that have been summed up; or skip them where these causes, which are those of all
+        processes, or the gradients themselves are against it. `metrics` are what the step comes to when applied.
+        """
         rate = self.optimizer.param_groups[0]["lr"]
         norms = self._clip()
-        self.optimizer.step()
-        skipped = self.optimizer.step_was_skipped
-        if not skipped:
+        if not all(map(math.isfinite, norms.values())):
+            causes = [*causes, GRADIENTS]
+        if causes:
+            self._skip(causes)
+        else:
+            self.optimizer.step()
             self.scheduler.step()
+            self.skips.applied()
         self.optimizer.zero_grad()
-        if self.accelerator.scaler is None:
-            return {"lr": rate, **norms}
-        # With fp16, a step whose gradients overflow is left out, and the scale of the loss comes down.
-        return {"lr": rate, "skipped": float(skipped), **({} if skipped else norms)}
+        return {"lr": rate, "skipped": float(bool(causes)), **({} if causes else metrics | norms)}
+
+    def _skip(self, causes: list[str]) -> None:
+        """Leave weights and optimizer as they are. With fp16, the scale of the loss comes down where that is all it
+        takes; DeepSpeed's engine has taken its step with the backward pass, or has skipped it likewise.
+        """
+        scaler = self.accelerator.scaler
+        if scaler is not None:
+            scaler.update()
+        elif self.accelerator.distributed_type == DistributedType.DEEPSPEED and not self.optimizer.step_was_skipped:
+            raise NotFinite(f"DeepSpeed has taken a step with values that aren't finite in the {listed(causes)}.")
+        self.skips.skipped(causes, curable=scaler is not None and causes == [GRADIENTS] and scaler.get_scale() > 1)
 
     def _clip(self) -> dict[str, float]:
         """Scale gradients down to `clip_norm`: those of the critic's own weights apart, so that they, which may be much
@@ -326,12 +363,15 @@ class Learner:
         filled = min(1.0, tokens / self.settings.micro_tokens)
         return {name: torch.tensor(count, dtype=torch.float64) for name, count in {**counts, "filled": filled}.items()}
 
-    def _means(self, totals: dict[str, Tensor]) -> dict[str, float]:
-        """Metrics from what was summed up over micro-batches."""
+    def _means(self, totals: dict[str, Tensor]) -> tuple[dict[str, float], dict[str, float], list[str]]:
+        """Metrics from what was summed up over micro-batches; what micro-batches were filled with; and what of all that
+        isn't finite.
+        """
         summed = self.total(torch.stack([value.double() for value in totals.values()])).tolist()
         metrics = dict(zip(totals, summed, strict=True))
+        causes = pop_causes(metrics)
         positions, tokens, packs, filled = (metrics.pop(name) for name in ("positions", "tokens", "packs", "filled"))
-        return {**metrics, "fill": filled / packs, "padding": 1 - tokens / positions}
+        return metrics, {"fill": filled / packs, "padding": 1 - tokens / positions}, causes
 
     def _counts(self, count: int) -> list[int]:
         """What every process counts."""

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -18,7 +19,6 @@ from agentgym_envs import Episode
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import Oracle
 from datasets import disable_progress_bars
-from safetensors import SafetensorError
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
 
 from agentgym_trainer.beginning import (
@@ -31,9 +31,10 @@ from agentgym_trainer.beginning import (
     save_start,
 )
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.checkpoint import Checkpoints
+from agentgym_trainer.checkpoint import METRICS, Checkpoints
 from agentgym_trainer.config import FromData
 from agentgym_trainer.figures import Outcome, success_figures, success_rate
+from agentgym_trainer.health import Skips, check_weights, listed
 from agentgym_trainer.held_out import HeldOut
 from agentgym_trainer.horizon import Stage
 from agentgym_trainer.material import gather_episodes
@@ -58,21 +59,11 @@ class Pupil:
 
 
 MakeTrainer = Callable[[Pupil], Any]
-"""Makes a trainer of TRL's, with `Quiet` mixed in and the `trainer_arguments` of the run."""
+"""Makes a trainer of TRL's, with `Guarded` mixed in and the `trainer_arguments` of the run."""
 
 
 Play = Callable[[HeldOut], list[Episode]]
 """Plays the episodes that a run learns from; all processes call it, and all have them."""
-
-
-class Quiet:
-    """Mixed into a trainer of TRL's: no model card beside the checkpoints, and no word of the run to anyone."""
-
-    def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Write none."""
-
-    def _send_telemetry(self) -> None:
-        """Send none."""
 
 
 def learn_from_data(
@@ -177,6 +168,7 @@ class Lessons(TrainerCallback):
         """Surround `trainer`; asked after every step, `stopping` says whether the run is to be saved and end early."""
         self.config = config
         self.trainer = trainer
+        self.trainer.skips = Skips(config.optimizer.max_skips)
         self.held_out = held_out
         self.folder = held_out.folder
         self.tracker = held_out.tracker
@@ -193,21 +185,22 @@ class Lessons(TrainerCallback):
 
         Raises:
             OSError: when a checkpoint can't be written.
+            TooManyFailed: when more episodes of the evaluations failed than the configuration bears.
+            NotFinite: when the weights aren't finite, or too many optimizer steps in a row were skipped.
         """
         latest = self.ranks.tell(self.checkpoints.latest() if self.ranks.leads else None)
         step = self.checkpoints.step_of(latest) if latest else 0
-        if self.ranks.leads:
-            self._tidy(step)
+        with self.ranks.together():
+            if self.ranks.leads:
+                self._tidy(step, latest)
         self._best = self.ranks.tell(self._best_so_far() if self.ranks.leads else None)
         if not step:
             self._evaluate(0)
         self.trainer.remove_callback(PrinterCallback)
         self.trainer.add_callback(self)
         self._since = time.perf_counter()
-        try:
+        with self.checkpoints.naming_last():
             self.trainer.train(resume_from_checkpoint=str(latest) if latest else None)
-        except SafetensorError as error:
-            raise OSError(f"A checkpoint can't be written to {self.folder.checkpoints}: {error}") from error
         state = self.trainer.state
         return Reached(state.global_step, of=state.max_steps)
 
@@ -232,6 +225,11 @@ class Lessons(TrainerCallback):
         seconds = {"update": now - self._since - self._evaluating, "evaluation": self._evaluating}
         self._since, self._evaluating = now, 0.0
         figures = {name: value for name, value in logs.items() if name not in ("num_tokens", "total_flos")}
+        figures |= {"skipped": float(self.trainer.skipped)}
+        if self.trainer.skipped:  # TRL shows the mean of earlier losses in its place
+            del figures["loss"], figures["grad_norm"]
+            causes = listed(self.trainer.skips.causes)
+            self.tracker.say(f"Step {state.global_step} was skipped: values in the {causes} weren't finite.")
         if self.ranks.leads:
             self.folder.log({"step": state.global_step, **figures, **self._tested, "seconds": seconds})
         self.tracker.lesson(state.global_step, state.max_steps, figures)
@@ -241,7 +239,7 @@ class Lessons(TrainerCallback):
         with self.ranks.together():
             if self.ranks.leads:
                 written = self.folder.checkpoints / f"checkpoint-{state.global_step}"
-                self.checkpoints.adopt(written, state.global_step, self._best)
+                self.checkpoints.adopt(written, state.global_step, self._best, self.folder.metrics)
 
     def _evaluate(self, step: int) -> dict[str, Any]:
         """Success on the tasks of evaluations, of all worlds and of each."""
@@ -256,6 +254,7 @@ class Lessons(TrainerCallback):
         model, rollouts = self.trainer.model, self.held_out.rollouts
         was_training, cuda = model.training, [model.device] if model.device.type == "cuda" else []
         model.eval()
+        check_weights(model.parameters(), self.trainer.accelerator)
         weights = weights_of(self.trainer.accelerator.unwrap_model(model), step)
         with torch.random.fork_rng(cuda):
             with self.ranks.together():
@@ -273,9 +272,10 @@ class Lessons(TrainerCallback):
             best = _better(best, step, success_rate(outcomes))
         return best
 
-    def _tidy(self, step: int) -> None:
+    def _tidy(self, step: int, latest: Path | None) -> None:
         """Take back what a killed process has left behind the checkpoint that the run goes on from."""
-        self.folder.rewind(step)
+        if told := self.folder.rewind(step, latest and latest / METRICS):
+            self.tracker.say(told)
         for leftover in self.folder.checkpoints.glob("checkpoint-*"):
             shutil.rmtree(leftover)
 

@@ -27,11 +27,12 @@ from agentgym_trainer.batch import make_batch
 from agentgym_trainer.beginning import has_own_weights
 from agentgym_trainer.bootstrap import bootstrap_values
 from agentgym_trainer.chat import Chat
-from agentgym_trainer.checkpoint import Checkpoints
+from agentgym_trainer.checkpoint import METRICS, Checkpoints
 from agentgym_trainer.config import Config
 from agentgym_trainer.demonstrations import Demonstrations
 from agentgym_trainer.engines import EngineError
 from agentgym_trainer.extensions import ExtensionError, blaming
+from agentgym_trainer.failed import FailedEpisodes, TooManyFailed
 from agentgym_trainer.figures import (
     Group,
     GroupOutcome,
@@ -44,6 +45,7 @@ from agentgym_trainer.figures import (
     success_figures,
     task_means,
 )
+from agentgym_trainer.health import listed
 from agentgym_trainer.held_out import HeldOut, Manner
 from agentgym_trainer.horizon import Seen, begun, next_stage
 from agentgym_trainer.learner import Learner, Lesson
@@ -100,6 +102,7 @@ class Loop:
         self.arena = Arena(config, worlds, chat, rollouts, self.ranks)
         self.held_out = HeldOut(config, folder, worlds, chat, tracker, rollouts)
         self.recorder = Recorder(config, folder, learner, chat, self.ranks)
+        self._failed = FailedEpisodes(config.max_failed)
         self._loaded: int | None = None
         self._gap: float | None = None
         self._recent: list[Episode] = []
@@ -116,15 +119,21 @@ class Loop:
             EngineError: when the engine can't be brought back, or doesn't sample from what is trained. What is done is
                 saved.
             ExtensionError: when the code of another package can't be used. What is done is saved.
-            RunStopped: when that is in the loss, where an update was under way.
+            TooManyFailed: when more episodes failed than the configuration bears. What is done is saved.
+            NotFinite: when the weights aren't finite, or too many optimizer steps in a row were skipped. Nothing is
+                saved.
+            RunStopped: when the code of another package is in the loss, where an update was under way.
         """
         config, resumed = self.config, self.checkpoints.resume(self.learner)
         with blaming(config.horizon, doing="say how many turns episodes have"):
             progress = resumed or Progress(stage=begun(config.horizon))
-        if self.ranks.leads:
-            # The line of an update of which an evaluation is still to come is written once that is played.
-            self.folder.rewind(progress.step - bool(progress.learned))
-            self.folder.forget_rollouts(progress.step)
+        with self.ranks.together():
+            if self.ranks.leads:
+                # The line of an update of which an evaluation is still to come is written once that is played.
+                kept = self.checkpoints.at(progress.step) / METRICS
+                if told := self.folder.rewind(progress.step - bool(progress.learned), kept):
+                    self.tracker.say(told)
+                self.folder.forget_rollouts(progress.step)
         try:
             if not progress.step:
                 self.evaluate(0)
@@ -138,7 +147,7 @@ class Loop:
                 if stopped or is_best or self._is_due(progress.step, config.save_every):
                     self._save(progress)
                     resumed = progress
-        except (EngineError, ExtensionError):
+        except (EngineError, ExtensionError, TooManyFailed):
             # The learner is where `progress` is: no update was under way.
             if progress.step and progress != resumed:
                 self._save(progress)
@@ -188,6 +197,7 @@ class Loop:
         with self._timed("rollout"):
             own, groups = self.arena.collect(progress)
             self._rest()
+        self._failed.count(episode for group in groups for episode in group.episodes)
         self._recent = [episode for group in own for episode in group.episodes] or self._recent
         before, self._known = self._known, self._used()
         *tokens, busy = self._known - before
@@ -231,6 +241,11 @@ class Loop:
                 seed=seed_of(config.seed, step, _UPDATE),
                 places=places,
                 beside=beside,
+            )
+        if skipped := learned.get("skipped"):
+            self.tracker.say(
+                f"In step {step + 1}, {skipped:.0f} of the optimizer steps were skipped: values in the "
+                f"{listed(self.learner.skips.causes)} weren't finite."
             )
         packed = {name: learned.pop(name) for name in ("padding", "fill") if name in learned}
         read = sum(length for e, length in zip(batch.episodes, batch.lengths, strict=True) if in_loss[e])
@@ -316,7 +331,7 @@ class Loop:
 
     def _save(self, progress: Progress) -> None:
         with self._timed("checkpoint"):
-            self.checkpoints.save(self.learner, self.chat.tokenizer, progress)
+            self.checkpoints.save(self.learner, self.chat.tokenizer, progress, self.folder.metrics)
 
     def _is_due(self, step: int, every: int) -> bool:
         """Whether what is done every so many steps (never, when 0) and after the last one is done after this one."""

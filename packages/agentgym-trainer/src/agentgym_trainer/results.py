@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from agentgym_envs.files import write_whole
 from agentgym_envs.installation import command
 from agentgym_eval.intervals import Interval
 from agentgym_eval.report import report
@@ -17,6 +18,7 @@ from rich.table import Table
 
 from agentgym_trainer.config import AgentEvol, Setup, World
 from agentgym_trainer.curves import ByStep, draw_curve
+from agentgym_trainer.disk import writing
 from agentgym_trainer.held_out import MANNERS, played_splits
 from agentgym_trainer.run_folder import RunFolder
 
@@ -27,7 +29,8 @@ def finish(config: Setup, folder: RunFolder, console: Console, *, seconds: float
     during = config.evaluation.split
     steps = max(found[during].overall[MANNERS[0]])
     _write_summary(steps, folder, found, seconds)
-    draw_curve(config, folder, {split: figures.by_world for split, figures in found.items()})
+    with writing(folder.curve):
+        draw_curve(config, folder, {split: figures.by_world for split, figures in found.items()})
     shown = _shown(config, steps)
     for split, figures in reversed(found.items()):
         console.print(_table(config, split, {step: shown[step] for step in shown if step in figures.steps}, figures))
@@ -110,7 +113,8 @@ def _write_summary(steps: int, folder: RunFolder, found: Mapping[str, _Evaluatio
             for world in worlds
         },
     }
-    folder.summary.write_text(json.dumps(summary, indent=2) + "\n")
+    with writing(folder.summary):
+        write_whole(folder.summary, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
 _WHEN = {True: "played once, at the end", False: "played on the way"}

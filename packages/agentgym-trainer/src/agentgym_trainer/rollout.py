@@ -7,6 +7,7 @@ Knows engines and `chat`; knows neither learners nor algorithms.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import aclosing, contextmanager, suppress
@@ -15,7 +16,7 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from agentgym_envs import EnvPool, Episode, Job, Player, Reply, ReplyWrapper, Sample, Seat, play_pool
+from agentgym_envs import EnvFault, EnvPool, Episode, Job, Player, Reply, ReplyWrapper, Sample, Seat, play_pool
 from agentgym_envs.loop import LoopThread
 
 from agentgym_trainer.chat import Chat, Context
@@ -62,6 +63,8 @@ class EnginePlayer(Player):
 
         Raises:
             EngineGone: when the engine can't be brought back.
+            EnvFault: when what it sampled has log-probabilities that aren't finite: nothing can be learned from that,
+                nor was it the policy that said it.
         """
         if seat.key not in self._contexts:
             self._contexts[seat.key] = Context(self.chat.with_tools(seat.tools))
@@ -75,6 +78,8 @@ class EnginePlayer(Player):
             unread = tuple(prompt[: len(prompt) - longer])
             return Reply("", "length", Sample(unread, (), (), self.engine.version, fresh))
         said = await self.engine.generate(context.ids, Sampling(self.temperature, left, seed))
+        if not all(map(math.isfinite, said.logprobs)):
+            raise EnvFault("The engine's log-probabilities of a reply aren't finite.")
         context.said(said.ids)
         sample = Sample(tuple(prompt), said.ids, said.logprobs, said.version, fresh)
         return Reply(self.chat.reply_text(said.ids), said.finish, sample)

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from pathlib import Path
 from typing import Any, cast
 from uuid import uuid4
@@ -22,7 +22,9 @@ from gymnasium.error import DependencyNotInstalled
 
 from agentgym_trainer.config import KINDS, Setup
 from agentgym_trainer.config_json import from_json, to_json
+from agentgym_trainer.disk import remove, writing
 from agentgym_trainer.extensions import nearest
+from agentgym_trainer.health import without_nonfinite
 
 SCHEMA = "agentgym.train/3"
 _EVALUATED = {False: "step", True: "test"}
@@ -76,7 +78,11 @@ class RunFolder:
             **provenance(),
             "config": to_json(config),
         }
-        _write(folder.settings, json.dumps(record, indent=2) + "\n")
+        try:
+            _write(folder.settings, json.dumps(record, indent=2) + "\n", then="give the same command again")
+        except OSError:
+            remove(path)  # else the same command would be refused
+            raise
         return folder
 
     @classmethod
@@ -118,11 +124,12 @@ class RunFolder:
             with suppress(OSError):  # it is a link to a folder, a mounted one, or the current one
                 self.path.rmdir()
 
-    def log(self, metrics: dict[str, Any]) -> None:
-        """Append one line to the metrics."""
-        with self.metrics.open("a", encoding="utf-8") as lines:
-            lines.write(json.dumps(metrics) + "\n")
-        self.tell(metrics)
+    def log(self, metrics: Mapping[str, Any]) -> None:
+        """Append one line to the metrics, in which a number that isn't finite is null."""
+        line = without_nonfinite(metrics)
+        with writing(self.metrics), self.metrics.open("a", encoding="utf-8") as lines:
+            lines.write(json.dumps(line, allow_nan=False) + "\n")
+        self.tell(line)
 
     def tell(self, figures: Mapping[str, Any]) -> None:
         """Pass the figures of a step on to whoever follows the run."""
@@ -130,27 +137,67 @@ class RunFolder:
             self.listener(figures)
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
-        """The lines of the metrics; half a line at the end, left by a killed process, is passed over."""
-        if self.metrics.exists():
-            for line in self.metrics.read_text(encoding="utf-8").splitlines(keepends=True):
-                if line.endswith("\n"):
-                    yield json.loads(line)
+        """The lines of the metrics; half a line at the end, left by a killed process, is passed over.
 
-    def rewind(self, step: int) -> None:
+        Raises:
+            UsageError: when any other line is damaged; the message has its number.
+        """
+        yield from _read_lines(self.metrics)
+
+    @property
+    def whole_lines(self) -> int:
+        """How many lines of the metrics there are before one is damaged, or is of another step than its place says."""
+        count = 0
+        with suppress(UsageError):
+            for line in self.read_metrics():
+                if line["step"] != count + 1:
+                    break
+                count += 1
+        return count
+
+    def rewind(self, step: int, kept: Path | None = None) -> str | None:
         """Take back lines and evaluations behind `step`: a resumed run makes them again, with weights of its own.
 
         That another sitting begins is noted, with what it comes from: versions and commit may be others by now.
+
+        Args:
+            step: The last one that counts.
+            kept: The metrics as the checkpoint has them that the run goes on from, where it has any.
+
+        Returns:
+            A sentence when the metrics were damaged, or lacked steps, and those of the checkpoint took their place.
+
+        Raises:
+            UsageError: when they are, and there is no such copy.
         """
         if self._resumes:
             record = json.loads(self.settings.read_text())
             record.setdefault("resumed", []).append(provenance())
             _write(self.settings, json.dumps(record, indent=2) + "\n")
             self._resumes = False
-        kept = [line for line in self.read_metrics() if line["step"] <= step]
-        _write(self.metrics, "".join(json.dumps(line) + "\n" for line in kept))
+        told, lines = None, list[dict[str, Any]]()
+        if step and kept is not None and kept.exists():
+            lines = list(islice(_read_lines(kept), step))
+            try:
+                same = lines == list(islice(self.read_metrics(), step))
+            except UsageError:
+                same = False
+            if not same:
+                told = (
+                    f"{self.metrics} is damaged or lacks steps up to {step}; the copy in {kept.parent} takes its place."
+                )
+        elif step:
+            lines = list(islice(self.read_metrics(), step))
+            if [line["step"] for line in lines] != list(range(1, step + 1)):
+                raise UsageError(
+                    f"{self.metrics} has not one line for each of the {step} steps that were taken; put it back from a "
+                    "copy, or remove the run's last checkpoints to go on from an earlier one."
+                )
+        _write(self.metrics, "".join(json.dumps(line) + "\n" for line in lines))
         for path in self.evaluations.glob("*-*.jsonl"):
             if _step(path) > step:
                 path.unlink()
+        return told
 
     def forget_rollouts(self, step: int) -> None:
         """Take back the rollouts behind `step`, likewise."""
@@ -166,11 +213,12 @@ class RunFolder:
             episodes: A line of each episode.
             tokens: Lines of the tokens of some of them; without any there is no such file.
         """
-        self.rollouts.mkdir(exist_ok=True)
         for kind, lines in (("", episodes), (".tokens", tokens)):
             if lines:
                 path = self.rollouts / f"step-{step:06d}{kind}.jsonl"
-                write_whole(path, "".join(f"{line}\n" for line in lines))
+                with writing(path):
+                    self.rollouts.mkdir(exist_ok=True)
+                    write_whole(path, "".join(f"{line}\n" for line in lines))
 
     def save_data(self, episodes: Sequence[Episode]) -> None:
         """Keep the episodes that the run learns from."""
@@ -182,8 +230,10 @@ class RunFolder:
 
     def save_evaluation(self, step: int, manner: str, episodes: Sequence[Episode], *, test: bool = False) -> None:
         """Keep the episodes of an evaluation: of one in the course of the run, or of `test` tasks at its end."""
-        self.evaluations.mkdir(exist_ok=True)
-        _write(self._evaluation(step, manner, test), "".join(f"{episode.to_json()}\n" for episode in episodes))
+        path = self._evaluation(step, manner, test)
+        with writing(path):
+            self.evaluations.mkdir(exist_ok=True)
+        _write(path, "".join(f"{episode.to_json()}\n" for episode in episodes))
 
     def read_evaluation(self, step: int, manner: str, *, test: bool = False) -> list[Episode] | None:
         """The episodes of an evaluation, or None when it hasn't been made."""
@@ -261,11 +311,24 @@ def _step(path: Path) -> int:
     return int(re.split(r"[-.]", path.name)[1])
 
 
-def _write(path: Path, text: str) -> None:
+def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of metrics; half a line at the end is passed over."""
+    if not path.exists():
+        return
+    for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
+        try:
+            record = json.loads(line)
+            if not isinstance(record, dict) or type(record.get("step")) is not int:
+                raise ValueError("it is not the record of a step")
+        except ValueError as error:
+            if not line.endswith(b"\n"):
+                return
+            raise UsageError(f"{path}, line {number} is damaged: {error}. Put the file back from a copy.") from error
+        if line.endswith(b"\n"):
+            yield record
+
+
+def _write(path: Path, text: str, *, then: str = "go on with --resume") -> None:
     """All of it or nothing, also when the power fails."""
-    unfinished = path.with_name(f".{path.name}")
-    with unfinished.open("w", encoding="utf-8") as file:
-        file.write(text)
-        file.flush()
-        os.fsync(file.fileno())
-    unfinished.replace(path)
+    with writing(path, then=then):
+        write_whole(path, text, durable=True)

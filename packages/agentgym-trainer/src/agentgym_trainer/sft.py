@@ -21,7 +21,8 @@ from agentgym_trainer.attention import Segments, choose_attention, packed_inputs
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import SFT
 from agentgym_trainer.encode import encode
-from agentgym_trainer.lessons import Pupil, Quiet, learn_from_data, trainer_arguments
+from agentgym_trainer.guarded import Guarded
+from agentgym_trainer.lessons import Pupil, learn_from_data, trainer_arguments
 from agentgym_trainer.progress import Reached
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.tracking import Tracker
@@ -42,7 +43,7 @@ class Example:
     """The score of its episode, which its part of the loss is multiplied by where that is asked for."""
 
 
-class Imitator(Quiet, SFTTrainer):
+class Imitator(Guarded, SFTTrainer):
     """TRL's trainer, in which rows may have weights."""
 
     def compute_loss(

@@ -48,6 +48,9 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
     Raises:
         UsageError: when the model, a world or one of its options doesn't exist, or the engine can't be had.
         EngineError: when the engine can't be brought back, or doesn't sample from what is trained.
+        TooManyFailed: when more episodes failed than the configuration bears.
+        NotFinite: when the weights aren't finite, or too many optimizer steps in a row were skipped.
+        OSError: when something can't be written, for one because the disk is full.
     """
     torch.set_num_threads(config.threads)
     accelerator, ranks = open_accelerator(config), join(config)
@@ -86,7 +89,8 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
             if demonstrations and ranks.leads and (told := str(demonstrations.trimming())):
                 tracker.say(told)
             loop = Loop(config, folder, worlds, learner, chat, tracker, rollouts, demonstrations)
-            progress = loop.run(stopping)
+            with loop.checkpoints.naming_last():
+                progress = loop.run(stopping)
         if progress.step == config.steps and ranks.leads:
             leave_model(loop.checkpoints.at(progress.step), folder.model)
     return Reached(progress.step, of=config.steps)

@@ -91,6 +91,9 @@ class Optimizer:
     weight_decay: float = 0.0
     clip_norm: float = 1.0
     """Gradients are scaled down to this norm."""
+    max_skips: int = 5
+    """Optimizer steps in a row, skipped because a loss, gradient, advantage or log-probability in them isn't finite,
+    that end the run."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """How the learning rate goes on after the warm-up: stays, or falls to 0 at the last step. Steps in which nothing
     trains, because all groups are left out, don't count: it then ends above 0. Where some are left out and fewer
@@ -105,6 +108,7 @@ class Optimizer:
             raise ValueError("optimizer needs lr and clip_norm above 0, and weight_decay and warmup from 0.")
         if not all(0 <= beta < 1 for beta in self.betas):
             raise ValueError(f"optimizer.betas are from 0 to below 1, not {self.betas}.")
+        at_least_one(self, "max_skips")
         if self.micro_tokens < 1:
             raise ValueError(f"optimizer.micro_tokens must be at least 1, not {self.micro_tokens}.")
 
@@ -183,6 +187,9 @@ class Setup:
     """Episodes of a world that each process plays at once; more keep the engine busier and take more memory."""
     gradient_checkpointing: bool = False
     """Compute activations again in the backward pass instead of keeping them: less memory, about a third more time."""
+    max_failed: float = 0.05
+    """Share of the episodes of a sitting that may fail (a broken environment, not a poor player) before the run is
+    saved and ends; 1: any number. Fewer than 10 never end it."""
     save_every: int = 50
     """Steps between checkpoints."""
     keep: int = 2
@@ -204,6 +211,8 @@ class Setup:
                 raise ValueError(f"{name} must be a number, not nan.")
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, not {self.seed}.")
+        if not 0 <= self.max_failed <= 1:
+            raise ValueError(f"max_failed is a share, from 0 to 1, not {self.max_failed:g}.")
         at_least_one(self, "slots", "save_every", "keep", "threads")
 
     @property
