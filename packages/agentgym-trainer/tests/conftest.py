@@ -16,9 +16,11 @@ from accelerate.state import AcceleratorState
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.scratch import Scratch, build_model, train_tokenizer
 from coin_loops import Build, builder
+from faulty_runs import rl, sft
 from miniature import TEXTS, VOCAB
 
 mpl.use("Agg")
+__all__ = ["rl", "sft"]  # fixtures
 
 
 @pytest.fixture(scope="session", autouse=True)
