@@ -171,6 +171,21 @@ def test_so_it_is_in_a_pool_and_others_go_on(hook: str, backend: str) -> None:
     assert failed.error.startswith(ERROR)
 
 
+@pytest.mark.parametrize("bad", [math.nan, math.inf])
+@pytest.mark.parametrize("field", ["reward", "score"])
+def test_what_a_wrapper_makes_of_it_is_no_number_either(field: str, bad: float) -> None:
+    class Shaped(gymnasium.Wrapper[str, str, str, str]):
+        def step(self, action: str) -> Any:
+            observation, reward, *over, info = self.env.step(action)
+            return observation, bad if field == "reward" else reward, *over, info | {field: bad}
+
+    with made(Door) as env:
+        episode = play(Shaped(env), Knocker(), Job("door/train/1"))
+    assert (episode.stop, episode.score, episode.turns[:-1]) == ("failed", None, ())
+    assert f"InvalidFeedback: The {field}" in str(episode.error)
+    assert Episode.from_json(episode.to_json()) == episode
+
+
 def test_what_is_asked_for_wrongly_is_no_failed_episode() -> None:
     async def in_closed_pool() -> None:
         with made(Door) as env:

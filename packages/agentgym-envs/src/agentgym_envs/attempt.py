@@ -7,6 +7,7 @@ they find here. This knows neither how a world is reached nor how a player finds
 from __future__ import annotations
 
 import itertools
+import math
 import time
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -18,7 +19,7 @@ from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.dialogue import Conversation, Dialogue
 from agentgym_envs.episode import Episode, Kind, Reply, StopReason, Turn
-from agentgym_envs.feedback import EnvFault, raised_by
+from agentgym_envs.feedback import EnvFault, InvalidFeedback, raised_by
 from agentgym_envs.habits import Habits
 from agentgym_envs.redaction import redacted
 from agentgym_envs.tasks import Split, Task
@@ -131,8 +132,12 @@ class Attempt:
         self.begin_again(observation, info)
 
     def begin_again(self, observation: str, info: dict[str, Any]) -> None:
-        """The world was reset for another trial."""
-        self._observation, self._info = self._counted(observation), info
+        """The world was reset for another trial.
+
+        Raises:
+            InvalidFeedback: when the score isn't a finite number.
+        """
+        self._take(self._counted(observation), info)
         self._dialogue.saw(self._observation)
 
     @property
@@ -162,10 +167,16 @@ class Attempt:
     def played(
         self, reply: Reply, observation: str, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]
     ) -> StopReason | None:
-        """Record an action and what came of it; why the attempt ends here, if it does. `info` has the `action`."""
+        """Record an action and what came of it; why the attempt ends here, if it does. `info` has the `action`.
+
+        Raises:
+            InvalidFeedback: when reward or score isn't a finite number.
+        """
+        if not math.isfinite(reward):
+            raise InvalidFeedback(f"The reward of a step in task {self.task_id} must be a finite number, not {reward}.")
         self._record(reply, info["action"], valid=info["valid"], reward=reward)
         self._dialogue.said(reply.text)
-        self._observation, self._info = observation if terminated else self._counted(observation), info
+        self._take(observation if terminated else self._counted(observation), info)
         over = terminated or truncated or self._dialogue.acts == self._horizon
         if not over:
             self._dialogue.saw(self._observation)
@@ -178,6 +189,12 @@ class Attempt:
         if self._allowed is None:
             return observation
         return f"{observation}\n\nTurns left: {max(0, self._allowed - self._dialogue.acts)}."
+
+    def _take(self, observation: str, info: dict[str, Any]) -> None:
+        """What the world shows now. A `TextEnv` checks what it returns; wrappers and servers of others may not."""
+        if not math.isfinite(info["score"]):
+            raise InvalidFeedback(f"The score in task {info['task_id']} must be a finite number, not {info['score']}.")
+        self._observation, self._info = observation, info
 
     def _record(self, reply: Reply, action: str | None, *, valid: bool, reward: float) -> None:
         kind, state = self._dialogue.kind, self._info["state_key"]

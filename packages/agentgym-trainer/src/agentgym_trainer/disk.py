@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import errno
 import re
+import resource
 import shutil
 from collections.abc import Generator, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from agentgym_eval.errors import RunStopped, UsageError
 from safetensors import SafetensorError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _CODE = re.compile(r"\b(?:os error|code:) (\d+)")  # how errors from Rust end, those of safetensors and tokenizers
-_PROBE = 1 << 16
+_PROBE = 1 << 20
 
 
 class CantWrite(OSError):
@@ -62,15 +64,18 @@ def _number(error: BaseException, folder: Path) -> int | None:
             return link.errno
         if found := _CODE.search(str(link)):
             return int(found[1])
-    # torch writes with streams that don't say why they failed: a little more in the last file finds out.
-    files = [path for path in folder.rglob("*") if path.is_file()] if isinstance(error, RuntimeError) else []
+    return _probed(folder) if isinstance(error, RuntimeError) else None
+
+
+def _probed(folder: Path) -> int | None:
+    """Why torch, whose streams don't say so, could not write here: a file of one's own finds out."""
+    if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
+        return errno.EFBIG
     try:
-        with max(files, key=lambda path: path.stat().st_mtime_ns).open("ab") as last:
-            last.write(bytes(_PROBE))
-    except OSError as probed:
-        return probed.errno
-    except ValueError:  # there are no files
-        pass
+        with TemporaryFile(dir=folder, buffering=0) as probe:
+            probe.write(bytes(_PROBE))
+    except OSError as error:
+        return error.errno
     return None
 
 

@@ -58,7 +58,8 @@ class Guarded:
         self.skipped = bool(causes)
         if causes:
             model.zero_grad()
-            self.skips.skipped(causes, curable=accelerator.scaler is not None and accelerator.scaler.get_scale() > 1)
+            scaler = accelerator.scaler
+            self.skips.skipped(causes, curable=scaler is not None and causes == [GRADIENTS] and scaler.get_scale() > 1)
         else:
             self.skips.applied()
         return norm

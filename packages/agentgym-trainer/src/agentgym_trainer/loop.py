@@ -45,7 +45,7 @@ from agentgym_trainer.figures import (
     success_figures,
     task_means,
 )
-from agentgym_trainer.health import listed
+from agentgym_trainer.health import listed, without_nonfinite
 from agentgym_trainer.held_out import HeldOut, Manner
 from agentgym_trainer.horizon import Seen, begun, next_stage
 from agentgym_trainer.learner import Learner, Lesson
@@ -171,7 +171,7 @@ class Loop:
             sampler=sampler,
         )
         line = self._line(after, collected, metrics)
-        return replace(after, learned={"cut": cut_while_improving(groups), "line": line})
+        return replace(after, learned={"cut": cut_while_improving(groups), "line": without_nonfinite(line)})
 
     def conclude(self, progress: Progress) -> Progress:
         """An evaluation if it is due, the line of the step, and where the run stands then."""
