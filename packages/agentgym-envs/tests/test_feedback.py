@@ -24,6 +24,7 @@ from agentgym_envs import (
     Seat,
     play,
     play_pool,
+    play_slot,
     text_env,
 )
 from agentgym_envs.feedback import EnvFault
@@ -184,6 +185,24 @@ def test_what_a_wrapper_makes_of_it_is_no_number_either(field: str, bad: float) 
     assert (episode.stop, episode.score, episode.turns[:-1]) == ("failed", None, ())
     assert f"InvalidFeedback: The {field}" in str(episode.error)
     assert Episode.from_json(episode.to_json()) == episode
+
+
+def _forgetful(door: Door) -> dict[str, Any]:
+    return {"task_id": door.task.id, "state_key": "", "score": "much", "success": False}  # nor is there a `valid`
+
+
+@pytest.mark.parametrize("hooks", [{"_info": _forgetful}, {"_info": lambda _: {}}, {"_info": lambda _: None}])
+def test_nor_need_it_be_what_anybody_expects(hooks: dict[str, Callable[..., Any]]) -> None:
+    async def in_pool() -> Episode:
+        with made(_door(**hooks)) as env, EnvPool(ENV_ID, 1, "inline") as pool:
+            return await play_slot(pool, 0, Opener(), Job("door/train/1"), world=Bare(env))
+
+    with made(_door(**hooks)) as env:
+        played = play(env, Knocker(), Job("door/train/1"))
+    for episode in (played, asyncio.run(in_pool())):
+        assert (episode.stop, episode.turns) == ("failed", ())
+        assert f"EnvFault: {ENV_ID} raised " in str(episode.error)
+        assert Episode.from_json(episode.to_json()) == episode
 
 
 def test_what_is_asked_for_wrongly_is_no_failed_episode() -> None:

@@ -125,12 +125,25 @@ def test_a_script_begins_anew_with_each_trial_and_goes_on_behind_a_window(tmp_pa
     assert played == ["add", "jump", "add", "stop"] * 2
 
 
-def test_a_fault_of_the_expert_fails_the_episode(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (EnvFault("jammed"), "EnvFault: jammed"),
+        (LookupError("no way"), "EnvFault: counting/Count-v0 raised LookupError: no way (test_policies.py, line "),
+    ],
+    ids=lambda given: type(given).__name__,
+)
+@pytest.mark.parametrize("method", ["oracle", "oracle_thought"])
+def test_whatever_an_expert_raises_fails_the_episode(
+    method: str, error: Exception, told: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def jammed(self: Count) -> str:
-        raise EnvFault("jammed")
+        raise error
 
-    monkeypatch.setattr(Count, "oracle", jammed)
-    assert play(Count(), build("oracle"), Job("count/test/2")).stop == "failed"
+    monkeypatch.setattr(Count, method, jammed)
+    episode = play(ReAct(Count()), build("oracle"), Job("count/test/2"))
+    assert episode.stop == "failed"
+    assert str(episode.error).startswith(told)
 
 
 @pytest.mark.parametrize(

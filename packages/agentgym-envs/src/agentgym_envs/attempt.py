@@ -15,11 +15,10 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
-from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.dialogue import Conversation, Dialogue
 from agentgym_envs.episode import Episode, Kind, Reply, StopReason, Turn
-from agentgym_envs.feedback import EnvFault, InvalidFeedback, raised_by
+from agentgym_envs.feedback import InvalidFeedback
 from agentgym_envs.habits import Habits
 from agentgym_envs.redaction import redacted
 from agentgym_envs.tasks import Split, Task
@@ -61,20 +60,6 @@ class Job:
 
 
 _keys = itertools.count()
-
-
-@contextmanager
-def faulting(env: str) -> Generator[None]:
-    """Turn whatever the environment raises in here into an `EnvFault`: a bug in it must fail an episode, not a run.
-
-    What it needs and isn't installed fails every episode, and is passed on as it is.
-    """
-    try:
-        yield
-    except (EnvFault, DependencyNotInstalled):
-        raise
-    except Exception as error:
-        raise raised_by(env, error) from error
 
 
 class Attempt:

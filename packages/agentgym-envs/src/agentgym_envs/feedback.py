@@ -9,12 +9,15 @@ from __future__ import annotations
 import re
 import reprlib
 import traceback
+from collections.abc import Generator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from gymnasium.error import DependencyNotInstalled
 
 _ROUNDING = 1e-6
 """How far a score that was summed up in floats may lie outside of [0, 1]."""
@@ -126,7 +129,22 @@ class Checked:
         )
 
 
-def raised_by(env: str, error: Exception) -> EnvFault:
+@contextmanager
+def faulting(env: str) -> Generator[None]:
+    """Turn whatever is raised in here, where an environment works or what it gave is read, into an `EnvFault`: a bug in
+    an environment must fail an episode, not a run.
+
+    What it needs and isn't installed fails every episode, and is passed on as it is.
+    """
+    try:
+        yield
+    except (EnvFault, DependencyNotInstalled):
+        raise
+    except Exception as error:
+        raise _raised_by(env, error) from error
+
+
+def _raised_by(env: str, error: Exception) -> EnvFault:
     """The fault that an environment's own exception amounts to, with the line of code that raised it."""
     notes = "\n".join(getattr(error, "__notes__", ()))  # with the traceback of another process, see `pool.orders`
     frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]

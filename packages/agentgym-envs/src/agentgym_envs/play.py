@@ -13,9 +13,10 @@ from typing import Protocol
 
 import gymnasium
 
-from agentgym_envs.attempt import Attempt, Job, Seat, faulting
+from agentgym_envs.attempt import Attempt, Job, Seat
 from agentgym_envs.dialogue import Conversation, Message
 from agentgym_envs.episode import Episode, Reply, Sample, StopReason
+from agentgym_envs.feedback import faulting
 from agentgym_envs.registry import text_env
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.wrappers import Bare
@@ -149,8 +150,7 @@ def seats(
     name = env.spec.id if env.spec else type(text_env(env)).__name__
     with attempt.clock("world"), faulting(name):
         observation, info = env.reset(seed=job.seed, options={"task": job.task_id, "split": job.split})
-        instructions, tools = env.get_wrapper_attr("instructions"), env.get_wrapper_attr("tools")
-    attempt.begin(observation, info, instructions, tools)
+        attempt.begin(observation, info, env.get_wrapper_attr("instructions"), env.get_wrapper_attr("tools"))
     while True:
         seat = attempt.seat
         with attempt.clock("policy"):
@@ -163,10 +163,10 @@ def seats(
             if attempt.noted(reply):
                 with attempt.clock("world"), faulting(name):
                     observation, info = env.reset(seed=job.seed, options={"task": attempt.task_id})
-                attempt.begin_again(observation, info)
+                    attempt.begin_again(observation, info)
             continue
         with attempt.clock("world"), faulting(name):
             observation, reward, terminated, truncated, info = env.step(reply.text)
-        stop = attempt.played(reply, observation, float(reward), terminated, truncated, info)
+            stop = attempt.played(reply, observation, float(reward), terminated, truncated, info)
         if stop is not None:
             return stop

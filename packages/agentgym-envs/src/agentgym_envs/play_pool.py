@@ -10,12 +10,13 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Iterable
 
-from agentgym_envs.attempt import Attempt, Job, Seat, faulting
+from agentgym_envs.attempt import Attempt, Job, Seat
 from agentgym_envs.episode import Episode, Reply, StopReason
+from agentgym_envs.feedback import EnvFault, faulting
 from agentgym_envs.pool import Ask, EnvPool, Reset, Result, Step
 from agentgym_envs.pool.calls import Call
 from agentgym_envs.registry import text_env
-from agentgym_envs.text_env import EnvFault, Malformed
+from agentgym_envs.text_env import Malformed
 from agentgym_envs.wrappers import ReplyWrapper
 
 
@@ -97,11 +98,12 @@ async def _attempt(
     world: ReplyWrapper,
     deadline: float | None,
 ) -> StopReason:
-    start = Reset(job.task_id, job.split, job.seed)
+    start, name = Reset(job.task_id, job.split, job.seed), pool.specs[slot].id
     with attempt.clock("world"):
         began = await _outcome(pool, slot, start, deadline)
         instructions = await _outcome(pool, slot, Ask("instructions"), deadline)
-    attempt.begin(began.observation, began.info, world.told(instructions.value), world.tools)
+    with faulting(name):
+        attempt.begin(began.observation, began.info, world.told(instructions.value), world.tools)
     while True:
         seat = attempt.seat
         with attempt.clock("policy"):
@@ -112,13 +114,16 @@ async def _attempt(
             if attempt.noted(reply):
                 with attempt.clock("world"):
                     began = await _outcome(pool, slot, start, deadline)
-                attempt.begin_again(began.observation, began.info)
+                with faulting(name):
+                    attempt.begin_again(began.observation, began.info)
             continue
-        parsed = world.parse(reply.text)
+        with faulting(name):
+            parsed = world.parse(reply.text)
         with attempt.clock("world"):
             step = await _outcome(pool, slot, Step(parsed), deadline)
-        step.info["action"] = None if isinstance(parsed, Malformed) else parsed
-        stop = attempt.played(reply, step.observation, step.reward, step.terminated, step.truncated, step.info)
+        with faulting(name):
+            step.info["action"] = None if isinstance(parsed, Malformed) else parsed
+            stop = attempt.played(reply, step.observation, step.reward, step.terminated, step.truncated, step.info)
         if stop is not None:
             return stop
 

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from agentgym_envs import EnvFault, Player, Policy, Reply, WorldSeat, text_env
+from agentgym_envs.feedback import faulting
 from agentgym_envs.installation import install
 
 from agentgym_eval.endpoint.settings import OPENAI, EndpointSettings
@@ -86,14 +87,15 @@ class Oracle:
         return [self._one(seat) for seat in seats]
 
     def _one(self, seat: WorldSeat) -> Reply | EnvFault:
+        if seat.kind == "act" and self.noise and seat.rng.random() < self.noise:
+            return _say(seat, _random_action(seat), _AT_RANDOM)
         try:
-            return self._act(seat) if seat.kind == "act" else self._explain(seat)
+            with faulting(text_env(seat.env).task.env):
+                return self._act(seat) if seat.kind == "act" else self._explain(seat)
         except EnvFault as fault:
             return fault
 
     def _act(self, seat: WorldSeat) -> Reply:
-        if self.noise and seat.rng.random() < self.noise:
-            return _say(seat, _random_action(seat), _AT_RANDOM)
         world = text_env(seat.env)
         thought = world.oracle_thought() if seat.env.get_wrapper_attr("thinks") else ""
         return _say(seat, world.oracle(), thought)
