@@ -29,7 +29,7 @@ RL = (
 )
 SFT = (
     *("--data.episodes", "24", "--epochs", "1", "--save-every", "1", "--keep", "9", "--optimizer.max-skips", "2"),
-    *("--evaluation.tasks", "1"),
+    *("--evaluation.tasks", "1", "--evaluation.no-test"),
 )
 
 
@@ -52,7 +52,8 @@ def begun(folder: Path, flags: list[str]) -> Begun:
         shutil.rmtree(first.checkpoints / f"step-{step:06d}")
     for path in (first.model, first.rollouts):
         shutil.rmtree(path, ignore_errors=True)
-    for path in (first.summary, first.curve, first.checkpoints / "best", *first.evaluations.glob(f"*-{STEPS:06d}-*")):
+    evaluations = *first.evaluations.glob(f"step-{STEPS:06d}-*"), *first.evaluations.glob("test-*")
+    for path in (first.summary, first.curve, first.checkpoints / "best", *evaluations):
         path.unlink(missing_ok=True)
     return whole, first
 

@@ -20,7 +20,7 @@ from agentgym_trainer.engines.transformers import _Core as Core
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.rollout import Rollouts
 from coin_world import ENV, Coin
-from faulty_runs import SAVED, Begun, copied, goes_on, is_healthy, lines_of, resumed, words
+from faulty_runs import SAVED, STEPS, Begun, copied, goes_on, is_healthy, lines_of, resumed, words
 
 # Something isn't finite.
 
@@ -93,6 +93,27 @@ def test_a_sick_run_ends_and_names_the_last_healthy_checkpoint(
         assert not run.model.exists()
         is_healthy(run)
     goes_on(run, whole)
+
+
+def test_a_step_that_is_skipped_is_told_of_and_counted_and_the_run_goes_on(
+    rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    _, begun = rl
+    run, update = copied(begun, tmp_path), Learner.update
+
+    def poisoned(self: Learner, batch: Any, experience: Any, credit: Any, *given: Any, **more: Any) -> Any:
+        if len(lines_of(run)) == SAVED:
+            credit.advantage_N[0] = math.nan  # of one token, and with it of one of the mini-batches of an epoch
+        return update(self, batch, experience, credit, *given, **more)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "update", poisoned)
+        assert resumed(run) == 0
+    sick = "In step 2, 2 of the optimizer steps were skipped: values in the advantages, the loss and the gradients"
+    assert f"{sick} weren't finite." in words(capfd)
+    assert [line["skipped"] for line in lines_of(run)] == [0, 2, 0]
+    assert [math.isfinite(line["loss"]) for line in lines_of(run)] == [True] * STEPS
+    is_healthy(run, steps=STEPS)
 
 
 # The environment.

@@ -24,13 +24,14 @@ WRITES = {
     f"checkpoints/step-{SAVED + 1:06d}": "agentgym_trainer.checkpoint:Checkpoints.save",
     f"evaluations/step-{STEPS:06d}-sampled.jsonl": "agentgym_trainer.run_folder:RunFolder.save_evaluation",
     "model": "agentgym_trainer.train:leave_model",
+    "evaluations/test-000000-sampled.jsonl": "agentgym_trainer.run_folder:RunFolder.save_evaluation",
     "summary.json": "agentgym_trainer.results:_write_summary",
     "curve.png": "agentgym_trainer.results:draw_curve",
 }
 """The files of a run in the order in which it writes them, and what writes each."""
 SAVED_BEFORE = {
     f"evaluations/step-{STEPS:06d}-sampled.jsonl": STEPS - 1,
-    **dict.fromkeys(("model", "summary.json", "curve.png"), STEPS),
+    **dict.fromkeys(("model", "evaluations/test-000000-sampled.jsonl", "summary.json", "curve.png"), STEPS),
 }
 """Up to which step there are checkpoints when it can't be written."""
 
@@ -50,6 +51,12 @@ def test_a_disk_that_is_full_at_a_write_ends_in_a_sentence(
         assert not list(run.path.glob(".*"))
         is_healthy(run, steps=SAVED_BEFORE.get(file, SAVED))
     goes_on(run, whole)
+
+
+def test_every_file_of_a_run_is_written_by_one_of_these(rl: Begun) -> None:
+    whole, _ = rl
+    known = {Path(file).parts[0] for file in (*WRITES, "start")}
+    assert {path.name for path in whole.path.iterdir()} == known
 
 
 @pytest.mark.parametrize(

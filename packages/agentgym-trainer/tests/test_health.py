@@ -104,6 +104,7 @@ def _spoiled(student: Learner, what: str, bad: float, algorithm: Algorithm) -> d
 @pytest.mark.parametrize(
     ("what", "cause"),
     [
+        ("rewards_EK", "rewards"),
         ("advantage_N", "advantages"),
         ("sampled_N", "log-probabilities of the engine"),
         ("old_N", "log-probabilities before the update"),

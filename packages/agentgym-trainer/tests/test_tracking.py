@@ -105,6 +105,7 @@ def test_steps_of_flat_groups_are_explained_at_first_and_seldom_again() -> None:
         {"groups": {"all": 8, "good": 1, "flat": 7}},
         {"groups": {"all": 8, "good": 1, "flat": 7}, "grad_norm": None},
         {"groups": {"all": 8, "good": 0, "flat": 8}},  # kept, and trained by another term of the loss
+        {"groups": {"all": 8, "good": 0, "flat": 8}, "grad_norm": None, "skipped": 4},  # kept, and not finite
         {"groups": {"all": 8, "good": 0, "flat": 0, "broken": 8}, "grad_norm": None, "score": None},
     ],
 )

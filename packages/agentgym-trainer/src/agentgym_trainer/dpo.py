@@ -29,6 +29,7 @@ from trl.trainer.dpo_trainer import DPOTrainer
 
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import DPO
+from agentgym_trainer.disk import writing
 from agentgym_trainer.encode import encode
 from agentgym_trainer.guarded import Guarded
 from agentgym_trainer.held_out import HeldOut
@@ -133,7 +134,8 @@ class PairTrainer(Guarded, DPOTrainer):
             weights: dict[str, Tensor] = self._reference().state_dict()
             folder = Path(str(self.args.output_dir), f"checkpoint-{self.state.global_step}")
             # Clones, because safetensors takes no two names for one tensor, such as that of tied embeddings.
-            save_file({name: tensor.clone() for name, tensor in weights.items()}, folder / REFERENCE)
+            with writing(folder):
+                save_file({name: tensor.clone() for name, tensor in weights.items()}, folder / REFERENCE)
 
     def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
         super()._load_from_checkpoint(resume_from_checkpoint, model)

@@ -49,6 +49,6 @@ class FailedEpisodes:
         else:
             return
         raise TooManyFailed(
-            f"{told}, the last one ({failed[-1].task}) with {failed[-1].error}. The environment broke, not the player; "
-            "mend it, or begin a run that plays on whatever fails with --max-failed 1."
+            f"{told}, the last one ({failed[-1].task}) with {failed[-1].error}. An episode fails when its environment "
+            "or the engine breaks, whatever the policy does: mend that, or begin a run with --max-failed 1 to bear it."
         )

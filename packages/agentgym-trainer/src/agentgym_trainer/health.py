@@ -64,11 +64,12 @@ def listed(causes: Sequence[str]) -> str:
     return " and the ".join([", the ".join(causes[:-1]), causes[-1]] if len(causes) > 1 else causes)
 
 
-def count_nonfinite(part: Part, scores: Scores, loss: Tensor) -> dict[str, Tensor]:
+def count_nonfinite(rewards_EK: Tensor, part: Part, scores: Scores, loss: Tensor) -> dict[str, Tensor]:
     """How many values of a micro-batch aren't finite, for what a step is skipped for: each a scalar that is left on its
-    device, under a name for `causes`.
+    device, under a name for `causes`. Rewards are those of the episodes that the micro-batch has tokens of.
     """
     values = {
+        "rewards": rewards_EK[part.episode_M],
         "advantages": part.advantage_M,
         "log-probabilities of the engine": part.sampled_M,
         "log-probabilities before the update": part.old_M,

@@ -268,7 +268,7 @@ class Learner:
                     # accelerate averages gradients over processes; the weights already hold the whole sum.
                     self.accelerator.backward((loss + _nothing(scores)) * self.accelerator.num_processes)
                 named = {f"{lesson.name}{name}": value for name, value in metrics.items()}
-                use, sick = self._use(pack), count_nonfinite(part, scores, loss)
+                use, sick = self._use(pack), count_nonfinite(lesson.experience.rewards_EK, part, scores, loss)
                 for name, value in {"loss": loss.detach(), **named, **use, **sick}.items():
                     totals[name] += value
         means, use, causes = self._means(totals)

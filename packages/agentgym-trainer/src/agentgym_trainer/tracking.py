@@ -103,7 +103,8 @@ class Tracker:
     def _explain_flat(self, metrics: dict[str, Any]) -> None:
         """Say why nothing was learned from a step whose groups are all flat: the first, the 10th, the 100th time."""
         groups = metrics.get("groups", {})
-        if not groups.get("flat") or groups["flat"] < groups["all"] or metrics.get("grad_norm") is not None:
+        tried = metrics.get("grad_norm") is not None or metrics.get("skipped")
+        if not groups.get("flat") or groups["flat"] < groups["all"] or tried:
             return
         self._flat += 1
         if self._flat in (1, 10, 100, 1000):

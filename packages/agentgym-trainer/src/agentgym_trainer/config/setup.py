@@ -92,8 +92,8 @@ class Optimizer:
     clip_norm: float = 1.0
     """Gradients are scaled down to this norm."""
     max_skips: int = 5
-    """Optimizer steps in a row, skipped because a loss, gradient, advantage or log-probability in them isn't finite,
-    that end the run."""
+    """Optimizer steps in a row that end the run when they were skipped because a reward, advantage, log-probability,
+    loss or gradient in them isn't finite."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
     """How the learning rate goes on after the warm-up: stays, or falls to 0 at the last step. Steps in which nothing
     trains, because all groups are left out, don't count: it then ends above 0. Where some are left out and fewer
