@@ -17,13 +17,16 @@ pytestmark = pytest.mark.quick
 TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 NUMBER = st.floats(allow_nan=False, allow_infinity=False)
 IDS = st.lists(st.integers(0, 2**17), max_size=4).map(tuple)
-SAMPLES = st.builds(
-    Sample,
-    prompt=IDS,
-    ids=IDS,
-    logprobs=st.lists(NUMBER, max_size=4).map(tuple),
-    version=st.integers(0),
-    fresh=st.booleans(),
+SAMPLES = IDS.flatmap(
+    lambda ids: st.builds(
+        Sample,
+        prompt=IDS,
+        ids=st.just(ids),
+        logprobs=st.lists(NUMBER, max_size=4).map(tuple),
+        version=st.integers(0),
+        fresh=st.booleans(),
+        versions=st.just(()) | st.tuples(*[st.integers(0)] * len(ids)),
+    )
 )
 USAGES = st.builds(TokenUsage, st.integers(0), st.integers(0), st.none() | st.integers(0))
 REPLIES = st.builds(
@@ -89,6 +92,13 @@ def test_what_only_an_endpoint_knows_of_a_reply_is_written_where_it_is_known() -
     assert (record["seconds"], record["finish_reason"], record["reasoning"]) == (1.5, "tool_calls", "It is a door.")
 
 
+def test_versions_of_tokens_are_written_where_they_differ() -> None:
+    same, mixed = Sample((1,), (2, 3), (-0.5, -0.5), 4), Sample((1,), (2, 3), (-0.5, -0.5), 4, versions=(4, 5))
+    assert "versions" not in same.to_dict()
+    assert mixed.to_dict()["versions"] == (4, 5)
+    assert (same.token_versions, mixed.token_versions) == ((4, 4), (4, 5))
+
+
 def changed(path: list[Any], value: Any) -> str:
     """The line of `EPISODE` with the value at `path` replaced, or removed where it is None."""
     record = inner = json.loads(EPISODE.to_json())
@@ -142,6 +152,11 @@ def changed(path: list[Any], value: Any) -> str:
         (changed(["turns", 0, "reply", "mood"], "good"), r"Reply of .* unknown \['mood'\]"),
         (changed(["turns", 0, "reply", "sample", "ids"], ["a"]), "Each of `ids` is a whole number"),
         (changed(["turns", 0, "reply", "sample", "logprobs"], [None]), "Each of `logprobs` is a number"),
+        (changed(["turns", 0, "reply", "sample", "versions"], ["a"]), "Each of `versions` is a whole number"),
+        (
+            changed(["turns", 0, "reply", "sample", "versions"], [1, 2]),
+            "`versions` in Sample has 2 numbers for 1 `ids`",
+        ),
         ('{"schema": "agentgym.episode/1", "turns": ["knock"]}', "Each of `turns` is a JSON object"),
         ('{"schema": "agentgym.episode/1"}', "lacks .*'turns'"),
         ('{"schema": "agentgym.episode/1", "turns": 3}', "lacks"),

@@ -15,7 +15,7 @@ from agentgym_trainer.engines.vllm_server import VllmServer
 from agentgym_trainer.engines.vllm_worker import WeightReceiver
 from agentgym_trainer.engines.wire import fetch
 from agentgym_trainer.weights import Weights
-from patience import PATIENCE, eventually_async
+from patience import PATIENCE
 
 Answer = tuple[int, Any]
 
@@ -116,12 +116,13 @@ class FakeServer:
             case "/update_weight_version":
                 self.label = body["new_version"]
             case "/pause":
-                assert dict(parse_qsl(where.query)) == {"mode": "wait"}
+                assert dict(parse_qsl(where.query)) == {"mode": "keep"}
                 self.running.clear()
-                await eventually_async(lambda: not self.sampling)
             case "/resume":
                 self.running.set()
             case "/reset_prefix_cache":
+                assert dict(parse_qsl(where.query)) == {"reset_running_requests": "true"}
+                assert not self.running.is_set()
                 return 200, {"success": True}
             case "/v1/models":
                 return 200, {"data": [{"id": name} for name in ("policy", *self.adapters)]}
@@ -143,23 +144,26 @@ class FakeServer:
             return 500, {"error": {"message": f"Worker failed with {error}"}}
 
     async def _generate(self, body: Any) -> Answer:
-        """Says the number of ids it was told, then its seed."""
+        """Says the number of ids it was told, with the weights that are there, and its seed, with those at its end."""
         if body.get("model", "policy") not in {"policy", *self.adapters}:
             return 404, {"error": {"message": f"no model {body['model']}"}}
         await self.running.wait()
         self.sampling += 1
+        began = self.label
         try:
             await self.answering.wait()
+            await self.running.wait()
         finally:
             self.sampling -= 1
-        return 200, self.reply(body, [self.label])
+        return 200, self.reply(body, [began, self.label])
 
     def reply(self, body: Any, labels: list[str], finish: str = "stop") -> Any:
+        """Two tokens, each by one of the weights."""
         ids = [len(body["token_ids"]), body["sampling_params"]["seed"]]
         choice = {
             "finish_reason": finish,
             "token_ids": ids,
-            "weight_versions": [{"version": label, "start": 0, "end": 2} for label in labels],
+            "weight_versions": [{"version": label, "start": n, "end": n + 1} for n, label in enumerate(labels)],
             "logprobs": {"content": [{"token_id": token, "logprob": -0.5 * n} for n, token in enumerate(ids, 1)]},
         }
         details = {"cached_tokens": len(body["token_ids"]) - 1}

@@ -45,12 +45,14 @@ def test_the_core_computes_where_it_was_told_to() -> None:
 
 
 @BOTH
-def test_new_weights_wait_for_replies_under_way_and_hold_up_new_ones(in_thread: bool) -> None:
+def test_new_weights_come_between_two_steps_of_a_reply_and_hold_up_new_ones(in_thread: bool) -> None:
     diary: list[Any] = []
     engine = engine_of(diary, in_thread=in_thread)
 
-    assert run_out(engine, load_between(engine, diary)) == (0, 7)
-    assert diary == [[1], [1], [1], "load 7", [2], "close"]
+    assert run_out(engine, load_between(engine, diary)) == (7, 7)
+    at = diary.index("load 7")
+    assert 1 <= at < 50
+    assert diary == [[1]] * at + ["load 7", [1, 2]] + [[1]] * (49 - at) + ["close"]
     assert engine.version == 7
 
 

@@ -76,7 +76,7 @@ def test_replies_take_the_time_they_are_told_to_and_no_more_at_once_than_there_i
     clock.loop.close()
 
 
-def test_a_reply_is_of_one_version_and_what_is_asked_for_meanwhile_waits() -> None:
+def test_a_reply_is_of_the_version_that_it_began_with() -> None:
     async def play() -> list[int]:
         engine = ScriptedEngine(lambda _: [END], end_id=END)
         before = [asyncio.create_task(engine.generate([i], Sampling())) for i in range(3)]

@@ -30,7 +30,18 @@ from growth import allocated
 from miniature import coin_flags, learner, train_cli
 from patience import eventually_async
 from transformers import AutoModelForCausalLM
-from vllm_pairs import CONTEXT, LENGTHS, MEMORY, TOLERANCE, Pair, gap, need_vllm, random_contexts, save_start
+from vllm_pairs import (
+    CONTEXT,
+    LENGTHS,
+    MEMORY,
+    TOLERANCE,
+    Pair,
+    gap,
+    gap_by_version,
+    need_vllm,
+    random_contexts,
+    save_start,
+)
 
 pytestmark = pytest.mark.long
 
@@ -171,17 +182,18 @@ def test_greedy_replies_are_the_most_likely_and_certain(pair: Pair) -> None:
         assert greedy.ids == tuple(pair.model(whole).logits[0, len(context) - 1 : -1].argmax(-1).tolist())
 
 
-def test_an_update_waits_for_replies_under_way_and_those_behind_it_wait_for_the_update(pair: Pair) -> None:
+def test_replies_under_way_at_an_update_go_on_with_the_new_weights_from_what_they_have(pair: Pair) -> None:
     pair.load(5)
     before, contexts = copy.deepcopy(pair.model), random_contexts(*LENGTHS)
 
     async def meanwhile() -> tuple[list[Completion], list[Completion]]:
         def ask(seed: int) -> list[asyncio.Task[Completion]]:
-            sampling = Sampling(max_tokens=20, seed=seed)
+            sampling = Sampling(max_tokens=40, seed=seed)
             return [asyncio.create_task(pair.engine.generate(context, sampling)) for context in contexts]
 
         first = ask(0)
-        await eventually_async(lambda: len(pair.engine._under_way) == len(contexts))
+        # When this is complete, the others have some tokens, too.
+        await pair.engine.generate(contexts[0], Sampling(max_tokens=5))
         pair.move(5)
         loading = asyncio.create_task(pair.engine.load(learner(pair.model).weights(6)))
         await asyncio.sleep(0)
@@ -190,9 +202,17 @@ def test_an_update_waits_for_replies_under_way_and_those_behind_it_wait_for_the_
         return await asyncio.gather(*first), await asyncio.gather(*later)
 
     first, later = pair.do(meanwhile())
-    assert [{one.version for one in said} for said in (first, later)] == [{5}, {6}]
-    assert gap(before, contexts, first) < TOLERANCE
+    assert {(one.version, one.versions) for one in later} == {(6, ())}
     assert gap(pair.model, contexts, later) < TOLERANCE
+    assert gap_by_version({5: before, 6: pair.model}, contexts, first) < TOLERANCE
+    mixed = [one for one in first if one.versions]
+    assert mixed
+    for one in mixed:
+        at = one.versions.index(6)
+        assert one.versions == (5,) * at + (6,) * (len(one.ids) - at)
+        assert len(one.ids) == 40 or one.finish == "stop"
+    # Both halves are told apart.
+    assert min(gap(model, contexts, first) for model in (before, pair.model)) > 0.1
 
 
 def test_requests_that_are_given_up_leave_nothing_behind(pair: Pair) -> None:

@@ -94,7 +94,7 @@ def test_adapters_are_adapters_and_named_once() -> None:
     play(scene)
 
 
-def test_a_load_lets_replies_end_and_new_ones_wait() -> None:
+def test_a_load_holds_replies_up_that_then_go_on_with_the_new_weights() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(weights(1))
         server.answering.clear()
@@ -104,11 +104,11 @@ def test_a_load_lets_replies_end_and_new_ones_wait() -> None:
         loading = asyncio.create_task(sampler.load(weights(2)))
         await eventually_async(lambda: "/pause" in server.paths)
         after = [asyncio.create_task(sampler.generate([5], ONE)) for _ in range(5)]
-        assert not loading.done()
-        server.answering.set()
-        assert {reply.version for reply in await asyncio.gather(*before)} == {1}
-        assert {reply.version for reply in await asyncio.gather(*after)} == {2}
+        # Although no reply has ended.
         await loading
+        server.answering.set()
+        assert {(reply.version, reply.versions) for reply in await asyncio.gather(*before)} == {(1, (1, 2))}
+        assert {(reply.version, reply.versions) for reply in await asyncio.gather(*after)} == {(2, ())}
 
     play(scene)
 

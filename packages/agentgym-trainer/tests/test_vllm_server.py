@@ -23,7 +23,18 @@ from agentgym_trainer.run_folder import RunFolder
 from miniature import coin_flags, learner, train_cli
 from patience import PATIENCE, all_end, eventually_async
 from transformers import AutoModelForCausalLM
-from vllm_pairs import CONTEXT, LENGTHS, MEMORY, TOLERANCE, Pair, gap, need_vllm, random_contexts, save_start
+from vllm_pairs import (
+    CONTEXT,
+    LENGTHS,
+    MEMORY,
+    TOLERANCE,
+    Pair,
+    gap,
+    gap_by_version,
+    need_vllm,
+    random_contexts,
+    save_start,
+)
 
 pytestmark = pytest.mark.long
 
@@ -115,21 +126,31 @@ def test_a_reply_hangs_on_its_seed_and_ends_with_its_end_token_or_at_its_budget(
     assert {one.finish for one in together} == {"stop", "length"}
 
 
-def test_an_update_waits_for_replies_under_way_and_those_behind_it_wait_for_the_update(served: Served) -> None:
+def test_replies_under_way_at_an_update_go_on_with_the_new_weights_from_what_they_have(served: Served) -> None:
     served.load(6)
-    prompted = _prompted(served)
+    prompted, before = _prompted(served), copy.deepcopy(served.model)
+    served.move(7)
 
-    async def scene() -> tuple[list[int], list[int]]:
+    async def scene() -> tuple[list[Completion], list[Completion]]:
         one = Sampling(max_tokens=150, seed=1)
-        before = [asyncio.create_task(served.engine.generate([5, 6, 7 + n], one)) for n in range(8)]
+        early = [asyncio.create_task(served.engine.generate([5, 6, 7 + n], one)) for n in range(8)]
         await eventually_async(lambda: _prompted(served) == prompted + 8 * 3)  # not only sent, but taken up
+        await served.engine.generate(
+            [5, 6], replace(one, max_tokens=3)
+        )  # when it has ended, the others have some tokens
         loading = asyncio.create_task(served.engine.load(learner(served.model).weights(7)))
         await asyncio.sleep(0)
-        after = [asyncio.create_task(served.engine.generate([5, 6, 7 + n], one)) for n in range(8)]
+        late = [asyncio.create_task(served.engine.generate([5, 6, 7 + n], one)) for n in range(8)]
         await loading
-        return [(await task).version for task in before], [(await task).version for task in after]
+        return await asyncio.gather(*early), await asyncio.gather(*late)
 
-    assert served.do(scene()) == ([6] * 8, [7] * 8)
+    first, later = served.do(scene())
+    contexts = [[5, 6, 7 + n] for n in range(8)]
+    assert {(one.version, one.versions) for one in later} == {(7, ())}
+    assert gap(served.model, contexts, later) < TOLERANCE
+    assert any(one.versions for one in first)
+    assert gap_by_version({6: before, 7: served.model}, contexts, first) < TOLERANCE
+    assert min(gap(model, contexts, first) for model in (before, served.model)) > 0.1
 
 
 def test_memory_stays_flat_over_updates(served: Served) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
@@ -91,6 +91,16 @@ def gap(model: Any, contexts: Sequence[Sequence[int]], said: Sequence[Completion
         (_logprobs(model, context, one, **how) - torch.tensor(one.logprobs)).abs().max().item()
         for context, one in zip(contexts, said, strict=True)
     )
+
+
+def gap_by_version(models: Mapping[int, Any], contexts: Sequence[Sequence[int]], said: Sequence[Completion]) -> float:
+    """The same, each token's to the model of the version that it was sampled with."""
+    gaps: list[float] = []
+    for context, one in zip(contexts, said, strict=True):
+        own = {version: _logprobs(model, context, one) for version, model in models.items()}
+        versions = one.versions or (one.version,) * len(one.ids)
+        gaps += [abs(own[version][at].item() - one.logprobs[at]) for at, version in enumerate(versions)]
+    return max(gaps)
 
 
 @torch.no_grad()

@@ -35,9 +35,20 @@ class Sample:
     logprobs: tuple[float, ...]
     """Log-probability of each sampled id under the distribution it was drawn from; as many as `ids`."""
     version: int = 0
-    """Number of updates that the weights had seen."""
+    """Number of updates that the weights had seen that the first id was sampled with."""
     fresh: bool = True
     """Whether a new segment starts here: the first turn, or a context that could not be extended by appending."""
+    versions: tuple[int, ...] = ()
+    """The same number for each sampled id, where the weights changed within the reply; empty otherwise."""
+
+    @property
+    def token_versions(self) -> tuple[int, ...]:
+        """For each sampled id, the number of updates that the weights had seen that it was sampled with."""
+        return self.versions or (self.version,) * len(self.ids)
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values; `versions` is left out where it is empty."""
+        return {name: value for name, value in _record(self).items() if name != "versions" or value}
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,8 +82,11 @@ class Reply:
     def to_dict(self) -> dict[str, Any]:
         """As JSON values; what only endpoints know is left out where it is None."""
         record = {name: value for name, value in _record(self).items() if value is not None or name not in _OPTIONAL}
-        shown = {name: _record(record[name]) for name in ("sample", "usage") if record.get(name) is not None}
-        return record | shown
+        if self.sample is not None:
+            record["sample"] = self.sample.to_dict()
+        if self.usage is not None:
+            record["usage"] = _record(self.usage)
+        return record
 
     @classmethod
     def from_dict(cls, record: Any) -> Reply:
@@ -230,7 +244,12 @@ _KINDS = get_args(Kind)
 _OPTIONAL = frozenset({"usage", "seconds", "finish_reason", "reasoning"})
 """Keys of a reply that lines without an endpoint's figures don't have."""
 _FIELDS: dict[type, dict[str, _Types]] = {
-    Sample: {"prompt": _LIST, "ids": _LIST, "logprobs": _LIST, "version": _WHOLE, "fresh": _BOOL},
+    Sample: {
+        **dict.fromkeys(("prompt", "ids", "logprobs"), _LIST),
+        "version": _WHOLE,
+        "fresh": _BOOL,
+        "versions": (frozenset({list, type(None)}), "a list or null"),
+    },
     TokenUsage: {"prompt_tokens": _WHOLE, "completion_tokens": _WHOLE, "cached_tokens": _WHOLE_OR_NULL},
     Reply: {
         **dict.fromkeys(("text", "finish"), _TEXT),
@@ -277,11 +296,14 @@ def _turn(record: dict[str, Any]) -> Turn:
 
 
 def _sample(record: Any) -> Sample:
-    _check(Sample, record)
-    for name, types in (("prompt", _WHOLE), ("ids", _WHOLE), ("logprobs", _NUMBER)):
-        _check_each(name, record[name], types)
-        record[name] = tuple(record[name])
-    return Sample(**record)
+    _check(Sample, record, frozenset({"versions"}))
+    for name, types in (("prompt", _WHOLE), ("ids", _WHOLE), ("logprobs", _NUMBER), ("versions", _WHOLE)):
+        _check_each(name, record.get(name) or (), types)
+        record[name] = tuple(record.get(name) or ())
+    sample = Sample(**record)
+    if sample.versions and len(sample.versions) != len(sample.ids):
+        raise ValueError(f"`versions` in Sample has {len(sample.versions)} numbers for {len(sample.ids)} `ids`.")
+    return sample
 
 
 def _check(noun: type[Any], record: Any, optional: Set[str] = frozenset()) -> None:

@@ -81,7 +81,7 @@ class EnginePlayer(Player):
         if not all(map(math.isfinite, said.logprobs)):
             raise EnvFault("The engine's log-probabilities of a reply aren't finite.")
         context.said(said.ids)
-        sample = Sample(tuple(prompt), said.ids, said.logprobs, said.version, fresh)
+        sample = Sample(tuple(prompt), said.ids, said.logprobs, said.version, fresh, said.versions)
         return Reply(self.chat.reply_text(said.ids), said.finish, sample)
 
     def leave(self, key: int) -> None:

@@ -41,6 +41,7 @@ _FEATURES = """
         - {name: logprobs, list: float64}
         - {name: version, dtype: int64}
         - {name: fresh, dtype: bool}
+        - {name: versions, list: int64}
       - name: usage
         struct:
         - {name: prompt_tokens, dtype: int64}

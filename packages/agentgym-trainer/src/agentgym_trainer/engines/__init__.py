@@ -56,7 +56,21 @@ class Completion:
     finish: Literal["stop", "length"]
     """`length` when the budget ended it."""
     version: int
-    """Of the weights that all of it was sampled with."""
+    """Of the weights that the first id was sampled with."""
+    versions: tuple[int, ...] = ()
+    """Of the weights that each id was sampled with, where they changed within the reply; empty otherwise."""
+
+    @classmethod
+    def sampled(
+        cls,
+        ids: Sequence[int],
+        logprobs: Sequence[float],
+        finish: Literal["stop", "length"],
+        versions: Sequence[int],
+    ) -> Completion:
+        """The reply of these ids, of which at least one was sampled, each with weights of the version beside it."""
+        mixed = tuple(versions) if len(set(versions)) > 1 else ()
+        return cls(tuple(ids), tuple(logprobs), finish, versions[0], mixed)
 
 
 @dataclass(slots=True)
@@ -91,8 +105,9 @@ class Engine(Protocol):
         ...
 
     async def load(self, weights: Weights) -> None:
-        """Take new weights, in place. Replies under way are finished with the old ones first; those asked for
-        meanwhile wait. Caches of the old weights are dropped.
+        """Take new weights, in place. Replies under way go on with them (in-flight weight updates: AReaL, arXiv
+        2505.24298; PipelineRL, arXiv 2509.19128): what they have so far stays, with the versions and log-probabilities
+        that it was sampled with, and is read again as context, for caches of the old weights are dropped.
         """
         ...
 

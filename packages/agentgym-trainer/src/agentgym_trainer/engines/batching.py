@@ -1,7 +1,7 @@
 """Continuous batching: requests join and leave one by one, and each step of a core serves all that are there.
 
 What every engine that computes in this process has in common: who waits, who is under way, new weights between
-replies, and a core that dies. Knows neither models nor devices; that is the core's part.
+steps, and a core that dies. Knows neither models nor devices; that is the core's part.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Core(Protocol):
         ...
 
     def load(self, weights: Weights) -> None:
-        """Take new weights, and note their version for the completions to come. Nothing is under way."""
+        """Take new weights. What is under way goes on with them, from what it has so far."""
         ...
 
     def rest(self) -> None:
@@ -85,7 +85,8 @@ class Batching:
         self._under_way: dict[int, _Request] = {}
         self._driver: asyncio.Task[None] | None = None
         self._alone = asyncio.Lock()
-        self._pausing = False
+        self._pausing = self._frozen = False
+        """Whether nobody is taken up, and whether no step is computed for those under way either."""
         self._weights: Weights | None = None
         self._death: BaseException | None = None
         """What the core died of, until the one after it has completed something."""
@@ -111,12 +112,12 @@ class Batching:
         return await reply
 
     async def load(self, weights: Weights) -> None:
-        """Take new weights when all replies under way are finished; what is asked for meanwhile waits.
+        """Take new weights between two steps; replies under way go on with them. See `Engine.load`.
 
         Raises:
             EngineGone: when the core has died, and again after it was made anew.
         """
-        async with self._nothing_under_way():
+        async with self._paused(frozen=True):
             self._weights, self.version = weights, weights.version
             # A core that is made anew gets them, too.
             await self._survived(lambda: self._core.load(weights))
@@ -127,7 +128,7 @@ class Batching:
         Raises:
             EngineGone: as `load`.
         """
-        async with self._nothing_under_way():
+        async with self._paused(frozen=False):
             while not await self._survived(lambda: self._core.rest()):
                 pass
 
@@ -150,22 +151,23 @@ class Batching:
             raise EngineGone(self._over) from self._death
 
     @contextlib.asynccontextmanager
-    async def _nothing_under_way(self) -> AsyncGenerator[None]:
+    async def _paused(self, *, frozen: bool) -> AsyncGenerator[None]:
+        """The step at hand is over meanwhile, and unless `frozen`, also all that was under way."""
         async with self._alone:
-            self._pausing = True
+            self._pausing, self._frozen = True, frozen
             try:
                 if self._driver is not None:
                     await asyncio.wait([self._driver])
                 self._check()
                 yield
             finally:
-                self._pausing = False
+                self._pausing = self._frozen = False
                 self._drive()
 
     def _drive(self) -> None:
         """See that there is a driver, if there is something to drive."""
         idle = self._driver is None or self._driver.done()
-        if self._waiting and idle and not self._pausing:
+        if (self._waiting or self._under_way) and idle and not self._pausing:
             self._driver = asyncio.get_running_loop().create_task(self._serve())
             # Whoever waits is told what it died of.
             self._driver.add_done_callback(lambda driver: driver.cancelled() or driver.exception())
@@ -173,7 +175,7 @@ class Batching:
     async def _serve(self) -> None:
         """Step until nobody waits any more."""
         try:
-            while self._under_way or (self._waiting and not self._pausing):
+            while (self._under_way and not self._frozen) or (self._waiting and not self._pausing):
                 await self._step()
                 # Whoever has just got a reply, and answers at once, joins the very next step.
                 await asyncio.sleep(0)

@@ -45,7 +45,6 @@ class ScriptedEngine:
         self._seconds = (seconds_per_request, seconds_per_token)
         self._capacity = capacity or _ROOMY
         self._underway = 0
-        self._loading = False
         self._changed = asyncio.Condition()
         self._since = 0.0
 
@@ -57,25 +56,18 @@ class ScriptedEngine:
                 f"{self.max_context} that this engine takes."
             )
         async with self._place():
+            version = self.version
             said = tuple(self._script(tuple(ids)))[: sampling.max_tokens]
             self.usage.prefilled += len(ids)
             per_request, per_token = self._seconds
             await asyncio.sleep(per_request + per_token * len(said))
             self.usage.generated += len(said)
             finish = "stop" if said[-1:] == (self._end_id,) else "length"
-            return Completion(said, (-1.0,) * len(said), finish, self.version)
+            return Completion(said, (-1.0,) * len(said), finish, version)
 
     async def load(self, weights: Weights) -> None:
-        """Note the version, once what is under way is finished. See `Engine.load`."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: not self._loading)
-            self._loading = True
-            try:
-                await self._changed.wait_for(lambda: not self._underway)
-                self.version = weights.version
-            finally:
-                self._loading = False
-                self._changed.notify_all()
+        """Note the version, for replies that begin from now on: those under way were drawn when they began."""
+        self.version = weights.version
 
     async def rest(self) -> None:
         """There is nothing to free."""
@@ -85,9 +77,9 @@ class ScriptedEngine:
 
     @asynccontextmanager
     async def _place(self) -> AsyncGenerator[None]:
-        """One of the replies under way; waits for a place, and for weights that are being loaded."""
+        """One of the replies under way; waits for a place."""
         async with self._changed:
-            await self._changed.wait_for(lambda: not self._loading and self._underway < self._capacity)
+            await self._changed.wait_for(lambda: self._underway < self._capacity)
             if not self._underway:
                 self._since = time.perf_counter()
             self._underway += 1

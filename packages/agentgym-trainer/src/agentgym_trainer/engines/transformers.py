@@ -68,10 +68,14 @@ class _Draft:
     """A reply in the making."""
 
     row: Row
+    context: int
+    """How many of the row's ids are the context that it was asked for with."""
     sampling: Sampling
     chances: list[float]
     """One random number in [0, 1) for each token of the budget."""
     logprobs: list[float] = field(default_factory=list[float])
+    versions: list[int] = field(default_factory=list[int])
+    """Of the weights that each token was sampled with."""
 
     @property
     def chance(self) -> float:
@@ -106,18 +110,22 @@ class _Core:
 
     def admit(self, number: int, ids: Sequence[int], sampling: Sampling) -> None:
         """Find a row for a request."""
-        if self._rows is None:
-            self._rows = Rows(self._causal_lm.device, self._usage, keep=self._keep)
-        row = self._rows.join(ids)
         chances = np.random.default_rng(sampling.seed).random(sampling.max_tokens).tolist()
-        self._drafts[number] = _Draft(row, sampling, chances)
-        self._numbers[row] = number
+        self._drafts[number] = _Draft(self._join(number, ids), len(ids), sampling, chances)
 
     def abort(self, numbers: Collection[int]) -> None:
         """Let the rows of requests rest."""
         for number in numbers:
             if number in self._drafts:
                 self._leave(number)
+
+    def _join(self, number: int, ids: Sequence[int]) -> Row:
+        """The row that a request goes on in, from these ids."""
+        if self._rows is None:
+            self._rows = Rows(self._causal_lm.device, self._usage, keep=self._keep)
+        row = self._rows.join(ids)
+        self._numbers[row] = number
+        return row
 
     @torch.no_grad()
     def step(self) -> list[tuple[int, Completion]]:
@@ -139,8 +147,11 @@ class _Core:
         for number, draft, token, logprob in zip(numbers, drafts, ids, logprobs, strict=True):
             draft.row.ids.append(token)
             draft.logprobs.append(logprob)
+            draft.versions.append(self.version)
             if token == self._end_id or len(draft.logprobs) == draft.sampling.max_tokens:
-                done.append((number, self._leave(number)))
+                finish = "stop" if token == self._end_id else "length"
+                said = self._leave(number)
+                done.append((number, Completion.sampled(said, draft.logprobs, finish, draft.versions)))
         return done
 
     def _forward(self, rows: Sequence[Row], reading: Reading) -> Tensor:
@@ -162,21 +173,23 @@ class _Core:
             ).logits
         return logits[0].float()
 
-    def _leave(self, number: int) -> Completion:
+    def _leave(self, number: int) -> list[int]:
+        """Let a request go. What it has said, as token ids."""
         draft = self._drafts.pop(number)
-        row, said = draft.row, draft.row.ids[draft.row.context :]
-        del self._numbers[row]
+        del self._numbers[draft.row]
         if self._rows is not None:
-            self._rows.leave(row)
-        finish = "stop" if said[-1:] == [self._end_id] else "length"
-        return Completion(tuple(said), tuple(draft.logprobs), finish, self.version)
+            self._rows.leave(draft.row)
+        return draft.row.ids[draft.context :]
 
     def load(self, weights: Weights) -> None:
-        """Take new weights; what was computed with the old ones is dropped."""
+        """Take new weights; what was computed with the old ones is dropped, and what is under way read again."""
         self.rest()
         if self._own:
             _copy_weights(self._model, weights)
         self.version = weights.version
+        self._numbers = {}
+        for number, draft in self._drafts.items():
+            draft.row = self._join(number, draft.row.ids)
 
     def rest(self) -> None:
         """Drop the cache."""

@@ -86,7 +86,6 @@ class VllmCore:
         self._usage = usage
         self._end_id = end_id
         self._device = device
-        self._version = 0
         self._adapter: Any = None
         self._asleep = False
         # It makes one if there is none yet; then it has to go again with the engine, and else it has to stay.
@@ -94,6 +93,7 @@ class VllmCore:
         knobs = {"model": model, "max_model_len": self.max_context, "dtype": dtype}
         with self._at_work():
             self._engine: Any = _start(knobs | _scheduling(memory, self.max_context, device), lora_rank, device)
+            self._engine.set_weight_version("0")
         self._tied: bool = self._engine.model_config.hf_text_config.tie_word_embeddings
 
     def admit(self, number: int, ids: Sequence[int], sampling: Sampling) -> None:
@@ -116,17 +116,22 @@ class VllmCore:
         self._engine.abort_request([str(number) for number in numbers])
 
     def load(self, weights: Weights) -> None:
-        """Copy a model's weights into vLLM's, or put an adapter in the place of the last one; and forget the cache."""
+        """Copy a model's weights into vLLM's, or put an adapter in the place of the last one; and forget the cache.
+        Requests under way are read again before they go on.
+        """
         with self._at_work():
             self._wake()
+            # First: where the scheduler runs ahead of the GPU, tokens of the old weights that haven't come out yet are
+            # dropped, whatever they are, and sampled again with the new ones.
+            self._engine.collective_rpc("synchronize_device")
+            self._engine.reset_prefix_cache(reset_running_requests=True)
             if weights.adapter is None:
                 tensors = untied(weights.tensors()) if self._tied else weights.tensors()
                 self._engine.collective_rpc("reload_weights", kwargs={"weights_iterator": tensors})
             else:
                 self._engine.collective_rpc(put_adapter, args=(weights.tensors(), weights.adapter))
                 self._adapter = _adapter_request()
-            self._engine.reset_prefix_cache()
-        self._version = weights.version
+            self._engine.set_weight_version(str(weights.version))
 
     def rest(self) -> None:
         """Give the GPU's memory back: weights move to the host, the cache is dropped. On a CPU there is no such way."""
@@ -182,7 +187,8 @@ class VllmCore:
         # None were asked for where the reply is greedy.
         chances = reply.logprobs or [None] * len(ids)
         logprobs = tuple(chance[token].logprob if chance else 0.0 for token, chance in zip(ids, chances, strict=True))
-        return Completion(ids, logprobs, reply.finish_reason, self._version)
+        versions = [int(span.version) for span in reply.weight_versions for _ in range(span.start, span.end)]
+        return Completion.sampled(ids, logprobs, reply.finish_reason, versions)
 
     @contextmanager
     def _at_work(self) -> Generator[None]:

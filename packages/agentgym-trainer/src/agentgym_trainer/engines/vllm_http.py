@@ -96,7 +96,8 @@ class VllmHttp:
     async def replace_weights(
         self, weights: Weights, *, dtype: torch.dtype, label: str, meanwhile: str, adapter: str
     ) -> None:
-        """Push weights, in place. The replies under way, of all clients, are finished first; new requests wait.
+        """Push weights, in place. Replies under way, of all clients, stand still meanwhile and go on with the new ones,
+        from what they have so far, which is read again; new requests wait.
 
         Args:
             weights: a whole model, or an adapter.
@@ -104,7 +105,7 @@ class VllmHttp:
             label: what they are called then; as long as they aren't whole, `meanwhile`.
             adapter: the name by which requests ask for an adapter.
         """
-        await self._ask("POST", "/pause", params={"mode": "wait"})
+        await self._ask("POST", "/pause", params={"mode": "keep"})
         await self.set_label(meanwhile)
         async with offered(weights.tensors, host=_address_towards(self.url), dtype=dtype) as offer:
             fetching = (offer.host, offer.port, offer.secret)
@@ -113,8 +114,8 @@ class VllmHttp:
             else:
                 await self.call_workers("agentgym_take_adapter", *fetching, _plain(weights.adapter))
                 await self._name_adapter(adapter)
-        if not (await self._ask("POST", "/reset_prefix_cache"))["success"]:
-            raise Away("its prefix cache can't be reset while requests are under way")
+        if not (await self._ask("POST", "/reset_prefix_cache", params={"reset_running_requests": "true"}))["success"]:
+            raise Away("its prefix cache can't be reset")
         await self.set_label(label)
         await self.resume()
 

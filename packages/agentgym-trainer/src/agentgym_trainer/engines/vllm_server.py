@@ -1,7 +1,7 @@
 """The engine that is a vLLM server: on its own GPUs or machines, or one that we start.
 
-Every reply names the weights that it was sampled with: that is how a reply is known to be by one version, and how a
-server that was restarted behind our back, and has lost them, is noticed. It knows no text and no worlds.
+Every reply names the weights that its tokens were sampled with: that is how their versions are known, and how a server
+that was restarted behind our back, and has lost them, is noticed. It knows no text and no worlds.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class VllmServer:
                 self._busy(-1)
 
     async def load(self, weights: Weights) -> None:
-        """See `Engine.load`. The server finishes what is under way for all its clients, and lets new requests wait."""
+        """See `Engine.load`. What is under way at the server, for all its clients, and new requests stand still."""
         async with self._lock:
             self._weights, self._ready = weights, False
             self._loads += 1
@@ -258,16 +258,17 @@ class VllmServer:
             Away: when it is no whole reply by weights of ours.
         """
         choice = answer["choices"][0]
-        labels = {span["version"] for span in choice["weight_versions"] or ()}
-        if choice["finish_reason"] not in ("stop", "length") or len(labels) != 1:
-            raise Away(f"a reply ended by {choice['finish_reason']}, with the weights {', '.join(labels) or 'unknown'}")
-        version = self._version_of(labels.pop())
+        spans = choice["weight_versions"]
+        if choice["finish_reason"] not in ("stop", "length") or not spans:
+            labels = ", ".join(span["version"] for span in spans or ())
+            raise Away(f"a reply ended by {choice['finish_reason']}, with the weights {labels or 'unknown'}")
+        versions = [self._version_of(span["version"]) for span in spans for _ in range(span["start"], span["end"])]
         self._count(answer["usage"])
         self._patience.restored()
         self._starts = min(self._starts, 1)
         # The most likely token is certain at temperature 0, whatever it is likely for at 1.
         logprobs = (token["logprob"] if sampling.temperature else 0.0 for token in choice["logprobs"]["content"])
-        return Completion(tuple(choice["token_ids"]), tuple(logprobs), choice["finish_reason"], version)
+        return Completion.sampled(choice["token_ids"], tuple(logprobs), choice["finish_reason"], versions)
 
     def _version_of(self, label: str) -> int:
         if self._weights is None:
