@@ -2,86 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import threading
 from collections import Counter
 from collections.abc import Callable, Generator
 from contextlib import ExitStack
 from dataclasses import replace
+from typing import Any
 
 import pytest
-from accelerate import Accelerator
-from agentgym_envs import Reply, Sample
-from agentgym_envs.play import Seat
-from agentgym_envs.play_pool import Player
 from agentgym_trainer.ahead import Ahead
+from agentgym_trainer.ahead_figures import lag_figures
 from agentgym_trainer.algorithms import GRPO, Groups
-from agentgym_trainer.config import Config, Overlap, World
-from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.figures import Group, lag_figures
+from agentgym_trainer.config import Overlap, World
+from agentgym_trainer.figures import Group
 from agentgym_trainer.horizon import Stage
 from agentgym_trainer.progress import Progress
-from agentgym_trainer.ranks import Ranks
-from agentgym_trainer.rollout import Match, Rollouts
-from agentgym_trainer.worlds import Deal, OpenWorld, deals, jobs, open_worlds
+from agentgym_trainer.rollout import Match
+from agentgym_trainer.worlds import jobs
+from ahead_table import Table
 from coin_configs import SAMPLES, TASKS, coins, others
 from coin_world import ENV, OTHER
-from patience import eventually, eventually_async
-
-
-class Teller(Player):
-    """Says heads; in the tasks that are `held`, not before they are let go."""
-
-    name = "teller"
-
-    def __init__(self) -> None:
-        self.version = 0
-        self.held = set[str]()
-        self.begun: list[str] = []
-        self.error: Exception | None = None
-        self.left = 0
-
-    async def reply(self, seat: Seat) -> Reply:
-        task, version = seat.info["task_id"], self.version
-        first = len(seat.conversation) == 1
-        if first:
-            self.begun.append(task)
-        await asyncio.sleep(0)
-        await eventually_async(lambda: task not in self.held)
-        if self.error is not None:
-            raise self.error
-        return Reply("heads", "stop", Sample((1,), (2,), (-0.5,), version, first))
-
-    def leave(self, key: int) -> None:
-        self.left += 1
-
-
-class Table:
-    """What an `Ahead` needs, and the tasks that it is dealt: of every world the first ones, then the next ones."""
-
-    def __init__(self, config: Config, stack: ExitStack) -> None:
-        Accelerator(cpu=True)
-        self.config = config
-        self.teller = Teller()
-        self.worlds: list[OpenWorld] = stack.enter_context(open_worlds(config))
-        self.rollouts = stack.enter_context(Rollouts(ScriptedEngine(lambda _: (), end_id=0)))
-        self.ranks = Ranks()
-        self.ahead = Ahead(self.rollouts, self.teller, config, self.draw, ranks=self.ranks)
-        stack.callback(self.ahead.close)
-
-    def draw(self, number: int, progress: Progress) -> list[Deal]:
-        each, dealt = self.config.tasks // len(self.worlds), list[Deal]()
-        for world in self.worlds:
-            train = world.tasks.train
-            tasks = [train[at % len(train)] for at in range(number * each, number * each + each)]
-            dealt += deals(world, tasks, samples=SAMPLES, seed=number)
-        return dealt
-
-    def collect(self, step: int, turns: int = 3) -> list[Group]:
-        """The groups for the update after `step`, with weights that have seen as many."""
-        self.teller.version = step
-        return self.ahead.collect(Progress(Stage(turns), step=step))
-
+from patience import eventually
 
 Open = Callable[..., Table]
 
@@ -131,8 +72,28 @@ def test_what_was_dealt_is_played_while_nobody_collects(table: Open) -> None:
     eventually(lambda: playing.teller.left == 2 * TASKS * SAMPLES)
 
 
-def test_what_is_complete_first_trains_first_and_a_straggler_holds_up_nobody(table: Open) -> None:
+def test_groups_train_in_the_order_of_dealing_and_a_slow_one_is_waited_for(table: Open) -> None:
     playing = table(overlap=Overlap(1))
+    playing.teller.held |= set(_ids(1))
+    collected: list[list[Group]] = []
+    learner = threading.Thread(target=lambda: collected.append(playing.collect(0)))
+    learner.start()
+    # All else that may be on its way is played meanwhile.
+    eventually(lambda: playing.teller.left == (2 * TASKS - 1) * SAMPLES)
+    assert not collected
+    playing.teller.held.clear()
+    learner.join()
+    assert _tasks(collected[0]) == _ids(0, 1, 2)
+    groups = playing.collect(1)
+    assert _tasks(groups) == _ids(3, 4, 5)
+    assert [group.outcome.lag(1) for group in groups] == [1, 1, 1]
+
+
+@pytest.mark.parametrize("beyond", ["keep", "drop"])
+def test_where_it_is_asked_for_what_is_complete_trains_and_a_slow_group_holds_up_nobody(
+    table: Open, beyond: Any
+) -> None:
+    playing = table(overlap=Overlap(1, beyond))
     playing.teller.held |= set(_ids(1))
     assert _tasks(playing.collect(0)) == _ids(0, 2, 3)
     playing.teller.held.clear()
@@ -141,7 +102,13 @@ def test_what_is_complete_first_trains_first_and_a_straggler_holds_up_nobody(tab
     assert _tasks(groups) == _ids(1, 4, 5)
     assert [group.outcome.lag(1) for group in groups] == [1, 1, 1]
     outcomes = [group.outcome for group in groups]
-    assert lag_figures(outcomes, 1, 1) == {"mean": 1.0, "max": 1, "stale": 0}
+    assert lag_figures(outcomes, 1, 1) == {
+        "mean": 1.0,
+        "max": 1,
+        "stale": 0,
+        "token_mean": 1.0,
+        "tokens": {"1": 3 * 3 * SAMPLES},
+    }
 
 
 def _with_one_too_old(playing: Table) -> list[Group]:
@@ -155,7 +122,7 @@ def _with_one_too_old(playing: Table) -> list[Group]:
 
 
 def test_a_group_that_is_too_old_is_left_out_counted_and_stood_in_for(table: Open) -> None:
-    playing = table(overlap=Overlap(1))
+    playing = table(overlap=Overlap(1, beyond="drop"))
     groups = _with_one_too_old(playing)
     assert groups[0].outcome.task == _ids(0)[0]
     assert [(group.outcome.lag(2) > 1, group.treatment) for group in groups] == [
@@ -174,6 +141,9 @@ def test_a_group_that_is_too_old_trains_where_that_is_asked_for(table: Open) -> 
         "mean": pytest.approx(4 / 3),
         "max": 2,
         "stale": 1,
+        # Only the first reply of the held episodes is that old; they went on with newer weights.
+        "token_mean": pytest.approx(10 / 9),
+        "tokens": {"1": 8 * SAMPLES, "2": SAMPLES},
     }
 
 
@@ -240,7 +210,9 @@ def test_a_process_plays_its_share_and_numbers_of_two_never_meet(table: Open) ->
     for index, share in ((0, 2), (1, 1)):
         playing = table()
         playing.ranks.index, playing.ranks.count = index, 2
-        ahead = Ahead(playing.rollouts, playing.teller, playing.config, playing.draw, ranks=playing.ranks)
+        ahead = Ahead(
+            playing.rollouts, playing.teller, playing.config, playing.worlds, playing.draw, ranks=playing.ranks
+        )
         groups = ahead.collect(Progress(Stage(3)))
         assert len(groups) == share
         numbers.append({group.number for group in groups})
@@ -249,7 +221,7 @@ def test_a_process_plays_its_share_and_numbers_of_two_never_meet(table: Open) ->
 
 def test_a_process_for_which_no_task_is_left_plays_nothing(table: Open) -> None:
     playing = table(overlap=Overlap(1))
-    ahead = Ahead(playing.rollouts, playing.teller, playing.config, lambda *_: [], ranks=playing.ranks)
+    ahead = Ahead(playing.rollouts, playing.teller, playing.config, playing.worlds, lambda *_: [], ranks=playing.ranks)
     assert ahead.collect(Progress(Stage(3))) == []
 
 

@@ -6,10 +6,13 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
+from agentgym_envs import Episode, Reply
+from agentgym_envs.play import Seat
+from agentgym_trainer.algorithms import Correction
 from agentgym_trainer.batch import Batch
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import EngineSettings, Evaluation, Generation, Overlap, World
@@ -27,8 +30,10 @@ from agentgym_trainer.worlds import open_worlds
 from coin_configs import SAMPLES, TASKS, coins, others
 from coin_world import OTHER
 from miniature import learner
+from patience import eventually_async
 from rich.console import Console
 
+RESTLESS = coins().algorithm
 Build = Callable[..., Loop]
 
 
@@ -80,7 +85,12 @@ def test_no_version_ahead_is_the_synchronous_loop_to_the_bit(build: Build, monke
     ahead.arena.ahead = ahead.arena.play_ahead()
     ahead.run(lambda: False)
     assert len(_lines(plain)) == 3
-    assert all(line["lag"] == {"mean": 0.0, "max": 0, "stale": 0} for line in _lines(plain))
+    for line in _lines(plain):
+        tokens = line["tokens"]["said"]
+        assert line["lag"] == {"mean": 0.0, "max": 0, "stale": 0, "token_mean": 0.0, "tokens": {"0": tokens}}
+        # Nothing was sampled ahead, so nothing is corrected, and there all that is drawn trains.
+        assert "correction" not in line
+        assert line["lengths"]["trained"] == line["lengths"]["drawn"]
     assert _lines(ahead) == _lines(plain)
     assert _bytes(ahead) == _bytes(plain) != _bytes(build("start"))
 
@@ -128,6 +138,89 @@ def test_an_engine_that_is_started_again_while_the_learner_works_gets_the_weight
         assert all(torch.equal(tensor, before[name]) for name, tensor in weights.tensors())
 
 
+def test_a_reply_goes_on_with_new_weights_and_each_token_has_the_log_probability_of_its_own(
+    build: Build, monkeypatch: pytest.MonkeyPatch, new_model: Callable[..., Any]
+) -> None:
+    loop = _no_evaluation(build(overlap=Overlap(1), steps=2, algorithm=replace(RESTLESS, entropy=5.0)), monkeypatch)
+    engine, player = cast("Any", loop.rollouts.engine), cast("Any", loop.arena.ahead)._player
+    load, step, reply = engine.load, engine._step, player.reply
+    weights_of: dict[int, dict[str, torch.Tensor]] = {}
+    begun: list[int] = []
+
+    async def note(weights: Weights) -> None:
+        weights_of[weights.version] = {name: tensor.clone() for name, tensor in weights.tensors()}
+        await load(weights)
+
+    async def wait_for_the_learner(seat: Seat) -> Reply:
+        """Before the replies of what is played ahead, to be trained on in the second step."""
+        if seat.key not in begun:
+            begun.append(seat.key)
+        if begun.index(seat.key) >= TASKS * SAMPLES:
+            await eventually_async(lambda: taken)
+        return await reply(seat)
+
+    async def wait_for_the_update() -> None:
+        """When all of these have some tokens."""
+        if taken and engine.version == 0:
+            await eventually_async(lambda: len(engine._waiting) + len(engine._under_way) == TASKS * SAMPLES)
+            drafts = engine._core._drafts.values()
+            if drafts and min(len(draft.logprobs) for draft in drafts) > 2:
+                await eventually_async(lambda: engine._pausing)
+        await step()
+
+    monkeypatch.setattr(engine, "load", note)
+    monkeypatch.setattr(engine, "_step", wait_for_the_update)
+    monkeypatch.setattr(player, "reply", wait_for_the_learner)
+    collect, taken = loop.arena.collect, list[list[Episode]]()
+
+    def watch(progress: Progress) -> Any:
+        own, groups = collect(progress)
+        taken.append([episode for group in own for episode in group.episodes])
+        return own, groups
+
+    monkeypatch.setattr(loop.arena, "collect", watch)
+    loop.run(lambda: False)
+    first, second = _lines(loop)
+    assert (first["lag"]["tokens"].keys(), second["lag"]["tokens"].keys()) == ({"0"}, {"0", "1"})
+    assert 0 < second["lag"]["token_mean"] < second["lag"]["mean"] == 1
+    models = {version: new_model() for version in weights_of}
+    for version, model in models.items():
+        model.load_state_dict(weights_of[version], strict=False)
+    for episode in taken[1]:
+        sample = episode.turns[0].reply.sample
+        assert sample is not None
+        assert (sample.versions[:3], sample.versions[-3:]) == ((0, 0, 0), (1, 1, 1))
+        gaps = {v: _gaps(model, sample.prompt, sample.ids, sample.logprobs) for v, model in models.items()}
+        for at, version in enumerate(sample.versions):
+            assert gaps[version][at] < 1e-4 < gaps[1 - version][at]
+    # What the earlier weights sampled is corrected for: that is no rounding error of engine or learner.
+    assert first["engine_gap"] < 1e-5 < 1e-4 < second["engine_gap"]
+
+
+@torch.no_grad()
+def _gaps(model: Any, context: Sequence[int], ids: Sequence[int], logprobs: Sequence[float]) -> list[float]:
+    """The distance of each of the log-probabilities from that of the model."""
+    logits = model(torch.tensor([[*context, *ids]])).logits[0, len(context) - 1 : -1]
+    own = logits.float().log_softmax(-1).gather(1, torch.tensor(ids)[:, None])[:, 0]
+    return (own - torch.tensor(logprobs)).abs().tolist()
+
+
+@pytest.mark.parametrize(
+    ("overlap", "own", "level"),
+    [
+        (Overlap(0), Correction(), "off"),
+        (Overlap(0), Correction("sequence"), "sequence"),
+        (Overlap(1), Correction(), "token"),
+        (Overlap(1, correction="off"), Correction(), "off"),
+        (Overlap(1, correction="sequence"), Correction(bound=3.0), "sequence"),
+        (Overlap(1), Correction("sequence"), "sequence"),
+    ],
+)
+def test_what_is_sampled_ahead_is_corrected_for_by_default(overlap: Overlap, own: Correction, level: Any) -> None:
+    algorithm = overlap.corrected(replace(RESTLESS, correction=own))
+    assert algorithm == replace(RESTLESS, correction=replace(own, level=level))
+
+
 def test_an_interrupted_run_leaves_nothing_in_play(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = _no_evaluation(build(overlap=Overlap(2)), monkeypatch)
 
@@ -146,8 +239,18 @@ def test_a_run_that_samples_ahead_is_stopped_and_goes_on(build: Build, monkeypat
     loop = _no_evaluation(build(overlap=Overlap(2), steps=4), monkeypatch)
     assert loop.run(lambda: next(asked)).step == 2
     assert others(loop.rollouts) == 0
+    (under_way,) = loop.arena.under_way()
     again = _no_evaluation(build(overlap=Overlap(2), steps=4), monkeypatch)
+    collect, taken = again.arena.collect, list[str]()
+
+    def watch(progress: Progress) -> Any:
+        own, groups = collect(progress)
+        taken.extend(group.task for group in groups)
+        return own, groups
+
+    monkeypatch.setattr(again.arena, "collect", watch)
     assert again.run(lambda: False).step == 4
+    assert taken == [deal["task"] for deal in under_way["deals"]]
     assert [line["step"] for line in _lines(again)] == [1, 2, 3, 4]
     assert _lines(again)[2]["lag"]["max"] == 0
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
@@ -50,6 +51,10 @@ class Arena:
             own = self.ahead.collect(progress)
         return own, self._outcomes(own)
 
+    def under_way(self) -> list[dict[str, Any]]:
+        """For each process, what it has under way that was played ahead: see `Ahead.under_way`."""
+        return self.ranks.gather([self.ahead.under_way()]) if self.ahead else []
+
     def settle(self) -> None:
         """Play what is in play ahead to its end. All slots are free then, for an evaluation."""
         if self.ahead:
@@ -68,7 +73,7 @@ class Arena:
             wanted, rng = self._wanted(number)
             return self.ranks.share(self._draw(wanted, progress, (), rng))
 
-        return Ahead(self.rollouts, self._player(), self.config, shared, ranks=self.ranks)
+        return Ahead(self.rollouts, self._player(), self.config, self.worlds, shared, ranks=self.ranks)
 
     def _play_step(self, progress: Progress) -> tuple[list[Group], list[GroupOutcome]]:
         """The groups that are drawn first, and those that are played in the place of groups to be resampled."""

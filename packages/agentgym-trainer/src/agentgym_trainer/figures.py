@@ -58,6 +58,8 @@ class Outcome:
     """What each turn was for, and how many tokens it said."""
     version: int | None
     """Number of updates that the oldest weights have seen that it was sampled with; None without samples."""
+    tokens_by_version: tuple[tuple[int, int], ...] = ()
+    """How many completion tokens were sampled with weights that had seen how many updates, oldest first."""
     shaped: float | None = None
     """Sum of the rewards that it is trained on; None where these are the environment's, and when it failed."""
     error: str | None = None
@@ -68,6 +70,8 @@ class Outcome:
         """The outcome of an episode, which is trained on these rewards where they are shaped."""
         turns, acts = episode.turns, [turn for turn in episode.turns if turn.kind == "act"]
         samples = [turn.reply.sample for turn in turns if turn.reply.sample]
+        said = (turn.reply.sample for turn in turns if turn.loss and turn.reply.sample)
+        versions = Counter(version for sample in said for version in sample.token_versions)
         last = [turn.reward for turn in acts if turn.trial == turns[-1].trial]
         return cls(
             world=episode.env,
@@ -85,6 +89,7 @@ class Outcome:
             said=sum(len(sample.ids) for sample in samples),
             replies=tuple((turn.kind, len(turn.reply.sample.ids) if turn.reply.sample else 0) for turn in turns),
             version=min((sample.version for sample in samples), default=None),
+            tokens_by_version=tuple(sorted(versions.items())),
             shaped=None if shaped is None else sum(shaped),
             error=episode.error,
         )
@@ -99,6 +104,13 @@ class GroupOutcome:
     kind: GroupKind
     treatment: Treatment
     episodes: tuple[Outcome, ...]
+    masked: frozenset[StopReason] = frozenset()
+    """Episodes that stopped for one of these reasons are out of the loss."""
+
+    @property
+    def trained(self) -> list[Outcome]:
+        """The episodes that are in the loss."""
+        return [e for e in self.episodes if self.treatment == "keep" and e.stop not in {"failed", *self.masked}]
 
     @property
     def world(self) -> str:
@@ -136,7 +148,7 @@ class Group:
     def outcome(self) -> GroupOutcome:
         """What came of it."""
         outcomes = tuple(Outcome.of(episode, self.shaped.get(episode.sample)) for episode in self.episodes)
-        return GroupOutcome(self.number, self.kind, self.treatment, outcomes)
+        return GroupOutcome(self.number, self.kind, self.treatment, outcomes, self.masked)
 
     def rewards(self, episode: Episode) -> tuple[float, ...]:
         """The rewards that an episode of the group is trained on, one for each turn."""
@@ -186,15 +198,6 @@ def step_figures(groups: Sequence[GroupOutcome], worlds: Sequence[str]) -> dict[
         "worlds": {world: figures(world) for world in worlds},
         "groups": {"all": len(groups)} | {kind: kinds[kind] for kind in get_args(GroupKind)},
     }
-
-
-def lag_figures(groups: Sequence[GroupOutcome], version: int, allowed: int) -> dict[str, Any]:
-    """How far the groups that are kept lag behind this version, in updates; and how many of all lag by more than is
-    allowed.
-    """
-    kept = [group.lag(version) for group in groups if group.treatment == "keep"]
-    stale = sum(group.lag(version) > allowed for group in groups)
-    return {"mean": fmean(kept) if kept else None, "max": max(kept, default=None), "stale": stale}
 
 
 def episode_figures(episodes: Sequence[Outcome]) -> dict[str, Any]:

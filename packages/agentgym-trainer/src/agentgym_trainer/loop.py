@@ -21,6 +21,7 @@ from agentgym_eval.errors import RunStopped
 from numpy.typing import NDArray
 
 from agentgym_trainer.agreement import PROBES, check_agreement, last_contexts
+from agentgym_trainer.ahead_figures import lag_figures, length_figures
 from agentgym_trainer.algorithms import Imitation
 from agentgym_trainer.arena import Arena
 from agentgym_trainer.batch import make_batch
@@ -39,7 +40,6 @@ from agentgym_trainer.figures import (
     Outcome,
     cut_while_improving,
     full_share,
-    lag_figures,
     step_figures,
     success_by_task,
     success_figures,
@@ -169,6 +169,7 @@ class Loop:
             step=progress.step + 1,
             env_steps=progress.env_steps + sum(episode.turns for group in groups for episode in group.episodes),
             sampler=sampler,
+            ahead=self.arena.under_way(),
         )
         line = self._line(after, collected, metrics)
         return replace(after, learned={"cut": cut_while_improving(groups), "line": without_nonfinite(line)})
@@ -207,7 +208,7 @@ class Loop:
 
     def update(self, step: int, collected: Collected) -> dict[str, Any]:
         """Credit and one update of the weights."""
-        config, algorithm = self.config, self.config.algorithm
+        config, algorithm = self.config, self.config.overlap.corrected(self.config.algorithm)
         groups = [group for group in collected.own if group.treatment == "keep"]
         usable = [(group, episode) for group in groups for episode in group.usable]
         places = [(group.number, episode.sample) for group, episode in usable]
@@ -364,6 +365,7 @@ class Loop:
             "stage": {"number": stage.number, "since": stage.since, "why": stage.why},
             **figures,
             "lag": lag_figures(collected.groups, progress.step - 1, self.config.overlap.versions),
+            "lengths": length_figures(collected.groups),
             **({} if self._gap is None else {"probe_gap": self._gap}),
             "tokens": tokens,
             **metrics,

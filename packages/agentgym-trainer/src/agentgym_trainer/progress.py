@@ -47,6 +47,9 @@ class Progress:
     best: Best | None = None
     learned: dict[str, Any] | None = None
     """Figures of the last update, when it was taken and what is held out not yet played; JSON values."""
+    ahead: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    """For each process, what it had under way when it collected the last step (`Ahead.under_way`); empty where nothing
+    is sampled ahead."""
 
     def evaluated(self, success: float | None) -> Progress:
         """The same after an evaluation at this step: this is the best if none before had as high a success.

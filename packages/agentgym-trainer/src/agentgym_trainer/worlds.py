@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from itertools import groupby
+from typing import Any
 
 import gymnasium
 from agentgym_envs import (
@@ -62,6 +63,11 @@ class Deal:
     world: OpenWorld
     jobs: tuple[Job, ...]
 
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, of which `dealt_again` makes the same episodes."""
+        first = self.jobs[0]
+        return {"env": self.world.name, "task": first.task_id, "seed": first.seed, "episodes": len(self.jobs)}
+
 
 def jobs(tasks: Sequence[Task], *, samples: int, seed: int) -> list[Job]:
     """The jobs of `samples` episodes of each task, those of a task together. One that is there twice is played with
@@ -75,6 +81,19 @@ def deals(world: OpenWorld, tasks: Sequence[Task], *, samples: int, seed: int, a
     """A deal for each of the tasks, numbered on from `after`."""
     by_task = groupby(jobs(tasks, samples=samples, seed=seed), key=lambda job: job.task_id)
     return [Deal(number, world, tuple(some)) for number, (_, some) in enumerate(by_task, after)]
+
+
+def dealt_again(records: Sequence[Mapping[str, Any]], worlds: Sequence[OpenWorld]) -> list[Deal]:
+    """The deals that `Deal.to_json` made these records of, numbered from 0."""
+    named = {world.name: world for world in worlds}
+    return [
+        Deal(
+            number,
+            named[record["env"]],
+            tuple(Job(record["task"], sample, record["seed"]) for sample in range(record["episodes"])),
+        )
+        for number, record in enumerate(records)
+    ]
 
 
 @contextmanager

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from agentgym_trainer.algorithms import GRPO, Algorithm
@@ -21,13 +21,26 @@ class Overlap:
     versions: int = 0
     """How many updates the weights that an episode was sampled with may lag behind those it trains. 0: exactly
     on-policy, rollouts and updates take turns."""
-    beyond: Literal["drop", "keep"] = "drop"
-    """What is done with episodes that lag further: left out, or trained on all the same, best with
-    algorithm.correction."""
+    beyond: Literal["wait", "keep", "drop"] = "wait"
+    """Which groups train, where some are slow. wait: those whose turn it is in the order in which tasks were drawn; the
+    learner waits for the oldest, so every group trains and none lags further than `versions`. keep: the oldest that are
+    complete; the learner doesn't wait for a slow group, which trains when it is complete, however far it lags. drop: as
+    keep, but a group that lags further is left out, which biases training to tasks of fast or short episodes."""
+    correction: Literal["token", "sequence", "off"] = "token"
+    """The level of the algorithm's importance correction where it has none of its own (`algorithm.correction.level`
+    off): it weighs what earlier weights sampled, token by token with the probability under the weights that sampled it
+    (decoupled PPO, arXiv 2110.00641; AReaL, arXiv 2505.24298). It costs a pass of the model. 0 `versions` need none."""
 
     def __post_init__(self) -> None:
         if self.versions < 0:
             raise ValueError(f"overlap.versions is at least 0, not {self.versions}.")
+
+    def corrected(self, algorithm: Algorithm) -> Algorithm:
+        """The algorithm with the importance correction that sampling ahead needs."""
+        own = algorithm.correction
+        if not self.versions or own.level != "off":
+            return algorithm
+        return replace(algorithm, correction=replace(own, level=self.correction))
 
 
 @dataclass(frozen=True)
