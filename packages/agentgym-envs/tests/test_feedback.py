@@ -154,6 +154,13 @@ class Opener(Player):
         return Reply("open")
 
 
+class KnockingPlayer(Player):
+    name = "knocker"
+
+    async def reply(self, seat: Seat) -> Reply:
+        return Reply("knock")
+
+
 @pytest.mark.parametrize("backend", ["inline", "thread"])
 @pytest.mark.parametrize("hook", ["_start", "_act"])
 def test_so_it_is_in_a_pool_and_others_go_on(hook: str, backend: str) -> None:
@@ -181,7 +188,7 @@ def test_what_a_wrapper_makes_of_it_is_no_number_either(field: str, bad: float) 
             return observation, bad if field == "reward" else reward, *over, info | {field: bad}
 
     with made(Door) as env:
-        episode = play(Shaped(env), Knocker(), Job("door/train/1"))
+        episode = play(Shaped(env), Knocker(), Job("door/train/1"), horizon=2)
     assert (episode.stop, episode.score, episode.turns[:-1]) == ("failed", None, ())
     assert f"InvalidFeedback: The {field}" in str(episode.error)
     assert Episode.from_json(episode.to_json()) == episode
@@ -191,13 +198,17 @@ def _forgetful(door: Door) -> dict[str, Any]:
     return {"task_id": door.task.id, "state_key": "", "score": "much", "success": False}  # nor is there a `valid`
 
 
-@pytest.mark.parametrize("hooks", [{"_info": _forgetful}, {"_info": lambda _: {}}, {"_info": lambda _: None}])
-def test_nor_need_it_be_what_anybody_expects(hooks: dict[str, Callable[..., Any]]) -> None:
-    async def in_pool() -> Episode:
-        with made(_door(**hooks)) as env, EnvPool(ENV_ID, 1, "inline") as pool:
-            return await play_slot(pool, 0, Opener(), Job("door/train/1"), world=Bare(env))
+def _forgetful_later(door: Door) -> dict[str, Any]:
+    return _forgetful(door) | {"score": 0.0} if door.knocks else Door._info(door)
 
-    with made(_door(**hooks)) as env:
+
+@pytest.mark.parametrize("info", [_forgetful, _forgetful_later, lambda _: {}, lambda _: None])
+def test_nor_need_it_be_what_anybody_expects(info: Callable[..., Any]) -> None:
+    async def in_pool() -> Episode:
+        with made(_door(_info=info)) as env, EnvPool(ENV_ID, 1, "inline") as pool:
+            return await play_slot(pool, 0, KnockingPlayer(), Job("door/train/1"), world=Bare(env))
+
+    with made(_door(_info=info)) as env:
         played = play(env, Knocker(), Job("door/train/1"))
     for episode in (played, asyncio.run(in_pool())):
         assert (episode.stop, episode.turns) == ("failed", ())
