@@ -29,7 +29,7 @@ COMMON = (
 BESIDE = ("--imitation.weight", "0.3", "--imitation.data.episodes", "12", "--imitation.batch", "5")
 AGENT = ("--world.agent", "bare+plan+window:1+retry")
 KINDS: dict[str, tuple[str, ...]] = {
-    "grpo": COMMON,
+    "grpo": (*COMMON, "--no-scale-minibatches"),  # as many optimizer steps in each update as `MOMENTS` counts
     "ppo": (*COMMON, *BESIDE, "--algorithm", "ppo", "--critic.lr", "1e-2", "--optimizer.schedule", "cosine"),
     "separate": (*COMMON, *AGENT, "--algorithm", "ppo", "--critic.where", "separate", "--critic.lr", "1e-2"),
     "lora": (*COMMON, "--lora.rank", "2", "--lora.dropout", "0.1"),
