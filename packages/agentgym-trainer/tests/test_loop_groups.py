@@ -10,8 +10,9 @@ import pytest
 import torch
 from agentgym_envs import Episode, Sample, read_episodes
 from agentgym_trainer.algorithms import GRPO, GroupRelative
-from agentgym_trainer.config import Config, World
-from agentgym_trainer.figures import Group, GroupOutcome, Outcome, full_share
+from agentgym_trainer.config import Config, Warnings, World
+from agentgym_trainer.diagnostics import Monitor
+from agentgym_trainer.figures import Group, GroupOutcome, Outcome, full_share, group_return_std
 from coin_loops import COIN, Build, begin, coins, guess, rules, take_step
 from coin_world import ENV, OTHER
 from miniature import episode
@@ -74,6 +75,16 @@ def test_who_always_says_the_same_makes_flat_groups_and_they_are_left_out(build:
         assert torch.equal(was, now)
 
 
+def test_a_run_warns_once_of_flat_groups_and_not_again_when_it_is_resumed(build: Build) -> None:
+    stopping = iter([False, True])
+    loop = build(coins(algorithm=rules(flat="drop"), steps=3, warnings=Warnings(window=2)), lambda: "heads")
+    assert loop.run(lambda: next(stopping)).step == 1
+    loop.monitor = Monitor(loop.config.warnings)  # as in another process
+    loop.run(lambda: False)
+    warned = [[warning["id"] for warning in line["warnings"]] for line in loop.folder.read_metrics()]
+    assert warned == [["flat-groups"], [], []]
+
+
 def test_kept_flat_groups_train(build: Build) -> None:
     loop = build(coins(algorithm=rules(flat="keep")), lambda: "heads")
     take_step(loop, begin(loop))
@@ -124,6 +135,20 @@ def test_an_optimizer_step_learns_from_about_as_many_tokens_however_many_groups_
     share = sum(tokens[task] for task in kept) / sum(tokens.values())
     assert 0.2 < share < 0.8
     assert line["optimizer_steps"] == (round(8 * share) if scale else 8)
+
+
+def test_the_standard_deviation_of_returns_within_a_group() -> None:
+    """Of what is trained on, without failed episodes and groups in which nothing is left to compare."""
+
+    def group(*episodes: tuple[float, Any, float | None]) -> GroupOutcome:
+        outcomes = [replace(Outcome.of(_one(score, stop)), shaped=shaped) for score, stop, shaped in episodes]
+        return GroupOutcome(0, "good", "keep", tuple(outcomes))
+
+    mixed = group((1.0, "terminated", None), (0.0, "terminated", None), (1.0, "failed", None))
+    shaped = group((1.0, "terminated", 3.0), (1.0, "length", 1.0))
+    assert group_return_std([mixed]) == pytest.approx(2**-0.5)
+    assert group_return_std([mixed, shaped, group((1.0, "terminated", None))]) == pytest.approx((2**-0.5 + 2**0.5) / 2)
+    assert group_return_std([group((1.0, "terminated", None))]) is None
 
 
 def test_the_share_of_a_full_batch() -> None:

@@ -24,7 +24,9 @@ from miniature import coin_flags, train_cli
 
 def line(step: int) -> dict[str, Any]:
     worlds = {"agentgym/TextCraft-v0": {"success": 0.25, "dev": {}}}
-    return {"step": step, "success": step / 8, "score": None, "stage": {"number": 0, "why": "begin"}, "worlds": worlds}
+    stage, warning = {"number": 0, "why": "begin"}, {"id": "flat-groups", "sentence": "Nothing was learned."}
+    figures = {"success": step / 8, "score": None, "stage": stage, "worlds": worlds}
+    return {"step": step, **figures, "warnings": [warning] if step == 4 else []}
 
 
 class Noted:
@@ -60,6 +62,7 @@ def folder_of(path: Path, config: Setup) -> RunFolder:
 def test_figures_have_the_names_that_they_have_in_the_folder() -> None:
     assert flat(line(4)) == {
         "step": 4, "success": 0.5, "stage/number": 0, "worlds/agentgym/TextCraft-v0/success": 0.25,
+        "warnings": 1,
     }  # fmt: skip
 
 

@@ -86,31 +86,11 @@ def test_a_new_stage_is_said_once(why: str, reason: str) -> None:
     assert said.count("From step") == 1
 
 
-def test_steps_of_flat_groups_are_explained_at_first_and_seldom_again() -> None:
-    flat = {"groups": {"all": 8, "good": 0, "flat": 8}, "grad_norm": None, "score": 0.0}
-    said = shown(line(1), *(line(step, **flat) for step in range(2, 14)))
-    assert said.count("Nothing was learned") == 2
-    assert (
-        "Nothing was learned in step 2: within each of its 8 groups all episodes have the same reward (mean score"
-        in said
-    )
-    assert "Nothing was learned in step 11 for the 10th time" in said
-    assert "too hard for the model: take easier ones, more --samples" in said
-    assert "too easy for the model" in shown(line(1, **{**flat, "score": 1.0}))
-
-
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"groups": {"all": 8, "good": 1, "flat": 7}},
-        {"groups": {"all": 8, "good": 1, "flat": 7}, "grad_norm": None},
-        {"groups": {"all": 8, "good": 0, "flat": 8}},  # kept, and trained by another term of the loss
-        {"groups": {"all": 8, "good": 0, "flat": 8}, "grad_norm": None, "skipped": 4},  # kept, and not finite
-        {"groups": {"all": 8, "good": 0, "flat": 0, "broken": 8}, "grad_norm": None, "score": None},
-    ],
-)
-def test_steps_that_are_not_flat_are_not_explained(changes: dict[str, Any]) -> None:
-    assert "Nothing was learned" not in shown(line(1, **changes))
+def test_warnings_stay_on_the_screen_with_their_step_whatever_they_say() -> None:
+    warning = {"id": "flat-groups", "sentence": "Nothing was learned [red]in step 2[/]."}
+    said = shown(line(1, warnings=[]), line(2, warnings=[warning]), line(3), terminal=True, width=200)
+    assert said.count("Warning (flat-groups, step 2): Nothing was learned [red]in step 2[/].") == 1
+    assert said.count("Warning") == 1
 
 
 def test_a_run_that_goes_on_within_a_stage_says_nothing_of_it() -> None:

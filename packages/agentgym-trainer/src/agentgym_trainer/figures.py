@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from statistics import fmean
+from statistics import fmean, stdev
 from typing import Any, get_args
 
 from agentgym_envs import Episode, StopReason
@@ -189,15 +189,31 @@ class Group:
 def step_figures(groups: Sequence[GroupOutcome], worlds: Sequence[str]) -> dict[str, Any]:
     """Figures over all episodes of a step, over those of each world, and how many groups there are of each kind."""
 
-    def figures(world: str | None) -> dict[str, Any]:
-        return episode_figures([e for group in groups if world in (None, group.world) for e in group.episodes])
+    def figures(played: Sequence[GroupOutcome]) -> dict[str, Any]:
+        return {
+            **episode_figures([episode for group in played for episode in group.episodes]),
+            "group_return_std": group_return_std(played),
+        }
 
     kinds = Counter(group.kind for group in groups)
     return {
-        **figures(None),
-        "worlds": {world: figures(world) for world in worlds},
+        **figures(groups),
+        "worlds": {world: figures([group for group in groups if group.world == world]) for world in worlds},
         "groups": {"all": len(groups)} | {kind: kinds[kind] for kind in get_args(GroupKind)},
     }
+
+
+def group_return_std(groups: Sequence[GroupOutcome]) -> float | None:
+    """Standard deviation (n - 1 in the denominator) of the returns that the episodes of a group are trained on, as a
+    mean over the groups in which at least two did not fail; None where there is no such group.
+    """
+    scored = [[episode for episode in group.episodes if episode.stop != "failed"] for group in groups]
+    spreads = [
+        stdev((e.score or 0.0) if e.shaped is None else e.shaped for e in episodes)
+        for episodes in scored
+        if len(episodes) > 1
+    ]
+    return fmean(spreads) if spreads else None
 
 
 def episode_figures(episodes: Sequence[Outcome]) -> dict[str, Any]:

@@ -11,7 +11,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -30,7 +30,9 @@ from agentgym_trainer.bootstrap import bootstrap_values
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import METRICS, Checkpoints
 from agentgym_trainer.config import Config
+from agentgym_trainer.cross_scoring import task_dependence
 from agentgym_trainer.demonstrations import Demonstrations
+from agentgym_trainer.diagnostics import Monitor
 from agentgym_trainer.engines import EngineError
 from agentgym_trainer.extensions import ExtensionError, blaming
 from agentgym_trainer.failed import FailedEpisodes, TooManyFailed
@@ -103,6 +105,7 @@ class Loop:
         self.held_out = HeldOut(config, folder, worlds, chat, tracker, rollouts)
         self.recorder = Recorder(config, folder, learner, chat, self.ranks)
         self._failed = FailedEpisodes(config.max_failed)
+        self.monitor = Monitor(config.warnings)
         self._loaded: int | None = None
         self._gap: float | None = None
         self._recent: list[Episode] = []
@@ -134,6 +137,7 @@ class Loop:
                 if told := self.folder.rewind(progress.step - bool(progress.learned), kept):
                     self.tracker.say(told)
                 self.folder.forget_rollouts(progress.step)
+                self.monitor.resume(self.folder.read_metrics())
         try:
             if not progress.step:
                 self.evaluate(0)
@@ -185,6 +189,7 @@ class Loop:
         for phase, seconds in self._taken().items():
             line["seconds"][phase] = line["seconds"].get(phase, 0.0) + seconds
         if self.ranks.leads:
+            line["warnings"] = [asdict(warning) for warning in self.monitor.observe(line)]
             self.folder.log(line)
         self.tracker.step(line, self.config.steps)
         seen = Seen(task_means(played["sampled"]) if played else None, learned["cut"])
@@ -224,6 +229,7 @@ class Loop:
             with blaming(algorithm, algorithm.advantages, doing=f"assign the rewards of step {step + 1}"):
                 credit = algorithm.credit(experience, self.learner.total)
             beside = self._beside(step)
+            dependence = self._dependence(step, collected)
         if self.recorder.is_due(step + 1):
             with self._timed("record"):
                 of_episode = zip(places, said_by_episode(credit.advantage_N, batch), in_loss, strict=True)
@@ -253,7 +259,20 @@ class Loop:
         own = (sum(in_loss), read, len(beside.batch.ids_S) if beside else 0)
         trained, tokens, imitated = np.sum(self.ranks.gather([own]), axis=0).tolist()
         counts = {"trained": tokens} | ({"imitated": imitated} if beside else {})
-        return {"trained": trained, "tokens": {**counts, **packed}, **credit.metrics, **learned}
+        return {"trained": trained, "tokens": {**counts, **packed}, **dependence, **credit.metrics, **learned}
+
+    def _dependence(self, step: int, collected: Collected) -> dict[str, float]:
+        """How much replies depend on their tasks, in steps in which that is measured."""
+        settings = self.config.warnings
+        if not settings.template_every or step % settings.template_every:
+            return {}
+        return task_dependence(
+            self.learner,
+            self.ranks,
+            collected.own,
+            tasks=settings.template_tasks,
+            max_context=self.config.generation.max_context,
+        )
 
     def _beside(self, step: int) -> Lesson | None:
         """What is imitated beside acting."""

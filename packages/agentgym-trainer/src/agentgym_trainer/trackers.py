@@ -128,11 +128,15 @@ def tracked(config: Setup, folder: RunFolder, say: Callable[[str], None]) -> Gen
 
 
 def flat(line: Mapping[str, Any], within: str = "") -> dict[str, float]:
-    """The figures of a line of metrics by their names in it, with slashes where one record lies in another."""
+    """The figures of a line of metrics by their names in it, with slashes where one record lies in another; of a list,
+    such as the warnings, how many it has.
+    """
     figures: dict[str, float] = {}
     for name, value in line.items():
         if isinstance(value, Mapping):
             figures |= flat(value, f"{within}{name}/")  # pyright: ignore[reportUnknownArgumentType]
+        elif isinstance(value, list):
+            figures[f"{within}{name}"] = len(value)  # pyright: ignore[reportUnknownArgumentType]
         elif isinstance(value, int | float):
             figures[f"{within}{name}"] = value
     return figures

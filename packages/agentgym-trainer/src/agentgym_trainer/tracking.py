@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 from agentgym_eval.report import Report
 from rich.console import Console, RenderableType
+from rich.markup import escape
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 _Item = TypeVar("_Item")
@@ -24,11 +25,6 @@ _LESSON = {
     "learning_rate": ("learning rate", ".2g"),
 }
 """What of a trainer of TRL's is worth a glance, with a name and a layout."""
-_REMEDY = {
-    "low": "If this goes on, the tasks are too hard for the model: take easier ones, more --samples of each, a longer "
-    "horizon or a warm start.",
-    "high": "If this goes on, the tasks are too easy for the model: take harder ones, or --sampler middling.",
-}
 _WHY = {
     "steps": "the next stage of the schedule",
     "plateau": "success in evaluations has stopped rising",
@@ -53,7 +49,6 @@ class Tracker:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._spoke = 0.0
-        self._flat = 0
         self._progress = _Bars(
             TextColumn("{task.description}"),
             BarColumn(bar_width=24),
@@ -97,24 +92,9 @@ class Tracker:
         if stage["number"] and stage["since"] == step - 1:
             why = _WHY.get(stage["why"], stage["why"])
             self.say(f"From step {step} on episodes have up to {metrics['horizon']} turns: {why}.")
-        self._explain_flat(metrics)
+        for warning in metrics.get("warnings", ()):
+            self.say(f"[yellow]Warning ({warning['id']}, step {step}):[/] {escape(warning['sentence'])}")
         self.note("Learning by acting", step, steps, " · ".join(_figures(metrics)))
-
-    def _explain_flat(self, metrics: dict[str, Any]) -> None:
-        """Say why nothing was learned from a step whose groups are all flat: the first, the 10th, the 100th time."""
-        groups = metrics.get("groups", {})
-        tried = metrics.get("grad_norm") is not None or metrics.get("skipped")
-        if not groups.get("flat") or groups["flat"] < groups["all"] or tried:
-            return
-        self._flat += 1
-        if self._flat in (1, 10, 100, 1000):
-            times = "" if self._flat == 1 else f" for the {self._flat}th time"
-            score = metrics["score"]
-            self.say(
-                f"Nothing was learned in step {metrics['step']}{times}: within each of its {groups['all']} groups all "
-                f"episodes have the same reward (mean score {score:.2f}), so that every advantage is 0. "
-                f"{_REMEDY['low' if score < 0.5 else 'high']}"
-            )
 
     def lesson(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
         """One of `steps` steps of learning from data has been taken, with these figures of its trainer."""

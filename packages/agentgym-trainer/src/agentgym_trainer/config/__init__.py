@@ -17,6 +17,7 @@ from agentgym_trainer.config.setup import (
     World,
     at_least_one,
 )
+from agentgym_trainer.config.warnings import Warnings
 
 KINDS: dict[str, type[Setup]] = {"rl": Config, "sft": SFT, "dpo": DPO, "evol": AgentEvol}
 """The kinds of training runs, by the name that `run.json` notes."""
@@ -42,6 +43,7 @@ __all__ = [
     "SFTTerm",
     "Setup",
     "WarmStart",
+    "Warnings",
     "World",
     "at_least_one",
 ]

@@ -9,6 +9,7 @@ from typing import Literal
 from agentgym_trainer.algorithms import GRPO, Algorithm
 from agentgym_trainer.config.data import Data
 from agentgym_trainer.config.setup import Setup, at_least_one
+from agentgym_trainer.config.warnings import Warnings
 from agentgym_trainer.horizon import AdaptiveHorizon
 from agentgym_trainer.rewards import EnvironmentReward, RewardShaping
 from agentgym_trainer.sampler import Sampler, Uniform
@@ -123,6 +124,7 @@ class Config(Setup):
     warm_start: WarmStart = field(default_factory=WarmStart)
     imitation: SFTTerm = field(default_factory=SFTTerm)
     rollouts: RolloutFiles = field(default_factory=RolloutFiles)
+    warnings: Warnings = field(default_factory=Warnings)
     steps: int = 300
     """Updates: one batch of new episodes each."""
     tasks: int = 32
