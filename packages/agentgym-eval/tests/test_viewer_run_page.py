@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import os
 import re
@@ -58,6 +59,20 @@ def test_the_mean_advantage_in_the_loss_is_drawn(site: Site) -> None:
     text = run_page(site, "trained")
     assert "Mean advantage of a token in the loss" in text
     assert "-0.3" in text
+
+
+def test_warnings_of_a_run_are_listed_with_their_steps(site: Site) -> None:
+    folder = train(site.index.root / "trained")
+    site.index.refresh()
+    assert "Warnings" not in run_page(site, "trained")
+    warning = {"id": "flat-groups", "sentence": f"Nothing was learned. {EVIL}"}
+    lines = [{"step": 1, "warnings": []}, {"step": 2, "warnings": [warning]}]
+    lines += [{"step": 3, "warnings": odd} for odd in (None, 1, ["x"], [{}], [{"id": 1, "sentence": "odd"}])]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    table = run_page(site, "trained").partition("<h2>Warnings</h2>")[2].partition("</table>")[0]
+    assert re.findall(r"<td.*?</tr>", table) == [
+        f'<td class="n">2<td><code>flat-groups</code><td>Nothing was learned. {html.escape(EVIL)}</tr>'
+    ]
 
 
 def test_a_run_that_stopped_says_how_to_resume_it(site: Site) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,9 @@ FIGURES = {
     "advantage/mean_token": "Mean advantage of a token in the loss",
     "step_grouped": "Share of turns in a step group",
     "entropy": "Entropy",
+    "mutual_information": "Mutual information of task and first reply",
+    "group_return_std": "Standard deviation of returns within a group",
+    "probe_gap": "Gap between engine and learner",
     "kl_reference": "KL to the reference policy",
     "kl_sampled": "KL to the behaviour policy",
     "clipped": "Clip fraction",
@@ -74,6 +78,26 @@ def figure(record: Mapping[str, Any], *names: str) -> float | None:
     for name in names:
         value = value.get(name) if isinstance(value, dict) else None
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+@dataclass(frozen=True, slots=True)
+class RunWarning:
+    """What a run warned of after a step."""
+
+    step: int
+    id: str
+    sentence: str
+
+
+def warnings(lines: list[dict[str, Any]]) -> list[RunWarning]:
+    """What a run warned of, in order."""
+    found: list[RunWarning] = []
+    for record in lines:
+        listed = record.get("warnings")
+        for each in listed if isinstance(listed, list) else ():
+            if isinstance(each, dict) and isinstance(each.get("id"), str) and isinstance(each.get("sentence"), str):
+                found.append(RunWarning(record["step"], each["id"], each["sentence"]))
+    return found
 
 
 def stages(lines: list[dict[str, Any]]) -> list[Band]:

@@ -10,7 +10,7 @@ from typing import Any
 from agentgym_eval.intervals import Interval
 from agentgym_eval.viewer.chart import Chart, Point, Series
 from agentgym_eval.viewer.figures import FileFigures
-from agentgym_eval.viewer.metrics import FIGURES, figure, read_metrics, stages
+from agentgym_eval.viewer.metrics import FIGURES, figure, read_metrics, stages, warnings
 from agentgym_eval.viewer.reported import read_report, read_usage, report_page
 from agentgym_eval.viewer.runs import EpisodeFile, Run
 from agentgym_eval.viewer.site import Site
@@ -55,6 +55,7 @@ def run_page(site: Site, slug: str) -> str:
         stops=[] if run.kind == "train" else site.index.facets(slug)["stop"],
         curve=_curve(site, run, files),
         charts=_charts(run),
+        warnings=warnings(read_metrics(run)),
         settings=list(_flat(run.settings)),
         others=site.index.sharing(slug),
     )
