@@ -163,12 +163,12 @@ def test_figures_that_are_measured_now_and_then_are_compared_all_the_same() -> N
     assert warned(lines((30, {"mutual_information": 0.05}), (30, {"mutual_information": 0.0}))) == []
 
 
-def test_noise_alone_hardly_ever_warns() -> None:
-    """Figures that go up and down by a half of what they are, around where they began."""
+def test_noise_alone_does_not_warn() -> None:
+    """Figures that go up and down by factors of e, around where they began."""
     names = ("entropy", "probe_gap", "mutual_information", "advantage/mean_token", "group_return_std")
     rng, false = np.random.default_rng(0), 0
     for _ in range(10):
-        noise = rng.lognormal(0, 0.5, (100, len(names)))
+        noise = rng.lognormal(0, 1.0, (100, len(names)))
         length = rng.binomial(64, 0.06, 100)
         run = [
             line
