@@ -28,6 +28,11 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, lambda *_: None)
 
 
+def pytest_xdist_auto_num_workers() -> int:
+    """One process more than cores, since tests that start processes mostly wait; at most 4, each of up to 2.5 GB."""
+    return min((os.cpu_count() or 1) + 1, 4)
+
+
 def _demand(missing: str | None) -> None:
     if missing is not None:
         (pytest.fail if os.environ.get("CI") else pytest.skip)(missing)

@@ -126,6 +126,7 @@ def test_no_test_task_is_drawn_before_a_run_is_over_and_none_again_after(
     assert [untimed(folder, step, "sampled") for step in (0, last)] == before
 
 
+@pytest.mark.long
 def test_the_first_and_the_last_model_are_tested_each_once_however_often_that_is_broken_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -203,6 +204,7 @@ def test_a_split_that_is_missing_is_said_with_what_to_do(
         assert len(opened) == 1
 
 
+@pytest.mark.long
 def test_a_run_without_a_test_says_so_by_what_it_leaves(
     tmp_path: Path, drawn: list[tuple[str, bool]], capfd: pytest.CaptureFixture[str]
 ) -> None:

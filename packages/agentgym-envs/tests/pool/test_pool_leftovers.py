@@ -71,6 +71,7 @@ def check_up(said: str) -> None:
 
 
 @pytest.mark.parametrize(("backend", "added"), [("inline", (0, 0)), ("thread", (0, 1)), ("process", (1, 1))])
+@pytest.mark.long
 def test_a_pool_leaves_nothing_behind(backend: str, added: tuple[int, int]) -> None:
     play("inline", 1).close()  # what is imported and cached stays
     before = Counted()

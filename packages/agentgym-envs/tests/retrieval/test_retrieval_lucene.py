@@ -131,6 +131,7 @@ signal.pause()
 """
 
 
+@pytest.mark.long
 def test_no_worker_outlives_its_owner(lucene_index: Path) -> None:
     command = [
         sys.executable,
@@ -151,6 +152,7 @@ def test_no_worker_outlives_its_owner(lucene_index: Path) -> None:
             os.kill(child, signal.SIGKILL)
 
 
+@pytest.mark.long
 def test_closing_ends_the_worker(lucene_index: Path) -> None:
     retriever = open_retriever(f"pyserini:{lucene_index}?threads=2&heap=256m")
     inner = retriever._shared.retriever  # type: ignore[attr-defined]
@@ -187,6 +189,7 @@ def test_an_index_that_lucene_cannot_read_is_a_fault_with_its_words(java: None, 
     retriever.close()
 
 
+@pytest.mark.long
 def test_an_index_that_is_not_whole_is_noticed(java: None, tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     write_corpus(tmp_path / "input" / "part.jsonl", [Passage("1", "a", "heron")])

@@ -90,6 +90,7 @@ def test_without_pyserini_the_command_that_brings_it(monkeypatch: pytest.MonkeyP
         open_retriever("pyserini:wikipedia-dpr-100w")
 
 
+@pytest.mark.long
 def test_a_forgotten_retriever_counts_as_closed(lucene_index: Path) -> None:
     retriever = open_retriever(f"pyserini:{lucene_index}?heap=300m")
     retriever.search(["naïve"], 1)

@@ -73,11 +73,13 @@ def test_a_fault_says_nothing_to_the_terminal(world: SciWorld, capfd: pytest.Cap
     assert capfd.readouterr() == ("", "")
 
 
+@pytest.mark.long
 def test_a_jvm_that_died_between_two_games_is_no_fault(world: SciWorld) -> None:
     os.kill(pid_of(world), signal.SIGKILL)
     assert world.reset(options={"task": TASK})[0].startswith("Your task")
 
 
+@pytest.mark.long
 def test_a_fault_is_shared_by_the_games_of_the_jvm_and_so_is_the_new_one(world: SciWorld) -> None:
     other = started()
     assert pid_of(other) == pid_of(world)
@@ -91,6 +93,7 @@ def test_a_fault_is_shared_by_the_games_of_the_jvm_and_so_is_the_new_one(world: 
     other.close()
 
 
+@pytest.mark.long
 def test_a_hung_jvm_is_a_fault_after_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     world = started()
     hung = pid_of(world)
@@ -161,6 +164,7 @@ def test_what_java_throws_is_a_fault_and_leaves_the_jvm_alive() -> None:
     pool.leave(jvm)
 
 
+@pytest.mark.long
 def test_games_that_are_over_leave_no_memory_behind() -> None:
     world = started()
     (jvm,) = (jvm for jvm in pool.jvms() if jvm.pid == world.jvm_pid)
@@ -231,6 +235,7 @@ def test_ctrl_c_is_for_the_owner_alone() -> None:
     assert done.stdout.split()[1:] == ["This"], done.stderr
 
 
+@pytest.mark.long
 def test_a_forked_child_has_a_jvm_of_its_own(world: SciWorld) -> None:
     """The child meets a fault in the game it inherited, begins another, and the parent doesn't notice."""
     read, write = os.pipe()
@@ -252,13 +257,9 @@ def test_a_forked_child_has_a_jvm_of_its_own(world: SciWorld) -> None:
     assert world.step("look around")[0].startswith("This room")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
-    ("context", "how"),
-    [
-        ("spawn", "kill -9 of the JVM"),
-        pytest.param(None, "close", marks=pytest.mark.long),
-        pytest.param(None, "kill -9 of the worker", marks=pytest.mark.long),
-    ],
+    ("context", "how"), [("spawn", "kill -9 of the JVM"), (None, "close"), (None, "kill -9 of the worker")]
 )
 @pytest.mark.filterwarnings("ignore:.*multi-threaded, use of fork:DeprecationWarning")
 def test_inside_gymnasiums_async_vector_env(context: str | None, how: str) -> None:
@@ -279,6 +280,7 @@ def test_inside_gymnasiums_async_vector_env(context: str | None, how: str) -> No
     assert all(ends(pid) for pid in pids)
 
 
+@pytest.mark.long
 def test_a_played_episode_survives_a_killed_jvm() -> None:
     """`play` retries the task on a fresh JVM."""
     from agentgym_envs.play import Job, Reply, WorldSeat, play

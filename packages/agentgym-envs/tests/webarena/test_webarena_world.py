@@ -263,6 +263,7 @@ def solve(world: WebArena, task: str) -> bool:
     return False
 
 
+@pytest.mark.long
 def test_eight_at_once_never_see_each_other(embedded: Callable[[], WebArena]) -> None:
     worlds = [embedded() for _ in range(8)]
     task = changing(worlds[0])
@@ -297,6 +298,7 @@ def test_a_killed_browser_is_a_fault_for_all_and_the_next_reset_has_another(embe
         assert world.step("scroll [down]")[4]["valid"]
 
 
+@pytest.mark.long
 def test_killed_sites_come_back_without_anyone_noticing(embedded: Callable[[], WebArena]) -> None:
     world = embedded()
     task = changing(world)
@@ -337,6 +339,7 @@ def test_a_world_that_nobody_knows_any_more_is_closed(requires_browser: None) ->
     assert not descendants("agentgym_envs.sites")
 
 
+@pytest.mark.long
 def test_a_forked_world_begins_anew_and_leaves_its_parents_alone(embedded: Callable[[], WebArena]) -> None:
     world = embedded()
     before, _ = world.reset(options={"task": world.tasks.train.ids[0]})
