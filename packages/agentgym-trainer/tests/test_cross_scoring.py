@@ -26,7 +26,6 @@ from miniature import episode, learner
 from torch import Tensor
 
 
-@pytest.mark.quick
 @settings(max_examples=40)
 @given(
     st.integers(2, 5).flatmap(lambda n: arrays(np.float64, (n, n), elements=st.integers(-320, 0).map(lambda k: k / 8)))
@@ -40,7 +39,6 @@ def test_the_estimate_is_the_mean_of_log_ratios(logp: Any) -> None:
     assert accuracy == pytest.approx(sum(ties) / len(ties))
 
 
-@pytest.mark.quick
 def test_what_it_is_for_replies_that_tell_all_and_nothing() -> None:
     tell_all = torch.full((4, 4), -200.0, dtype=torch.float64).fill_diagonal_(-20)
     assert mutual_information(tell_all) == (pytest.approx(math.log(4)), 1.0)

@@ -42,6 +42,11 @@ def wait_for(name: str) -> None:
     assert begun.setdefault(name, threading.Event()).wait(PATIENCE)
 
 
+def let_go_on(name: str) -> None:
+    """Whoever waits for `name`, or will, goes on."""
+    gates.setdefault(name, threading.Event()).set()
+
+
 def let_go() -> None:
     """Whoever waits has waited long enough."""
     for gate in gates.values():

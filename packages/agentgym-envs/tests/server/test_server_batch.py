@@ -147,7 +147,7 @@ def test_lines_come_as_calls_end() -> None:
             for name, after in (("b", [1, 3]), ("a", [1, 3, 2])):
                 if order == after:
                     await asyncio.to_thread(strange_worlds.wait_for, name)
-                    strange_worlds.gates[name].set()
+                    strange_worlds.let_go_on(name)
         assert order == [1, 3, 2, 0]
 
     in_loop(scenario)
@@ -161,7 +161,7 @@ def test_no_line_is_lost_that_comes_while_others_are_sent() -> None:
         sessions = caller.app.state.sessions
         chunks = streaming.lines(sessions, calls)
         sent = [await anext(chunks)]
-        strange_worlds.gates["a"].set()
+        strange_worlds.let_go_on("a")
         while sessions.get(made[0]).play is not None:
             await asyncio.sleep(0)
         sent += [chunk async for chunk in chunks]
@@ -192,7 +192,7 @@ def test_calls_go_on_when_the_client_leaves(turn: float, monkeypatch: pytest.Mon
         heard = caller.post("/v1/step", {"calls": calls}, leaves=True)
         assert await anext(heard)
         await asyncio.to_thread(strange_worlds.wait_for, "a")
-        strange_worlds.gates["a"].set()
+        strange_worlds.let_go_on("a")
         assert [chunk async for chunk in heard] == []
         text = b"".join([chunk async for chunk in caller.post("/v1/step", {"calls": calls})])
         outcomes = [json.loads(line)["outcome"] for line in text.splitlines()]

@@ -94,7 +94,7 @@ def test_a_repeat_waits_for_the_call_that_is_on_its_way(client: Client) -> None:
         answers = [threads.submit(client.step, session, "wait a", key="k") for _ in range(4)]
         strange_worlds.wait_for("a")
         refused(client.step(session, "knock", key="l"), 409, "busy")
-        strange_worlds.gates["a"].set()
+        strange_worlds.let_go_on("a")
         outcomes = [told(answer.result()) for answer in answers]
     assert outcomes == [outcomes[0]] * 4
     assert outcomes[0]["info"]["raw"]["acted"] == 1
@@ -193,7 +193,7 @@ def test_no_lease_runs_out_during_a_call() -> None:
             sessions.sweep()
             assert sessions.get(session.id) is session
             clock.now += 3_600
-            strange_worlds.gates["a"].set()
+            strange_worlds.let_go_on("a")
             assert (await call).observation == "You waited for a."
             clock.now += 50
             assert sessions.get(session.id) is session
@@ -219,7 +219,7 @@ def test_a_call_goes_on_without_its_client() -> None:
             await until_begun("a")
             call.cancel()
             await asyncio.wait([call])
-            strange_worlds.gates["a"].set()
+            strange_worlds.let_go_on("a")
             result = await sessions.call(session, Step("wait a"), "k")
             assert result.observation == "You waited for a."
             assert result.info["raw"]["acted"] == 1
@@ -260,7 +260,7 @@ def test_a_session_may_be_closed_during_a_call(client: Client) -> None:
         strange_worlds.wait_for("a")
         assert client.delete(f"/v1/sessions/{session}").status_code == 204
         refused(client.delete(f"/v1/sessions/{session}"), 404, "unknown_session")
-        strange_worlds.gates["a"].set()
+        strange_worlds.let_go_on("a")
         assert told(answer.result())["observation"] == "You waited for a."
 
 
@@ -282,7 +282,7 @@ def test_calls_on_their_way_end_before_the_server_does() -> None:
             session = await playing(sessions, WAITING)
             call = asyncio.create_task(sessions.call(session, Step("wait a")))
             await until_begun("a")
-            threading.Timer(0.05, strange_worlds.gates["a"].set).start()
+            threading.Timer(0.05, strange_worlds.let_go_on, ["a"]).start()
             await sessions.shut(60.0)
             assert (await call).observation == "You waited for a."
             assert len(sessions) == 0
@@ -300,7 +300,7 @@ def test_calls_that_take_longer_than_the_grace_are_given_up() -> None:
             with pytest.raises(Refusal) as raised:
                 await call
             assert (raised.value.status, raised.value.kind) == (503, "closing")
-            strange_worlds.gates["a"].set()
+            strange_worlds.let_go_on("a")
 
             await eventually_async(lambda: not strange_worlds.living)
 

@@ -112,7 +112,7 @@ def test_another_call_is_on_its_way(client: Client) -> None:
     strange_worlds.wait_for("a")
     refused(client.step(session, "knock"), 409, "busy")
     refused(client.ask(session, "oracle"), 409, "busy")
-    strange_worlds.gates["a"].set()
+    strange_worlds.let_go_on("a")
     waiting.join()
     told(client.step(session, "knock"))
 
