@@ -110,22 +110,23 @@ def test_a_collection_of_several_worlds_survives_kill_9(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "unbroken"]
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
 @pytest.mark.parametrize("name", ["evaluate", "collect"])
-def test_ctrl_c_and_sigterm_keep_what_is_done_and_say_how_to_go_on(
-    tmp_path: Path, name: str, how: signal.Signals
-) -> None:
+def test_signals_keep_what_is_done_and_say_how_to_go_on(tmp_path: Path, name: str, how: signal.Signals) -> None:
     out = tmp_path / "run"
     folder = out if name == "evaluate" else tmp_path / "run.partial"
     episodes = folder / ("" if name == "evaluate" else "count") / "episodes.jsonl"
     arguments = command(name, "--out", str(out), "--overwrite")
     with started(arguments, episodes, 3, gate=tmp_path / "gate") as child:
         child.send_signal(how)
+        if how != signal.SIGINT:
+            child.send_signal(how)  # as where a launcher passes on what its children have got already
         (tmp_path / "gate").touch()
         _, err = child.communicate()
     assert child.returncode == 128 + how
     assert "Traceback" not in err
-    assert f"kept in {folder}. Go on with: uv run {name} --env {ENV}" in err
+    word = {signal.SIGINT: "Interrupted", signal.SIGTERM: "Terminated", signal.SIGUSR1: "Ended by SIGUSR1"}[how]
+    assert f"{word}. What was played is kept in {folder}. Go on with: uv run {name} --env {ENV}" in err
     assert "--overwrite" not in err
     kept = keys(episodes)
     assert len(kept) >= 3

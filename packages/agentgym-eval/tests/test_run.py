@@ -215,7 +215,7 @@ def test_settings_without_an_episode_bind_nobody(tmp_path: Path) -> None:
 def test_two_processes_do_not_play_into_one_folder(tmp_path: Path) -> None:
     with (
         open_run(settings(), tmp_path),
-        pytest.raises(UsageError, match="Another process is playing"),
+        pytest.raises(UsageError, match="Another process is at work in"),
         open_run(settings(), tmp_path),
     ):
         pass

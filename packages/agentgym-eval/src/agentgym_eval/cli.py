@@ -1,7 +1,7 @@
 """The commands `evaluate`, `collect` and `compare`.
 
 Exit codes: 0 done, 1 too many episodes failed, nothing was kept or the player is gone, 2 wrong usage, 3 the budget is
-spent, 130 interrupted, 143 terminated.
+spent, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM), 138 ended by SIGUSR1.
 Whatever is heavy is imported after the flags are read, so that `--help` answers at once.
 """
 
@@ -27,7 +27,7 @@ from agentgym_eval.settings import (
     PlaySettings,
     short_name,
 )
-from agentgym_eval.stopping import Termination
+from agentgym_eval.stopping import Interruption
 
 if TYPE_CHECKING:
     from agentgym_eval.comparison import Comparison
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from agentgym_eval.policies import Maker
     from agentgym_eval.run import Run
 
-_FAILED, _USAGE, _SPENT, _INTERRUPTED, _TERMINATED = 1, 2, 3, 130, 143
+_FAILED, _USAGE, _SPENT = 1, 2, 3
 _FILE_WIDTH = 160  # a file or pipe has no width; this holds the widest table
 _Settings = TypeVar("_Settings", EvaluateSettings, CollectSettings, CompareSettings)
 
@@ -86,7 +86,7 @@ def _command(
     look_here()
     redact_logs()
     sitting = _Sitting()
-    with Termination() as termination:
+    with Interruption() as interruption:
         try:
             return run(settings, sitting)
         except UsageError as error:
@@ -95,8 +95,7 @@ def _command(
         except (RunStopped, OSError, KeyboardInterrupt) as stop:  # of the system: the disk is full
             why, code = f"{name}: {stop}".rstrip("."), _SPENT if isinstance(stop, BudgetSpent) else _FAILED
             if isinstance(stop, KeyboardInterrupt):
-                ends = termination.asked
-                why, code = ("Terminated", _TERMINATED) if ends else ("Interrupted", _INTERRUPTED)
+                why, code = interruption.word, interruption.exit_code
             _tell(f"{why}.{_how_to_go_on(name, arguments, sitting)}")
             return code
 

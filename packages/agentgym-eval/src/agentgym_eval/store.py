@@ -7,12 +7,11 @@ opened again. Knows nothing about worlds or policies.
 
 from __future__ import annotations
 
-import fcntl
 import json
 import mmap
 import os
 from collections.abc import Mapping, Set
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -23,6 +22,7 @@ from agentgym_envs.redaction import redacted
 
 from agentgym_eval.errors import RunStopped, UsageError
 from agentgym_eval.journal import Journal
+from agentgym_eval.lock import FolderLock
 from agentgym_eval.provenance import provenance
 
 SCHEMA = "agentgym.run/1"
@@ -69,6 +69,7 @@ class Store:
                 its place.
         """
         self.folder = folder
+        self._lock = FolderLock(folder)
         self.episodes = []
         self.journal = Journal(folder / REPLIES, self._replace)
         self._settings = dict(settings)
@@ -86,17 +87,14 @@ class Store:
 
     def __enter__(self) -> Self:
         self._refuse_others()
-        self._made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            self._file = self._episodes.open("ab")
-        except OSError as error:
-            raise UsageError(f"{self.folder} can't be written to ({error}); choose another --out.") from error
-        try:
+        with ExitStack() as stack:
+            try:
+                stack.enter_context(self._lock)
+                self._file = stack.enter_context(self._episodes.open("ab"))
+            except OSError as error:
+                raise UsageError(f"{self.folder} can't be written to ({error}); choose another --out.") from error
             self._begin()
-        except BaseException:
-            self._file.close()
-            raise
+            stack.pop_all()
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
@@ -109,6 +107,7 @@ class Store:
                     write_json(self.folder / STOPPED, {"reason": _reason(error)})
         finally:
             self._file.close()
+            self._lock.release()
 
     def start(self) -> None:
         """Play the run from now on: what stops the sitting stops this one of those that are open."""
@@ -141,13 +140,6 @@ class Store:
             raise UsageError(f"{self.folder} holds a run of another kind ({schema}); choose another --out.")
 
     def _begin(self) -> None:
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            held = os.fstat(self._file.fileno()).st_ino == self._episodes.stat().st_ino
-        except (BlockingIOError, FileNotFoundError):
-            held = False
-        if not held:  # or the other process has just removed the file, since nothing was played
-            raise UsageError(f"Another process is playing into {self.folder}; wait for it or choose another --out.")
         self._overwrite &= not is_empty(self.folder)
         if self._overwrite:
             return
@@ -185,12 +177,11 @@ class Store:
         write_json(self.folder / _ABOUT, about | provenance())
 
     def _leave_nothing(self) -> None:
-        """Remove a run in which nothing was played, so that it isn't taken for one that is under way."""
+        """Remove a run in which nothing was played, so that it isn't taken for one that is under way. A folder that was
+        made for it goes with its lock.
+        """
         for name in (EPISODES, REPLIES, _ABOUT):
             (self.folder / name).unlink(missing_ok=True)
-        with suppress(OSError):  # something else lies there
-            for folder in self._made:
-                folder.rmdir()
 
     def _compare(self) -> None:
         try:
