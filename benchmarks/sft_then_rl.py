@@ -25,6 +25,7 @@ from agentgym_trainer.config import SFT, Config, Data, Evaluation, Optimizer, Se
 from agentgym_trainer.horizon import FixedHorizon
 from agentgym_trainer.recipes import RECIPES
 from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from from_data import imitated_tokens  # the files beside this one
 from many_runs import (
@@ -149,7 +150,7 @@ def _imitate(config: SFT, path: Path) -> Path:
     folder = open_run(config, path)
     if not folder.model.exists():
         with path.joinpath("log.txt").open("a") as log:
-            train(config, folder, Tracker(Console(file=log, width=160)), lambda: False)
+            train(config, folder, Tracker(Console(file=log, width=160)), Stopping())
     return folder.model
 
 

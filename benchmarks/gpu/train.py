@@ -37,6 +37,7 @@ from agentgym_trainer.config import Config, Evaluation, Optimizer
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.trajectory import Segment, Trajectory
 from rich.console import Console
@@ -210,8 +211,8 @@ def from_scratch(device: str, out: Path, console: Console, *, small: bool) -> di
     folder = RunFolder.create(out, config, "benchmark")
     began = time.monotonic()
     tracker = Tracker(console)
-    reached = train(config, folder, tracker, lambda: False)
-    play_test(config, folder, tracker, lambda: False, steps=reached.step)
+    reached = train(config, folder, tracker, Stopping())
+    play_test(config, folder, tracker, Stopping(), steps=reached.step)
     finish(config, folder, console, seconds=time.monotonic() - began)
     summary: dict[str, Any] = json.loads(folder.summary.read_text())
     return summary

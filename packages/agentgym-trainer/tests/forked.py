@@ -24,10 +24,15 @@ multiprocessing.get_context("forkserver").set_forkserver_preload(
 )
 
 
-def train_until(moment: Moment, arguments: Sequence[str], log: Path) -> int | None:
-    """The exit code of `train`, which is sent a signal at that moment; what it says goes to `log`."""
-    process = multiprocessing.get_context("forkserver").Process(target=train_process, args=(arguments, log, moment))
+def train_until(moment: Moment, arguments: Sequence[str], log: Path, *more: Moment) -> int | None:
+    """The exit code of `train`, which is sent a signal at that moment, and at those that may follow; what it says goes
+    to `log`.
+    """
+    moments = (moment, *more)
+    process = multiprocessing.get_context("forkserver").Process(target=train_process, args=(arguments, log, *moments))
     process.start()
+    process.join(3 * PATIENCE)
+    process.kill()  # nothing happens to one that has ended
     process.join()
     return process.exitcode
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import resource
 import signal
 import sys
-from collections.abc import Generator, Sequence
+from collections.abc import Coroutine, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -24,6 +25,7 @@ from agentgym_trainer.batch import make_batch
 from agentgym_trainer.cli import main
 from agentgym_trainer.config import Optimizer
 from agentgym_trainer.learner import Learner, Lesson
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trajectory import Segment, Trajectory
 from coin_world import ENV
 
@@ -132,6 +134,8 @@ class Moment:
     method: str
     call: int
     signal: int = signal.SIGKILL
+    forever: bool = False
+    """Whether calls of the method, which is a coroutine, never come to an end from then on."""
 
 
 def coin_flags(out: Path, *more: str) -> list[str]:
@@ -187,16 +191,38 @@ def train_cli(arguments: Sequence[str], log: Path | None = None) -> int:
     raise AssertionError("train leaves with an exit code")
 
 
-def train_process(arguments: Sequence[str], log: Path, moment: Moment) -> None:
-    """`train` as the whole of a process of its own, which sends itself a signal at that moment."""
+class AskedAfter(Stopping):
+    """Asked to end after the step, from the nth time on that somebody wants to know."""
+
+    def __init__(self, times: int) -> None:
+        super().__init__()
+        self._times, self._asked = times, itertools.count(1)
+
+    def __call__(self) -> bool:
+        return next(self._asked) >= self._times
+
+
+def train_process(arguments: Sequence[str], log: Path, *moments: Moment) -> None:
+    """`train` as the whole of a process of its own, which sends itself signals at these moments."""
+    for moment in moments:
+        befall(moment)
+    sys.exit(train_cli(arguments, log))
+
+
+def befall(moment: Moment) -> None:
+    """Have this process send itself a signal at that moment."""
     owner, calls = resolve_name(moment.owner), itertools.count(1)
     original = getattr(owner, moment.method)
 
     def watched(*args: Any, **kwargs: Any) -> Any:
         result = original(*args, **kwargs)
-        if next(calls) == moment.call:
+        if (call := next(calls)) == moment.call:
             os.kill(os.getpid(), moment.signal)
-        return result
+        return _forever(result) if moment.forever and call >= moment.call else result
 
     setattr(owner, moment.method, watched)
-    sys.exit(train_cli(arguments, log))
+
+
+async def _forever(coroutine: Coroutine[Any, Any, Any]) -> None:
+    coroutine.close()
+    await asyncio.Event().wait()

@@ -329,3 +329,16 @@ def test_a_full_disk_ends_in_a_sentence_and_harms_nothing(
     assert checkpoints.latest() == whole
     # With room again the same learner goes on.
     assert find_damage(checkpoints.save(one, chat.tokenizer, replace(PROGRESS, step=5))) is None
+
+
+def test_a_checkpoint_is_overdue_minutes_after_the_last_one(
+    student: Callable[..., Any], chat: Chat, tmp_path: Path
+) -> None:
+    clock = iter((100.0, 219.0, 220.0, 300.0, 419.0, 420.0)).__next__
+    checkpoints = Checkpoints(tmp_path / "made", keep=2, say=print, minutes=2, clock=clock)
+    assert [checkpoints.overdue, checkpoints.overdue] == [False, True]
+    checkpoints.save(student(), chat.tokenizer, Progress(Stage(1), 1))
+    assert [checkpoints.overdue, checkpoints.overdue] == [False, True]
+    assert not Checkpoints(tmp_path, keep=2, say=print, clock=iter((0.0, 1e9)).__next__).overdue, (
+        "unless it is asked for"
+    )

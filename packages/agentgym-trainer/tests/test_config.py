@@ -181,6 +181,8 @@ def test_there_are_as_many_episodes_as_minibatches() -> None:
         (lambda: Data(min_score=1.5), "min_score from 0 to 1"),
         (lambda: SFT(batch=0), "batch must be at least 1, not 0"),
         (lambda: SFT(seed=-1), "seed must be at least 0, not -1"),
+        (lambda: SFT(save_minutes=-1.0), "save_minutes is a number of minutes from 0, which is without, not -1.0"),
+        (lambda: SFT(save_minutes=math.inf), "not inf"),
     ],
 )
 def test_numbers_out_of_range_are_refused(wrong: Callable[[], Any], message: str) -> None:

@@ -122,17 +122,20 @@ def adapter(taught: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> RunF
     return folder
 
 
-@pytest.mark.parametrize("name", ["synced", "adapter"])
-def test_a_killed_run_comes_to_the_very_same_weights(
-    name: str, taught: RunFolder, whole: RunFolder, tmp_path: Path, request: pytest.FixtureRequest
+@pytest.mark.parametrize(
+    ("name", "how"), [("synced", signal.SIGKILL), ("adapter", signal.SIGKILL), ("adapter", signal.SIGTERM)]
+)
+def test_a_run_that_a_signal_ended_comes_to_the_very_same_weights(
+    name: str, how: signal.Signals, taught: RunFolder, whole: RunFolder, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
     expected: RunFolder = request.getfixturevalue(name)
     run = RunFolder(tmp_path / "run")
     arguments = dpo_flags(taught.model, run.path, *ADAPTER)
     if name == "synced":
         arguments = dpo_flags(taught.model, run.path, *SYNCED, data__files=str(whole.data))
-    moment, log = Moment("agentgym_trainer.lessons:Lessons", "on_log", 5), tmp_path / "log"
-    assert train_until(moment, arguments, log) == -signal.SIGKILL, log.read_text()
+    moment, log = Moment("agentgym_trainer.lessons:Lessons", "on_log", 5, how), tmp_path / "log"
+    expected_code = 143 if how == signal.SIGTERM else -how
+    assert train_until(moment, arguments, log) == expected_code, log.read_text()
     assert train_cli(["--resume", str(run.path)]) == 0
     assert weights(run) == weights(expected)
     assert lines(run) == lines(expected)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import math
 import shutil
@@ -26,7 +25,7 @@ from agentgym_trainer.scratch import Scratch
 from agentgym_trainer.trajectory import trajectory
 from coin_world import ENV, OTHER
 from forked import train_until
-from miniature import Moment, episode, train_cli
+from miniature import AskedAfter, Moment, episode, train_cli
 
 SAMPLES = 8
 # Whoever plays at random in the first world is right in every eighth episode; in the second, heads is always right.
@@ -257,14 +256,15 @@ def _asked_after(times: int) -> Any:
     """`train`, asked to stop from the nth time on that it wants to know."""
     from agentgym_trainer.evol import train
 
-    asked = itertools.count(1)
-    return lambda config, folder, tracker, _: train(config, folder, tracker, lambda: next(asked) >= times)
+    return lambda config, folder, tracker, _: train(config, folder, tracker, AskedAfter(times))
 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
     "moment",
     [
+        # Half of the way nobody gets a reply any more.
+        Moment("agentgym_trainer.rollout:EnginePlayer", "reply", PLAYED, signal.SIGTERM, forever=True),
         Moment("agentgym_eval.store:Store", "append", PLAYED // 2),
         Moment("agentgym_trainer.exploration:Explorer", "explore", 1),
         Moment("agentgym_trainer.lessons:Lessons", "on_log", 55),
@@ -272,9 +272,12 @@ def _asked_after(times: int) -> Any:
     ],
     ids=lambda moment: moment.method,
 )
-def test_killed_and_resumed_is_as_if_nothing_had_happened(moment: Moment, whole: RunFolder, tmp_path: Path) -> None:
+def test_ended_by_a_signal_and_resumed_is_as_if_nothing_had_happened(
+    moment: Moment, whole: RunFolder, tmp_path: Path
+) -> None:
     folder, log = begin(tmp_path / "run"), tmp_path / "log"
-    assert train_until(moment, ["--resume", str(folder.path)], log) == -signal.SIGKILL, log.read_text()
+    code = 143 if moment.forever else -signal.SIGKILL
+    assert train_until(moment, ["--resume", str(folder.path)], log) == code, log.read_text()
     assert go_on(folder) == 0
     assert_same(folder, whole)
 

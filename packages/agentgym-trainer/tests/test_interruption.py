@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from agentgym_envs import read_episodes
@@ -97,25 +98,29 @@ def _same(one: Any, other: Any) -> bool:
     return torch.equal(one, other) if isinstance(one, torch.Tensor) else one == other
 
 
-def _assert_same(run: RunFolder, whole: RunFolder) -> None:
-    """The same to the bit, but for the times."""
+def _assert_same(run: RunFolder, whole: RunFolder, *, beside: bool = True) -> None:
+    """The same to the bit, but for the times; of the checkpoints `beside` the last one only where none was added."""
     assert _metrics(run) == _metrics(whole)
     assert _episodes(run) == _episodes(whole)
     files = [path.relative_to(whole.path) for path in whole.path.rglob("*") if path.is_file()]
     below = [file for file in files if file.parts[0] in ("checkpoints", "model", "start")]
     assert {file.parts[1] for file in below if file.parts[0] == "checkpoints"} >= {"step-000004", "step-000006"}
-    for file in below:
+    for file in (file for file in below if beside or file.parts[1] != "step-000004"):
         assert _same(_content(run.path / file), _content(whole.path / file)), file
-    assert sorted(path.name for path in run.checkpoints.iterdir()) == sorted(
-        path.name for path in whole.checkpoints.iterdir()
-    )
+    if beside:
+        assert sorted(path.name for path in run.checkpoints.iterdir()) == sorted(
+            path.name for path in whole.checkpoints.iterdir()
+        )
     assert run.checkpoints.joinpath("best").readlink() == whole.checkpoints.joinpath("best").readlink()
 
 
-def _train_until(moment: Moment, folder: Path, kind: str) -> tuple[RunFolder, int | None, str]:
+def _train_until(
+    moments: Sequence[Moment], folder: Path, kind: str, *, resume: bool = False
+) -> tuple[RunFolder, int | None, str]:
     """A run in a process of its own: its folder, the exit code, and what it said."""
     run, log = RunFolder(folder / "run"), folder / "log"
-    code = train_until(moment, _flags(run.path, kind), log)
+    arguments = ["--resume", str(run.path)] if resume else _flags(run.path, kind)
+    code = train_until(moments[0], arguments, log, *moments[1:])
     return run, code, log.read_text()
 
 
@@ -154,7 +159,7 @@ def test_killed_and_resumed_is_as_if_nothing_had_happened(
     kind: str, name: str, tmp_path: Path, whole: Callable[[str], RunFolder]
 ) -> None:
     moment, latest = MOMENTS[name]
-    run, code, said = _train_until(moment, tmp_path, kind)
+    run, code, said = _train_until([moment], tmp_path, kind)
     assert code == -signal.SIGKILL, said
     assert run.start.exists() == (name != "imitating")
     assert _latest(run) == latest
@@ -177,7 +182,7 @@ def test_there_was_something_to_remember(whole: Callable[[str], RunFolder]) -> N
 
 
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, whole: Callable[[str], RunFolder]) -> None:
-    run, code, said = _train_until(Moment(*LOG, 3, signal.SIGINT), tmp_path, "ppo")
+    run, code, said = _train_until([Moment(*LOG, 3, signal.SIGINT)], tmp_path, "ppo")
     assert code == 130, said
     assert "Stopping after this step; Ctrl-C again stops at once." in said
     assert f"Saved after step 3; go on with: uv run train --resume {run.path}\n" in said
@@ -189,11 +194,61 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, whole: Callable[[str
 
 def test_ctrl_c_while_imitating_says_how_to_go_on(tmp_path: Path) -> None:
     moment = Moment("agentgym_trainer.learner:Learner", "update", 20, signal.SIGINT)
-    run, code, said = _train_until(moment, tmp_path, "ppo")
+    run, code, said = _train_until([moment], tmp_path, "ppo")
     assert code == 130, said
     assert f"Interrupted; go on with: uv run train --resume {run.path}\n" in said
     assert "Traceback" not in said
     assert not run.start.exists()
+
+
+# Preemption.
+
+REPLY, STEP = ("agentgym_trainer.rollout:EnginePlayer", "reply"), ("agentgym_trainer.learner:Learner", "_step")
+
+
+def _preempted(folder: Path, kind: str, *moments: Moment, resume: bool = False) -> RunFolder:
+    """A run that the first of these signals has ended: saved, and with a sentence on how to go on."""
+    run, code, said = _train_until(moments, folder, kind, resume=resume)
+    assert code == 128 + moments[0].signal, said
+    assert f"go on with: uv run train --resume {run.path}\n" in said
+    assert "Traceback" not in said
+    assert not (run.path / ".lock").exists()
+    return run
+
+
+@pytest.mark.parametrize(("kind", "seed"), [("ppo", 0), ("grpo", 1)])
+def test_signals_at_random_moments_do_not_show(
+    kind: str, seed: int, tmp_path: Path, whole: Callable[[str], RunFolder]
+) -> None:
+    rng = np.random.default_rng(seed)
+    # Before training and after the second step two evaluations each; the second signal comes while the run is saved.
+    evaluating = Moment("agentgym_trainer.held_out:HeldOut", "_deals", 3, signal.SIGUSR1)
+    run = _preempted(tmp_path, kind, evaluating, Moment("agentgym_trainer.checkpoint", "seal", 1, signal.SIGTERM))
+    assert _progress(run)["step"] == 2
+    assert _progress(run)["learned"] is not None
+    # From here on nobody gets a reply: what is under way can't come to its end.
+    playing = Moment(*REPLY, int(rng.integers(1, 60)), signal.SIGTERM, forever=True)
+    _preempted(tmp_path, kind, playing, resume=True)
+    before = _progress(run)["step"]
+    _preempted(tmp_path, kind, Moment(*STEP, int(rng.integers(1, 8)), signal.SIGUSR1), resume=True)
+    assert _progress(run)["step"] > before, "an update is finished first"
+    assert train_cli(["--resume", str(run.path)]) == 0
+    _assert_same(run, whole(kind), beside=False)
+
+
+def test_a_signal_before_training_ends_the_run_at_once(tmp_path: Path) -> None:
+    run = _preempted(tmp_path, "ppo", Moment("agentgym_trainer.cli", "_open", 1, signal.SIGUSR1))
+    assert [path.name for path in run.path.iterdir()] == ["run.json"]
+    watching = Moment("agentgym_trainer.worlds:OpenWorld", "watch", 1, signal.SIGUSR1)
+    _preempted(tmp_path, "ppo", watching, resume=True)
+    imitating = Moment("agentgym_trainer.learner:Learner", "update", 20, signal.SIGTERM)
+    _preempted(tmp_path, "ppo", imitating, resume=True)
+    assert not run.start.exists()
+    assert not run.checkpoints.exists()
+
+
+def _progress(run: RunFolder) -> dict[str, Any]:
+    return json.loads((run.checkpoints / str(_latest(run)) / "progress.json").read_text())
 
 
 # Damage.

@@ -222,3 +222,14 @@ def test_every_preset_takes_a_step(build: Build, name: str) -> None:
     assert line["trained"] > 0
     assert line["grad_norm"] > 0
     assert np.isfinite(line["loss"])
+
+
+def test_a_checkpoint_is_written_when_one_is_overdue(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = build(coins(steps=5, save_every=100, save_minutes=2.0, keep=9))
+    minutes = itertools.count()
+    monkeypatch.setattr(loop.checkpoints, "_clock", lambda: 60.0 * next(minutes))
+    monkeypatch.setattr(loop.checkpoints, "_saved", 0.0)
+    monkeypatch.setattr(loop, "evaluate", lambda step: {})
+    loop.run(lambda: False)
+    # Asked at 0, 1 and 2, and read again when it is saved, at 3.
+    assert sorted(path.name for path in loop.folder.checkpoints.glob("step-*")) == ["step-000003", "step-000005"]

@@ -138,18 +138,19 @@ def test_whatever_becomes_of_one_process_ends_both_and_the_run_goes_on_where_it_
 ) -> None:
     run = RunFolder(tmp_path / "run")
     arguments = coin_flags(run.path, *SETTINGS)
-    for fate, code, sentence in (
-        ("asked", 130, "Saved after step 2; go on with: uv run "),
-        ("gone", 1, "error: The engine has left for good. What is done is saved; go on with: uv run "),
-        ("killed", -signal.SIGKILL, ""),
+    for fate, code, last, sentence in (
+        ("preempted", 143, 1, "Terminated. What is done is saved; go on with: uv run "),
+        ("asked", 130, 2, "Saved after step 2; go on with: uv run "),
+        ("gone", 1, 2, "error: The engine has left for good. What is done is saved; go on with: uv run "),
+        ("killed", -signal.SIGKILL, 2, ""),
     ):
         log = tmp_path / f"{fate}.log"
         codes = by_two(train, "ddp", fate, arguments, log=log)
         said = " ".join(log.read_text().split())
-        assert codes[0] != 0 and codes[1] == code, said
+        assert codes == [code, code] if fate != "killed" else codes[0] != 0 and codes[1] == code, said
         assert sentence in said
-        assert json.loads((run.checkpoints / "step-000002" / "progress.json").read_text())["step"] == 2
-        assert not (run.checkpoints / "step-000003").exists()
+        assert json.loads((run.checkpoints / f"step-00000{last}" / "progress.json").read_text())["step"] == last
+        assert not (run.checkpoints / f"step-00000{last + 1}").exists()
         arguments = ["--resume", str(run.path)]
     assert by_two(train, "ddp", "well", arguments, log=tmp_path / "log") == [0, 0]
     _assert_same(run, two)

@@ -13,6 +13,7 @@ from agentgym_trainer.config import Config, Evaluation, Generation, WarmStart, W
 from agentgym_trainer.horizon import FixedHorizon
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.scratch import Scratch
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.train import train
 from agentgym_trainer.worlds import jobs, open_worlds
@@ -81,7 +82,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         device="cpu",
     )
     folder = RunFolder.create(tmp_path_factory.mktemp("mixture") / "run", config, "test")
-    assert train(config, folder, Tracker(Console(quiet=True)), lambda: False).step == 2
+    assert train(config, folder, Tracker(Console(quiet=True)), Stopping()).step == 2
     return folder
 
 

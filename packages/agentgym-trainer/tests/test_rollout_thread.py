@@ -12,6 +12,7 @@ import gymnasium
 import psutil
 import pytest
 from agentgym_envs import Episode, Job
+from agentgym_trainer import rollout
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.engines import Completion, EngineGone, Sampling, Weights
 from agentgym_trainer.engines.scripted import ScriptedEngine
@@ -145,6 +146,35 @@ def test_an_interrupted_caller_leaves_nothing_running(chat: Chat, coin: OpenWorl
             rollouts.run(engine.generate(context, Sampling()))
         assert engine.stuck == 0
         assert rollouts.run(_others()) == 0
+    assert engine.closed == 1
+
+
+def test_what_the_check_raises_ends_whatever_is_waited_for(
+    chat: Chat, coin: OpenWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Away(Deaf):
+        async def load(self, weights: Weights) -> None:
+            await self.generate([self._end_id] * 2, Sampling())
+
+    engine = Away(chat)
+
+    def check() -> None:
+        if engine.stuck:
+            raise TimeoutError("the job's time is over")
+
+    monkeypatch.setattr(rollout, "_GLANCE", 0.01)
+    with Rollouts(engine, check) as rollouts:
+        player = _player(rollouts, chat)
+        for waited_for in (
+            lambda: list(rollouts.play([Match(coin, coins(3))], player)),
+            lambda: rollouts.load(Weights(1, tensors=lambda: iter(()))),
+        ):
+            with pytest.raises(TimeoutError, match="the job's time"):
+                waited_for()
+            assert engine.stuck == 0
+            assert rollouts.run(_others()) == 0
+        assert player._contexts == {}
+        assert _free(coin)
     assert engine.closed == 1
 
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import signal
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from agentgym_envs import Episode
@@ -16,7 +16,7 @@ from agentgym_trainer.checkpoint import find_damage
 from agentgym_trainer.config import SFT
 from agentgym_trainer.run_folder import RunFolder
 from forked import train_until
-from miniature import Moment, sft_flags, train_cli
+from miniature import AskedAfter, Moment, sft_flags, train_cli
 from safetensors.torch import load_file
 
 STEPS = 24
@@ -100,8 +100,7 @@ def _asked_after(steps: int) -> Any:
     """`train`, asked to stop once so many steps are taken."""
     from agentgym_trainer.sft import train
 
-    asked = itertools.count(1)
-    return lambda config, folder, tracker, _: train(config, folder, tracker, lambda: next(asked) >= steps)
+    return lambda config, folder, tracker, _: train(config, folder, tracker, AskedAfter(steps))
 
 
 @pytest.mark.long
@@ -126,3 +125,59 @@ def test_a_killed_run_comes_to_the_very_same_weights(
     assert weights(killed) == weights(unbroken)
     assert lines(killed) == lines(unbroken)
     assert not list(killed.checkpoints.glob("checkpoint-*"))
+
+
+@pytest.mark.long
+def test_signals_end_the_run_at_once_and_do_not_show(whole: RunFolder, tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    evaluating, stepping = (
+        ("agentgym_trainer.held_out:HeldOut", "_deals"),
+        ("agentgym_trainer.lessons:Lessons", "on_log"),
+    )
+    seed = int(np.random.default_rng(0).integers(1, 8))
+    arguments = sft_flags(folder.path)
+    for moment, step in (
+        # Two evaluations before training and two after step 9, the second of which isn't played.
+        (Moment(*evaluating, 4, signal.SIGTERM), 9),
+        (Moment(*evaluating, 1, signal.SIGUSR1), 9),
+        (Moment(*stepping, seed, signal.SIGTERM), 9 + seed + 1),
+        # Two after step 18, then the last ones.
+        (Moment(*evaluating, 3, signal.SIGUSR1), STEPS),
+    ):
+        code = train_until(moment, arguments, tmp_path / "log")
+        said = (tmp_path / "log").read_text()
+        assert code == 128 + moment.signal, said
+        assert f"go on with: uv run train --resume {folder.path}\n" in said
+        assert "Traceback" not in said
+        assert find_damage(folder.checkpoints / f"step-{step:06d}") is None
+        assert lines(folder)[-1]["step"] == step
+        assert not folder.model.exists()
+        arguments = ["--resume", str(folder.path)]
+    assert train_cli(arguments) == 0
+    assert weights(folder) == weights(whole)
+    assert lines(folder) == lines(whole)
+    assert folder.evaluated_steps("greedy") == [0, 9, 18, 24]
+    assert folder.checkpoints.joinpath("best").readlink() == whole.checkpoints.joinpath("best").readlink()
+
+
+@pytest.mark.long
+def test_the_best_step_may_be_one_whose_evaluation_a_signal_has_ended(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    last = Moment("agentgym_trainer.held_out:HeldOut", "_deals", 3, signal.SIGTERM)
+    flags = sft_flags(folder.path, "--epochs", "1", "--evaluation.every", "0")
+    assert train_until(last, flags, tmp_path / "log") == 143, (tmp_path / "log").read_text()
+    assert not folder.checkpoints.joinpath("best").exists()
+    # Evaluated for good, and killed before that is in the line of the step.
+    told = Moment("agentgym_trainer.run_folder:RunFolder", "save_evaluation", 2)
+    assert train_until(told, ["--resume", str(folder.path)], tmp_path / "log") == -signal.SIGKILL
+    assert train_cli(["--resume", str(folder.path)]) == 0
+    assert folder.checkpoints.joinpath("best").readlink() == Path("step-000008")
+    assert lines(folder)[-1]["dev"].keys() == {"sampled", "greedy"}
+
+
+@pytest.mark.long
+def test_a_checkpoint_is_written_when_one_is_overdue(tmp_path: Path) -> None:
+    folder = RunFolder(tmp_path / "run")
+    flags = ("--epochs", "1", "--save-every", "100", "--save-minutes", "1e-9", "--keep", "9")
+    assert train_cli(sft_flags(folder.path, *flags)) == 0
+    assert sorted(path.name for path in folder.checkpoints.glob("step-*")) == [f"step-00000{n}" for n in range(1, 9)]

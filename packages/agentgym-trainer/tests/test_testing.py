@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
+import itertools
 import json
-from collections.abc import Callable
+import os
+import signal
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,14 +30,18 @@ from agentgym_trainer.config import (
     WarmStart,
     World,
 )
+from agentgym_trainer.held_out import HeldOut
 from agentgym_trainer.horizon import AdaptiveHorizon, FixedHorizon
+from agentgym_trainer.rollout import EnginePlayer
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.scratch import Scratch
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.testing import play_test
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.worlds import open_worlds
 from coin_world import ENV, Coin
-from miniature import train_cli
+from miniature import AskedAfter, train_cli
+from patience import PATIENCE
 from rich.console import Console
 
 COMMON: dict[str, Any] = {
@@ -143,19 +150,45 @@ def test_the_first_and_the_last_model_are_tested_each_once_however_often_that_is
         assert go_on(folder) == 130
     assert not folder.evaluated_steps("sampled", test=True)
 
-    def test(stopping: Callable[[], bool]) -> bool:
+    def test(stopping: Stopping) -> bool:
         return play_test(RL, folder, Tracker(Console(file=io.StringIO())), stopping, steps=3)
 
-    answers = iter((False, True))
-    assert not test(lambda: next(answers))
+    assert not test(AskedAfter(2))
     assert played == [("start", 0)]
-    assert test(lambda: False)
+    assert test(Stopping())
     assert played == [("start", 0), ("model", 3)]
     (folder.evaluations / "test-000003-greedy.jsonl").unlink()
     sampled = (folder.evaluations / "test-000003-sampled.jsonl").read_bytes()
-    assert test(lambda: False)
+    assert test(Stopping())
     assert played == [("start", 0), ("model", 3), ("model", 3)]
     assert (folder.evaluations / "test-000003-sampled.jsonl").read_bytes() == sampled
+
+
+def test_a_signal_ends_the_test_at_once_and_what_was_played_to_its_end_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, log, deals, calls = begun(tmp_path, RL), tmp_path / "log", HeldOut._deals, itertools.count(1)
+
+    async def never(*_: Any) -> None:
+        await asyncio.wait_for(asyncio.Event().wait(), PATIENCE)
+
+    with monkeypatch.context() as patch:
+
+        def preempted(self: HeldOut, split: Any, *rest: Any) -> Any:
+            if split == "test" and next(calls) == 2:
+                patch.setattr(EnginePlayer, "reply", never)
+                os.kill(os.getpid(), signal.SIGTERM)
+            return deals(self, split, *rest)
+
+        patch.setattr(HeldOut, "_deals", preempted)
+        assert train_cli(["--resume", str(folder.path)], log) == 143
+    assert f"Terminated. What is done is saved; go on with: uv run train --resume {folder.path}\n" in log.read_text()
+    kept = folder.evaluations / "test-000000-sampled.jsonl"
+    assert sorted(folder.evaluations.glob("test-*")) == [kept]
+    before = kept.read_bytes()
+    assert go_on(folder) == 0
+    assert folder.evaluated_steps("greedy", test=True) == [0, 3]
+    assert kept.read_bytes() == before
 
 
 def test_the_test_goes_to_the_trackers_by_its_name_and_not_into_the_metrics(tmp_path: Path) -> None:
@@ -166,7 +199,7 @@ def test_the_test_goes_to_the_trackers_by_its_name_and_not_into_the_metrics(tmp_
     assert go_on(folder) == 0
     told: list[dict[str, float]] = []
     folder.listener = lambda line: told.append(trackers.flat(line))
-    assert play_test(config, folder, Tracker(Console(file=io.StringIO())), lambda: False, steps=1)
+    assert play_test(config, folder, Tracker(Console(file=io.StringIO())), Stopping(), steps=1)
     names = {"step", "test/sampled", "test/greedy", "worlds/coin/Coin-v0/test/sampled"}
     assert all(names <= figures.keys() for figures in told)
     assert [figures["step"] for figures in told] == [0, 1]

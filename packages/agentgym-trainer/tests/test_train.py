@@ -23,6 +23,7 @@ from agentgym_trainer.learner import Learner
 from agentgym_trainer.policies import hf
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.scratch import Scratch
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.train import train
 from coin_world import ENV, Coin
@@ -56,7 +57,7 @@ def _run(folder: Path, **settings: Any) -> RunFolder:
     }
     config = Config(**(known | settings))
     run = RunFolder.create(folder, config, "test")
-    assert train(config, run, Tracker(Console(quiet=True)), lambda: False).step == config.steps
+    assert train(config, run, Tracker(Console(quiet=True)), Stopping()).step == config.steps
     return run
 
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shlex
 import subprocess
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 from agentgym_eval.errors import UsageError
 from agentgym_eval.flags import flag_names
+from agentgym_eval.lock import FolderLock
 from agentgym_trainer import cli
 from agentgym_trainer.algorithms import GAE, PPO, PRESETS, Clip
 from agentgym_trainer.cli import _parse
@@ -340,6 +342,31 @@ def test_a_run_that_can_not_be_resumed_is_left_as_it_is(tmp_path: Path, capfd: p
     assert train_cli(["--resume", str(out)]) == 2
     assert "There is no world 'agentgym/Gone-v0'" in capfd.readouterr().err
     assert (out / "run.json").is_file()
+
+
+def test_a_run_that_another_process_is_at_work_on_is_refused_and_left_as_it_is(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = RunFolder.create(tmp_path / "run", tiny(RECIPES["quickstart"].config), "quickstart")
+    with FolderLock(folder.path):
+        before = {path: path.read_bytes() for path in folder.path.iterdir()}
+        sentence = _refused(["--resume", str(folder.path)], capfd)
+        assert sentence.startswith(f"Another process is at work in {folder.path}: process {os.getpid()} on ")
+        assert {path: path.read_bytes() for path in folder.path.iterdir()} == before
+    begun = tmp_path / "begun"
+    with FolderLock(begun):  # by a process that hasn't written its settings yet
+        assert "Another process is at work in" in _refused(["--tiny", "--out", str(begun)], capfd)
+        assert [path.name for path in begun.iterdir()] == [".lock"]
+    assert not begun.exists()
+
+
+def test_what_a_process_leaves_that_is_killed_as_it_begins_is_no_run(tmp_path: Path) -> None:
+    for name in (".lock", ".run.json.7-7.new"):
+        (tmp_path / name).write_text('{"sch')
+    folder = RunFolder.create(tmp_path, RECIPES["quickstart"].config, "quickstart")
+    assert RunFolder.open(folder.path)[2] == "quickstart"
+    with pytest.raises(UsageError, match="is not an empty folder"):
+        RunFolder.create(tmp_path, RECIPES["quickstart"].config, "quickstart")
 
 
 def test_the_quickstart_says_why_it_is_refused(

@@ -5,10 +5,14 @@ On GPUs accelerate shards models itself; on CPUs it ignores the wish, and is mad
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import os
 import signal
+import sys
+import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import agentgym_trainer.beginning
@@ -18,6 +22,8 @@ from agentgym_trainer.arena import Arena
 from agentgym_trainer.cli import main
 from agentgym_trainer.engines import EngineGone
 from agentgym_trainer.loop import Loop
+from agentgym_trainer.ranks import Ranks
+from agentgym_trainer.rollout import EnginePlayer, Rollouts
 
 
 def _sharding(**settings: Any) -> Accelerator:
@@ -38,24 +44,56 @@ def _befall(owner: type, method: str, call: int, what: Callable[[], None]) -> No
     setattr(owner, method, watched)
 
 
+def _let_nobody_speak() -> None:
+    EnginePlayer.reply = _for_ever
+
+
+async def _for_ever(*_: Any) -> Any:
+    await asyncio.Event().wait()
+
+
+def _be_terminated_later() -> None:
+    """SIGTERM as soon as the main thread waits for the other process, where no handler of Python's can run."""
+    gathering = threading.Event()
+    _befall(Ranks, "gather", 1, gathering.set)
+
+    def terminate() -> None:
+        gathering.wait()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=terminate, daemon=True).start()
+
+
 def _lose_the_engine() -> None:
     raise EngineGone("The engine has left for good.")
 
 
 def train(how: str, fate: str, arguments: Sequence[str]) -> None:
-    """Train, "ddp" or "sharded". `fate` is what befalls the second process: it alone is "asked" to stop after the
-    second step, its engine is "gone" in the first rollout, it is "killed" in the first update; or all goes "well".
+    """Train, "ddp" or "sharded". `fate` is what befalls the second process: it alone is "asked" to stop after a
+    step, its engine is "gone" in the first rollout, it is "killed" in the first update; it alone is
+    "preempted" when it waits for the first one, which can't play the second rollout to its end; "held", neither of them
+    can, and there is a file `held` in the working folder; or all goes "well".
     """
     if how == "sharded":
         agentgym_trainer.beginning.Accelerator = _sharding
-    if os.environ["RANK"] == "1":
+    if fate == "held" or (fate == "preempted" and os.environ["RANK"] == "0"):
+        _befall(Loop, "collect", 2, _let_nobody_speak)
+    if fate == "held":
+        _befall(Rollouts, "play", 4, Path("held").touch)
+    if os.environ.get("RANK") == "1":
         match fate:
+            case "preempted":
+                _befall(Loop, "collect", 2, lambda: _befall(Rollouts, "play", 1, _be_terminated_later))
             case "gone":
                 _befall(Arena, "_play_groups", 1, _lose_the_engine)
             case "killed":
                 _befall(Loop, "update", 1, lambda: os.kill(os.getpid(), signal.SIGKILL))
             case "asked":
-                _befall(Loop, "conclude", 2, lambda: os.kill(os.getpid(), signal.SIGINT))
+                _befall(Loop, "conclude", 1, lambda: os.kill(os.getpid(), signal.SIGINT))
             case _:
                 pass
     main(arguments)
+
+
+if __name__ == "__main__":
+    train(sys.argv[1], sys.argv[2], sys.argv[3:])

@@ -63,7 +63,7 @@ def check_agreement(
         EngineGone: when the engine can't be brought back.
     """
     with ranks.together():
-        said = rollouts.run(_go_on(rollouts.engine, contexts, Sampling(temperature, _TOKENS, seed)))
+        said = rollouts.run(_go_on(rollouts.engine, contexts, Sampling(temperature, _TOKENS, seed)), checked=True)
     gap = _gap(learner, said)
     # Not the other way round, or a NaN would pass.
     if gap <= tolerance:

@@ -130,7 +130,7 @@ class Ahead:
         Raises:
             EngineGone: when the engine can't be brought back; or whatever else the player raises.
         """
-        return self._rollouts.run(self._collect(progress))
+        return self._rollouts.run(self._collect(progress), checked=True)
 
     def under_way(self) -> dict[str, Any]:
         """What was drawn and not taken by the last `collect`, as JSON values: how many draws there were, and the deals
@@ -144,7 +144,7 @@ class Ahead:
         """Play the episodes under way to their end and begin no other before the next `collect`. All slots are free
         then, for an evaluation.
         """
-        self._rollouts.run(self._settle())
+        self._rollouts.run(self._settle(), checked=True)
 
     def close(self) -> None:
         """Cancel what is in play. May be called twice."""

@@ -100,7 +100,13 @@ def open_engine(
 
 @contextmanager
 def saved_model(
-    config: Setup, model: str, folder: Path, say: Callable[[str], None], *, version: int = 0
+    config: Setup,
+    model: str,
+    folder: Path,
+    say: Callable[[str], None],
+    check: Callable[[], object],
+    *,
+    version: int = 0,
 ) -> Generator[tuple[Rollouts, Chat]]:
     """A whole model by name or path, ready to play. All processes of the run call this.
 
@@ -109,6 +115,7 @@ def saved_model(
         model: Who plays.
         folder: For an engine's log.
         say: Told what takes a while.
+        check: Called while episodes are waited for; what it raises ends their play.
         version: Number of updates that it has seen, which its samples carry.
 
     Raises:
@@ -119,7 +126,7 @@ def saved_model(
     policy, chat = load_model(model, dtype=torch.float32, device=accelerator.device)
     apart = has_own_weights(config, accelerator)
     engine = open_engine(config, model, policy, chat, accelerator, folder, say, apart=apart)
-    with Rollouts(engine) as rollouts:
+    with Rollouts(engine, check) as rollouts:
         with Ranks().together():
             rollouts.load(weights_of(policy.eval(), version))
         yield rollouts, chat

@@ -12,6 +12,7 @@ import json
 import os
 import re
 import shutil
+import time
 from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
@@ -41,22 +42,40 @@ _NAME = re.compile(r"\.?step-(\d{6,})")
 class Checkpoints:
     """The checkpoints of one run: `step-000100` and so on, and `best`, a link to the best of them."""
 
-    def __init__(self, folder: Path, *, keep: int, say: Callable[[str], None]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        keep: int,
+        say: Callable[[str], None],
+        minutes: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         """Look after the checkpoints in `folder`, which need not exist yet.
 
         Args:
             folder: Where they lie, or will.
             keep: How many of the last ones stay; the best stays besides.
             say: Told, in a sentence, of each checkpoint that is passed over and why.
+            minutes: How long after a checkpoint the next one is overdue; 0: never.
+            clock: Tells the time in seconds.
         """
         self.folder = folder
         self.best = folder / "best"
         self._keep = keep
         self._say = say
+        self._minutes = minutes
+        self._clock = clock
+        self._saved = clock()
 
     def at(self, step: int) -> Path:
         """Where the checkpoint of this step lies, or would."""
         return self.folder / f"step-{step:06d}"
+
+    @property
+    def overdue(self) -> bool:
+        """Whether `minutes` have passed since the last checkpoint of this process, or since it began."""
+        return self._minutes > 0 and self._clock() - self._saved >= 60 * self._minutes
 
     def latest(self) -> Path | None:
         """The last whole checkpoint, or None when none was ever finished.
@@ -98,7 +117,7 @@ class Checkpoints:
             return None
         progress = self.load(path, learner)
         if learner.accelerator.is_main_process:
-            self._tidy(progress.step, progress.best)
+            self.tidy(progress.step, progress.best)
         return progress
 
     @staticmethod
@@ -144,8 +163,9 @@ class Checkpoints:
             raise
         if accelerator.is_main_process:
             self._name(unfinished, final)
-            self._tidy(progress.step, progress.best)
+            self.tidy(progress.step, progress.best)
         accelerator.wait_for_everyone()
+        self._saved = self._clock()
         return final
 
     def adopt(self, written: Path, step: int, best: Best | None, metrics: Path | None = None) -> Path:
@@ -159,8 +179,23 @@ class Checkpoints:
             _copy_metrics(metrics, written)
             seal(written)
             final = self._name(written, self.at(step))
-        self._tidy(step, best)
+        self.tidy(step, best)
+        self._saved = self._clock()
         return final
+
+    def tidy(self, step: int, at_best: Best | None) -> None:
+        """Point `best` where it belongs and remove what is no longer kept. A killed process may have done neither."""
+        best = self.at(at_best.step) if at_best else None
+        if best and best.exists():
+            link = self.folder / ".best"
+            link.unlink(missing_ok=True)
+            link.symlink_to(best.name)
+            link.replace(self.best)
+        # Those of later steps were passed over as damaged; they don't count and are written again.
+        past = [path for path in self._all() if _age(path)[0] <= step]
+        for old in past[: -self._keep]:
+            if old != best:
+                shutil.rmtree(old)
 
     @staticmethod
     def step_of(checkpoint: Path) -> int:
@@ -195,20 +230,6 @@ class Checkpoints:
         """Tell in a sentence why the checkpoint can't be written."""
         others = ", ".join(found.name for found in self._all() if found != path)
         return writing(path, then=f"go on with --resume. The others are untouched ({others or 'there is none'})")
-
-    def _tidy(self, step: int, at_best: Best | None) -> None:
-        """Point `best` where it belongs and remove what is no longer kept. A killed process may have done neither."""
-        best = self.at(at_best.step) if at_best else None
-        if best and best.exists():
-            link = self.folder / ".best"
-            link.unlink(missing_ok=True)
-            link.symlink_to(best.name)
-            link.replace(self.best)
-        # Those of later steps were passed over as damaged; they don't count and are written again.
-        past = [path for path in self._all() if _age(path)[0] <= step]
-        for old in past[: -self._keep]:
-            if old != best:
-                shutil.rmtree(old)
 
     def _all(self) -> list[Path]:
         return sorted((path for path in self.folder.glob("step-*") if _NAME.fullmatch(path.name)), key=_age)

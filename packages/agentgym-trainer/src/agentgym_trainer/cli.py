@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import logging
 import shlex
-import signal
 import sys
 import time
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from datetime import datetime
+from functools import partial
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 
 import tyro
 from agentgym_eval.errors import RunStopped, UsageError
 from agentgym_eval.settings import short_name
+from agentgym_eval.stopping import Termination
 from rich.console import Console
 from rich.markup import escape
 
@@ -35,15 +35,14 @@ from agentgym_trainer.sampler import SAMPLERS
 if TYPE_CHECKING:
     from agentgym_trainer.progress import Reached
     from agentgym_trainer.run_folder import RunFolder
+    from agentgym_trainer.stopping import Stopping
     from agentgym_trainer.tracking import Tracker
 
-    _Train = Callable[[Any, RunFolder, Tracker, Callable[[], bool]], Reached]
+    _Training = Callable[[Any, RunFolder, Tracker, Stopping], Reached]
 
 _S = TypeVar("_S", bound=Setup)
 
 _INTERRUPTED = 130
-_SAME_S = 1.0
-"""A launcher of many processes passes Ctrl-C on to those that had it from the terminal already."""
 _FLAGS = "The flags of {}:"
 _CHOOSING = "The flags of {} (for those of another algorithm, horizon, sampler or reward, name it before --help):"
 
@@ -84,7 +83,9 @@ class Choosing(Command[Config]):
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Train, and exit with 0 (done), 1 (failed), 2 (wrong usage) or 130 (interrupted, to be resumed)."""
+    """Train, and exit with 0 (done), 1 (failed), 2 (wrong usage) or, where the run is to be resumed, 130 (interrupted),
+    143 (SIGTERM) or 138 (SIGUSR1).
+    """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--version" in arguments:
         from agentgym_envs.installation import package_version
@@ -103,6 +104,12 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def _run(arguments: Sequence[str]) -> int:
+    # Signals are noted from here on, so that one that comes while all is loaded ends a run like any other.
+    with Termination() as early, ExitStack() as held:
+        return _train(arguments, held, early)
+
+
+def _train(arguments: Sequence[str], held: ExitStack, early: Termination) -> int:
     recipe, asked = _parse(arguments)
     console = Console(stderr=True)
     for sentence in _left_out(find_recipe(recipe).config, asked.config, arguments):
@@ -114,13 +121,14 @@ def _run(arguments: Sequence[str]) -> int:
 
     look_here()
     redact_logs()
-    folder, config, recipe = _open(recipe, asked, arguments)
+    folder, config, recipe = _open(recipe, asked, arguments, held)
     from transformers.utils import logging as transformers_logging
 
     from agentgym_trainer.beginning import join
     from agentgym_trainer.failed import TooManyFailed
     from agentgym_trainer.health import NotFinite
     from agentgym_trainer.results import finish
+    from agentgym_trainer.stopping import Stopped, Stopping
     from agentgym_trainer.testing import play_test
     from agentgym_trainer.trackers import tracked
     from agentgym_trainer.tracking import Tracker
@@ -137,8 +145,10 @@ def _run(arguments: Sequence[str]) -> int:
         command("train") if ranks.count == 1 else f"{command('accelerate', ours=False)} launch … -m agentgym_trainer"
     )
     resume = f"{again} --resume {shlex.quote(str(folder.path))}"
-    with _interruptible(console) as stopping:
+    with Stopping(partial(console.print, highlight=False), ranks=ranks, early=early) as stopping:
         try:
+            if ranks.any(stopping()):
+                raise Stopped
             tracker = Tracker(console)
             with ExitStack() as stack:
                 with ranks.together():
@@ -147,10 +157,14 @@ def _run(arguments: Sequence[str]) -> int:
                 reached = _training(config)(config, folder, tracker, stopping)
                 done = reached.done and play_test(config, folder, tracker, stopping, steps=reached.step)
         except KeyboardInterrupt:
-            console.print(f"Interrupted; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
-            return _INTERRUPTED
-        except (EngineError, ExtensionError, TooManyFailed) as error:
-            raise RunStopped(f"{error} What is done is saved; go on with: {resume}") from error
+            console.print(f"{stopping.word}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
+            return stopping.exit_code
+        except (EngineError, ExtensionError, TooManyFailed, Stopped) as error:
+            if not stopping.at_once:  # else it may be the same signal that has ended the engine
+                raise RunStopped(f"{error} What is done is saved; go on with: {resume}") from error
+            told = f"{stopping.word}. What is done is saved; go on with: {resume}"
+            console.print(told, highlight=False, soft_wrap=True, markup=False)
+            return stopping.exit_code
         except NotFinite as error:
             raise RunStopped(
                 f"{error} With the cause removed, go on with: {resume}; with other settings, such as a lower "
@@ -164,13 +178,13 @@ def _run(arguments: Sequence[str]) -> int:
         console.print(
             f"Saved after step {reached.step}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False
         )
-        return _INTERRUPTED
+        return stopping.exit_code
     if ranks.leads:
         finish(config, folder, Console(), seconds=time.monotonic() - began)
     return 0
 
 
-def _training(config: Setup) -> _Train:
+def _training(config: Setup) -> _Training:
     """What takes a run of this kind from its beginning, or from where it was left, to its end."""
     match config:
         case AgentEvol():
@@ -258,40 +272,31 @@ def _left_out(recipe: Setup, asked: Setup, flags: Sequence[str]) -> Iterator[str
             )
 
 
-def _open(recipe: str, command: Command[Any], arguments: Sequence[str]) -> tuple[RunFolder, Setup, str]:
-    """The run's folder, configuration and recipe, the same for all of its processes."""
+def _open(
+    recipe: str, command: Command[Any], arguments: Sequence[str], held: ExitStack
+) -> tuple[RunFolder, Setup, str]:
+    """The run's folder, configuration and recipe, the same for all of its processes. `held` gives the folder back."""
+    from agentgym_eval.lock import FolderLock
+
+    from agentgym_trainer.beginning import join
     from agentgym_trainer.run_folder import RunFolder
 
     if command.resume:
         if not arguments[0].startswith("--resume") or len(arguments) != (1 if "=" in arguments[0] else 2):
             raise UsageError("--resume goes on with a run as it was begun and takes no recipe or other flags.")
-        return RunFolder.open(command.resume)
-    from agentgym_trainer.beginning import join
-
+        folder, config, recipe = RunFolder.open(command.resume)
+        ranks = join(config)
+        with ranks.together():
+            if ranks.leads:
+                held.enter_context(FolderLock(folder.path))
+        return folder, config, recipe
     config = tiny(command.config) if command.tiny else command.config
     ranks = join(config)
     # By the clock of one process.
     path = ranks.tell(command.out or Path("runs", f"{recipe.replace(':', '-')}-{datetime.now():%Y%m%d-%H%M%S}"))
     with ranks.together():
-        return RunFolder.create(path, config, recipe) if ranks.leads else RunFolder(path), config, recipe
-
-
-@contextmanager
-def _interruptible(console: Console) -> Generator[Callable[[], bool]]:
-    """Ctrl-C once asks the run to stop and save; twice stops it where it is."""
-    asked: float | None = None
-
-    def on_interrupt(number: int, frame: FrameType | None) -> None:
-        nonlocal asked
-        now = time.monotonic()
-        if asked is None:
-            asked = now
-            console.print("Stopping after this step; Ctrl-C again stops at once.", highlight=False)
-        elif now - asked > _SAME_S:
-            raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield lambda: asked is not None
-    finally:
-        signal.signal(signal.SIGINT, before)
+        if ranks.leads:
+            RunFolder.check(path, config)
+            held.enter_context(FolderLock(path))
+            return RunFolder.create(path, config, recipe), config, recipe
+    return RunFolder(path), config, recipe

@@ -7,7 +7,7 @@ in the same row as the one before, and neither sees the other.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,7 @@ from agentgym_trainer.models import check_model, load_model
 from agentgym_trainer.progress import Reached
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import Uniform, apportion, draw
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.trajectory import trajectory
 from agentgym_trainer.worlds import Deal, OpenWorld, deals
@@ -146,7 +147,7 @@ class PairTrainer(Guarded, DPOTrainer):
         return self.accelerator.unwrap_model(self.ref_model)
 
 
-def train(config: DPO, folder: RunFolder, tracker: Tracker, stopping: Callable[[], bool]) -> Reached:
+def train(config: DPO, folder: RunFolder, tracker: Tracker, stopping: Stopping) -> Reached:
     """Begin a run of direct preference optimization or go on with one. All processes of the run call this.
 
     Returns:
@@ -156,6 +157,7 @@ def train(config: DPO, folder: RunFolder, tracker: Tracker, stopping: Callable[[
         UsageError: when the model, a world, a file or an option doesn't exist, the engine can't be had, or the episodes
             make no pair.
         EngineError: when the engine can't be brought back.
+        Stopped: when the run is to end at once. What is done is saved.
     """
     if config.player == "model" and config.model == "scratch" and not config.data.files:
         raise UsageError(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
@@ -35,6 +35,7 @@ from agentgym_trainer.models import check_model
 from agentgym_trainer.progress import Reached
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.worlds import open_worlds
 
@@ -63,7 +64,7 @@ class Iteration:
         return RunFolder(self.path / "sft")
 
 
-def train(config: AgentEvol, folder: RunFolder, tracker: Tracker, stopping: Callable[[], bool]) -> Reached:
+def train(config: AgentEvol, folder: RunFolder, tracker: Tracker, stopping: Stopping) -> Reached:
     """Begin an evolution or go on with one, as far as `stopping` lets it. All processes of the run call this.
 
     Returns:
@@ -75,6 +76,7 @@ def train(config: AgentEvol, folder: RunFolder, tracker: Tracker, stopping: Call
         RunStopped: when there is nothing to learn from in an iteration, more episodes failed than the configuration
             bears, or something isn't finite.
         EngineError: when the engine can't be brought back.
+        Stopped: when the run is to end at once. What is done is saved.
     """
     torch.set_num_threads(config.threads)
     open_accelerator(config)
@@ -84,7 +86,7 @@ def train(config: AgentEvol, folder: RunFolder, tracker: Tracker, stopping: Call
 class Evolution:
     """One run."""
 
-    def __init__(self, config: AgentEvol, folder: RunFolder, tracker: Tracker, stopping: Callable[[], bool]) -> None:
+    def __init__(self, config: AgentEvol, folder: RunFolder, tracker: Tracker, stopping: Stopping) -> None:
         """Make nothing yet."""
         self.config = config
         self.folder = folder
@@ -121,7 +123,7 @@ class Evolution:
         with open_worlds(config) as worlds, self.tracker.showing():
             if config.model != "scratch" and not folder.data.exists():
                 check_model(config.model)
-            base = gather_episodes(config, config.data, worlds, folder, self.tracker)
+            base = gather_episodes(config, config.data, worlds, folder, self.tracker, self._stopping)
             with self.ranks.together():
                 if self.ranks.leads and config.model == "scratch" and not folder.start.exists():
                     save_start(folder, *from_scratch(config, worlds, Oracle(config.data.noise), base))

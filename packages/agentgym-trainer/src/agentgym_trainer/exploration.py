@@ -7,7 +7,7 @@ about what is learned from them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -26,6 +26,7 @@ from agentgym_trainer.playing import engine_player, seed_of
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Match
 from agentgym_trainer.sampler import Uniform, apportion, draw
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.worlds import OpenWorld, jobs
 
@@ -41,7 +42,7 @@ class Explorer:
     config: AgentEvol
     worlds: Sequence[OpenWorld]
     tracker: Tracker
-    stopping: Callable[[], bool]
+    stopping: Stopping
     """Asked after every episode: whether to leave it there."""
 
     def explore(self, model: Path, number: int, folder: Path) -> bool:
@@ -58,6 +59,7 @@ class Explorer:
         Raises:
             EngineError: when the engine can't be brought back.
             TooManyFailed: when more episodes failed than the configuration bears. Those before them are kept.
+            Stopped: when the run is to end at once. The episodes that have ended are kept.
         """
         ranks, sampled, parts = Ranks(), folder / "sampled.jsonl", folder / "sampling"
         if ranks.tell(sampled.exists()):
@@ -99,7 +101,7 @@ class Explorer:
         failed = FailedEpisodes(config.max_failed)
         total, stopped = sum(len(ranks.share(some)) for _, some in dealt), False
         named, temperature = replace(config, model=str(model)), config.generation.temperature
-        playing = saved_model(config, str(model), parts.parent, self.tracker.say)
+        playing = saved_model(config, str(model), parts.parent, self.tracker.say, self.stopping.check)
         with playing as (rollouts, chat), ranks.together():
             player = engine_player(named, rollouts.engine, chat, temperature=temperature)
             with Store(parts / str(ranks.index), {}) as store, closing(rollouts.play(own, player)) as played:

@@ -33,6 +33,8 @@ from agentgym_trainer.beginning import (
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.checkpoint import METRICS, Checkpoints
 from agentgym_trainer.config import FromData
+from agentgym_trainer.engines import EngineError
+from agentgym_trainer.failed import TooManyFailed
 from agentgym_trainer.figures import Outcome, success_figures, success_rate
 from agentgym_trainer.health import Skips, check_weights, listed
 from agentgym_trainer.held_out import HeldOut
@@ -43,6 +45,7 @@ from agentgym_trainer.progress import Best, Progress, Reached
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.stopping import Stopped, Stopping
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.weights import weights_of
 from agentgym_trainer.worlds import OpenWorld, open_worlds
@@ -70,7 +73,7 @@ def learn_from_data(
     config: FromData,
     folder: RunFolder,
     tracker: Tracker,
-    stopping: Callable[[], bool],
+    stopping: Stopping,
     make_trainer: MakeTrainer,
     *,
     play: Play | None = None,
@@ -88,6 +91,7 @@ def learn_from_data(
     Raises:
         UsageError: when the model, a world, a file or an option doesn't exist, or the engine can't be had.
         EngineError: when the engine can't be brought back.
+        Stopped: when the run is to end at once. What is done is saved.
     """
     # They would tear the run's own bars apart.
     disable_progress_bars()
@@ -96,7 +100,7 @@ def learn_from_data(
     with open_worlds(config) as worlds, tracker.showing():
         if config.model != "scratch" and not folder.start.exists():
             check_model(config.model)
-        episodes = [] if play else gather_episodes(config, config.data, worlds, folder, tracker)
+        episodes = [] if play else gather_episodes(config, config.data, worlds, folder, tracker, stopping)
         made_here = config.model == "scratch" or is_adapter(config.model)
         if made_here and not ranks.tell(folder.start.exists()):
             _make_start(config, folder, worlds, episodes)
@@ -105,7 +109,7 @@ def learn_from_data(
         model = with_lora(model, config.lora, seed=config.seed) if config.lora.rank else model
         apart = has_own_weights(config, accelerator)
         engine = open_engine(config, name, model, chat, accelerator, folder.path, tracker.say, apart=apart)
-        with Rollouts(engine) as rollouts:
+        with Rollouts(engine, stopping.check) as rollouts:
             held_out = HeldOut(config, folder, worlds, chat, tracker, rollouts)
             if play:
                 with Ranks().together():
@@ -164,7 +168,7 @@ def trainer_arguments(config: FromData, folder: RunFolder, *, longest: int) -> d
 class Lessons(TrainerCallback):
     """One run, as its trainer goes on."""
 
-    def __init__(self, config: FromData, trainer: Any, held_out: HeldOut, stopping: Callable[[], bool]) -> None:
+    def __init__(self, config: FromData, trainer: Any, held_out: HeldOut, stopping: Stopping) -> None:
         """Surround `trainer`; asked after every step, `stopping` says whether the run is to be saved and end early."""
         self.config = config
         self.trainer = trainer
@@ -172,10 +176,12 @@ class Lessons(TrainerCallback):
         self.held_out = held_out
         self.folder = held_out.folder
         self.tracker = held_out.tracker
-        self.checkpoints = Checkpoints(self.folder.checkpoints, keep=config.keep, say=self.tracker.say)
+        minutes, say = config.save_minutes, self.tracker.say
+        self.checkpoints = Checkpoints(self.folder.checkpoints, keep=config.keep, minutes=minutes, say=say)
         self.ranks = Ranks()
         self._stopping = stopping
         self._tested: dict[str, Any] = {}
+        self._cut_short: EngineError | TooManyFailed | Stopped | None = None
         self._best: Best | None = None
         self._evaluating = 0.0
         self._since = time.perf_counter()
@@ -185,7 +191,7 @@ class Lessons(TrainerCallback):
 
         Raises:
             OSError: when a checkpoint can't be written.
-            TooManyFailed: when more episodes of the evaluations failed than the configuration bears.
+            TooManyFailed, EngineError, Stopped: when one of them has ended an evaluation. What is done is saved.
             NotFinite: when the weights aren't finite, or too many optimizer steps in a row were skipped.
         """
         latest = self.ranks.tell(self.checkpoints.latest() if self.ranks.leads else None)
@@ -201,18 +207,32 @@ class Lessons(TrainerCallback):
         self._since = time.perf_counter()
         with self.checkpoints.naming_last():
             self.trainer.train(resume_from_checkpoint=str(latest) if latest else None)
+        if self._cut_short:
+            raise self._cut_short
         state = self.trainer.state
         return Reached(state.global_step, of=state.max_steps)
 
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Make good the evaluation that was cut short in the sitting before, after its step was saved."""
+        step = state.global_step
+        if step and self.held_out.is_due(step, state.max_steps) and not self.ranks.tell(self._has_told(step)):
+            self._test(state)
+            if self.ranks.leads:
+                self.folder.amend(step, self._tested)
+                self.checkpoints.tidy(step, self._best)
+
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Evaluate where it is due, and stop where that is asked for."""
+        """Evaluate where it is due, save where that is overdue, and stop where it is asked for."""
         self._tested = {}
         if self.held_out.is_due(state.global_step, state.max_steps):
-            began = time.perf_counter()
-            self._tested = self._evaluate(state.global_step)
-            self._evaluating = time.perf_counter() - began
-            self._best = _better(self._best, state.global_step, self._tested[self.config.evaluation.split]["sampled"])
+            try:
+                self._test(state)
+            except (EngineError, TooManyFailed, Stopped) as error:
+                self._cut_short = error
+                control.should_save = control.should_training_stop = True
+                return
             control.should_save |= self._best is not None and self._best.step == state.global_step
+        control.should_save |= self.ranks.tell(self.checkpoints.overdue)
         if self.ranks.any(self._stopping()):
             control.should_save = control.should_training_stop = True
 
@@ -241,6 +261,18 @@ class Lessons(TrainerCallback):
                 written = self.folder.checkpoints / f"checkpoint-{state.global_step}"
                 self.checkpoints.adopt(written, state.global_step, self._best, self.folder.metrics)
 
+    def _test(self, state: TrainerState) -> None:
+        """Evaluate, and see whether this is the best step so far."""
+        began = time.perf_counter()
+        self._tested = self._evaluate(state.global_step)
+        self._evaluating = time.perf_counter() - began
+        self._best = _better(self._best, state.global_step, self._tested[self.config.evaluation.split]["sampled"])
+
+    def _has_told(self, step: int) -> bool:
+        """Whether the line of this step has its evaluation."""
+        split = self.config.evaluation.split
+        return any(split in line for line in self.folder.read_metrics() if line["step"] == step)
+
     def _evaluate(self, step: int) -> dict[str, Any]:
         """Success on the tasks of evaluations, of all worlds and of each."""
         played, split = self.held_out.evaluate(step, lambda: self._playing(step)), self.config.evaluation.split
@@ -256,13 +288,15 @@ class Lessons(TrainerCallback):
         model.eval()
         check_weights(model.parameters(), self.trainer.accelerator)
         weights = weights_of(self.trainer.accelerator.unwrap_model(model), step)
-        with torch.random.fork_rng(cuda):
-            with self.ranks.together():
-                rollouts.load(weights)
-            yield
-            with self.ranks.together():
-                rollouts.rest()
-        model.train(was_training)
+        try:
+            with torch.random.fork_rng(cuda):
+                with self.ranks.together():
+                    rollouts.load(weights)
+                yield
+                with self.ranks.together():
+                    rollouts.rest()
+        finally:
+            model.train(was_training)
 
     def _best_so_far(self) -> Best | None:
         """The best step among the evaluations that lie in the folder; that before the first update is no candidate."""

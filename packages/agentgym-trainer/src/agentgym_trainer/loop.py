@@ -58,6 +58,7 @@ from agentgym_trainer.recording import Recorder, said_by_episode
 from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.sampler import remembered
+from agentgym_trainer.stopping import Stopped
 from agentgym_trainer.tracking import PHASES, Tracker
 from agentgym_trainer.trajectory import trajectory
 from agentgym_trainer.worlds import OpenWorld
@@ -100,7 +101,8 @@ class Loop:
         self.rollouts = rollouts
         self.demonstrations = demonstrations
         self.ranks = Ranks()
-        self.checkpoints = Checkpoints(folder.checkpoints, keep=config.keep, say=tracker.say)
+        minutes, say = config.save_minutes, tracker.say
+        self.checkpoints = Checkpoints(folder.checkpoints, keep=config.keep, minutes=minutes, say=say)
         self.arena = Arena(config, worlds, chat, rollouts, self.ranks)
         self.held_out = HeldOut(config, folder, worlds, chat, tracker, rollouts)
         self.recorder = Recorder(config, folder, learner, chat, self.ranks)
@@ -126,6 +128,7 @@ class Loop:
             NotFinite: when the weights aren't finite, or too many optimizer steps in a row were skipped. Nothing is
                 saved.
             RunStopped: when the code of another package is in the loss, where an update was under way.
+            Stopped: when the check of `rollouts` has ended what was being played. What is done is saved.
         """
         config, resumed = self.config, self.checkpoints.resume(self.learner)
         with blaming(config.horizon, doing="say how many turns episodes have"):
@@ -148,10 +151,11 @@ class Loop:
                 # Asked once, so that a run never ends early without having been saved.
                 stopped = self.ranks.any(stopping())
                 is_best = progress.best is not None and progress.best.step == progress.step
-                if stopped or is_best or self._is_due(progress.step, config.save_every):
+                due = self._is_due(progress.step, config.save_every) or self.ranks.tell(self.checkpoints.overdue)
+                if stopped or is_best or due:
                     self._save(progress)
                     resumed = progress
-        except (EngineError, ExtensionError, TooManyFailed):
+        except (EngineError, ExtensionError, TooManyFailed, Stopped):
             # The learner is where `progress` is: no update was under way.
             if progress.step and progress != resumed:
                 self._save(progress)

@@ -19,12 +19,18 @@ from agentgym_trainer.config import Data, Exploration, Setup
 from agentgym_trainer.held_out import evaluated_tasks, played_splits
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.worlds import OpenWorld
 
 
 def gather_episodes(
-    config: Setup, data: Data, worlds: Sequence[OpenWorld], folder: RunFolder, tracker: Tracker
+    config: Setup,
+    data: Data,
+    worlds: Sequence[OpenWorld],
+    folder: RunFolder,
+    tracker: Tracker,
+    stopping: Stopping,
 ) -> list[Episode]:
     """The episodes that a run learns from. All processes call this, and all have them.
 
@@ -34,20 +40,29 @@ def gather_episodes(
         worlds: Those of the run, for experts to play in.
         folder: Of the run; they are kept there, and read back.
         tracker: Is told how many there are.
+        stopping: Says whether the run is to end at once.
 
     Raises:
         UsageError: when a file can't be read, no episode is kept, or one can't have been played like that.
+        Stopped: when the run is to end at once.
     """
     ranks = Ranks()
     with ranks.together():
         if ranks.leads and not folder.data.exists():
-            _collect(config, data, worlds, folder, tracker)
+            _collect(config, data, worlds, folder, tracker, stopping)
     return folder.read_data()
 
 
-def _collect(config: Setup, data: Data, worlds: Sequence[OpenWorld], folder: RunFolder, tracker: Tracker) -> None:
+def _collect(
+    config: Setup,
+    data: Data,
+    worlds: Sequence[OpenWorld],
+    folder: RunFolder,
+    tracker: Tracker,
+    stopping: Stopping,
+) -> None:
     if not data.files:
-        played = play_some(Oracle(data.noise), config, worlds, data.episodes)
+        played = stopping.heeded(play_some(Oracle(data.noise), config, worlds, data.episodes))
         found = list(tracker.phase("Watching the expert", played, data.episodes))
         keep_episodes(found, data, "the experts", folder, tracker)
         return

@@ -6,6 +6,7 @@ all processes alike: whoever waits for one that doesn't come waits until the lau
 
 from __future__ import annotations
 
+import logging
 import pickle
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
@@ -16,6 +17,8 @@ from accelerate import PartialState
 from accelerate.utils import broadcast_object_list, gather_object
 
 _T = TypeVar("_T")
+_NOTICE = "agentgym/notice"
+_logger = logging.getLogger(__name__)
 
 
 class RankFailed(RuntimeError):
@@ -63,6 +66,22 @@ class Ranks:
         """Whether it holds in one process at least."""
         return any(self.gather([wish]))
 
+    def notice(self, number: int) -> None:
+        """Have all processes find this number with `noticed`, without any of them waiting; the last one stays. Unlike
+        the rest this may be called in any thread.
+        """
+        try:
+            _store().set(_NOTICE, str(number))
+        except RuntimeError as error:  # it went with the launcher, which may have got the same signal
+            _logger.warning("The other processes can't be told of signal %d: %s", number, error)
+
+    def noticed(self) -> int | None:
+        """The number that a process gave to `notice`; None before one did."""
+        try:
+            return int(_store().get(_NOTICE)) if _store().check([_NOTICE]) else None
+        except RuntimeError:  # nobody can be told any more; what ended the launcher ends this process, too
+            return None
+
     @contextmanager
     def together(self) -> Generator[None]:
         """Wait, after each process's part of something, for the others. What one raises, all raise; its own first.
@@ -79,6 +98,11 @@ class Ranks:
             raise error
         if errors:
             raise errors[0]
+
+
+def _store() -> Any:
+    """What the processes found each other by."""
+    return dist.distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]
 
 
 def _sendable(error: Exception) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Coroutine, Generator, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Generator, Iterable, Sequence
 from concurrent.futures import Future, wait
 from contextlib import aclosing, contextmanager, suppress
 from dataclasses import dataclass
@@ -128,9 +128,16 @@ class Rollouts:
     For the main thread, which trains meanwhile or waits. `with Rollouts(engine) as rollouts: ...`
     """
 
-    def __init__(self, engine: Engine) -> None:
-        """Start the thread; the engine is closed with it."""
+    def __init__(self, engine: Engine, check: Callable[[], object] = lambda: None) -> None:
+        """Start the thread; the engine is closed with it.
+
+        Args:
+            engine: Samples the replies.
+            check: Called in the main thread every second while it waits for episodes or for the engine; what it raises
+                ends that.
+        """
         self.engine = engine
+        self._check = check
         self._thread = LoopThread("Rollouts")
 
     def __enter__(self) -> Rollouts:
@@ -145,7 +152,7 @@ class Rollouts:
         What is left when the caller takes no more, or is interrupted, is cancelled before this returns.
 
         Raises:
-            EngineGone: when the engine can't be brought back; or whatever else the player raises.
+            EngineGone: when the engine can't be brought back; or whatever else the player or the check raises.
         """
         ended: SimpleQueue[Episode | None] = SimpleQueue()
 
@@ -156,7 +163,7 @@ class Rollouts:
 
         with self._running(play_all()) as playing:
             playing.add_done_callback(lambda _: ended.put(None))
-            while (episode := _taken(ended)) is not None:
+            while (episode := self._taken(ended)) is not None:
                 yield episode
             try:
                 playing.result()
@@ -164,18 +171,24 @@ class Rollouts:
                 first = errors.exceptions[0]
                 raise first from first.__cause__
 
-    def run(self, coroutine: Coroutine[Any, Any, T]) -> T:
+    def run(self, coroutine: Coroutine[Any, Any, T], *, checked: bool = False) -> T:
         """What `coroutine` returns or raises, run in the loop. When this is interrupted it is cancelled first.
+
+        Args:
+            coroutine: What to run.
+            checked: Whether the check may end it, once it takes longer than a second.
 
         Raises:
             RuntimeError: when this is closed.
         """
         with self._running(coroutine) as running:
+            while checked and not wait([running], _GLANCE).done:
+                self._check()
             return _over(running).result()
 
     def load(self, weights: Weights) -> None:
         """Give the engine new weights. See `Engine.load`."""
-        self.run(self.engine.load(weights))
+        self.run(self.engine.load(weights), checked=True)
 
     def rest(self) -> None:
         """Have the engine free what only sampling needs. See `Engine.rest`."""
@@ -188,6 +201,12 @@ class Rollouts:
                 self.run(self.engine.close())
             finally:
                 self._thread.stop()
+
+    def _taken(self, ended: SimpleQueue[Episode | None]) -> Episode | None:
+        while True:
+            self._check()
+            with suppress(Empty):
+                return ended.get(timeout=_GLANCE)
 
     @contextmanager
     def _running(self, coroutine: Coroutine[Any, Any, T]) -> Generator[Future[T]]:
@@ -218,12 +237,6 @@ class Rollouts:
             if not outcome.done():
                 self._thread.call_soon(cancel)
                 _over(outcome)
-
-
-def _taken(ended: SimpleQueue[Episode | None]) -> Episode | None:
-    while True:
-        with suppress(Empty):
-            return ended.get(timeout=_GLANCE)
 
 
 def _over(outcome: Future[T]) -> Future[T]:

@@ -17,6 +17,7 @@ from agentgym_envs.files import write_whole
 from agentgym_envs.redaction import redacted_option
 from agentgym_envs.registry import full_id, world_class
 from agentgym_eval.errors import UsageError
+from agentgym_eval.lock import NAME as LOCK
 from agentgym_eval.provenance import provenance
 from gymnasium.error import DependencyNotInstalled
 
@@ -61,13 +62,9 @@ class RunFolder:
         """Begin a run.
 
         Raises:
-            UsageError: when there is something in the folder already, or the configuration holds a secret, which the
-                folder would have to keep for --resume, or a setting of another package that can't be read back.
+            UsageError: as `check` does.
         """
-        _check_readable(config)
-        _refuse_secrets(config)
-        if path.exists() and (not path.is_dir() or any(path.iterdir())):
-            raise UsageError(f"{path} is not an empty folder; choose another --out, or go on with --resume {path}.")
+        cls.check(path, config)
         path.mkdir(parents=True, exist_ok=True)
         folder = cls(path)
         record = {
@@ -84,6 +81,17 @@ class RunFolder:
             remove(path)  # else the same command would be refused
             raise
         return folder
+
+    @staticmethod
+    def check(path: Path, config: Setup) -> None:
+        """Raise `UsageError` when there is something in the folder already, beside what a process leaves that is killed
+        before it has written the settings; or when the configuration holds a secret, which the folder would have to
+        keep for --resume, or a setting of another package that can't be read back.
+        """
+        _check_readable(config)
+        _refuse_secrets(config)
+        if path.exists() and (not path.is_dir() or not all(map(_is_left_unfinished, path.iterdir()))):
+            raise UsageError(f"{path} is not an empty folder; choose another --out, or go on with --resume {path}.")
 
     @classmethod
     def open(cls, path: Path) -> tuple[RunFolder, Setup, str]:
@@ -177,12 +185,13 @@ class RunFolder:
             self._resumes = False
         told, lines = None, list[dict[str, Any]]()
         if step and kept is not None and kept.exists():
-            lines = list(islice(_read_lines(kept), step))
-            try:
-                same = lines == list(islice(self.read_metrics(), step))
-            except UsageError:
-                same = False
-            if not same:
+            lines, found = list(islice(_read_lines(kept), step)), list[dict[str, Any]]()
+            with suppress(UsageError):
+                found = list(islice(self.read_metrics(), step))
+            # A line may have been added to since.
+            if len(found) == len(lines) and all(now | then == now for now, then in zip(found, lines, strict=True)):
+                lines = found
+            else:
                 told = (
                     f"{self.metrics} is damaged or lacks steps up to {step}; the copy in {kept.parent} takes its place."
                 )
@@ -198,6 +207,13 @@ class RunFolder:
             if _step(path) > step:
                 path.unlink()
         return told
+
+    def amend(self, step: int, figures: Mapping[str, Any]) -> None:
+        """Add figures to the line of a step."""
+        added = without_nonfinite(figures)
+        amended = [{**line, **(added if line["step"] == step else {})} for line in self.read_metrics()]
+        _write(self.metrics, "".join(json.dumps(line, allow_nan=False) + "\n" for line in amended))
+        self.tell({"step": step, **added})
 
     def forget_rollouts(self, step: int) -> None:
         """Take back the rollouts behind `step`, likewise."""
@@ -259,7 +275,12 @@ def _is_preparation(path: Path, folder: Path) -> bool:
         return path.stat().st_size == 0
     if below:
         return name in {"start", ".start", "wandb"}
-    return name in {"run.json", "data.jsonl"} or re.fullmatch(r"vllm-\d+\.log", name) is not None
+    return name in {LOCK, "run.json", "data.jsonl"} or re.fullmatch(r"vllm-\d+\.log", name) is not None
+
+
+def _is_left_unfinished(path: Path) -> bool:
+    """Whether a process that was killed before a run began may have left this."""
+    return path.name == LOCK or (path.name.startswith(".run.json.") and path.suffix == ".new")
 
 
 def _check_readable(config: Setup) -> None:

@@ -25,6 +25,7 @@ from agentgym_trainer.guarded import Guarded
 from agentgym_trainer.lessons import Pupil, learn_from_data, trainer_arguments
 from agentgym_trainer.progress import Reached
 from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.trajectory import Trimming, trajectory
 
@@ -95,7 +96,7 @@ def _weighing(model: Any, weight_B: Tensor) -> Callable[..., Any]:
     return forward
 
 
-def train(config: SFT, folder: RunFolder, tracker: Tracker, stopping: Callable[[], bool]) -> Reached:
+def train(config: SFT, folder: RunFolder, tracker: Tracker, stopping: Stopping) -> Reached:
     """Begin a run of supervised fine-tuning or go on with one. All processes of the run call this.
 
     Returns:
@@ -104,6 +105,7 @@ def train(config: SFT, folder: RunFolder, tracker: Tracker, stopping: Callable[[
     Raises:
         UsageError: when the model, a world, a file or an option doesn't exist, or the engine can't be had.
         EngineError: when the engine can't be brought back.
+        Stopped: when the run is to end at once. What is done is saved.
     """
 
     def make_trainer(pupil: Pupil) -> Imitator:

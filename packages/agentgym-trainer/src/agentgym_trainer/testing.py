@@ -6,7 +6,6 @@ so no decision has seen what is played here.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -16,11 +15,12 @@ from agentgym_trainer.figures import Outcome, success_figures
 from agentgym_trainer.held_out import MANNERS, HeldOut
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.worlds import open_worlds
 
 
-def play_test(config: Setup, folder: RunFolder, tracker: Tracker, stopping: Callable[[], bool], *, steps: int) -> bool:
+def play_test(config: Setup, folder: RunFolder, tracker: Tracker, stopping: Stopping, *, steps: int) -> bool:
     """Play the test tasks with the first and the last model of a run. What was played before stays as it is.
 
     Args:
@@ -36,6 +36,7 @@ def play_test(config: Setup, folder: RunFolder, tracker: Tracker, stopping: Call
     Raises:
         UsageError: when a world or the engine can't be had.
         EngineError: when the engine can't be brought back.
+        Stopped: when the run is to end at once. What was played to its end is kept.
     """
     if not config.evaluation.test:
         return True
@@ -45,19 +46,19 @@ def play_test(config: Setup, folder: RunFolder, tracker: Tracker, stopping: Call
         if ranks.any(stopping()):
             return False
         if not ranks.tell(all(step in folder.evaluated_steps(manner, test=True) for manner in MANNERS)):
-            _play(config, folder, tracker, model, step)
+            _play(config, folder, tracker, stopping, model, step)
         if ranks.leads:
             folder.tell(_figures(folder, step))
     return True
 
 
-def _play(config: Setup, folder: RunFolder, tracker: Tracker, model: str, step: int) -> None:
+def _play(config: Setup, folder: RunFolder, tracker: Tracker, stopping: Stopping, model: str, step: int) -> None:
     # Where an adapter trained, it has been merged into what lies on the disk.
     whole = replace(config, lora=Lora())
     with (
         open_worlds(config) as worlds,
         tracker.showing(),
-        saved_model(whole, model, folder.path, tracker.say, version=step) as (rollouts, chat),
+        saved_model(whole, model, folder.path, tracker.say, stopping.check, version=step) as (rollouts, chat),
     ):
         HeldOut(whole, folder, worlds, chat, tracker, rollouts).test(step, nullcontext)
 

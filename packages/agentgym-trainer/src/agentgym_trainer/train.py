@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -34,12 +34,13 @@ from agentgym_trainer.progress import Reached
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.warm_start import imitate
 from agentgym_trainer.worlds import OpenWorld, open_worlds
 
 
-def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callable[[], bool]) -> Reached:
+def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Stopping) -> Reached:
     """Begin a run or go on with one, as far as `stopping` lets it. All processes of the run call this.
 
     Returns:
@@ -51,6 +52,7 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
         TooManyFailed: when more episodes failed than the configuration bears.
         NotFinite: when the weights aren't finite, or too many optimizer steps in a row were skipped.
         OSError: when something can't be written, for one because the disk is full.
+        Stopped: when the run is to end at once. What is done is saved.
     """
     torch.set_num_threads(config.threads)
     accelerator, ranks = open_accelerator(config), join(config)
@@ -62,7 +64,7 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
             check_model(config.model)
         shown: list[Episode] = []
         if config.imitation.weight:
-            shown = gather_episodes(config, config.imitation.data, worlds, folder, tracker)
+            shown = gather_episodes(config, config.imitation.data, worlds, folder, tracker, stopping)
         made_here = _is_made_here(config)
         if made_here and not ranks.tell(folder.start.exists()):
             _make_start(config, folder, accelerator, attention, worlds, tracker, stopping)
@@ -72,7 +74,7 @@ def train(config: Config, folder: RunFolder, tracker: Tracker, stopping: Callabl
             actor = _actor(config, model, attention)
         apart = samples_apart(config, accelerator)
         engine = open_engine(config, name, actor.policy, chat, accelerator, folder.path, tracker.say, apart=apart)
-        with Rollouts(engine) as rollouts:
+        with Rollouts(engine, stopping.check) as rollouts:
             with refusing(config):
                 learner = Learner(
                     actor,
@@ -121,12 +123,13 @@ def _make_start(
     attention: str,
     worlds: Sequence[OpenWorld],
     tracker: Tracker,
-    stopping: Callable[[], bool],
+    stopping: Stopping,
 ) -> None:
     """Make the model that reinforcement learning begins with: from scratch, by imitation, by merging an adapter."""
     warm, expert, ranks = config.warm_start, Oracle(config.warm_start.noise), Ranks()
-    watched = play_some(expert, config, worlds, warm.episodes)
-    demonstrations = list(tracker.phase("Watching the expert", watched, warm.episodes))
+    watched = stopping.heeded(play_some(expert, config, worlds, warm.episodes))
+    with ranks.together():
+        demonstrations = list(tracker.phase("Watching the expert", watched, warm.episodes))
     if config.model == "scratch":
         model, chat = from_scratch(config, worlds, expert, demonstrations)
     else:

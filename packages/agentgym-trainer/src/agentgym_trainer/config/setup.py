@@ -192,6 +192,8 @@ class Setup:
     saved and ends; 1: any number. Fewer than 10 never end it."""
     save_every: int = 50
     """Steps between checkpoints."""
+    save_minutes: float = 0.0
+    """Minutes after which the step under way ends with a checkpoint, besides those of save_every; 0: only those."""
     keep: int = 2
     """Checkpoints kept, the last ones; the one that was best in the evaluations is kept besides."""
     threads: int = 1
@@ -213,6 +215,8 @@ class Setup:
             raise ValueError(f"seed must be at least 0, not {self.seed}.")
         if not 0 <= self.max_failed <= 1:
             raise ValueError(f"max_failed is a share, from 0 to 1, not {self.max_failed:g}.")
+        if not 0 <= self.save_minutes < math.inf:
+            raise ValueError(f"save_minutes is a number of minutes from 0, which is without, not {self.save_minutes}.")
         at_least_one(self, "slots", "save_every", "keep", "threads")
 
     @property
