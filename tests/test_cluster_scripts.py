@@ -1,0 +1,140 @@
+"""The scripts of docs/scale.md for Slurm and Kubernetes: begin or go on, pass signals on, and end as they say.
+
+`uv run train` is the real one on a small configuration; `srun` and `scontrol` are small scripts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.resources import files
+from pathlib import Path
+
+import psutil
+import pytest
+import train_processes
+import yaml
+from documents import ROOT, write_files
+from miniature import coin_flags
+from patience import eventually
+
+pytestmark = pytest.mark.long
+
+# What is asked for is checked, and then made small. `FATE` is what train_processes.py knows.
+UV = f"""#!{sys.executable}
+import os, sys
+sys.path[:0] = os.environ["PYTHONPATH"].split(":")
+from agentgym_trainer.cli import _parse
+from miniature import coin_flags
+arguments = sys.argv[1:]
+assert arguments[:2] == ["run", "train"]
+arguments = arguments[2:]
+if "--resume" not in arguments:
+    _parse(arguments)
+    arguments = coin_flags(arguments[arguments.index("--out") + 1], "--steps", "3")
+script = {train_processes.__file__!r}
+os.execv(sys.executable, [sys.executable, script, "ddp", os.environ["FATE"], *arguments])
+"""
+SRUN = '#!/bin/bash\necho $$ > step\nexec setsid --wait "$@"\n'
+SCONTROL = '#!/bin/bash\necho "$@" >> queue\n'
+
+
+@pytest.fixture
+def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with the scripts of the page, and the commands that they call."""
+    write_files(ROOT / "docs/scale.md", tmp_path)
+    (tmp_path / "bin").mkdir()
+    for name, script in {"uv": UV, "srun": SRUN, "scontrol": SCONTROL}.items():
+        (tmp_path / "bin" / name).write_text(script)
+        (tmp_path / "bin" / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    monkeypatch.setenv("PYTHONPATH", str(Path(train_processes.__file__).parent))
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    return tmp_path
+
+
+@contextmanager
+def started(command: list[str], where: Path, fate: str) -> Iterator[subprocess.Popen[str]]:
+    """A command in a process group of its own, as everything that a scheduler starts."""
+    with subprocess.Popen(
+        command, cwd=where, env={**os.environ, "FATE": fate}, start_new_session=True, stderr=subprocess.PIPE, text=True
+    ) as child:
+        yield child
+
+
+def held(child: subprocess.Popen[str], where: Path) -> None:
+    """Wait until the run can't come to an end by itself."""
+    eventually(lambda: (where / "held").exists() or child.poll() is not None)
+    assert child.poll() is None, child.communicate()[1]
+
+
+def latest(run: Path) -> list[str]:
+    return sorted(path.name for path in (run / "checkpoints").glob("step-*"))
+
+
+def test_a_slurm_job_is_put_back_into_the_queue_and_goes_on(cluster: Path) -> None:
+    run = cluster / "runs/scaling"
+    with started(["bash", "job.sbatch"], cluster, "held") as job:
+        held(job, cluster)
+        # To all processes of the step, and not to the script of the job, as --signal without `B:` does.
+        step = psutil.Process(job.pid).children(recursive=True)
+        for process in step:
+            process.send_signal(signal.SIGUSR1)
+        _, said = job.communicate()
+    assert job.returncode == 138, said
+    assert "Ended by SIGUSR1. What is done is saved" in said
+    assert (cluster / "queue").read_text() == "requeue 4711\n"
+    assert latest(run) == ["step-000001"]
+    with started(["bash", "job.sbatch"], cluster, "well") as job:
+        _, said = job.communicate()
+    assert job.returncode == 0, said
+    assert (cluster / "queue").read_text() == "requeue 4711\n"
+    assert json.loads((run / "summary.json").read_text())["steps"] == 3
+    with started(["bash", "job.sbatch"], cluster, "no such fate") as job:
+        _, said = job.communicate()
+    assert job.returncode == 0, "a finished run is finished"
+
+
+def test_a_pod_that_has_to_go_saves_and_another_goes_on(cluster: Path) -> None:
+    (container,) = yaml.safe_load((cluster / "job.yaml").read_text())["spec"]["template"]["spec"]["containers"]
+    run = cluster / "runs/scaling"
+    command = [*container["command"], container["args"][0].replace("/runs/", f"{cluster}/runs/")]
+    with started(command, cluster, "held") as pod:
+        held(pod, cluster)
+        pod.send_signal(signal.SIGTERM)  # to its first process alone
+        _, said = pod.communicate()
+    assert pod.returncode == 143, said
+    assert "What is done is saved" in said
+    assert latest(run) == ["step-000001"]
+    with started(command, cluster, "well") as pod:
+        _, said = pod.communicate()
+    assert pod.returncode == 0, said
+    assert (run / "summary.json").exists()
+
+
+def test_wrong_usage_is_no_preemption(cluster: Path) -> None:
+    (cluster / "runs/scaling").mkdir(parents=True)
+    (cluster / "runs/scaling/notes.txt").touch()
+    with started(["bash", "job.sbatch"], cluster, "well") as job:
+        _, said = job.communicate()
+    assert job.returncode == 2, said
+    assert not (cluster / "queue").exists()
+
+
+def test_the_launcher_of_several_processes_waits_until_they_have_saved(cluster: Path) -> None:
+    config = Path(str(files("agentgym_trainer"))) / "accelerate_configs" / "cpu-ddp.yaml"
+    launch = ["-m", "accelerate.commands.launch", "--config_file", str(config), "--main_process_port", "0"]
+    command = [sys.executable, *launch, train_processes.__file__, "ddp", "held"]
+    with started(["bash", "train.sh", *command, *coin_flags(cluster / "run")], cluster, "") as job:
+        held(job, cluster)
+        job.send_signal(signal.SIGTERM)
+        _, said = job.communicate()
+    assert job.returncode == 143, said
+    assert said.count("What is done is saved") == 1
+    assert "SignalException" not in said, "the launcher hears nothing"
+    assert latest(cluster / "run") == ["step-000001"]
