@@ -18,8 +18,6 @@ from agentgym_eval.errors import UsageError
 from agentgym_eval.lock import FolderLock
 from patience import eventually
 
-pytestmark = pytest.mark.quick
-
 HOLDER = """
 import sys
 from pathlib import Path

@@ -231,5 +231,5 @@ def test_metrics_and_trackers_never_have_a_bare_nan(tmp_path: Path) -> None:
     expected = {"step": 1, "loss": None, "worlds": {"a": {"score": None}}, "ks": [1.0, None], "n": 3}
     assert json.loads(line, parse_constant=refuse) == expected
     assert heard == [expected]
-    assert flat(heard[0]) == {"step": 1, "n": 3}
+    assert flat(heard[0]) == {"step": 1, "ks": 2, "n": 3}
     assert without_nonfinite((1, True, "nan")) == [1, True, "nan"]

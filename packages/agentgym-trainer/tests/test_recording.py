@@ -99,7 +99,8 @@ def test_entropies_are_those_of_the_policy_that_played(build: Build) -> None:
 
 def test_groups_that_train_go_before_others_and_failed_episodes_have_no_tokens(build: Build) -> None:
     world = World(ENV, options=("gone=(0, 1, 2, 3)",), agent="bare", instructions=False)
-    loop = build(coins(world=world, tasks=16, rollouts=RolloutFiles(tokens=16)), lambda: "heads")
+    config = coins(world=world, tasks=16, rollouts=RolloutFiles(tokens=16), max_failed=1.0)
+    loop = build(config, lambda: "heads")
     take_step(loop, begin(loop))
     lines, episodes = _tokens(loop.folder, 1), _episodes(loop.folder, 1)
     assert len(episodes) == 16 * 3

@@ -13,6 +13,7 @@ import gymnasium
 from gymnasium.utils.env_checker import check_env
 
 from agentgym_envs.checks_elsewhere import NotAlike, check_elsewhere
+from agentgym_envs.feedback import InvalidFeedback
 from agentgym_envs.functions import action_of, call_for
 from agentgym_envs.registry import text_env
 from agentgym_envs.tasks import SPLITS
@@ -50,22 +51,22 @@ def check_text_env(
         ContractError: naming the clause that is broken and the task it was broken on.
     """
     world = text_env(env)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        check_env(world)
-    _check_tasks(world)
-    listed = Counter[str]()
-    for split in SPLITS:
-        for task in islice(world.tasks.split(split), tasks):
-            _check_repeatable(world, task.id)
-            _check_oracle(world, task.id, max_oracle_steps)
-            _check_nonsense(world, task.id)
-            _check_available(world, task.id, listed)
-    if processes:
-        try:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            check_env(world)
+        _check_tasks(world)
+        listed = Counter[str]()
+        for split in SPLITS:
+            for task in islice(world.tasks.split(split), tasks):
+                _check_repeatable(world, task.id)
+                _check_oracle(world, task.id, max_oracle_steps)
+                _check_nonsense(world, task.id)
+                _check_available(world, task.id, listed)
+        if processes:
             check_elsewhere(world, tasks)
-        except NotAlike as error:
-            raise ContractError(str(error)) from error
+    except (InvalidFeedback, NotAlike) as error:
+        raise ContractError(str(error)) from error
 
 
 def _demand(holds: bool, sentence: str) -> None:
@@ -109,8 +110,6 @@ def _check_repeatable(world: TextEnv, task_id: str) -> None:
 
 def _check_info(task_id: str, info: dict[str, Any]) -> None:
     _demand(info.keys() >= INFO_KEYS, f"{task_id}: info lacks {sorted(INFO_KEYS - info.keys())}.")
-    _demand(0.0 <= info["score"] <= 1.0, f"{task_id}: score {info['score']} is outside [0, 1].")
-    _demand(isinstance(info["success"], bool), f"{task_id}: success is not a bool.")
     _demand(isinstance(info["state_key"], str), f"{task_id}: state_key is not a str.")
     _demand(_is_json(info["raw"]), f"{task_id}: raw is not JSON: {info['raw']}.")
 
