@@ -32,7 +32,9 @@ def test_serve_until_ctrl_c(corpus: Path) -> None:
         assert "at most 2 queries here, not 3" in crowded.json()["error"]["message"]
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(PATIENCE) == 0
-        assert server.errors() == [f"Loading bm25:{corpus}", "Stopped."]
+        # A request may count as on its way for a moment after its client has the answer.
+        said = [line for line in server.errors() if "on their way" not in line]
+        assert said == [f"Loading bm25:{corpus}", "Stopped."]
 
 
 @pytest.mark.parametrize(
