@@ -1,9 +1,10 @@
-"""What `scaling_inter.py`, `algorithms.py` and `sft_then_rl.py` share: many short training runs, and what they came to.
+"""What the studies of many short training runs share (`algorithms.py`, `length_bias.py`, `scaling_inter.py`,
+`sft_then_rl.py`): running them, and reading what they came to.
 
-A run is a configuration and a budget, of environment steps (turns played in training) or of tokens: it ends with the
-first update that reaches it, so runs are matched in what they experienced and not in their updates. All runs of a seed
-begin with the same model. Runs are driven through `agentgym_trainer.train`, several processes at a time; a run that has
-ended isn't run again, and one that was killed goes on from its last checkpoint.
+A run is a configuration and a budget, of environment steps (turns played in training), tokens or updates: it ends with
+the first update that reaches it. All runs of a seed begin with the same model. Runs are driven through
+`agentgym_trainer.train`, several processes at a time; a run that has ended isn't run again, and one that was killed
+goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -31,9 +32,9 @@ from rich.console import Console
 from rich.table import Table
 
 Figures = NDArray[np.float64]
-Unit = Literal["env_steps", "tokens"]
-"""Turns played in training, or all tokens of the episodes played in training, whether they took part in the loss or
-not."""
+Unit = Literal["env_steps", "tokens", "updates"]
+"""Turns played in training; all tokens of the episodes played in training, whether they took part in the loss or not;
+or updates."""
 PLAYED = "played.jsonl"
 """In a run's folder: episodes on all test tasks, played when it had ended. Where it is, there is nothing more to do."""
 _DRAWS = 2000
@@ -63,6 +64,8 @@ def spent(lines: Iterable[dict[str, Any]], unit: Unit) -> list[int]:
     """What a run had spent after each of its updates, from the lines of its metrics."""
     if unit == "env_steps":
         return [line["env_steps"] for line in lines]
+    if unit == "updates":
+        return [line["step"] for line in lines]
     return list(accumulate(line["tokens"]["seen"] for line in lines))
 
 

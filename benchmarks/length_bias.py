@@ -1,0 +1,298 @@
+"""What the length bias of the token mean does to GRPO, and what removes it, over worlds, KL weights and seeds.
+
+    uv run python benchmarks/length_bias.py --processes 2 --seeds 0 1 2 3 4 5 6 7
+    uv run python benchmarks/length_bias.py --report docs/results --seeds 0 1 2 3 4 5 6 7
+
+Under a token mean with a group baseline the loss-weighted sum of advantages is below zero wherever failed episodes have
+more completion tokens than successful ones. Each setting that removes the bias is compared with the plain token mean:
+same warm start, same tasks, same number of updates, one pair per seed. The first command runs what hasn't been run yet,
+seed by seed, so that it can be stopped at any time; the second reads the seeds of which all runs have ended and writes
+a page and JSON (`--quick`: miniatures, which show that it works).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from agentgym_envs import read_episodes
+from agentgym_eval.comparison import holm
+from agentgym_trainer.algorithms import GRPO, KL, Aggregation, Algorithm, GroupRelative
+from agentgym_trainer.config import Config, Evaluation, Generation, Optimizer, WarmStart, World
+from agentgym_trainer.horizon import FixedHorizon
+from agentgym_trainer.recipes import RECIPES
+from many_runs import (  # the file beside this one
+    PLAYED,
+    Figures,
+    Run,
+    command_line,
+    markdown,
+    miniature,
+    run_all,
+    show,
+    success_by_task,
+)
+from rich.console import Console
+from scipy import stats
+
+SAMPLES, TASKS = 4, 96
+KLS = (0.0, 1e-3, 0.05)
+
+_QUICKSTART = replace(RECIPES["quickstart"].config, evaluation=Evaluation(tasks=1, samples=1, ks=(1,)))
+WORLDS: dict[str, Config] = {
+    # As `uv run train` has it, with its horizon of 4, 8 and 12 turns.
+    "quickstart": _QUICKSTART,
+    # Tasks that take the expert 5 to 10 turns, at a horizon of 20.
+    "long": replace(
+        _QUICKSTART,
+        world=World(
+            "agentgym/BabyAI-v0",
+            ("levels=('UnlockLocal', 'OpenRedBlueDoors', 'UnlockPickup')", "available_actions_in_text=False"),
+            agent="bare",
+            instructions=False,
+        ),
+        scratch=replace(_QUICKSTART.scratch, context=2048),
+        generation=Generation(max_tokens=16, max_context=2048),
+        warm_start=WarmStart(episodes=900, noise=0.4, epochs=2, batch=16, lr=5e-3),
+        horizon=FixedHorizon(20),
+        tasks=8,
+        steps=60,
+    ),
+    # Goals of one recipe, without distractors.
+    "textcraft": replace(
+        _QUICKSTART,
+        world=World("agentgym/TextCraft-v0", ("depth=(1,)", "distractors=0"), agent="bare", instructions=False),
+        scratch=replace(_QUICKSTART.scratch, vocab=800, merges="words", hidden=128),
+        generation=Generation(max_tokens=48, max_context=1024),
+        warm_start=WarmStart(episodes=4000, noise=0.3, epochs=1, batch=8, lr=3e-3),
+        optimizer=Optimizer(lr=3e-4, micro_tokens=4096),
+        horizon=FixedHorizon(12),
+        tasks=8,
+        steps=60,
+    ),
+}
+PLAIN = "token mean"
+ARMS: dict[str, Algorithm] = {
+    PLAIN: GRPO,
+    "sequence mean": replace(GRPO, aggregation=Aggregation(kind="sequence")),
+    "length-weighted baseline": replace(GRPO, advantages=GroupRelative(baseline="length_weighted")),
+    "batch normalisation": replace(GRPO, advantages=GroupRelative(scale="batch")),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """One run of the study."""
+
+    world: str
+    kl: float
+    arm: str
+    run: Run
+
+
+def cells_of(out: Path, seeds: Sequence[int], *, quick: bool, worlds: Sequence[str] = tuple(WORLDS)) -> list[Cell]:
+    """All runs, seed by seed, so that those that have ended are balanced."""
+    found = list[Cell]()
+    for seed, world, kl, (arm, algorithm) in product(seeds, worlds, KLS, ARMS.items()):
+        base = miniature(WORLDS[world]) if quick else WORLDS[world]
+        penalty = KL("loss", "k3", kl) if kl else KL()
+        config = replace(base, seed=seed, algorithm=replace(algorithm, kl=penalty))
+        path = out / world / f"seed-{seed}" / f"{arm.replace(' ', '-')}-kl-{kl:g}"
+        budget, tasks = (2, 6) if quick else (base.steps, TASKS)
+        found.append(
+            Cell(
+                world, kl, arm, Run(f"{world}, KL {kl:g}, {arm}", seed, config, budget, path, SAMPLES, tasks, "updates")
+            )
+        )
+    return found
+
+
+# What runs came to.
+
+
+@cache
+def demonstrations(start: Path, model: Path) -> tuple[list[Any], Any]:
+    """The episodes that succeeded with the model that a seed began with, as this model's tokenizer encodes them."""
+    from agentgym_trainer.encode import encode
+    from agentgym_trainer.models import load_chat
+    from agentgym_trainer.trajectory import trajectory
+
+    chat = load_chat(str(model))
+    won = [episode for episode in read_episodes(start / PLAYED) if episode.success]
+    return [trajectory(encode(chat, episode)) for episode in won], chat
+
+
+def likelihood(start: Path, model: Path, temperature: float) -> float:
+    """Mean log-probability, in nats per episode, that a model gives to the episodes that succeeded at the start."""
+    import torch
+    from accelerate import Accelerator
+    from agentgym_trainer.actor import Actor
+    from agentgym_trainer.batch import make_batch
+    from agentgym_trainer.learner import Learner
+    from agentgym_trainer.models import load_model
+
+    trajectories, _ = demonstrations(start, model)
+    policy, _ = load_model(str(model), dtype=torch.float32, device=torch.device("cpu"))
+    learner = Learner(Actor(policy, temperature=temperature), Accelerator(cpu=True), Optimizer())
+    return learner.logprobs(make_batch(trajectories)).sum().item() / len(trajectories)
+
+
+def figures(cell: Cell, starts: Path) -> dict[str, Any]:
+    """What one run came to."""
+    from agentgym_trainer.run_folder import RunFolder
+
+    folder, start = RunFolder(cell.run.path), starts / cell.world / f"seed-{cell.run.seed}"
+    lines = list(folder.read_metrics())
+    last = lines[-len(lines) // 5 :]
+    temperature = cell.run.config.generation.temperature
+    return {
+        "world": cell.world,
+        "kl": cell.kl,
+        "arm": cell.arm,
+        "seed": cell.run.seed,
+        "before": float(np.mean(success_by_task(list(read_episodes(start / PLAYED))))),
+        "success": float(np.mean(success_by_task(list(read_episodes(cell.run.path / PLAYED))))),
+        "entropy": _mean(last, "entropy"),
+        "advantage": _mean(lines, "advantage_mean_token"),
+        "logprob": likelihood(start, latest(folder), temperature),
+        "logprob_before": likelihood(start, RunFolder(start).start, temperature),
+        "updates": len(lines),
+    }
+
+
+def latest(folder: Any) -> Path:
+    """The last checkpoint of a run."""
+    from agentgym_trainer.checkpoint import Checkpoints
+
+    return Checkpoints(folder.checkpoints, keep=1, say=print).latest()
+
+
+def _mean(lines: Sequence[dict[str, Any]], name: str) -> float:
+    """Of a metric over updates; steps in which no group trained have none."""
+    return float(np.mean([line[name] for line in lines if line.get(name) is not None]))
+
+
+def paired(records: Sequence[dict[str, Any]], world: str, kl: float, arm: str, name: str) -> Figures:
+    """Differences of a figure to the plain token mean, one for each seed that has both."""
+
+    def by_seed(of: str) -> dict[int, float]:
+        return {r["seed"]: r[name] for r in records if (r["world"], r["kl"], r["arm"]) == (world, kl, of)}
+
+    ours, plain = by_seed(arm), by_seed(PLAIN)
+    return np.array([ours[seed] - plain[seed] for seed in sorted(ours.keys() & plain.keys())])
+
+
+def t_interval(values_S: Figures) -> tuple[float, float, float, float]:
+    """Mean over seeds, its 95% t-interval and the p-value of no difference. The interval is infinite for one seed."""
+    mean = float(values_S.mean())
+    if len(values_S) < 2:
+        return mean, -np.inf, np.inf, 1.0
+    error = values_S.std(ddof=1) / len(values_S) ** 0.5
+    half = float(stats.t.ppf(0.975, len(values_S) - 1) * error)
+    p = float(2 * stats.t.sf(abs(mean) / error, len(values_S) - 1)) if error else float(mean == 0)
+    return mean, mean - half, mean + half, p
+
+
+# The report.
+
+
+def report(records: Sequence[dict[str, Any]], folder: Path, console: Console, command: str) -> None:
+    """Write the page and the figures, and show the table."""
+    rows = list[dict[str, str]]()
+    tests = [
+        (w, kl, arm)
+        for w, kl, arm in product(WORLDS, KLS, ARMS)
+        if arm != PLAIN and len(paired(records, w, kl, arm, "success"))
+    ]
+    ps = {f"{w} {kl} {arm}": t_interval(paired(records, w, kl, arm, "success"))[3] for w, kl, arm in tests}
+    adjusted = holm(ps)
+    for world, kl, arm in product(WORLDS, KLS, ARMS):
+        own = [r for r in records if (r["world"], r["kl"], r["arm"]) == (world, kl, arm)]
+        if own:
+            rows.append(_row(own, records, adjusted.get(f"{world} {kl} {arm}")))
+    show("Success on held-out tasks, sampled", rows, console)
+    folder.mkdir(parents=True, exist_ok=True)
+    seeds = {world: len({r["seed"] for r in records if r["world"] == world}) for world in WORLDS}
+    page = _PAGE.format(
+        table=markdown(rows),
+        command=command,
+        updates=", ".join(f"{config.steps} in {world}" for world, config in WORLDS.items()),
+        tasks=TASKS,
+        samples=SAMPLES,
+        seeds=", ".join(f"{count} of {world}" for world, count in seeds.items()),
+    )
+    (folder / "length-bias.md").write_text(page, encoding="utf-8")
+    (folder / "length-bias.json").write_text(json.dumps(records, indent=1) + "\n")
+
+
+def _row(own: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]], p: float | None) -> dict[str, str]:
+    key = own[0]["world"], own[0]["kl"], own[0]["arm"]
+
+    def mean(name: str) -> float:
+        return float(np.mean([r[name] for r in own]))
+
+    def difference(name: str, form: str) -> str:
+        if key[2] == PLAIN:
+            return "–"
+        middle, low, high, _ = t_interval(paired(records, *key, name))
+        return f"{middle:+{form}} ({low:+{form}} to {high:+{form}})"
+
+    return {
+        "world": key[0],
+        "KL": f"{key[1]:g}",
+        "setting": key[2],
+        "seeds": str(len(own)),
+        "before": f"{mean('before'):.3f}",
+        "after": f"{mean('success'):.3f}",
+        "against token mean": difference("success", ".3f"),
+        "p (Holm)": "–" if p is None else f"{p:.3f}",
+        "mean token advantage": f"{mean('advantage'):+.3f}",
+        "entropy, last fifth": f"{mean('entropy'):.2f}",
+        "log-probability of successes": f"{mean('logprob_before'):.1f} → {mean('logprob'):.1f}",
+        "against token mean, nats": difference("logprob", ".1f"),
+    }
+
+
+_PAGE = """# The length bias of GRPO's token mean, and what removes it
+
+```sh
+{command}
+```
+
+Under a token mean with a group baseline, every completion token of an episode has the episode's advantage. Failed
+episodes have more tokens, so the loss-weighted sum of advantages is below zero: an update lowers the probability of
+what was sampled, on average. Three settings make that sum zero. Everything else is the same: the
+warm start of each seed, and the number of updates ({updates}). Seeds: {seeds}. Before and after: {tasks} held-out
+tasks, {samples} sampled episodes of each.
+
+{table}
+
+Differences are paired by seed, with 95% t-intervals over seeds; p-values are adjusted over all comparisons by Holm's
+method. The log-probability is that of the episodes in which the warm start succeeded, in nats per episode.
+"""
+
+
+def main() -> None:
+    """Run what hasn't been run, or report what has."""
+    (asked, command), console = command_line(__doc__ or ""), Console()
+    starts = asked.out / "starts"
+    cells = cells_of(asked.out, asked.seeds, quick=asked.quick)
+    if asked.report is None:
+        for seed, world in product(asked.seeds, WORLDS):
+            some = [cell.run for cell in cells if (cell.world, cell.run.seed) == (world, seed)]
+            run_all(some, starts / world, asked.processes, console)
+        return
+    ended = [cell for cell in cells if (cell.run.path / PLAYED).exists()]
+    if not ended:
+        raise SystemExit(f"No run has ended in {asked.out}; run them first.")
+    report([figures(cell, starts) for cell in ended], asked.report, console, command)
+
+
+if __name__ == "__main__":
+    main()
