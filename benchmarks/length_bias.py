@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cache
 from itertools import product
 from pathlib import Path
 from typing import Any
@@ -67,7 +66,7 @@ WORLDS: dict[str, Config] = {
     # Goals of one recipe, without distractors.
     "textcraft": replace(
         _QUICKSTART,
-        world=World("agentgym/TextCraft-v0", ("depth=(1,)", "distractors=0"), agent="bare", instructions=False),
+        world=World("agentgym/TextCraft-v0", ("depth=(1, 1)", "distractors=0"), agent="bare", instructions=False),
         scratch=replace(_QUICKSTART.scratch, vocab=800, merges="words", hidden=128),
         generation=Generation(max_tokens=48, max_context=1024),
         warm_start=WarmStart(episodes=4000, noise=0.3, epochs=1, batch=8, lr=3e-3),
@@ -81,8 +80,8 @@ PLAIN = "token mean"
 ARMS: dict[str, Algorithm] = {
     PLAIN: GRPO,
     "sequence mean": replace(GRPO, aggregation=Aggregation(kind="sequence")),
-    "length-weighted baseline": replace(GRPO, advantages=GroupRelative(baseline="length_weighted")),
-    "batch normalisation": replace(GRPO, advantages=GroupRelative(scale="batch")),
+    "length-weighted baseline": replace(GRPO, advantages=GroupRelative(baseline="length")),
+    "batch normalisation": replace(GRPO, advantages=GroupRelative(whiten=True)),
 }
 
 
@@ -116,31 +115,26 @@ def cells_of(out: Path, seeds: Sequence[int], *, quick: bool, worlds: Sequence[s
 # What runs came to.
 
 
-@cache
-def demonstrations(start: Path, model: Path) -> tuple[list[Any], Any]:
-    """The episodes that succeeded with the model that a seed began with, as this model's tokenizer encodes them."""
-    from agentgym_trainer.encode import encode
-    from agentgym_trainer.models import load_chat
-    from agentgym_trainer.trajectory import trajectory
-
-    chat = load_chat(str(model))
-    won = [episode for episode in read_episodes(start / PLAYED) if episode.success]
-    return [trajectory(encode(chat, episode)) for episode in won], chat
-
-
 def likelihood(start: Path, model: Path, temperature: float) -> float:
-    """Mean log-probability, in nats per episode, that a model gives to the episodes that succeeded at the start."""
+    """Mean log-probability, in nats per episode, that a model gives to the episodes that succeeded at the start; NaN
+    where none did.
+    """
     import torch
     from accelerate import Accelerator
     from agentgym_trainer.actor import Actor
     from agentgym_trainer.batch import make_batch
+    from agentgym_trainer.encode import encode
     from agentgym_trainer.learner import Learner
     from agentgym_trainer.models import load_model
+    from agentgym_trainer.trajectory import trajectory
 
-    trajectories, _ = demonstrations(start, model)
-    policy, _ = load_model(str(model), dtype=torch.float32, device=torch.device("cpu"))
+    policy, chat = load_model(str(model), dtype=torch.float32, device=torch.device("cpu"))
+    successful = [episode for episode in read_episodes(start / PLAYED) if episode.success]
+    if not successful:
+        return float("nan")
+    batch = make_batch([trajectory(encode(chat, episode)) for episode in successful])
     learner = Learner(Actor(policy, temperature=temperature), Accelerator(cpu=True), Optimizer())
-    return learner.logprobs(make_batch(trajectories)).sum().item() / len(trajectories)
+    return learner.logprobs(batch).sum().item() / len(successful)
 
 
 def figures(cell: Cell, starts: Path) -> dict[str, Any]:
@@ -174,8 +168,9 @@ def latest(folder: Any) -> Path:
 
 
 def _mean(lines: Sequence[dict[str, Any]], name: str) -> float:
-    """Of a metric over updates; steps in which no group trained have none."""
-    return float(np.mean([line[name] for line in lines if line.get(name) is not None]))
+    """Of a metric over the updates that have it, NaN without any: where no group trains there is none."""
+    values = [line[name] for line in lines if line.get(name) is not None]
+    return float(np.mean(values)) if values else float("nan")
 
 
 def paired(records: Sequence[dict[str, Any]], world: str, kl: float, arm: str, name: str) -> Figures:
