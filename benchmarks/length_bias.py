@@ -43,7 +43,7 @@ from scipy import stats
 SAMPLES, TASKS = 4, 96
 KLS = (0.0, 1e-3, 0.05)
 
-_QUICKSTART = replace(RECIPES["quickstart"].config, evaluation=Evaluation(tasks=1, samples=1, ks=(1,)))
+_QUICKSTART = replace(RECIPES["quickstart"].config, evaluation=Evaluation(tasks=1, test=False, samples=1, ks=(1,)))
 WORLDS: dict[str, Config] = {
     # As `uv run train` has it, with its horizon of 4, 8 and 12 turns.
     "quickstart": _QUICKSTART,
@@ -104,11 +104,9 @@ def cells_of(out: Path, seeds: Sequence[int], *, quick: bool, worlds: Sequence[s
         config = replace(base, seed=seed, algorithm=replace(algorithm, kl=penalty))
         path = out / world / f"seed-{seed}" / f"{arm.replace(' ', '-')}-kl-{kl:g}"
         budget, tasks = (2, 6) if quick else (base.steps, TASKS)
-        found.append(
-            Cell(
-                world, kl, arm, Run(f"{world}, KL {kl:g}, {arm}", seed, config, budget, path, SAMPLES, tasks, "updates")
-            )
-        )
+        name = f"{world}, KL {kl:g}, {arm}"
+        run = Run(name, seed, config, budget, path, SAMPLES, tasks, "updates", split="dev")
+        found.append(Cell(world, kl, arm, run))
     return found
 
 
@@ -153,7 +151,7 @@ def figures(cell: Cell, starts: Path) -> dict[str, Any]:
         "before": float(np.mean(success_by_task(list(read_episodes(start / PLAYED))))),
         "success": float(np.mean(success_by_task(list(read_episodes(cell.run.path / PLAYED))))),
         "entropy": _mean(last, "entropy"),
-        "advantage": _mean(lines, "advantage_mean_token"),
+        "advantage": _mean(lines, "advantage/mean_token"),
         "logprob": likelihood(start, latest(folder), temperature),
         "logprob_before": likelihood(start, RunFolder(start).start, temperature),
         "updates": len(lines),
@@ -211,7 +209,7 @@ def report(records: Sequence[dict[str, Any]], folder: Path, console: Console, co
         own = [r for r in records if (r["world"], r["kl"], r["arm"]) == (world, kl, arm)]
         if own:
             rows.append(_row(own, records, adjusted.get(f"{world} {kl} {arm}")))
-    show("Success on held-out tasks, sampled", rows, console)
+    show("Success on dev tasks, sampled", rows, console)
     folder.mkdir(parents=True, exist_ok=True)
     seeds = {world: len({r["seed"] for r in records if r["world"] == world}) for world in WORLDS}
     page = _PAGE.format(
@@ -263,8 +261,8 @@ _PAGE = """# The length bias of GRPO's token mean, and what removes it
 Under a token mean with a group baseline, every completion token of an episode has the episode's advantage. Failed
 episodes have more tokens, so the loss-weighted sum of advantages is below zero: an update lowers the probability of
 what was sampled, on average. Three settings make that sum zero. Everything else is the same: the
-warm start of each seed, and the number of updates ({updates}). Seeds: {seeds}. Before and after: {tasks} held-out
-tasks, {samples} sampled episodes of each.
+warm start of each seed, and the number of updates ({updates}). Seeds: {seeds}. Before and after: {tasks} dev tasks,
+{samples} sampled episodes of each; the test split takes no part in the choice of a default.
 
 {table}
 

@@ -36,7 +36,7 @@ Unit = Literal["env_steps", "tokens", "updates"]
 """Turns played in training; all tokens of the episodes played in training, whether they took part in the loss or not;
 or updates."""
 PLAYED = "played.jsonl"
-"""In a run's folder: episodes on all test tasks, played when it had ended. Where it is, there is nothing more to do."""
+"""In a run's folder: episodes on held-out tasks, played when it had ended. Where it is, there is nothing more to do."""
 _DRAWS = 2000
 _UPDATES = 10**6
 """More than any budget lasts."""
@@ -53,11 +53,13 @@ class Run:
     """It ends with the update that reaches it."""
     path: Path
     samples: int = 2
-    """Episodes of every test task, played when it has ended."""
+    """Episodes of every held-out task, played when it has ended."""
     tasks: int = 0
-    """So many test tasks only; 0 is all of them."""
+    """So many held-out tasks only; 0 is all of them."""
     unit: Unit = "env_steps"
     """What the budget counts."""
+    split: Literal["dev", "test"] = "test"
+    """Of the held-out tasks: dev where settings are chosen by the result."""
 
 
 def spent(lines: Iterable[dict[str, Any]], unit: Unit) -> list[int]:
@@ -76,15 +78,15 @@ def start_of(asked: Run, path: Path) -> Path:
     """The model that a run begins with, made and tested in a run folder of its own if that hasn't been done."""
     folder, config = RunFolder(path), asked.config
     if not folder.start.exists():
-        least = Evaluation(tasks=1, samples=1, ks=(1,))
+        least = Evaluation(tasks=1, test=False, samples=1, ks=(1,))
         made = replace(config, steps=1, tasks=1, samples=2, minibatches=1, evaluation=least, horizon=_fixed(config))
         _train(replace(asked, config=made, path=path))
-    play_test_tasks(folder.start, asked, path / PLAYED)
+    play_held_out(folder.start, asked, path / PLAYED)
     return folder.start
 
 
 def run(asked: Run, start: Path) -> str:
-    """Train to the budget and play the test tasks, unless that has been done. Returns what is worth saying."""
+    """Train to the budget and play the held-out tasks, unless that has been done. Returns what is worth saying."""
     began = time.monotonic()
     if not (asked.path / PLAYED).exists():
         config = replace(asked.config, model=str(start), warm_start=WarmStart(episodes=0), steps=_UPDATES)
@@ -92,7 +94,7 @@ def run(asked: Run, start: Path) -> str:
         from agentgym_trainer.checkpoint import Checkpoints
 
         latest = Checkpoints(RunFolder(asked.path).checkpoints, keep=config.keep, say=print).latest()
-        play_test_tasks(latest, asked, asked.path / PLAYED)
+        play_held_out(latest, asked, asked.path / PLAYED)
     return f"{asked.method}, seed {asked.seed}: {time.monotonic() - began:.0f} s"
 
 
@@ -132,8 +134,8 @@ def open_run(config: Setup, path: Path) -> RunFolder:
     return folder
 
 
-def play_test_tasks(model: Path | None, asked: Run, out: Path) -> None:
-    """Let a model play the test tasks at the training temperature, unless that has been done."""
+def play_held_out(model: Path | None, asked: Run, out: Path) -> None:
+    """Let a model play the held-out tasks at the training temperature, unless that has been done."""
     if out.exists():
         return
     from agentgym_eval.worlds import spread
@@ -147,7 +149,8 @@ def play_test_tasks(model: Path | None, asked: Run, out: Path) -> None:
     with open_worlds(config) as worlds, Rollouts(player.engine) as rollouts:
         matches: list[Match] = []
         for world in worlds:
-            tasks = spread(world.tasks.test, asked.tasks or len(world.tasks.test))
+            held_out = world.tasks.split(asked.split)
+            tasks = spread(held_out, asked.tasks or len(held_out))
             matches.append(Match(world, jobs(tasks, samples=asked.samples, seed=seed), horizon))
         lines = [episode.to_json() for episode in rollouts.play(matches, player)]
     unfinished = out.with_suffix(".unfinished")

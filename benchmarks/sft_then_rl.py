@@ -38,7 +38,7 @@ from many_runs import (
     markdown,
     miniature,
     open_run,
-    play_test_tasks,
+    play_held_out,
     run,
     show,
     start_of,
@@ -139,7 +139,7 @@ def run_chain(chain: Chain, start: Path) -> str:
     if chain.arm.acts:
         return run(replace(chain.rl, budget=left), model)
     chain.rl.path.mkdir(parents=True, exist_ok=True)
-    play_test_tasks(model, chain.rl, chain.rl.path / PLAYED)
+    play_held_out(model, chain.rl, chain.rl.path / PLAYED)
     return f"{chain.arm.name}, seed {chain.rl.seed}: {chain.rl.budget - left:,} tokens"
 
 
