@@ -26,6 +26,7 @@ from agentgym_envs import Episode, read_episodes
 from agentgym_trainer.config import Config, Evaluation, Setup, WarmStart
 from agentgym_trainer.horizon import FixedHorizon
 from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from numpy.typing import NDArray
 from rich.console import Console
@@ -108,12 +109,19 @@ def _train(asked: Run) -> None:
     folder = open_run(asked.config, asked.path)
     with folder.path.joinpath("log.txt").open("a") as log:
         # Asked of the file: a run that goes on takes back the lines of updates that it makes again.
-        train(
-            asked.config,
-            folder,
-            Tracker(Console(file=log, width=160)),
-            lambda: max(spent(folder.read_metrics(), asked.unit), default=0) >= asked.budget,
-        )
+        stopping = _AtBudget(lambda: max(spent(folder.read_metrics(), asked.unit), default=0) >= asked.budget)
+        train(asked.config, folder, Tracker(Console(file=log, width=160)), stopping)
+
+
+class _AtBudget(Stopping):
+    """Ends a run after the update that reaches its budget."""
+
+    def __init__(self, is_spent: Callable[[], bool]) -> None:
+        super().__init__()
+        self._is_spent = is_spent
+
+    def __call__(self) -> bool:
+        return super().__call__() or self._is_spent()
 
 
 def open_run(config: Setup, path: Path) -> RunFolder:
