@@ -29,8 +29,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One process more than cores, since tests that start processes mostly wait; at most 4, each of up to 2.5 GB."""
-    return min((os.cpu_count() or 1) + 1, 4)
+    """Two processes more than cores, since tests that start processes mostly wait; at most 4, each of up to 2.5 GB."""
+    return min((os.cpu_count() or 1) + 2, 4)
 
 
 def _demand(missing: str | None) -> None:

@@ -49,7 +49,8 @@ def _name(path: Path) -> str:
 
 def sleeps(call: ast.Call) -> bool:
     """Whether time passes there. `asyncio.sleep(0)` is a turn of the event loop, an order that can be relied on."""
-    return ast.unparse(call.func) in SLEEPS and [ast.unparse(given) for given in call.args] != ["0"]
+    name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
+    return name == "sleep" and ast.unparse(call.func) in SLEEPS and [ast.unparse(given) for given in call.args] != ["0"]
 
 
 def waits_briefly(call: ast.Call) -> bool:

@@ -122,9 +122,7 @@ def adapter(taught: RunFolder, tmp_path_factory: pytest.TempPathFactory) -> RunF
     return folder
 
 
-@pytest.mark.parametrize(
-    ("name", "how"), [("synced", signal.SIGKILL), ("adapter", signal.SIGKILL), ("adapter", signal.SIGTERM)]
-)
+@pytest.mark.parametrize(("name", "how"), [("synced", signal.SIGKILL), ("adapter", signal.SIGTERM)])
 def test_a_run_that_a_signal_ended_comes_to_the_very_same_weights(
     name: str, how: signal.Signals, taught: RunFolder, whole: RunFolder, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:

@@ -266,16 +266,15 @@ def _asked_after(times: int) -> Any:
         # Half of the way nobody gets a reply any more.
         Moment("agentgym_trainer.rollout:EnginePlayer", "reply", PLAYED, signal.SIGTERM, forever=True),
         Moment("agentgym_eval.store:Store", "append", PLAYED // 2),
-        Moment("agentgym_trainer.exploration:Explorer", "explore", 1),
-        Moment("agentgym_trainer.lessons:Lessons", "on_log", 55),
-        Moment("agentgym_trainer.sft", "train", 2),
+        Moment("agentgym_trainer.lessons:Lessons", "on_log", 5),
+        Moment("agentgym_trainer.sft", "train", 1),
     ],
     ids=lambda moment: moment.method,
 )
 def test_ended_by_a_signal_and_resumed_is_as_if_nothing_had_happened(
     moment: Moment, whole: RunFolder, tmp_path: Path
 ) -> None:
-    folder, log = begin(tmp_path / "run"), tmp_path / "log"
+    folder, log = copy_of(whole, tmp_path), tmp_path / "log"
     code = 143 if moment.forever else -signal.SIGKILL
     assert train_until(moment, ["--resume", str(folder.path)], log) == code, log.read_text()
     assert go_on(folder) == 0

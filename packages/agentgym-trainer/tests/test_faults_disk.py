@@ -118,6 +118,7 @@ DAMAGE: dict[str, Callable[[Path], Any]] = {
 }
 
 
+@pytest.mark.long
 def test_metrics_come_back_from_the_checkpoint(rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     whole, begun = rl
     run = copied(begun, tmp_path)
@@ -159,6 +160,7 @@ def test_without_a_copy_they_are_refused_in_a_sentence(
     assert run.metrics.read_bytes() == before
 
 
+@pytest.mark.long
 def test_the_checkpoints_of_a_run_hold_its_metrics(rl: Begun, sft: Begun) -> None:
     for whole, _ in (rl, sft):
         for step in range(1, STEPS + 1):

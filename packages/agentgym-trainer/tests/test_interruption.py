@@ -30,7 +30,7 @@ COMMON = (
 BESIDE = ("--imitation.weight", "0.3", "--imitation.data.episodes", "12", "--imitation.batch", "5")
 AGENT = ("--world.agent", "bare+plan+window:1+retry")
 KINDS: dict[str, tuple[str, ...]] = {
-    "grpo": (*COMMON, "--no-scale-minibatches"),  # as many optimizer steps in each update as `MOMENTS` counts
+    "grpo": COMMON,
     "ppo": (*COMMON, *BESIDE, "--algorithm", "ppo", "--critic.lr", "1e-2", "--optimizer.schedule", "cosine"),
     "separate": (*COMMON, *AGENT, "--algorithm", "ppo", "--critic.where", "separate", "--critic.lr", "1e-2"),
     "lora": (*COMMON, "--lora.rank", "2", "--lora.dropout", "0.1"),
@@ -147,8 +147,6 @@ MOMENTS = {
 }  # fmt: skip
 KILLS = [("ppo", name) for name in MOMENTS]
 KILLS += [
-    ("grpo", "between a checkpoint's files"),
-    ("grpo", "in a step"),
     ("lora", "before the first checkpoint"),
     ("separate", "in a step"),
 ]

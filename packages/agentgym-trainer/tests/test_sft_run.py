@@ -19,6 +19,8 @@ from forked import train_until
 from miniature import AskedAfter, Moment, sft_flags, train_cli
 from safetensors.torch import load_file
 
+pytestmark = pytest.mark.long
+
 STEPS = 24
 
 
@@ -80,7 +82,6 @@ def test_resuming_what_is_finished_changes_nothing(whole: RunFolder) -> None:
     assert (weights(whole), lines(whole)) == before
 
 
-@pytest.mark.long
 def test_asked_to_stop_it_saves_and_goes_on_as_if_it_had_not(
     whole: RunFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -103,14 +104,12 @@ def _asked_after(steps: int) -> Any:
     return lambda config, folder, tracker, _: train(config, folder, tracker, AskedAfter(steps))
 
 
-@pytest.mark.long
 @pytest.mark.parametrize(
     ("moment", "more"),
     [
-        (Moment("agentgym_trainer.lessons:Lessons", "on_log", 15), ()),
         (Moment("agentgym_trainer.lessons:Lessons", "on_step_end", 16), ("--lora.rank", "2", "--lora.dropout", "0.1")),
         (Moment("agentgym_trainer.sft:Imitator", "save_model", 3), ()),
-        (Moment("agentgym_trainer.run_folder:RunFolder", "save_evaluation", 5), ("--epochs", "2")),
+        (Moment("agentgym_trainer.run_folder:RunFolder", "save_evaluation", 5), ()),
     ],
 )
 def test_a_killed_run_comes_to_the_very_same_weights(
@@ -127,7 +126,6 @@ def test_a_killed_run_comes_to_the_very_same_weights(
     assert not list(killed.checkpoints.glob("checkpoint-*"))
 
 
-@pytest.mark.long
 def test_signals_end_the_run_at_once_and_do_not_show(whole: RunFolder, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     evaluating, stepping = (
@@ -160,7 +158,6 @@ def test_signals_end_the_run_at_once_and_do_not_show(whole: RunFolder, tmp_path:
     assert folder.checkpoints.joinpath("best").readlink() == whole.checkpoints.joinpath("best").readlink()
 
 
-@pytest.mark.long
 def test_the_best_step_may_be_one_whose_evaluation_a_signal_has_ended(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     last = Moment("agentgym_trainer.held_out:HeldOut", "_deals", 3, signal.SIGTERM)
@@ -175,7 +172,6 @@ def test_the_best_step_may_be_one_whose_evaluation_a_signal_has_ended(tmp_path: 
     assert lines(folder)[-1]["dev"].keys() == {"sampled", "greedy"}
 
 
-@pytest.mark.long
 def test_a_checkpoint_is_written_when_one_is_overdue(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     flags = ("--epochs", "1", "--save-every", "100", "--save-minutes", "1e-9", "--keep", "9")

@@ -195,6 +195,7 @@ def ours() -> set[threading.Thread]:
     return {thread for thread in threading.enumerate() if thread.name.startswith("agentgym")}
 
 
+@pytest.mark.long
 def test_nothing_is_left_after_close(server: FarServer) -> None:
     gc.collect()
     sessions, threads, descriptors = len(server.sessions), ours(), psutil.Process().num_fds()

@@ -80,9 +80,10 @@ def compare(names: Sequence[str], turns: int, *, jvms: Sequence[int]) -> None:
 
 @pytest.mark.long
 def test_all_tasks_are_the_same_everywhere() -> None:
-    compare(share(list(kinds()), 8), 20, jvms=[1, 2])
+    compare(share(list(kinds()), 12), 20, jvms=[1, 2])
 
 
+@pytest.mark.long
 def test_games_that_draw_lots_while_they_are_played_have_a_jvm_of_their_own() -> None:
     worlds = [SciWorld() for _ in range(4)]
     for world, name in zip(worlds, ("boil", "melt", "grow-fruit", "grow-fruit"), strict=True):

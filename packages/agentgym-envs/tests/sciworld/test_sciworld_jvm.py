@@ -66,6 +66,7 @@ def test_a_jvm_killed_in_the_middle_is_a_fault_and_the_next_reset_has_another(wo
     assert world.step("look around")[0] == before
 
 
+@pytest.mark.long
 def test_a_fault_says_nothing_to_the_terminal(world: SciWorld, capfd: pytest.CaptureFixture[str]) -> None:
     os.kill(pid_of(world), signal.SIGKILL)
     with pytest.raises(EnvFault):
@@ -123,6 +124,7 @@ def test_a_jvm_that_hung_between_two_games_is_replaced_for_a_newcomer() -> None:
     second.close()
 
 
+@pytest.mark.long
 def test_the_last_world_to_close_ends_the_jvm(world: SciWorld) -> None:
     other, pid = started(), pid_of(world)
     world.close()
@@ -134,6 +136,7 @@ def test_the_last_world_to_close_ends_the_jvm(world: SciWorld) -> None:
         other.step("look around")
 
 
+@pytest.mark.long
 def test_a_world_that_is_forgotten_gives_its_place_back() -> None:
     pid = pid_of(started())
     assert ends(pid)
