@@ -11,12 +11,14 @@ import signal
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agentgym_envs import World, make, text_env
 from agentgym_envs.chromium import check_chromium
 from gymnasium.error import DependencyNotInstalled
 from hypothesis import HealthCheck, settings
+from xdist.scheduler import LoadFileScheduling
 
 # No test is about time, and a busy machine is slow.
 settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -95,21 +97,45 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+_FORKED = (
+    "test_interruption.py",
+    "test_evol.py",
+    "test_dpo_run.py",
+    "test_distributed.py",
+    "test_many_processes.py",
+    "test_sft_run.py",
+)
+"""Files whose tests train in processes that are forked from a server. One process tests them all, since it takes its
+server half a minute to import what they need."""
 _LONGEST = (
-    "test_sciworld_oracle.py",
+    *_FORKED,
     "test_vllm.py",
     "test_vllm_server.py",
     "test_doc_commands.py",
-    "test_tutorial.py",
     "test_end_to_end.py",
-    "test_evol.py",
-    "test_interruption.py",
-    "test_dpo_run.py",
+    "test_contract.py",
+    "test_webarena_oracle.py",
+    "test_sciworld_jvm.py",
+    "test_sciworld_oracle.py",
+    "test_tutorial.py",
+    "test_cluster_scripts.py",
     "test_server_fuzz.py",
     "test_server_storm.py",
-    "test_distributed.py",
 )
-"""Files that take minutes. They come first, so that no process is left with one when the other has ended."""
+"""Files that take minutes. They come first, so that no process is left with one when the others have ended."""
+
+
+class _Scheduling(LoadFileScheduling):
+    """A file at a time, and those that share a server together."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        file = super()._split_scope(nodeid)
+        return "forked" if Path(file).name in _FORKED else file
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Deal out the files."""
+    return _Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -37,6 +37,18 @@ def train_until(moment: Moment, arguments: Sequence[str], log: Path, *more: Mome
     return process.exitcode
 
 
+def is_loaded(module: str) -> bool:
+    """Whether what trains has imported that module."""
+    process = multiprocessing.get_context("forkserver").Process(target=_look_for, args=(module,))
+    process.start()
+    process.join()
+    return {0: True, 1: False}[process.exitcode or 0]
+
+
+def _look_for(module: str) -> None:
+    sys.exit(module not in sys.modules)
+
+
 def by_two(work: Callable[..., None], *args: Any, log: Path) -> list[int | None]:
     """The exit codes of two processes that do this together, as accelerate's launcher starts them with `cpu-ddp.yaml`;
     what they say on stderr goes to `log`. When one fails, the other has some time to end by itself.

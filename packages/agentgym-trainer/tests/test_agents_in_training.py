@@ -159,7 +159,6 @@ def test_an_attempt_counts_when_it_has_begun_and_understanding_when_there_was_so
 @pytest.mark.parametrize(
     ("agent", "kinds"),
     [
-        ("react+plan+retry", {"act", "plan", "reflect"}),
         ("bare+plan:2+window:1+reflect:1+retry", set(KINDS)),
         ("function-call", {"act"}),
     ],

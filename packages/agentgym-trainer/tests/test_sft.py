@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -229,12 +227,6 @@ def test_nothing_of_a_run_is_told_to_anyone(
     monkeypatch.setattr("trl.trainer.base_trainer.send_telemetry", lambda **what: told.append(what))
     imitator(list(encode_examples(chat, EPISODES, Trimming(LONGEST))))
     assert told == []
-
-
-@pytest.mark.long
-def test_a_run_does_not_load_vllm() -> None:
-    script = "import sys, agentgym_trainer.sft; sys.exit('vllm' in sys.modules)"
-    assert subprocess.run([sys.executable, "-W", "error::UserWarning", "-c", script], check=False).returncode == 0
 
 
 def test_a_tokenizer_of_words_spells_a_name_alike_wherever_it_stands() -> None:

@@ -15,7 +15,7 @@ from agentgym_envs import Episode
 from agentgym_trainer.checkpoint import find_damage
 from agentgym_trainer.config import SFT
 from agentgym_trainer.run_folder import RunFolder
-from forked import train_until
+from forked import is_loaded, train_until
 from miniature import AskedAfter, Moment, sft_flags, train_cli
 from safetensors.torch import load_file
 
@@ -177,3 +177,8 @@ def test_a_checkpoint_is_written_when_one_is_overdue(tmp_path: Path) -> None:
     flags = ("--epochs", "1", "--save-every", "100", "--save-minutes", "1e-9", "--keep", "9")
     assert train_cli(sft_flags(folder.path, *flags)) == 0
     assert sorted(path.name for path in folder.checkpoints.glob("step-*")) == [f"step-00000{n}" for n in range(1, 9)]
+
+
+def test_vllm_is_loaded_by_runs_alone_that_ask_for_it() -> None:
+    assert is_loaded("trl")
+    assert not is_loaded("vllm")
