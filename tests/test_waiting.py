@@ -29,6 +29,7 @@ ALLOWED = {
     "counting_world.py::_act": "takes as long as its option says",
     "server/strange_worlds.py::_act": "`dawdle` takes longer than a turn of the event loop",
     "server/test_server_storm.py::send_and_leave": "hangs up at any moment",
+    "test_vllm_server.py::_stopped": "lets a process go on for a moment, as often as it takes",
     "test_endpoint_client.py::test_a_server_that_breaks_at_one_request_alone_fails_that_one": "a clock of the test's",
     # Deadlines that pass, of calls that never end.
     "test_loop.py::test_what_takes_too_long_is_cancelled_and_a_fault": "its own deadline",

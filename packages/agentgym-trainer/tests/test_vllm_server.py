@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import copy
 import re
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -78,6 +80,28 @@ def _family() -> list[psutil.Process]:
     ]
 
 
+def _core() -> psutil.Process:
+    """What samples, a child of the server."""
+    (core,) = (process for process in _family() if "EngineCore" in f"{process.name()} {process.cmdline()}")
+    return core
+
+
+@contextmanager
+def _stopped(process: psutil.Process) -> Generator[Callable[[], None]]:
+    """The process stands still; what is given lets it go on for a moment."""
+
+    def moment() -> None:
+        process.resume()
+        time.sleep(0.01)
+        process.suspend()
+
+    process.suspend()
+    try:
+        yield moment
+    finally:
+        process.resume()
+
+
 def _prompted(served: Served) -> float:
     """Tokens of contexts that the server has taken up."""
     said = httpx.get(f"{served.process.url}/metrics", trust_env=False, timeout=PATIENCE).text
@@ -139,16 +163,21 @@ def test_replies_under_way_at_an_update_go_on_with_the_new_weights_from_what_the
             sampling = Sampling(max_tokens=tokens, seed=1)
             return [asyncio.create_task(served.engine.generate(context, sampling)) for context in contexts]
 
-        # The server waits for nobody, so it gets the requests when all that comes before the weights is done.
+        # The server waits for nobody. So it gets the requests when all that comes before the weights is done, takes
+        # them up in slices of time, and stands still until it has been told of the weights.
         async def generate_late(*args: Any, **how: Any) -> Any:
             await sent.wait()
             return await generate(*args, **how)
 
         async def replace_meanwhile(*args: Any, **how: Any) -> None:
             prompted = _prompted(served)
-            sent.set()
-            await eventually_async(lambda: _prompted(served) == prompted + 8 * 3)  # not only sent, but taken up
-            await replace_weights(*args, **how)
+            with _stopped(_core()) as slice_of_time:
+                sent.set()
+                await eventually_async(lambda: slice_of_time() or _prompted(served) == prompted + 8 * 3)
+                replacing = asyncio.create_task(replace_weights(*args, **how))
+                for _ in range(2):
+                    await asyncio.to_thread(_prompted, served)  # answered later than what was sent before
+            await replacing
 
         monkeypatch.setattr(http, "generate", generate_late)
         monkeypatch.setattr(http, "replace_weights", replace_meanwhile)
