@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import json
 from itertools import islice
 from pathlib import Path
@@ -105,8 +106,12 @@ def test_an_interrupt_within_the_event_loop_ends_a_run(tmp_path: Path) -> None:
         name = "interrupted"
 
         async def reply(self, seat: Seat) -> Reply:
-            raise KeyboardInterrupt  # as a second Ctrl-C does, while the first waits for the tasks to end
+            asked.append(seat)
+            if len(asked) == 1:
+                raise KeyboardInterrupt  # as a second Ctrl-C does, while the first waits for the tasks to end
+            return await asyncio.Future()
 
+    asked = list[Seat]()
     with pytest.raises(KeyboardInterrupt), open_run(settings(), tmp_path, lambda **_: Interrupted()) as run:
         list(run.play())
 
