@@ -32,7 +32,9 @@ def draw_curve(config: Setup, folder: RunFolder, found: Mapping[str, Mapping[str
     evolving = isinstance(config, AgentEvol)
     worlds = list(dict.fromkeys(world for by_world in found.values() for world in by_world))
     rows = len(worlds) + (not acting and not evolving)
-    figure, grid = plt.subplots(rows, figsize=(8, 4.5 * rows), layout="constrained", sharex=True, squeeze=False)
+    height = 4.5 * rows  # inches
+    figure, grid = plt.subplots(rows, figsize=(8, height), sharex=True, squeeze=False)
+    figure.subplots_adjust(left=0.09, right=0.98, top=1 - 0.35 / height, bottom=0.55 / height, hspace=0.15)
     for axes, world in zip(grid[:, 0], worlds, strict=False):
         if acting:
             _draw_training(axes, lines, world)
