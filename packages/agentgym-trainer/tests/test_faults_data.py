@@ -26,6 +26,7 @@ def _bad_step(patch: pytest.MonkeyPatch, *steps: int) -> None:
     patch.setattr(guarded.Guarded, "_get_grad_norm", poisoned)
 
 
+@pytest.mark.long
 def test_a_sick_run_of_fine_tuning_ends_and_names_the_last_healthy_checkpoint(
     sft: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

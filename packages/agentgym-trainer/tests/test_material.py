@@ -95,6 +95,7 @@ def test_a_wrong_model_is_refused_before_anything_is_played(tmp_path: Path, capf
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.long
 def test_a_refused_run_leaves_nothing_that_the_next_one_stumbles_over(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -105,6 +105,7 @@ def unsolved(tasks: list[Task], idle: SimpleQueue[WebArena]) -> list[str]:
         return [text for text in threads.map(lambda task: failure(task, idle), tasks) if text]
 
 
+@pytest.mark.long
 def test_one_task_of_each_site_is_solved(tasks: list[Task], idle: SimpleQueue[WebArena]) -> None:
     one = {task.category: task for task in reversed(tasks) if task.split == "test"}
     assert len(one) == 7
