@@ -67,7 +67,7 @@ def sessions() -> dict[Path, list[str]]:
 
 def everyday(lines: list[str]) -> bool:
     words = {word for line in lines for word in line.split()}
-    return not words & {"train", "serve", "view", "curl", "searchqa-index", "sciworld", "all"}
+    return not words & {"train", "serve", "view", "curl", "searchqa-index", "sciworld", "all", "compare"}
 
 
 SESSIONS = sessions()

@@ -203,7 +203,7 @@ def _cases() -> Iterator[Any]:
     """Of dear worlds only the ways to share a process or to begin in another: a vector resets them all alike."""
     for world in WORLDS:
         for case in (*CASES, SPAWNED, *([] if is_dear(world) else MORE_CASES)):
-            everyday = case == CASES[0] or (case in CASES and not is_dear(world))
+            everyday = case in CASES and not is_dear(world)
             name = "-".join(map(str, (*case, world.id)))
             yield pytest.param(*case, world, marks=[] if everyday else [pytest.mark.long], id=name)
 

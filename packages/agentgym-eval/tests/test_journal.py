@@ -57,7 +57,7 @@ def requests(out: Path) -> int:
     return json.loads((out / "usage.json").read_text())["requests"]
 
 
-@pytest.mark.parametrize("agent", ["react", PLAN])
+@pytest.mark.parametrize("agent", [pytest.param("react", marks=pytest.mark.long), PLAN])
 def test_a_run_that_stops_again_and_again_pays_for_each_reply_once(tmp_path: Path, agent: str) -> None:
     flags, model = ["--agent", agent, "--slots", "3", "--samples", "2"], Numbered()
     with serving(model) as fake:

@@ -110,7 +110,9 @@ def test_a_collection_of_several_worlds_survives_kill_9(tmp_path: Path) -> None:
     assert sorted(path.name for path in tmp_path.iterdir()) == ["data", "unbroken"]
 
 
-@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+@pytest.mark.parametrize(
+    "how", [signal.SIGTERM, *(pytest.param(how, marks=pytest.mark.long) for how in (signal.SIGINT, signal.SIGUSR1))]
+)
 @pytest.mark.parametrize("name", ["evaluate", "collect"])
 def test_signals_keep_what_is_done_and_say_how_to_go_on(tmp_path: Path, name: str, how: signal.Signals) -> None:
     out = tmp_path / "run"

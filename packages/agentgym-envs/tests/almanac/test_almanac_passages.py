@@ -8,6 +8,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable
 
+import pytest
 from agentgym_envs.almanac import passages
 from agentgym_envs.retrieval import Passage
 
@@ -71,6 +72,7 @@ def test_sentences_are_clean() -> None:
         )
 
 
+@pytest.mark.long
 def test_the_same_fact_is_told_in_several_wordings_and_orders() -> None:
     shapes = defaultdict[str, Counter[str]](Counter)
     for passage in passages():

@@ -124,6 +124,7 @@ def test_what_lucene_itself_refuses_is_a_fault_of_one_query(lucene: LuceneRetrie
     assert lucene.worker_pid == pid
 
 
+@pytest.mark.long
 def test_the_worker_imports_nothing_from_where_it_was_started(
     lucene_index: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -135,6 +136,7 @@ def test_the_worker_imports_nothing_from_where_it_was_started(
     retriever.close()
 
 
+@pytest.mark.long
 def test_a_worker_that_died_unheard_is_replaced(lucene: LuceneRetriever) -> None:
     lucene.search(["naïve"], 1)
     worker = lucene._running()

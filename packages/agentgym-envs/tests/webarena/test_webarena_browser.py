@@ -174,7 +174,11 @@ ORPHAN = """
 
 
 @pytest.mark.parametrize(
-    "end", ["sys.exit()", pytest.param("1 / 0", marks=pytest.mark.long), "os.kill(os.getpid(), signal.SIGKILL)"]
+    "end",
+    [
+        *(pytest.param(end, marks=pytest.mark.long) for end in ("sys.exit()", "1 / 0")),
+        "os.kill(os.getpid(), signal.SIGKILL)",
+    ],
 )
 def test_nothing_outlives_the_process(requires_browser: None, end: str, tmp_path: Path) -> None:
     script = textwrap.dedent(ORPHAN).replace("END", end)
