@@ -121,6 +121,12 @@ _LONGEST = (
     "test_cluster_scripts.py",
     "test_server_fuzz.py",
     "test_server_storm.py",
+    "test_train_cli.py",
+    "test_testing.py",
+    "test_faults.py",
+    "test_training_run.py",
+    "test_docs.py",
+    "test_processes.py",
 )
 """Files that take minutes. They come first, so that no process is left with one when the others have ended."""
 
