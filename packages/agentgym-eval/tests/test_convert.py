@@ -187,7 +187,7 @@ def test_a_folder_of_arrays_is_read_as_the_predecessor_has_them(to: str, tmp_pat
         ),
         ('{"messages": [{"role": "user", "content": [1]}]}\n', "message 1 is no text"),
         (
-            '{"messages": [{"role": "user", "content": "a"}, {"role": "developer", "content": "a"}]}\n',
+            '{"messages": [{"role": "user", "content": "a"}, {"role": "critic", "content": "a"}]}\n',
             "message 2 is no",
         ),
         ('{"messages": 3}\n', "conversation 1 is not as trl files are: `messages` is no list"),

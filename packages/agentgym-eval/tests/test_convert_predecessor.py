@@ -137,7 +137,6 @@ def test_a_conversation_about_no_task_gets_no_id(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("record", "sentence"),
     [
-        ({}, "its `item_id` is missing"),
         ({"item_id": 7}, "its `item_id` is no text, but 7"),
         ({"item_id": "babyai_123", "conversations": "x"}, "`conversations` is no list of messages"),
         ({"item_id": "babyai_123", "conversations": ["x"]}, "message 1 of `conversations` is no JSON object"),

@@ -31,8 +31,8 @@ _SHOWN = 5  # of those that are left out
 class ConvertSettings:
     """Convert episodes to and from the formats of others; what a file holds shows in it.
 
-    Read are our episodes, TRL's conversations (`messages`) and the predecessor's (`conversations`), as JSON lines or a
-    JSON array, or a folder of them.
+    Read are our episodes, the predecessor's conversations, and what others write: messages of chat endpoints (TRL,
+    OpenAI), ShareGPT, prompts with completions, preferences and alpaca, as JSON lines or a JSON array, or a folder.
     """
 
     inputs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(name="in", metavar="IN [IN ...]")]
@@ -98,12 +98,10 @@ def _convert(settings: ConvertSettings) -> int:
     if out.is_dir() or (out.exists() and not settings.overwrite):
         raise UsageError(f"{out} exists already; choose another --out, or replace a file with --overwrite.")
     left_out: list[str] = []
-    found = _records(settings, left_out)
-    reasons = Counter(left_out).most_common()
-    for why, times in reasons[:_SHOWN]:
-        sys.stderr.write(f"Left out: {why}{f' ({times} times)' if times > 1 else ''}\n")
-    if more := sum(times for _, times in reasons[_SHOWN:]):
-        sys.stderr.write(f"Left out: {more} more\n")
+    changed: list[str] = []
+    found = _records(settings, left_out, changed)
+    _tell("Left out", left_out)
+    _tell("Changed", changed)
     if not found:
         sys.stderr.write("convert: Nothing was left to write.\n")
         return _EMPTY
@@ -116,15 +114,25 @@ def _convert(settings: ConvertSettings) -> int:
     return 0
 
 
-def _records(settings: ConvertSettings, left_out: list[str]) -> list[dict[str, Any]]:
-    """What is to be written. `left_out` is told why what is missing is."""
+def _tell(what: str, why: Sequence[str]) -> None:
+    """Say the commonest of these, and how often."""
+    reasons = Counter(why).most_common()
+    for reason, times in reasons[:_SHOWN]:
+        sys.stderr.write(f"{what}: {reason}{f' ({times} times)' if times > 1 else ''}\n")
+    if more := sum(times for _, times in reasons[_SHOWN:]):
+        sys.stderr.write(f"{what}: {more} more\n")
+
+
+def _records(settings: ConvertSettings, left_out: list[str], changed: list[str]) -> list[dict[str, Any]]:
+    """What is to be written. `left_out` is told why what is missing is, and `changed` what has another form."""
     from agentgym_eval.data.formats import read_data, records
     from agentgym_eval.data.pairs import make_pairs, to_trl
 
     skip = left_out.append if settings.skip else None
 
     def good() -> Iterator[Episode]:
-        read = read_data(settings.inputs, score=settings.score, skip=skip, keep=settings.keep, half=left_out.append)
+        how: dict[str, Any] = {"score": settings.score, "skip": skip, "keep": settings.keep}
+        read = read_data(settings.inputs, **how, half=left_out.append, told=changed.append)
         for episode in _shown(read):
             if episode.failed and settings.to != "episodes":
                 left_out.append("failed episodes are no data for others")

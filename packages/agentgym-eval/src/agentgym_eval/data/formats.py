@@ -19,7 +19,7 @@ from agentgym_envs import Episode, Task, read_episodes
 from agentgym_envs.installation import command
 from agentgym_envs.json_text import parse
 
-from agentgym_eval.data import predecessor, trl
+from agentgym_eval.data import dialogue, elsewhere, predecessor, trl
 from agentgym_eval.data.predecessor import NoCounterpart
 from agentgym_eval.data.recorded import Recording, episode
 from agentgym_eval.errors import UsageError
@@ -30,7 +30,7 @@ FORMATS = {
     "predecessor": "conversations",
     "items": "item_id",
 }
-"""What can be written, and the key by which its records are known."""
+"""What can be written, and the key by which its records are known. `elsewhere` has the formats that are only read."""
 
 
 def read_data(
@@ -40,16 +40,18 @@ def read_data(
     skip: Callable[[str], object] | None = None,
     keep: bool = False,
     half: Callable[[str], object] | None = None,
+    told: Callable[[str], object] | None = None,
 ) -> Iterator[Episode]:
     """The episodes in files of any format, in order.
 
     Args:
-        paths: Files of our episodes, of TRL's conversations or of the predecessor's, as JSON lines or a JSON array;
-            or folders: of a run, or of such files.
+        paths: Files of our episodes, of the predecessor's conversations or in a format of `elsewhere` or TRL's, as JSON
+            lines or a JSON array; or folders: of a run, or of such files.
         score: That of all conversations whose file says none, from 0 to 1.
         skip: Is told why each conversation is left out whose task none of ours is; without it such are refused.
         keep: Keep them under their own ids instead, as data of no world.
         half: Is told where half a line, left by a killed process, ends a file of our episodes.
+        told: Is told what was put into another form in a conversation, each time.
 
     Raises:
         UsageError: when a file isn't there, is damaged, holds none of these, or lacks what wasn't given; its message
@@ -57,7 +59,7 @@ def read_data(
     """
     if score is not None and not 0 <= score <= 1:
         raise UsageError(f"A score is from 0 to 1, not {score:g}.")
-    reading = _Reading(score, skip, keep, half)
+    reading = _Reading(score, skip, keep, half, told or (lambda _: None))
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
         for file in _files(Path(path)):
             yield from reading.file(file)
@@ -69,6 +71,7 @@ class _Reading:
     skip: Callable[[str], object] | None
     keep: bool
     half: Callable[[str], object] | None
+    told: Callable[[str], object]
     attempts: Counter[str] = field(default_factory=Counter[str])
     """At each task of a recorded conversation, so far."""
 
@@ -83,15 +86,13 @@ class _Reading:
             return
         for number, record in itertools.chain([(1, first)], found):
             try:
-                made = self._episode(kind, record, f"{path.name}/{number}")
+                yield from self._episodes(kind, record, f"{path.name}/{number}")
             except UsageError as error:
                 raise UsageError(f"{path}, conversation {number}: {error}") from error
             except RecursionError as error:
                 raise UsageError(f"{path}, conversation {number} is nested too deep.") from error
             except (ValueError, TypeError, KeyError, AttributeError) as error:
                 raise UsageError(f"{path}, conversation {number} is not as {kind} files are: {error}.") from error
-            if made is not None:
-                yield made
 
     def _ours(self, path: Path) -> Iterator[Episode]:
         try:
@@ -99,33 +100,44 @@ class _Reading:
         except ValueError as error:
             raise UsageError(str(error)) from error
 
-    def _episode(self, kind: str, record: dict[str, Any], name: str) -> Episode | None:
+    def _episodes(self, kind: str, record: dict[str, Any], name: str) -> Iterator[Episode]:
         if kind == "episodes":
-            return Episode.from_json(json.dumps(record))
-        if kind == "trl" and record.get(trl.OURS):
-            return trl.original(record)
-        if kind == "trl":
-            return self._recorded(trl.read(record), Task(name, "", "train", "", 0))
+            yield Episode.from_json(json.dumps(record))
+        elif kind == "trl" and record.get(trl.OURS):
+            if (original := trl.original(record)) is not None:
+                yield original
+        elif kind == "trl":
+            said = dialogue.recording(record["messages"], record.get("tools"), told=self.told)
+            yield self._recorded(said, Task(name, "", "train", "", 0), self.score)
+        elif kind == "predecessor":
+            if (task := self._task(record)) is not None:
+                yield self._recorded(predecessor.read(record), task, self.score)
+        else:
+            for found in elsewhere.conversations(kind, record, self.told):
+                task = Task(found.task_id or name, found.env, "train", "", 0)
+                score = self.score if found.score is None else found.score
+                yield self._recorded(found.recording, task, score, found.agent)
+
+    def _task(self, record: dict[str, Any]) -> Task | None:
+        """The task of a conversation of the predecessor's; None where it is left out."""
         try:
-            task = predecessor.task(record)
+            return predecessor.task(record)
         except NoCounterpart as error:
             if self.keep:
-                task = Task(str(record["item_id"]), "", "train", "", 0)
-            elif self.skip is not None:
+                return Task(str(record["item_id"]), "", "train", "", 0)
+            if self.skip is not None:
                 self.skip(str(error))
                 return None
-            else:
-                raise UsageError(
-                    f"{error} Leave such ones out with --skip, or keep them as data of no world with --keep."
-                ) from error
-        return self._recorded(predecessor.read(record), task)
+            raise UsageError(
+                f"{error} Leave such ones out with --skip, or keep them as data of no world with --keep."
+            ) from error
 
-    def _recorded(self, recording: Recording, task: Task) -> Episode:
-        if self.score is None:
+    def _recorded(self, recording: Recording, task: Task, score: float | None, agent: str = "") -> Episode:
+        if score is None:
             raise UsageError("it has no score. Say what such ones scored, as in --score 1.")
         attempt = self.attempts[task.id]
         self.attempts[task.id] += 1
-        return episode(recording, task, score=self.score, sample=attempt)
+        return episode(recording, task, score=score, sample=attempt, agent=agent)
 
 
 def _files(path: Path) -> list[Path]:
@@ -151,7 +163,7 @@ def _is_about(path: Path) -> bool:
     if not isinstance(value, dict):
         return False
     ours = str(value.get("schema", "")).startswith("agentgym.episode/")
-    return not (ours or ({*FORMATS.values()} - {"schema"}) & value.keys())
+    return not (ours or ({*FORMATS.values()} - {"schema"}) & value.keys() or elsewhere.kind_of(value))
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -186,16 +198,24 @@ def _lines(lines: Iterable[str]) -> Iterator[Any]:
 
 
 def _format(record: dict[str, Any], path: Path) -> str:
-    found = next((name for name, key in FORMATS.items() if key in record), None)
+    ours = {name: key for name, key in FORMATS.items() if name != "predecessor"}
+    found = next((name for name, key in ours.items() if key in record), None) or elsewhere.kind_of(record)
+    if found in ("items", "sharegpt") and "item_id" in record and record.get("conversations"):
+        return "predecessor"
     if found == "items" or record.get("conversations") == []:
         raise UsageError(
             f"{path} has ids of tasks and no conversations. Play them: {command('collect')} --items {path}, "
             "or evaluate."
         )
     if found is None:
-        known = ", ".join(f"`{key}` ({name})" for name, key in FORMATS.items() if name != "items")
-        raise UsageError(f"{path} is of no known format: its first record has none of the keys {known}.")
+        known = [f"`{key}` ({name})" for name, key in FORMATS.items() if name != "items"]
+        known += [_keys(keys) + f" ({name})" for name, (keys, _) in elsewhere.FORMATS.items()]
+        raise UsageError(f"{path} is of no known format: its first record has none of the keys {', '.join(known)}.")
     return found
+
+
+def _keys(keys: Iterable[str]) -> str:
+    return " and ".join(f"`{key}`" for key in sorted(keys))
 
 
 def records(

@@ -68,6 +68,7 @@ _FEATURES = """
     - {name: policy, dtype: float64}
   - {name: agent, dtype: string}
   - {name: tools, list: json}
+  - {name: cluster, dtype: string}
 """
 
 

@@ -6,8 +6,8 @@ actions, the states and, unless functions are called, the agent. The whole rewar
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from agentgym_envs import Episode, Message, Reply, Task, Turn
@@ -26,9 +26,11 @@ class Recording:
     """Positions of replies in `messages` that imitation doesn't learn from."""
     tools: tuple[dict[str, Any], ...] = ()
     """JSON schemas of the functions that are called in it."""
+    reasoning: Mapping[int, str] = field(default_factory=dict[int, str])
+    """What was thought apart from replies, by their positions in `messages`."""
 
 
-def episode(recording: Recording, task: Task, *, score: float, sample: int) -> Episode:
+def episode(recording: Recording, task: Task, *, score: float, sample: int, agent: str = "") -> Episode:
     """The episode in a recording. It counts as a success when its score is 1.
 
     A first reply that isn't learned from, before others, is no action: the "OK" with which recordings begin.
@@ -40,7 +42,7 @@ def episode(recording: Recording, task: Task, *, score: float, sample: int) -> E
     first = 1 if messages and messages[0].role == "system" else 0
     _check_roles(messages[first:], first)
     turns = [
-        _turn(messages[at - 1].content, messages[at].content, at not in recording.silent)
+        _turn(messages[at - 1].content, messages[at].content, recording.reasoning.get(at), at not in recording.silent)
         for at in range(first + 1, len(messages), 2)
     ]
     if len(turns) > 1 and not turns[0].loss:
@@ -60,13 +62,13 @@ def episode(recording: Recording, task: Task, *, score: float, sample: int) -> E
         stop="terminated",
         score=score,
         success=score == 1,
-        agent="function-call" if recording.tools else "",
+        agent=agent or ("function-call" if recording.tools else ""),
         tools=recording.tools,
     )
 
 
-def _turn(observation: str, reply: str, loss: bool) -> Turn:
-    return Turn(observation, Reply(reply), None, valid=True, reward=0.0, state_key="", loss=loss)
+def _turn(observation: str, reply: str, reasoning: str | None, loss: bool) -> Turn:
+    return Turn(observation, Reply(reply, reasoning=reasoning), None, valid=True, reward=0.0, state_key="", loss=loss)
 
 
 def _check_roles(messages: Sequence[Message], first: int) -> None:

@@ -3,7 +3,7 @@
 The column `agentgym` holds, as JSON, the episode that the messages were made from, so that the way back is exact; TRL
 passes it over. An episode whose context began anew is as many lines as it had contexts, the episode in the first.
 Calls of functions are `tool_calls`, with the functions in `tools`, as JSON. Lines without our column come from
-elsewhere and are conversations of no world.
+elsewhere and are conversations of no world: `dialogue` reads them.
 """
 
 from __future__ import annotations
@@ -11,24 +11,17 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterator
-from typing import Any, Literal
+from typing import Any
 
-from agentgym_envs import Conversation, Episode, Message
+from agentgym_envs import Conversation, Episode
 from agentgym_envs.json_text import parse
 
-from agentgym_eval.data.recorded import Recording
 from agentgym_eval.data.stretches import stretches
-from agentgym_eval.tool_calls import native, neutral
+from agentgym_eval.tool_calls import native
 
 OURS = "agentgym"
 """The column that has the episode."""
 _COLUMN = {"part", "sha256", "episode"}
-_ROLES: dict[str, Literal["system", "user", "assistant"]] = {
-    "system": "system",
-    "user": "user",
-    "assistant": "assistant",
-    "tool": "user",
-}
 
 
 def records(episode: Episode) -> Iterator[dict[str, Any]]:
@@ -57,47 +50,6 @@ def original(record: dict[str, Any]) -> Episode | None:
             "conversation of its own"
         )
     return None if about["part"] else Episode.from_json(json.dumps(about["episode"]))
-
-
-def read(record: dict[str, Any]) -> Recording:
-    """What was said in a line from elsewhere.
-
-    Raises:
-        ValueError: when a message isn't text or a call; the message says which.
-    """
-    if not isinstance(record["messages"], list):
-        raise ValueError("`messages` is no list of messages")
-    messages = tuple(_message(said, at) for at, said in enumerate(record["messages"], 1))
-    tools = record.get("tools") or []
-    tools = parse(tools) if isinstance(tools, str) else tools
-    if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise ValueError("`tools` is no list of JSON objects")
-    return Recording(messages, tools=tuple(tools))
-
-
-def _message(said: Any, at: int) -> Message:
-    """What message `at` of a line says."""
-    if not isinstance(said, dict):
-        raise ValueError(f"message {at} of `messages` is no JSON object")
-    role, content = said.get("role"), _text(said.get("content"))
-    if not isinstance(role, str) or role not in _ROLES or (content is None and not said.get("tool_calls")):
-        raise ValueError(f"message {at} is no text of {', '.join(_ROLES)}")
-    if role != "assistant":
-        return Message(_ROLES[role], content or "")
-    try:
-        return Message("assistant", neutral(said | {"content": content}))
-    except (LookupError, TypeError, AttributeError) as error:
-        raise ValueError(f"the `tool_calls` of message {at} are not of the protocol") from error
-
-
-def _text(content: Any) -> str | None:
-    """What a message says, whole or in parts; None when it isn't text alone."""
-    if isinstance(content, str):
-        return content
-    if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
-        return None
-    texts = [part.get("text") for part in content if part.get("type") == "text"]
-    return "".join(texts) if len(texts) == len(content) and all(isinstance(text, str) for text in texts) else None
 
 
 def messages_of(conversation: Conversation, *, calls: bool) -> list[dict[str, Any]]:
