@@ -125,6 +125,38 @@ def test_larger_gaps_come_first_and_the_seed_decides_between_equal_ones() -> Non
     assert len(drawn) > 3
 
 
+def test_rejected_episodes_that_the_horizon_cut_are_as_long_as_the_chosen_or_left_out() -> None:
+    won, lost, cut = played("abc", 1.0), played("axyzv", 0.0), played("adefg", 0.0, stop="truncated")
+
+    def rejected(how: Any) -> dict[str, tuple[str, str]]:
+        made = make_pairs([won, lost, cut], Pairing(most=100, truncated=how))
+        said = {
+            words(pair.rejected): "".join(m["content"] for m in to_trl(pair)["rejected"] if m["role"] == "assistant")
+            for pair in made
+        }
+        assert all(pair.shared == 1 and pair.chosen == won for pair in made)
+        return said
+
+    assert rejected("keep") == {"axyzv": "xyzv", "adefg": "defg"}
+    assert rejected("shorten") == {"axyzv": "xyzv", "ade": "de"}
+    assert rejected("drop") == {"axyzv": "xyzv"}
+    # All of them are the same episode when pairs are dealt.
+    winners = [won, played("ah", 1.0)]
+    few = make_pairs([*winners, cut, lost], Pairing(most=2, truncated="shorten"))
+    assert {words(pair.rejected)[:2] for pair in few} == {"ad", "ax"}
+
+
+def test_of_a_single_turn_trl_sees_the_reply_alone() -> None:
+    (pair,) = make_pairs([played("abcd", 1.0), played("axyz", 0.0)], Pairing(turns=1))
+    record = to_trl(pair)
+    assert [m["content"] for m in record["prompt"] if m["role"] == "assistant"] == ["a"]
+    assert record["chosen"] == [{"role": "assistant", "content": "b"}]
+    assert record["rejected"] == [{"role": "assistant", "content": "x"}]
+    assert [turn.loss for turn in pair.compared()[0].turns] == [False, True]
+    (longer,) = make_pairs([played("abcd", 1.0), played("axyz", 0.0)], Pairing(turns=2))
+    assert (words(longer.chosen), words(longer.rejected)) == ("abc", "axy")
+
+
 @pytest.mark.parametrize(("min_gap", "most"), [(0.0, 1), (-0.1, 1), (1.1, 1), (0.5, 0)])
 def test_gaps_and_counts_that_make_no_sense_are_refused(min_gap: float, most: int) -> None:
     with pytest.raises(ValueError, match="pairs need a min_gap above 0 up to 1, most of at least 1"):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from math import log
+from math import isfinite, log
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -18,12 +18,14 @@ from agentgym_eval.data.pairs import make_pairs
 from agentgym_eval.errors import UsageError
 from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import DPO, Generation, Lora
+from agentgym_trainer.config.dpo import Loss
 from agentgym_trainer.dpo import PairCollator, PairTrainer, Row, dpo_settings, encode_pair, learnable
 from agentgym_trainer.encode import encode
 from agentgym_trainer.lessons import Pupil
 from agentgym_trainer.models import with_lora
 from agentgym_trainer.trajectory import trajectory
 from coin_world import Coin
+from torch.nn.functional import logsigmoid
 
 BETA = 0.3
 
@@ -46,15 +48,18 @@ SINGLE = [([9], [5]), ([4], [12])]
 ANEW = [([9, 4], [5]), ([4], [6, 7, 3])]
 
 
-def said_logp(model: Any, side: list[dict[str, list[int]]]) -> torch.Tensor:
-    """Log-probability of all that is said, segment by segment and token by token."""
-    total = torch.zeros(())
+def said_logps(model: Any, side: list[dict[str, list[int]]]) -> torch.Tensor:
+    """Log-probabilities of all that is said, segment by segment and token by token."""
+    found: list[torch.Tensor] = []
     for segment in side:
         logp = torch.log_softmax(model(torch.tensor([segment["ids"]])).logits[0], -1)
-        for t, said in enumerate(segment["said"]):
-            if said:
-                total = total + logp[t - 1, segment["ids"][t]]
-    return total
+        found += [logp[t - 1, segment["ids"][t]] for t, said in enumerate(segment["said"]) if said]
+    return torch.stack(found)
+
+
+def said_logp(model: Any, side: list[dict[str, list[int]]]) -> torch.Tensor:
+    """Log-probability of all that is said."""
+    return said_logps(model, side).sum()
 
 
 def slow_loss(model: Any, reference: Any, rows: list[Row]) -> torch.Tensor:
@@ -132,6 +137,79 @@ def test_the_term_of_imitation_is_the_mean_over_what_was_chosen(
     with torch.no_grad():
         nll = -sum(said_logp(twin, row["chosen"]).item() for row in rows) / said
         assert loss == pytest.approx(slow_loss(twin, new_model().eval(), rows).item() + 0.5 * nll, rel=1e-4)
+
+
+# Other losses, of log-ratios of the tokens said in the chosen and the rejected.
+OTHERS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
+    "sigmoid_norm": lambda c, r: -logsigmoid(BETA * (c.mean() - r.mean())),
+    "hinge": lambda c, r: (1 - BETA * (c.sum() - r.sum())).relu(),
+    "ipo": lambda c, r: (c.mean() - r.mean() - 1 / (2 * BETA)) ** 2,
+    "bco_pair": lambda c, r: -logsigmoid(BETA * c.sum()) - logsigmoid(-BETA * r.sum()),
+    "apo_zero": lambda c, r: 1 - (BETA * c.sum()).sigmoid() + (BETA * r.sum()).sigmoid(),
+}
+
+
+@pytest.mark.parametrize("loss", OTHERS)
+@pytest.mark.parametrize("sides", [SINGLE, ANEW], ids=["one context", "contexts that begin anew"])
+def test_other_losses_are_those_of_slow_twins(
+    new_model: Callable[..., Any], chat: Chat, trainer_of: Callable[..., PairTrainer], sides: Any, loss: str
+) -> None:
+    rows = some_rows(3, sides)
+    trainer = trainer_of(moved(new_model()), rows, new_model().eval(), loss=loss)
+    trainer.model.eval()
+    twin, reference = moved(new_model()).eval(), new_model().eval()
+    with torch.no_grad():
+        found = trainer.compute_loss(trainer.model, PairCollator(chat.pad_id)(rows)).item()
+        ratios = [[said_logps(twin, row[n]) - said_logps(reference, row[n]) for n in row] for row in rows]
+    expected = torch.stack([OTHERS[loss](chosen, rejected) for chosen, rejected in ratios]).mean().item()
+    assert found == pytest.approx(expected, rel=1e-4)
+
+
+def test_every_loss_of_the_flag_is_one_of_trl(
+    new_model: Callable[..., Any], chat: Chat, trainer_of: Callable[..., PairTrainer]
+) -> None:
+    rows, found = some_rows(3, SINGLE), dict[str, float]()
+    for loss in get_args(Loss):
+        smoothed = {"label_smoothing": 0.1} if loss in ("exo_pair", "robust") else {}
+        trainer = trainer_of(moved(new_model()), rows, new_model().eval(), loss=loss, **smoothed)
+        trainer.model.eval()
+        with torch.no_grad():
+            found[loss] = trainer.compute_loss(trainer.model, PairCollator(chat.pad_id)(rows)).item()
+    assert all(map(isfinite, found.values()))
+    # Those of distributions are others' where sorting pairs changes nothing.
+    assert len({round(value, 5) for name, value in found.items() if "aot" not in name}) == len(found) - 2
+
+
+@pytest.mark.parametrize("ld_alpha", [0.0, 0.4])
+def test_what_the_longer_side_says_beyond_the_shorter_counts_less(
+    new_model: Callable[..., Any], chat: Chat, trainer_of: Callable[..., PairTrainer], ld_alpha: float
+) -> None:
+    rows = some_rows(3, ANEW)
+    trainer = trainer_of(moved(new_model()), rows, new_model().eval(), ld_alpha=ld_alpha)
+    trainer.model.eval()
+    twin, reference, losses = moved(new_model()).eval(), new_model().eval(), list[torch.Tensor]()
+    with torch.no_grad():
+        found = trainer.compute_loss(trainer.model, PairCollator(chat.pad_id)(rows)).item()
+        for row in rows:
+            ratios = [said_logps(twin, side) - said_logps(reference, side) for side in row.values()]
+            both = min(map(len, ratios))
+            chosen, rejected = (side[:both].sum() + ld_alpha * side[both:].sum() for side in ratios)
+            losses.append(-logsigmoid(BETA * (chosen - rejected)))
+    assert found == pytest.approx(torch.stack(losses).mean().item(), rel=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"loss": "exo_pair"}, "exo_pair needs label_smoothing above 0"),
+        ({"label_smoothing": 0.1}, "not for sigmoid"),
+        ({"loss": "robust", "label_smoothing": 0.5}, "below 0.5"),
+        ({"ld_alpha": 1.5}, "ld_alpha from 0 to 1"),
+    ],
+)
+def test_losses_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        DPO(**settings)
 
 
 @pytest.mark.parametrize("sides", [SINGLE, ANEW], ids=["one context", "contexts that begin anew"])

@@ -9,23 +9,30 @@ import signal
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 from agentgym_envs import Episode, read_episodes
 from agentgym_eval.data.card import seen_and_said
+from agentgym_eval.policies import Oracle
 from agentgym_eval.store import Store
+from agentgym_trainer.beginning import play_some
 from agentgym_trainer.config import AgentEvol, Data, Evaluation, Exploration, Generation, Optimizer, World
-from agentgym_trainer.evol import distinct, worth_learning
+from agentgym_trainer.evol import Evolution, distinct, worth_learning
+from agentgym_trainer.exploration import Explorer
 from agentgym_trainer.horizon import FixedHorizon
 from agentgym_trainer.models import load_model
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.scratch import Scratch
+from agentgym_trainer.stopping import Stopping
+from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.trajectory import trajectory
+from agentgym_trainer.worlds import open_worlds
 from coin_world import ENV, OTHER
 from forked import train_until
 from miniature import AskedAfter, Moment, episode, train_cli
+from rich.console import Console
 
 SAMPLES = 8
 # Whoever plays at random in the first world is right in every eighth episode; in the second, heads is always right.
@@ -45,7 +52,7 @@ CONFIG = AgentEvol(
     device="cpu",
     slots=8,
     iterations=2,
-    exploration=Exploration(samples=SAMPLES),
+    exploration=Exploration(samples=SAMPLES, known=True, most=0),
     base=0.1,
 )
 PLAYED = (16 + 10) * SAMPLES
@@ -157,15 +164,16 @@ def test_what_an_iteration_learns_was_said_by_the_model_of_the_one_before(whole:
     for found in kept[:3]:
         assert surprise(models[number - 1], found) < 1e-4
         assert min(surprise(other, found) for other in others) > 1e-2
-    # And it was trained on them, beside its share of the base data.
+    # And it was trained on them, beside its share of the base data and what iterations before it kept.
     data = RunFolder(iteration(whole, number) / "sft").read_data()
     by = Counter(found.policy for found in data)
-    assert by.keys() == {"oracle:1", str(models[number - 1])}
+    assert by.keys() == {"oracle:1", *(str(models[n]) for n in range(number))}
     assert by["oracle:1"] <= round(CONFIG.base * len(whole.read_data()))
     base = {seen_and_said(found) for found in whole.read_data()}
-    fresh = {seen_and_said(found) for found in kept} - base
+    earlier = [found for n in range(1, number) for found in read_episodes(iteration(whole, n) / "kept.jsonl")]
+    fresh = {seen_and_said(found) for found in [*earlier, *kept]} - base
     assert {seen_and_said(found) for found in data} - base == fresh
-    assert fresh
+    assert fresh - {seen_and_said(found) for found in earlier}
 
 
 @pytest.mark.long
@@ -281,6 +289,41 @@ def test_ended_by_a_signal_and_resumed_is_as_if_nothing_had_happened(
     assert_same(folder, whole)
 
 
+# What is played.
+
+
+@pytest.mark.parametrize(("tasks", "known"), [(0, False), (0, True), (10, False)])
+def test_tasks_that_the_base_data_lacks_are_explored(tasks: int, known: bool) -> None:
+    config = replace(CONFIG, exploration=Exploration(tasks=tasks, samples=2, known=known))
+    with open_worlds(config) as worlds:
+        first, second = (world.name for world in worlds)
+        base = {(first, f"coin/train/{number}") for number in range(12)}
+        explorer = Explorer(config, worlds, frozenset(base), Tracker(Console()), Stopping())
+        played = Counter((world.name, job.task_id) for world, jobs in explorer.deal(1) for job in jobs)
+        everything = Explorer(config, worlds, frozenset(), Tracker(Console()), Stopping()).deal(1)
+    if tasks:
+        assert played.total() == 2 * tasks
+    else:
+        assert Counter(env for env, _ in played) == {first: 16 if known else 4, second: 10}
+    assert bool(played.keys() & base) is known
+    assert tasks or sum(len(jobs) for _, jobs in everything) == PLAYED // SAMPLES * 2
+
+
+def test_where_the_base_data_has_every_task_all_are_explored() -> None:
+    config = replace(CONFIG, exploration=Exploration(samples=SAMPLES))
+    with open_worlds(config) as worlds:
+        every = {(world.name, task.id) for world in worlds for task in world.tasks.train}
+        explorer = Explorer(config, worlds, frozenset(every), Tracker(Console()), Stopping())
+        assert sum(len(jobs) for _, jobs in explorer.deal(1)) == PLAYED
+
+
+def test_experts_can_play_few_tasks_often() -> None:
+    with open_worlds(CONFIG) as worlds:
+        played = list(play_some(Oracle(1.0), CONFIG, worlds, 40, tasks=6))
+    assert len(played) == 40
+    assert len({(episode.env, episode.task_id) for episode in played}) == 6
+
+
 # What is kept.
 
 
@@ -292,9 +335,31 @@ def _ended(score: float, *, stop: str = "terminated", said: str = "said") -> Epi
 
 def test_what_is_kept_succeeded_or_scored_enough_and_was_not_cut() -> None:
     sampled = [_ended(1.0), _ended(0.6), _ended(0.2), _ended(1.0, stop="length"), _ended(0.0, stop="failed")]
-    assert worth_learning(sampled, Exploration()) == sampled[:1]
-    assert worth_learning(sampled, Exploration(keep="all")) == sampled[:3]
-    assert worth_learning(sampled, Exploration(keep="all", min_score=0.5)) == sampled[:2]
+    assert worth_learning(sampled, Exploration(most=0)) == sampled[:1]
+    assert worth_learning(sampled, Exploration(keep="all", most=0)) == sampled[:3]
+    assert worth_learning(sampled, Exploration(keep="all", min_score=0.5, most=0)) == sampled[:2]
+
+
+def test_of_a_task_as_many_are_kept_as_asked_for_and_those_are_the_best() -> None:
+    sampled = [_ended(0.2), _ended(0.6), _ended(1.0), _ended(1.0, said="again")]
+    other = [replace(found, task_id="coin/train/2") for found in sampled[:2]]
+    elsewhere = [replace(found, env=OTHER) for found in sampled[:1]]
+    everything = [*sampled, *other, *elsewhere]
+    assert worth_learning(everything, Exploration(keep="all")) == [sampled[2], other[1], elsewhere[0]]
+    assert worth_learning(everything, Exploration(keep="all", most=2)) == [*sampled[2:], *other[::-1], *elsewhere]
+
+
+def test_worlds_can_have_thresholds_of_their_own() -> None:
+    here = [_ended(1.0), _ended(0.6), _ended(0.2), _ended(0.0, stop="failed")]
+    there = [replace(found, env=OTHER) for found in here]
+    rule = Exploration(thresholds=(f"{OTHER}=0.2",), most=0)
+    assert worth_learning([*here, *there], rule) == [here[0], *there[:2]]
+
+
+@pytest.mark.parametrize("threshold", ["0.5", "=0.5", "coin/Coin-v0", "coin/Coin-v0=one", "coin/Coin-v0=1", "x=-0.1"])
+def test_thresholds_that_make_no_sense_are_refused(threshold: str) -> None:
+    with pytest.raises(ValueError, match=f"ENV=SCORE with a score from 0 to below 1, not {threshold}"):
+        Exploration(thresholds=(threshold,))
 
 
 def test_of_duplicates_the_first_stays() -> None:
@@ -307,3 +372,12 @@ def test_of_duplicates_the_first_stays() -> None:
 def test_what_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=next(iter(settings))):
         replace(CONFIG, **settings)
+
+
+@pytest.mark.parametrize(("memory", "numbers"), [("all", [1, 2, 3]), ("last", [3])])
+def test_what_explorations_kept_is_learned_from_all_or_the_last(
+    tmp_path: Path, memory: Literal["all", "last"], numbers: list[int]
+) -> None:
+    run = Evolution(replace(CONFIG, memory=memory), RunFolder(tmp_path), Tracker(Console()), Stopping())
+    assert run.sources(3) == [run.iteration(number).kept for number in numbers]
+    assert run.sources(0) == []

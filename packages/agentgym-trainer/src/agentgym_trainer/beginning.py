@@ -254,18 +254,30 @@ def refusing(config: Setup) -> Generator[None]:
         raise UsageError(f"The model {config.model} can't be trained like this: {error}") from error
 
 
-def play_some(policy: Policy, config: Setup, worlds: Sequence[OpenWorld], episodes: int) -> Iterator[Episode]:
+def play_some(
+    policy: Policy, config: Setup, worlds: Sequence[OpenWorld], episodes: int, *, tasks: int = 0
+) -> Iterator[Episode]:
     """Let a player who needs no model play training tasks, of each world its share.
+
+    Args:
+        policy: Who plays.
+        config: Of the run.
+        worlds: Where.
+        episodes: How many are played.
+        tasks: On how many tasks; 0: any.
 
     Raises:
         TooManyFailed: when more episodes fail than the configuration bears.
     """
     rng = np.random.default_rng([config.seed, episodes])
-    shares = apportion(episodes, [world.weight for world in worlds], rng)
-    failed = FailedEpisodes(config.max_failed)
-    for world, share in zip(worlds, shares, strict=True):
-        tasks = world.tasks.train
-        chosen = [tasks[i] for i in draw(Uniform(), tasks.ids, share, state={}, rng=rng)]
+    weights = [world.weight for world in worlds]
+    shares, failed = apportion(episodes, weights, rng), FailedEpisodes(config.max_failed)
+    limits = apportion(tasks, weights, rng) if tasks else [0] * len(worlds)
+    for world, share, limit in zip(worlds, shares, limits, strict=True):
+        known = world.tasks.train
+        if tasks:
+            known = [known[i] for i in draw(Uniform(), known.ids, min(limit, len(known)), state={}, rng=rng)]
+        chosen = [known[i] for i in draw(Uniform(), [task.id for task in known], share, state={}, rng=rng)]
         for episode in world.watch(policy, chosen, seed=config.seed, horizon=config.horizon.longest):
             failed.count([Outcome.of(episode)])
             yield episode

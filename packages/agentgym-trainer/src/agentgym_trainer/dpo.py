@@ -221,8 +221,10 @@ def dpo_settings(config: DPO, arguments: dict[str, Any]) -> DPOConfig:
     return DPOConfig(
         **arguments,
         beta=config.beta,
-        loss_type=["sigmoid", "sft"] if config.imitation else ["sigmoid"],
+        loss_type=[config.loss, "sft"] if config.imitation else [config.loss],
         loss_weights=[1.0, config.imitation] if config.imitation else None,
+        label_smoothing=config.label_smoothing,
+        ld_alpha=config.ld_alpha if config.ld_alpha < 1 else None,
         sync_ref_model=config.reference.sync > 0,
         ref_model_sync_steps=max(1, config.reference.sync),
         ref_model_mixup_alpha=config.reference.share,

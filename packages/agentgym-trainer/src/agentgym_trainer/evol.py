@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import shutil
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -103,7 +104,7 @@ class Evolution:
                 self.folder.rewind(done)
         for number in range(last):
             began = time.perf_counter()
-            if number >= done and not (self._explore(number) and self._learn(number, base)):
+            if number >= done and not (self._explore(number, base) and self._learn(number, base)):
                 return Reached(number, of=last)
             with self.ranks.together():
                 if self.ranks.leads:
@@ -117,6 +118,11 @@ class Evolution:
         """That of this number, from 0."""
         return Iteration(self.folder.path / f"iteration-{number:04d}")
 
+    def sources(self, number: int) -> list[Path]:
+        """Files of kept episodes that an iteration learns from."""
+        first = 1 if self.config.memory == "all" else max(1, number)
+        return [self.iteration(i).kept for i in range(first, number + 1)]
+
     def _begin(self) -> list[Episode]:
         """The base data; and the model that each iteration trains, where it is made here."""
         config, folder = self.config, self.folder
@@ -129,12 +135,13 @@ class Evolution:
                     save_start(folder, *from_scratch(config, worlds, Oracle(config.data.noise), base))
         return base
 
-    def _explore(self, number: int) -> bool:
+    def _explore(self, number: int, base: Sequence[Episode]) -> bool:
         """Let the last model play and keep what is to be learned from. Whether it came to its end."""
         own = self.iteration(number)
         if number and not self.ranks.tell(own.kept.exists()):
             with open_worlds(self.config) as worlds, self.tracker.showing():
-                explorer = Explorer(self.config, worlds, self.tracker, self._stopping)
+                known = frozenset((episode.env, episode.task_id) for episode in base)
+                explorer = Explorer(self.config, worlds, known, self.tracker, self._stopping)
                 if not explorer.explore(self.iteration(number - 1).training.model, number, own.path):
                     return False
             with self.ranks.together():
@@ -146,7 +153,7 @@ class Evolution:
 
     def _learn(self, number: int, base: Sequence[Episode]) -> bool:
         """Train on the merged data. Whether it came to its end."""
-        own, sources = self.iteration(number).training, self._sources(number)
+        own, sources = self.iteration(number).training, self.sources(number)
         config = _retraining(self.config, self.folder, sources)
         with self.ranks.together():
             if self.ranks.leads and not own.data.exists():
@@ -165,11 +172,6 @@ class Evolution:
         for manner in MANNERS if number else ():
             own.save_evaluation(0, manner, self.folder.read_evaluation(0, manner) or [])
         own.save_data(data)
-
-    def _sources(self, number: int) -> list[Path]:
-        """Files of kept episodes that an iteration learns from."""
-        first = 1 if self.config.memory == "all" else max(1, number)
-        return [self.iteration(i).kept for i in range(first, number + 1)]
 
     def _merged(self, number: int, base: Sequence[Episode], sources: Iterable[Path]) -> list[Episode]:
         """What an iteration learns from, each episode once."""
@@ -224,7 +226,12 @@ class Evolution:
 
 def worth_learning(sampled: Iterable[Episode], rule: Exploration) -> list[Episode]:
     """Those that are kept of what was played. Never one that was cut at the token budget: half a reply ends it."""
-    return [episode for episode in good_enough(sampled, rule) if episode.stop != "length"]
+    good = [episode for episode in good_enough(sampled, rule) if episode.stop != "length"]
+    by_task = defaultdict[tuple[str, str], list[Episode]](list)
+    for episode in good:
+        by_task[episode.env, episode.task_id].append(episode)
+    ranked = (sorted(some, key=lambda episode: episode.score or 0.0, reverse=True) for some in by_task.values())
+    return [episode for some in ranked for episode in some[: rule.most or None]]
 
 
 def distinct(episodes: Iterable[Episode]) -> list[Episode]:

@@ -7,7 +7,7 @@ about what is learned from them.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -41,9 +41,26 @@ class Explorer:
 
     config: AgentEvol
     worlds: Sequence[OpenWorld]
+    known: Collection[tuple[str, str]]
+    """Environments and ids of the tasks of the base data."""
     tracker: Tracker
     stopping: Stopping
     """Asked after every episode: whether to leave it there."""
+
+    def deal(self, number: int) -> list[tuple[OpenWorld, list[Job]]]:
+        """What each world has to offer in this iteration."""
+        chosen, dealt = self.config.exploration, list[tuple[OpenWorld, list[Job]]]()
+        rng = np.random.default_rng([self.config.seed, number, _EXPLORATION])
+        shares = apportion(chosen.tasks, [world.weight for world in self.worlds], rng)
+        for world, share in zip(self.worlds, shares, strict=True):
+            tasks = [task for task in world.tasks.train if chosen.known or (world.name, task.id) not in self.known]
+            tasks = tasks or list(world.tasks.train)
+            ids, places = [task.id for task in tasks], range(len(tasks))
+            if chosen.tasks:
+                places = draw(Uniform(), ids, share, state={}, rng=rng)
+            seed = seed_of(self.config.seed, number, _EXPLORATION)
+            dealt.append((world, jobs([tasks[i] for i in places], samples=chosen.samples, seed=seed)))
+        return dealt
 
     def explore(self, model: Path, number: int, folder: Path) -> bool:
         """Play what is to be played in an iteration and leave it in `folder/sampled.jsonl`, in the order of dealing.
@@ -64,7 +81,7 @@ class Explorer:
         ranks, sampled, parts = Ranks(), folder / "sampled.jsonl", folder / "sampling"
         if ranks.tell(sampled.exists()):
             return True
-        dealt = self._deal(number)
+        dealt = self.deal(number)
         places = [(world.name, job.task_id, job.sample) for world, some in dealt for job in some]
         known = ranks.tell({_place(episode) for episode in _played(parts)} if ranks.leads else set[_Place]())
         if len(known) < len(places):
@@ -82,25 +99,15 @@ class Explorer:
                 shutil.rmtree(parts)
         return True
 
-    def _deal(self, number: int) -> list[tuple[OpenWorld, list[Job]]]:
-        """What each world has to offer in this iteration."""
-        chosen, dealt = self.config.exploration, list[tuple[OpenWorld, list[Job]]]()
-        rng = np.random.default_rng([self.config.seed, number, _EXPLORATION])
-        shares = apportion(chosen.tasks, [world.weight for world in self.worlds], rng)
-        for world, share in zip(self.worlds, shares, strict=True):
-            tasks = world.tasks.train
-            places = draw(Uniform(), tasks.ids, share, state={}, rng=rng) if chosen.tasks else range(len(tasks))
-            seed = seed_of(self.config.seed, number, _EXPLORATION)
-            dealt.append((world, jobs([tasks[i] for i in places], samples=chosen.samples, seed=seed)))
-        return dealt
-
     def _play(self, model: Path, dealt: Sequence[tuple[OpenWorld, list[Job]]], parts: Path) -> bool:
         """Play this process's share, and keep each episode as it ends. Whether all processes came to their end."""
         ranks, config = Ranks(), self.config
         own = [Match(world, ranks.share(some), config.horizon.longest) for world, some in dealt]
         failed = FailedEpisodes(config.max_failed)
         total, stopped = sum(len(ranks.share(some)) for _, some in dealt), False
-        named, temperature = replace(config, model=str(model)), config.generation.temperature
+        named, temperature = replace(config, model=str(model)), config.exploration.temperature
+        if temperature is None:
+            temperature = config.generation.temperature
         playing = saved_model(config, str(model), parts.parent, self.tracker.say, self.stopping.check)
         with playing as (rollouts, chat), ranks.together():
             player = engine_player(named, rollouts.engine, chat, temperature=temperature)

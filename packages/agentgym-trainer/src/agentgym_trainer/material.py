@@ -62,11 +62,15 @@ def _collect(
     stopping: Stopping,
 ) -> None:
     if not data.files:
-        played = stopping.heeded(play_some(Oracle(data.noise), config, worlds, data.episodes))
+        watched = play_some(Oracle(data.noise), config, worlds, data.episodes, tasks=data.tasks)
+        played = stopping.heeded(watched)
         found = list(tracker.phase("Watching the expert", played, data.episodes))
         keep_episodes(found, data, "the experts", folder, tracker)
         return
-    found = list(read_data(data.files, score=data.score, keep=True))
+    changed = Counter[str]()
+    found = list(read_data(data.files, score=data.score, keep=True, told=lambda what: changed.update([what])))
+    for what, times in changed.most_common():
+        tracker.say(f"In the data, {what} ({times} times).")
     kept = keep_episodes(found, data, ", ".join(data.files), folder, tracker)
     for sentence in (*played_otherwise(config, worlds, kept), *not_held_out(config, worlds, kept)):
         tracker.say(sentence)
@@ -150,7 +154,12 @@ def keep_episodes(
 
 def good_enough(episodes: Iterable[Episode], rule: Data | Exploration) -> Iterator[Episode]:
     """Those that are kept. Failed ones never are."""
+    thresholds = rule.threshold_by_env if isinstance(rule, Exploration) else {}
     for episode in episodes:
-        succeeded = rule.keep == "all" or episode.success
-        if not episode.failed and succeeded and (episode.score or 0.0) >= rule.min_score:
+        score, threshold = episode.score or 0.0, thresholds.get(episode.env)
+        if threshold is None:
+            good = (rule.keep == "all" or episode.success) and score >= rule.min_score
+        else:
+            good = score > threshold
+        if good and not episode.failed:
             yield episode

@@ -66,8 +66,8 @@ def make_pairs(episodes: Iterable[Episode], pairing: Pairing) -> list[Pair]:
         pairing: Says which pairs, and how many.
     """
     rng = np.random.default_rng(pairing.seed)
-    made = (_pairs(group, pairing.min_gap) for group in _comparable(episodes))
-    return [pair for some in made for pair in _deal(some, most=pairing.most, rng=rng)]
+    made = (_pairs(group, pairing) for group in _comparable(episodes))
+    return [_cut(pair, pairing) for some in made for pair in _deal(some, most=pairing.most, rng=rng)]
 
 
 def to_trl(pair: Pair) -> dict[str, Any]:
@@ -112,12 +112,27 @@ def _comparable(episodes: Iterable[Episode]) -> list[list[Episode]]:
     return [list(group.values()) for group in groups.values()]
 
 
-def _pairs(group: Sequence[Episode], min_gap: float) -> list[Pair]:
+def _pairs(group: Sequence[Episode], pairing: Pairing) -> list[Pair]:
     """All that can be made, the larger gaps first."""
     ranked = sorted(group, key=_score, reverse=True)
     made = [Pair(a, b, shared) for a, b in combinations(ranked, 2) if (shared := divergence(a, b)) is not None]
     # Scores are sums of rewards: 0.1 + 0.2 is as far from 0 as 0.3.
-    return [pair for pair in made if pair.gap >= min_gap - 1e-9]
+    told = [pair for pair in made if pair.gap >= pairing.min_gap - 1e-9]
+    return [pair for pair in told if pairing.truncated != "drop" or pair.rejected.stop != "truncated"]
+
+
+def _cut(pair: Pair, pairing: Pairing) -> Pair:
+    """The pair without the turns that aren't to be compared."""
+    chosen, rejected = len(pair.chosen.turns), len(pair.rejected.turns)
+    if pairing.truncated == "shorten" and pair.rejected.stop == "truncated":
+        rejected = min(chosen, rejected)
+    if pairing.turns:
+        chosen, rejected = (min(end, pair.shared + pairing.turns) for end in (chosen, rejected))
+    return replace(pair, chosen=_first(pair.chosen, chosen), rejected=_first(pair.rejected, rejected))
+
+
+def _first(episode: Episode, turns: int) -> Episode:
+    return replace(episode, turns=episode.turns[:turns])
 
 
 def _deal(pairs: Sequence[Pair], *, most: int, rng: np.random.Generator) -> list[Pair]:

@@ -17,6 +17,8 @@ class Data:
     """Files of episodes, such as `collect` writes, or of conversations. Empty: the worlds' experts play."""
     episodes: int = 1000
     """Episodes that experts play on training tasks, where no files are named."""
+    tasks: int = 0
+    """Training tasks that they play, drawn once; 0: any."""
     noise: float = 0.0
     """Probability that the expert plays a random available action instead."""
     keep: Literal["success", "all"] = "success"
@@ -27,8 +29,8 @@ class Data:
     """Episodes with a lower score are left out."""
 
     def __post_init__(self) -> None:
-        if self.episodes < 1 or not 0 <= self.noise <= 1 or not 0 <= self.min_score <= 1:
-            raise ValueError("data needs episodes of at least 1, and a noise and min_score from 0 to 1.")
+        if self.episodes < 1 or self.tasks < 0 or not 0 <= self.noise <= 1 or not 0 <= self.min_score <= 1:
+            raise ValueError("data needs episodes of at least 1, tasks from 0, and a noise and min_score from 0 to 1.")
         if self.score is not None and not 0 <= self.score <= 1:
             raise ValueError(f"data.score is from 0 to 1, not {self.score}.")
 

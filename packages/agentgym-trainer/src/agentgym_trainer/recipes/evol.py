@@ -20,11 +20,11 @@ _AS_BEFORE: dict[str, Any] = {f.name: getattr(_SFT, f.name) for f in fields(SFT)
 _TEXTCRAFT = replace(
     AgentEvol(**_AS_BEFORE),
     model="runs/sft-textcraft/model",
-    data=Data(episodes=333),
+    data=Data(episodes=60, tasks=60),
     optimizer=replace(_SFT.optimizer, lr=1e-3, warmup=5),
     evaluation=replace(_SFT.evaluation, every=0),
-    epochs=1,
-    iterations=2,
+    epochs=3,
+    iterations=3,
     exploration=Exploration(samples=4),
 )
 _WORLDS = AgentEvol(
@@ -38,6 +38,7 @@ _WORLDS = AgentEvol(
     slots=64,
     gradient_checkpointing=True,
     precision="bf16",
+    exploration=Exploration(temperature=0.0, thresholds=("agentgym/BabyAI-v0=0", "agentgym/SciWorld-v0=0.99")),
 )
 
 EVOL_RECIPES = {
