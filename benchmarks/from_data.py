@@ -1,67 +1,49 @@
-"""SFT, DPO and AgentEvol on TextCraft with a model from scratch: success on the test tasks after each, with commands.
+"""SFT, DPO and AgentEvol on TextCraft with models from scratch, over training seeds: success on goals never seen.
 
-    uv run python benchmarks/from_data.py
-    uv run python benchmarks/from_data.py --report docs/results
+    uv run python benchmarks/from_data.py --processes 2 --seeds 0 1 2 3 4
+    uv run python benchmarks/from_data.py --report docs/results --seeds 0 1 2 3 4
 
-Each row is a model that one of the recipes leaves, trained by `uv run train` and played by `uv run evaluate`, both just
-as anyone would run them. The first command runs what hasn't been run yet (`--quick`: miniatures, which show that it
-works); the second reads what they left and writes a page and JSON.
+Each model comes from `uv run train` and plays through `uv run evaluate`, both just as anyone would run them. All
+methods of a seed go on with the same model of SFT. AgentEvol has the expert's episodes of 60 training goals, and
+explores the others; what the expert's episodes of all training goals would have given stands beside it. The first
+command runs what hasn't been run yet (`--quick`: miniatures, which show that it works); the second reads what the seeds
+left that have ended, and writes a page and JSON.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
-import os
-import resource
-import shlex
-import subprocess
-import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
-from agentgym_trainer.config import DPO, SFT, AgentEvol
+from agentgym_eval.comparison import Difference, holm
+from agentgym_eval.seeds import over_seeds
+from agentgym_trainer.config import DPO, AgentEvol
 from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.run_folder import RunFolder
-from many_runs import markdown, show  # the file beside this one
+from commands import TOOK, Training, call, train  # the files beside this one
+from many_runs import command_line, commits, markdown, show
 from rich.console import Console
 
-TOOK = "took.json"
-"""In a run's folder when it has ended: what its command took."""
 MANNERS = {"sampled": "--samples 4 --temperature 1", "greedy": "--samples 1 --temperature 0"}
-
-
-@dataclass(frozen=True, slots=True)
-class Training:
-    """A recipe with its command."""
-
-    recipe: str
-    runs: Path
-
-    @property
-    def path(self) -> Path:
-        """Folder of the run."""
-        return self.runs / self.recipe
-
-    @property
-    def command(self) -> str:
-        """As anyone would run it."""
-        named = Path(RECIPES[self.recipe].config.model)
-        begun_with = self.runs / named.relative_to("runs") if named.parts[0] == "runs" else named
-        model = "" if begun_with == named else f" --model {begun_with}"
-        return f"uv run train {self.recipe}{model} --out {self.path}"
+BASE = "SFT"
+CLONED = "AgentEvol, iteration 0 (60 goals of the expert)"
+_PLAYED = "--data.files RUNS/dpo-textcraft/data.jsonl"
+"""What the model of SFT played, which is the same for all that learn from it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """A model of the table."""
+    """A model of the table, of one seed."""
 
     name: str
     training: Training
-    model: str
+    against: str = ""
+    """Name of the row that it is compared with."""
+    model: str = "model"
     """In the folder of its run."""
 
     @property
@@ -71,7 +53,7 @@ class Row:
 
     def played(self, manner: str) -> Path:
         """Folder of the evaluation."""
-        return self.training.runs / "played" / f"{self.training.recipe}-{self.model.replace('/', '-')}-{manner}"
+        return self.training.runs / "played" / f"{self.training.path.name}-{self.model.replace('/', '-')}-{manner}"
 
     def command(self, manner: str) -> str:
         """What lets it play all test tasks of the world that it was trained in."""
@@ -87,20 +69,46 @@ class Row:
             )
         )
 
+    @property
+    def ended(self) -> bool:
+        """Whether it has been trained and played."""
+        return all((self.played(manner) / "report.json").exists() for manner in MANNERS)
 
-def rows_of(runs: Path, *, quick: bool) -> list[Row]:
-    """The table, from top to bottom."""
-    sft, dpo, evol = (Training(f"{name}-textcraft", runs) for name in ("sft", "dpo", "evol"))
+
+def rows_of(out: Path, seed: int, *, quick: bool) -> list[Row]:
+    """The table of a seed, from top to bottom."""
+    runs, seeded = out / f"seed-{seed}", f"--seed {seed}"
+
+    def training(recipe: str, name: str = "", flags: str = "") -> Training:
+        return Training(recipe, runs, name, f"{seeded} {flags}".strip())
+
+    evol = training("evol-textcraft")
     config = RECIPES[evol.recipe].config
     assert isinstance(config, AgentEvol)
     iterations = tiny(config).iterations if quick else config.iterations
+    expert = f"--model RUNS/sft-textcraft/model --data.noise 0 --epochs 1 --optimizer.lr {config.optimizer.lr:g}"
     return [
-        Row("random weights", sft, "start"),
-        Row("SFT", sft, "model"),
-        Row("SFT, then DPO", dpo, "model"),
+        Row(BASE, training("sft-textcraft")),
+        Row("DPO", training("dpo-textcraft"), BASE),
+        Row(
+            "DPO, rejected sides shortened",
+            training("dpo-textcraft", "dpo-shortened", f"{_PLAYED} --pairs.truncated shorten"),
+            BASE,
+        ),
+        Row(
+            "DPO, sigmoid_norm",
+            training("dpo-textcraft", "dpo-sigmoid-norm", f"{_PLAYED} --loss sigmoid_norm --beta 2"),
+            BASE,
+        ),
+        Row(CLONED, evol, BASE, "iteration-0000/sft/model"),
         *(
-            Row(f"AgentEvol, iteration {number}", evol, f"iteration-{number:04d}/sft/model")
-            for number in range(iterations + 1)
+            Row(f"AgentEvol, iteration {number}", evol, CLONED, f"iteration-{number:04d}/sft/model")
+            for number in range(1, iterations + 1)
+        ),
+        Row(
+            "the expert's episodes of all training goals",
+            training("sft-textcraft", "sft-all-goals", f"{expert} --data.episodes 300 --data.keep success"),
+            CLONED,
         ),
     ]
 
@@ -109,101 +117,51 @@ def rows_of(runs: Path, *, quick: bool) -> list[Row]:
 
 
 def run_all(rows: Sequence[Row], console: Console, *, quick: bool) -> None:
-    """Train and play what hasn't been trained and played."""
-    for training in dict.fromkeys(row.training for row in rows):
-        if not (training.path / TOOK).exists():
-            train(training, console, quick=quick)
+    """Train and play what hasn't been trained and played, of one seed."""
     for row in rows:
+        train(row.training, console, quick=quick)
         for manner in MANNERS:
             if not (row.played(manner) / "report.json").exists():
                 call(f"{row.command(manner)}{' --tasks 4' if quick else ''}", console)
 
 
-def train(training: Training, console: Console, *, quick: bool) -> None:
-    """Run the command of a recipe, or go on with it, and leave what it took."""
-    begun = (training.path / "run.json").exists()
-    began, before = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
-    command = f"{training.command}{' --tiny' if quick else ''}"
-    call(f"uv run train --resume {training.path}" if begun else command, console)
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    cpu = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
-    # Of a run that was interrupted only the last sitting is known.
-    took = {"seconds": round(time.monotonic() - began, 1), "cpu_seconds": round(cpu, 1), "resumed": begun}
-    (training.path / TOOK).write_text(json.dumps(took) + "\n")
-
-
-def call(command: str, console: Console) -> None:
-    """Run a command on one thread, so that figures don't hang on how many a machine has.
-
-    Raises:
-        SystemExit: when it fails.
-    """
-    console.print(command, highlight=False, soft_wrap=True, markup=False)
-    if subprocess.run(shlex.split(command), env=os.environ | {"OMP_NUM_THREADS": "1"}, check=False).returncode:
-        raise SystemExit(f"This failed: {command}")
-
-
 # What came of it.
 
 
-def imitated_tokens(folder: RunFolder) -> int:
-    """Tokens that a run of supervised fine-tuning has read, each time that it read them."""
-    from agentgym_trainer.models import load_chat
-    from agentgym_trainer.sft import encode_examples
-
-    _, config, _ = RunFolder.open(folder.path)
-    assert isinstance(config, SFT)
-    examples = encode_examples(load_chat(str(folder.model)), folder.read_data(), config.generation.max_context)
-    return config.epochs * sum(len(example.ids) for example in examples)
-
-
-def compared_tokens(folder: RunFolder) -> int:
-    """Tokens of all pairs that a run of direct preference optimization has read, each time that it read them."""
+def compared(folder: RunFolder) -> dict[str, float]:
+    """Of the pairs that a run of direct preference optimization has learned from: how many, and the mean number of
+    turns compared on each side.
+    """
     from agentgym_eval.data.pairs import make_pairs
-    from agentgym_trainer.dpo import encode_pair
-    from agentgym_trainer.models import load_chat
 
     _, config, _ = RunFolder.open(folder.path)
     assert isinstance(config, DPO)
-    chat = load_chat(str(folder.model))
-    rows = [encode_pair(chat, pair) for pair in make_pairs(folder.read_data(), config.pairs)]
-    return config.epochs * sum(len(segment["ids"]) for row in rows for side in row.values() for segment in side)
+    pairs = make_pairs(folder.read_data(), config.pairs)
+    turns = {
+        side: sum(len(getattr(pair, side).turns) - pair.shared for pair in pairs) / len(pairs)
+        for side in ("chosen", "rejected")
+    }
+    return {"pairs": len(pairs), **turns}
 
 
-def _tokens_and_seconds(row: Row) -> tuple[int, float]:
-    """What training the model took, without what its own run began with; of AgentEvol all iterations so far."""
+def record(row: Row, seed: int) -> dict[str, Any]:
+    """What became of a row in one seed, as JSON values."""
     folder = RunFolder(row.training.path)
+    read = {manner: json.loads((row.played(manner) / "report.json").read_text())["overall"] for manner in MANNERS}
+    found: dict[str, Any] = {"model": row.name, "against": row.against, "seed": seed}
     match RunFolder.open(folder.path)[1]:
-        case _ if row.model == "start":
-            return 0, 0.0
-        case AgentEvol():
-            number = int(row.model.split("/")[0].rpartition("-")[2])
-            sft = [RunFolder(folder.path / f"iteration-{n:04d}" / "sft") for n in range(number + 1)]
-            seconds = accumulate(line["seconds"] for line in folder.read_metrics())
-            return sum(map(imitated_tokens, sft)), list(seconds)[number]
         case DPO():
-            return compared_tokens(folder), json.loads((folder.path / TOOK).read_text())["seconds"]
+            found["learned"] = compared(folder)
+        case AgentEvol():
+            lines = list(folder.read_metrics())
+            number = int(row.model.split("/")[0].rpartition("-")[2])
+            found["learned"] = {name: lines[number][name] for name in ("data", "kept")}
         case _:
-            return imitated_tokens(folder), json.loads((folder.path / TOOK).read_text())["seconds"]
-
-
-def record(row: Row) -> dict[str, Any]:
-    """A row of the table, as JSON values.
-
-    Raises:
-        SystemExit: when it hasn't been trained and played.
-    """
-    reports = {manner: row.played(manner) / "report.json" for manner in MANNERS}
-    for path in reports.values():
-        if not path.exists():
-            raise SystemExit(f"{path} is missing; run what hasn't been run first.")
-    read = {manner: json.loads(path.read_text())["overall"] for manner, path in reports.items()}
-    tokens, seconds = _tokens_and_seconds(row)
-    return {
-        "model": row.name,
+            found["learned"] = {"data": len(folder.read_data())}
+    return found | {
+        "commit": commits([folder.path]),
         "commands": [row.training.command, *(row.command(manner) for manner in MANNERS)],
-        "tokens": tokens,
-        "seconds": round(seconds),
+        "cpu_seconds": json.loads((folder.path / TOOK).read_text())["cpu_seconds"],
         **{
             manner: {name: figures[name] for name in ("tasks", "episodes", "failed", "success", "turns", "pass_at")}
             for manner, figures in read.items()
@@ -211,57 +169,88 @@ def record(row: Row) -> dict[str, Any]:
     }
 
 
-def report(rows: Sequence[Row], folder: Path, console: Console) -> None:
+def differences(records: Sequence[dict[str, Any]], name: str) -> Difference:
+    """Sampled success of the models of this name, less that of the models that they are compared with, over seeds."""
+    own = {r["seed"]: r for r in records if r["model"] == name}
+    other = next(iter(own.values()))["against"]
+    theirs = {r["seed"]: r for r in records if r["model"] == other}
+    sides = [[by[seed]["sampled"]["success"]["mean"] for seed in sorted(own)] for by in (theirs, own)]
+    return over_seeds(*sides)
+
+
+def report(records: Sequence[dict[str, Any]], folder: Path, console: Console, command: str) -> None:
     """Write the page and the figures, and show the table."""
-    records = [record(row) for row in rows]
-    table = [_cells(found) for found in records]
-    show("Success on all test tasks", table, console)
+    names = list(dict.fromkeys(r["model"] for r in records))
+    found = {name: differences(records, name) for name in names if name != BASE}
+    adjusted = holm({name: difference.p for name, difference in found.items()})
+    rows = [_cells([r for r in records if r["model"] == name], found.get(name), adjusted.get(name)) for name in names]
+    show("Success on all test goals, over seeds", rows, console)
     folder.mkdir(parents=True, exist_ok=True)
-    trainings = dict.fromkeys(row.training for row in rows)
-    took = {training.recipe: json.loads((training.path / TOOK).read_text()) for training in trainings}
+    first = [r for r in records if r["seed"] == records[0]["seed"]]
+    tests = [d.detectable for d in found.values()]
     page = _PAGE.format(
-        table=markdown(table),
-        train="\n".join(training.command for training in trainings),
-        evaluate="\n".join(rows[1].command(manner) for manner in MANNERS),
-        tasks=records[0]["sampled"]["tasks"],
-        cpu=", ".join(f"{recipe} {seconds['cpu_seconds'] / 60:.1f}" for recipe, seconds in took.items()),
-        failed=sum(found[manner]["failed"] for found in records for manner in MANNERS),
-        about="\n".join(f"- `{training.recipe}`: {RECIPES[training.recipe].about}." for training in trainings),
+        table=markdown(rows),
+        command=command,
+        commits=", ".join(dict.fromkeys(r["commit"] for r in records)),
+        train="\n".join(dict.fromkeys(r["commands"][0] for r in first)),
+        evaluate="\n".join(first[0]["commands"][1:]),
+        tasks=first[0]["sampled"]["tasks"],
+        seeds=len({r["seed"] for r in records}),
+        detectable=f"{100 * min(tests):.1f} to {100 * max(tests):.1f}",
+        failed=sum(r[manner]["failed"] for r in records for manner in MANNERS),
     )
     (folder / "from-data.md").write_text(page, encoding="utf-8")
-    (folder / "from-data.json").write_text(json.dumps({"rows": records, "took": took}, indent=1) + "\n")
+    (folder / "from-data.json").write_text(json.dumps(records, indent=1) + "\n")
 
 
-def _cells(found: dict[str, Any]) -> dict[str, str]:
-    def interval(figures: dict[str, Any]) -> str:
-        return "{mean:.3f} ({low:.3f} to {high:.3f})".format(**figures)
+def _cells(own: Sequence[dict[str, Any]], difference: Difference | None, p: float | None) -> dict[str, str]:
+    def mean(figure: str, manner: str = "sampled", k: str = "") -> float:
+        values = [r[manner][figure][k]["mean"] if k else r[manner][figure]["mean"] for r in own]
+        return sum(values) / len(values)
 
+    def learned() -> str:
+        keys = own[0]["learned"]
+        means = {key: sum(r["learned"][key] for r in own) / len(own) for key in keys}
+        if "pairs" in means:
+            return "{pairs:.0f} pairs, {chosen:.1f} and {rejected:.1f} turns compared".format(**means)
+        return f"{means['data']:.0f} episodes" + (
+            f", {means['kept']:.0f} of them kept last" if means.get("kept") else ""
+        )
+
+    interval = difference and difference.difference
     return {
-        "model": found["model"],
-        "pass@1, sampled": interval(found["sampled"]["success"]),
-        "pass@4, sampled": interval(found["sampled"]["pass_at"]["4"]),
-        "pass@1, greedy": interval(found["greedy"]["success"]),
-        "turns, sampled": f"{found['sampled']['turns']['mean']:.1f}",
-        "tokens read": f"{found['tokens']:,}",
-        "seconds": f"{found['seconds']:,}",
+        "model": own[0]["model"],
+        "learned from": learned(),
+        "success, sampled": f"{100 * mean('success'):.1f}",
+        "greedy": f"{100 * mean('success', 'greedy'):.1f}",
+        "pass@4": f"{100 * mean('pass_at', k='4'):.1f}",
+        "turns": f"{mean('turns'):.1f}",
+        "compared with": own[0]["against"] or "–",
+        "difference": f"{100 * interval.mean:+.1f} ({100 * interval.low:+.1f} to {100 * interval.high:+.1f})"
+        if interval
+        else "–",
+        "p (Holm)": "–" if p is None else f"{p:.3f}",
+        "detectable": f"{100 * difference.detectable:.1f}" if difference else "–",
+        "minutes of CPU": f"{sum(r['cpu_seconds'] for r in own) / len(own) / 60:.1f}",
     }
 
 
 _PAGE = """# Learning from data: SFT, DPO, AgentEvol
 
 ```sh
-uv run python benchmarks/from_data.py
+{command}
 ```
 
-Small models from scratch on one thread of a CPU, with nothing downloaded. The benchmark runs these commands, which work
-alone as well:
+Small models from scratch on one thread of a CPU, with nothing downloaded; {seeds} training seeds, at commit {commits}.
+Every method of a seed begins with the same model, `sft-textcraft`'s, which has imitated clumsy experts. The commands of
+one seed:
 
 ```sh
 {train}
 ```
 
-and lets each model play all {tasks} test tasks of the world that it was trained in, four times at the training
-temperature and once greedily; the model of SFT, for example:
+Each model plays all {tasks} test goals of the world that it was trained in, four times at the training temperature and
+once greedily; the model of SFT, for example:
 
 ```sh
 {evaluate}
@@ -269,37 +258,25 @@ temperature and once greedily; the model of SFT, for example:
 
 {table}
 
-95% intervals over tasks, as `evaluate` reports them. "Tokens read" is what went through the learner, each time that it
-did: of SFT the episodes, of DPO both sides of all pairs, of AgentEvol the episodes of all iterations so far; what the
-model that a run began with had read isn't counted again. "Seconds" is the run itself, with its evaluations and with the
-episodes that were played for it, of AgentEvol up to and with the iteration; whatever else a machine does makes them
-more. In minutes of CPU the commands took: {cpu}. Failed episodes: {failed}.
-
-What the rows are:
-
-{about}
-
-From nothing, a model of 0.7 million parameters comes to craft about one in seven goals that it has never seen, in one
-step or more, with amounts that it works out; that much imitation of clumsy experts gives. Perfect experts gave it
-nothing: five trials with them ended at 0.000, with the 333 training goals learned by heart. DPO from its own episodes
-changed nothing that the intervals could show. What helped most is behavioural cloning of 333 faultless episodes on
-top (iteration 0 of AgentEvol: twice the success when sampled); the two rounds of exploring added nothing to it here,
-since the model explores the goals that it knows by heart, and held-out ones aren't played.
+Success in percent, means over seeds. Differences are of sampled success, paired by seed, with 95% t-intervals over
+seeds; p-values are adjusted over all comparisons by Holm's method. Detectable is the smallest difference that four of
+five such comparisons would show: here {detectable} points. "Minutes of CPU" are the run's own, of AgentEvol those of
+all its iterations. Failed episodes: {failed}.
 """
 
 
 def main() -> None:
     """Run what hasn't been run, or report what has."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--out", type=Path, default=Path("runs"), help="folder of the runs")
-    parser.add_argument("--quick", action="store_true", help="miniature runs: shows that it works")
-    parser.add_argument("--report", type=Path, help="write the page and JSON to this folder; runs nothing")
-    asked, console = parser.parse_args(), Console()
-    rows = rows_of(asked.out, quick=asked.quick)
+    (asked, command), console = command_line(__doc__ or ""), Console()
+    tables = {seed: rows_of(asked.out, seed, quick=asked.quick) for seed in asked.seeds}
     if asked.report is None:
-        run_all(rows, console, quick=asked.quick)
-    else:
-        report(rows, asked.report, console)
+        with ThreadPoolExecutor(asked.processes) as pool:
+            list(pool.map(lambda rows: run_all(rows, console, quick=asked.quick), tables.values()))
+        return
+    ended = {seed: rows for seed, rows in tables.items() if all(row.ended for row in rows)}
+    if not ended:
+        raise SystemExit(f"No seed has ended in {asked.out}; run them first.")
+    report([record(row, seed) for seed, rows in ended.items() for row in rows], asked.report, console, command)
 
 
 if __name__ == "__main__":

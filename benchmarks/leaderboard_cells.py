@@ -10,7 +10,7 @@ from pathlib import Path
 from agentgym_envs import read_episodes
 from agentgym_eval.report import Report, report
 from agentgym_trainer.recipes import RECIPES
-from from_data import Training  # the file beside this one
+from commands import Training  # the file beside this one
 
 KS = (1, 2, 4)
 

@@ -13,9 +13,9 @@ from agentgym_eval.reports import Evaluated
 from agentgym_eval.reports.plots import draw_curves
 from agentgym_trainer.config import FromData
 from agentgym_trainer.recipes import RECIPES
-from from_data import TOOK, Training  # the files beside this one
+from commands import TOOK, Training  # the files beside this one
 from leaderboard_cells import KS, PLAYERS, WORLDS, Cell, World
-from many_runs import markdown, show
+from many_runs import commits, markdown, show
 from rich.console import Console
 
 _NOTHING = "–"
@@ -56,6 +56,8 @@ def details(cells: Sequence[Cell]) -> Iterator[dict[str, str]]:
             "tasks": str(by.tasks),
             "episodes": str(by.episodes),
             "failed": str(by.failed),
+            "clusters": str(by.success.clusters or _NOTHING),
+            "ICC": _NOTHING if math.isnan(by.icc) else f"{by.icc:.2f}",
             "score": _interval(by.score),
             **{f"pass@{k}": _interval(by.pass_at[k]) if k in by.pass_at else _NOTHING for k in KS[1:]},
             "turns": f"{by.turns.mean:.1f}",
@@ -93,7 +95,7 @@ def _interval(at: Interval) -> str:
 def write(cells: Sequence[Cell], worlds: Sequence[World], runs: Path, folder: Path, console: Console) -> None:
     """Write the page, its pictures and the figures, and show the table."""
     rows = list(matrix(cells))
-    show("Success in percent, 95% intervals over tasks", rows, console)
+    show("Success in percent, 95% intervals over clusters of tasks", rows, console)
     pictures = folder / "leaderboard"
     pictures.mkdir(parents=True, exist_ok=True)
     draw_curves(pictures, [Evaluated(cell.player, cell.world.name, cell.report) for cell in cells])
@@ -107,6 +109,7 @@ def write(cells: Sequence[Cell], worlds: Sequence[World], runs: Path, folder: Pa
         example=f"{example.world.name}'s small model",
         commands="\n".join(_commands(example)),
         failed=sum(cell.report.overall.failed for cell in cells),
+        commits=commits(cell.folder for cell in cells),
         episodes=sum(cell.report.overall.episodes for cell in cells),
     )
     (folder / "leaderboard.md").write_text(page, encoding="utf-8")
@@ -140,9 +143,9 @@ uv run python benchmarks/leaderboard.py
 uv run python benchmarks/leaderboard.py --report docs/results
 ```
 
-Success in percent, with 95% intervals over tasks where we measured it. **Rows marked "published" are the paper's**
-([AgentGym-RL](https://arxiv.org/abs/2509.08755)), which gives neither intervals nor seeds. They were reached in its
-worlds and not in ours, which have the same names and kinds of tasks and [differ](#what-differs-in-our-tasks): a
+Success in percent, with 95% intervals over clusters of tasks where we measured it. **Rows marked "published" are the
+paper's** ([AgentGym-RL](https://arxiv.org/abs/2509.08755)), which gives neither intervals nor seeds. They were reached
+in its worlds and not in ours, which have the same names and kinds of tasks and [differ](#what-differs-in-our-tasks): a
 published figure beside one of ours doesn't tell which of two players is better. They show the range.
 
 {table}
@@ -164,6 +167,9 @@ The oracle fails where that isn't enough, and in SearchQA where the passages are
 ## The other figures
 
 {details}
+
+Clusters are the groups of like tasks ([which](../evaluation.md#intervals)) that intervals are over, and ICC is the
+intra-class correlation of success in them: what part of its variance between tasks lies between clusters.
 
 Of {episodes:,} episodes {failed:,} failed (the world broke, not the player); they are in no mean. The oracle and a
 greedy model play every task once. Score, in percent as well, is what worlds pay for partial success too.
@@ -189,8 +195,8 @@ In all of them success is exact, a failed episode is no score of 0, and no test 
 
 ## The commands
 
-The script runs ordinary commands, one after another; all of them stand with their figures in `leaderboard.json`. Those
-behind {example} are
+The script runs ordinary commands, one after another, here at commit {commits}; all of them stand with their figures in
+`leaderboard.json`. Those behind {example} are
 
 ```sh
 {commands}

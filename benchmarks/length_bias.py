@@ -21,16 +21,17 @@ from typing import Any
 
 import numpy as np
 from agentgym_envs import read_episodes
-from agentgym_eval.comparison import holm
+from agentgym_eval.comparison import Difference, holm
+from agentgym_eval.seeds import over_seeds
 from agentgym_trainer.algorithms import GRPO, KL, Aggregation, Algorithm, GroupRelative
 from agentgym_trainer.config import Config, Evaluation, Generation, Optimizer, WarmStart, World
 from agentgym_trainer.horizon import FixedHorizon
 from agentgym_trainer.recipes import RECIPES
 from many_runs import (  # the file beside this one
     PLAYED,
-    Figures,
     Run,
     command_line,
+    commits,
     markdown,
     miniature,
     run_all,
@@ -38,7 +39,6 @@ from many_runs import (  # the file beside this one
     success_by_task,
 )
 from rich.console import Console
-from scipy import stats
 
 SAMPLES, TASKS = 4, 96
 KLS = (0.0, 1e-3, 0.05)
@@ -155,6 +155,7 @@ def figures(cell: Cell, starts: Path) -> dict[str, Any]:
         "logprob": likelihood(start, latest(folder), temperature),
         "logprob_before": likelihood(start, RunFolder(start).start, temperature),
         "updates": len(lines),
+        "commit": commits([cell.run.path]),
     }
 
 
@@ -171,25 +172,15 @@ def _mean(lines: Sequence[dict[str, Any]], name: str) -> float:
     return float(np.mean(values)) if values else float("nan")
 
 
-def paired(records: Sequence[dict[str, Any]], world: str, kl: float, arm: str, name: str) -> Figures:
-    """Differences of a figure to the plain token mean, one for each seed that has both."""
+def paired(records: Sequence[dict[str, Any]], world: str, kl: float, arm: str, name: str) -> Difference | None:
+    """A figure less that of the plain token mean, over the seeds that have both; None where none has."""
 
     def by_seed(of: str) -> dict[int, float]:
         return {r["seed"]: r[name] for r in records if (r["world"], r["kl"], r["arm"]) == (world, kl, of)}
 
     ours, plain = by_seed(arm), by_seed(PLAIN)
-    return np.array([ours[seed] - plain[seed] for seed in sorted(ours.keys() & plain.keys())])
-
-
-def t_interval(values_S: Figures) -> tuple[float, float, float, float]:
-    """Mean over seeds, its 95% t-interval and the p-value of no difference. The interval is infinite for one seed."""
-    mean = float(values_S.mean())
-    if len(values_S) < 2:
-        return mean, -np.inf, np.inf, 1.0
-    error = values_S.std(ddof=1) / len(values_S) ** 0.5
-    half = float(stats.t.ppf(0.975, len(values_S) - 1) * error)
-    p = float(2 * stats.t.sf(abs(mean) / error, len(values_S) - 1)) if error else float(mean == 0)
-    return mean, mean - half, mean + half, p
+    both = sorted(ours.keys() & plain.keys())
+    return over_seeds([plain[seed] for seed in both], [ours[seed] for seed in both]) if both else None
 
 
 # The report.
@@ -198,13 +189,12 @@ def t_interval(values_S: Figures) -> tuple[float, float, float, float]:
 def report(records: Sequence[dict[str, Any]], folder: Path, console: Console, command: str) -> None:
     """Write the page and the figures, and show the table."""
     rows = list[dict[str, str]]()
-    tests = [
-        (w, kl, arm)
-        for w, kl, arm in product(WORLDS, KLS, ARMS)
-        if arm != PLAIN and len(paired(records, w, kl, arm, "success"))
-    ]
-    ps = {f"{w} {kl} {arm}": t_interval(paired(records, w, kl, arm, "success"))[3] for w, kl, arm in tests}
-    adjusted = holm(ps)
+    compared = {
+        f"{world} {kl} {arm}": paired(records, world, kl, arm, "success")
+        for world, kl, arm in product(WORLDS, KLS, ARMS)
+        if arm != PLAIN
+    }
+    adjusted = holm({name: found.p for name, found in compared.items() if found})
     for world, kl, arm in product(WORLDS, KLS, ARMS):
         own = [r for r in records if (r["world"], r["kl"], r["arm"]) == (world, kl, arm)]
         if own:
@@ -215,6 +205,7 @@ def report(records: Sequence[dict[str, Any]], folder: Path, console: Console, co
     page = _PAGE.format(
         table=markdown(rows),
         command=command,
+        commits=", ".join(sorted({r["commit"] for r in records})),
         updates=", ".join(f"{config.steps} in {world}" for world, config in WORLDS.items()),
         tasks=TASKS,
         samples=SAMPLES,
@@ -233,8 +224,12 @@ def _row(own: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]], p: fl
     def difference(name: str, form: str) -> str:
         if key[2] == PLAIN:
             return "–"
-        middle, low, high, _ = t_interval(paired(records, *key, name))
-        return f"{middle:+{form}} ({low:+{form}} to {high:+{form}})"
+        found = paired(records, *key, name)
+        if found is None:
+            return "–"
+        at = found.difference
+        ends = "" if np.isnan(at.low) else f" ({at.low:+{form}} to {at.high:+{form}})"
+        return f"{at.mean:+{form}}{ends}"
 
     return {
         "world": key[0],
@@ -261,8 +256,8 @@ _PAGE = """# The length bias of GRPO's token mean, and what removes it
 Under a token mean with a group baseline, every completion token of an episode has the episode's advantage. Failed
 episodes have more tokens, so the loss-weighted sum of advantages is below zero: an update lowers the probability of
 what was sampled, on average. Three settings make that sum zero. Everything else is the same: the
-warm start of each seed, and the number of updates ({updates}). Seeds: {seeds}. Before and after: {tasks} dev tasks,
-{samples} sampled episodes of each; the test split takes no part in the choice of a default.
+warm start of each seed, and the number of updates ({updates}). Seeds: {seeds}, at commit {commits}. Before and after:
+{tasks} dev tasks, {samples} sampled episodes of each; the test split takes no part in the choice of a default.
 
 {table}
 

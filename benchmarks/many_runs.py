@@ -10,6 +10,7 @@ goes on from its last checkpoint.
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import multiprocessing
 import sys
@@ -224,6 +225,14 @@ def command_line(about: str) -> tuple[argparse.Namespace, str]:
     parser.add_argument("--report", type=Path, help="write the page, the picture and JSON to this folder; runs nothing")
     asked = parser.parse_args()
     return asked, f"uv run python benchmarks/{script.name} --seeds {' '.join(map(str, asked.seeds))}"
+
+
+def commits(runs: Iterable[Path]) -> str:
+    """At which commits of ours these runs began, as they say themselves; a plus where files differed from it."""
+    about = [run / "run.json" for run in runs]
+    begun = [json.loads(file.read_text(encoding="utf-8")).get("git") if file.exists() else None for file in about]
+    named = {f"{git['commit'][:8]}{'+' * git['dirty']}" if git else "unknown" for git in begun}
+    return ", ".join(sorted(named))
 
 
 def markdown(rows: Sequence[dict[str, str]]) -> str:

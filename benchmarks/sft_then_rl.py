@@ -27,8 +27,7 @@ from agentgym_trainer.recipes import RECIPES
 from agentgym_trainer.run_folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
-from from_data import imitated_tokens  # the files beside this one
-from many_runs import (
+from many_runs import (  # the file beside this one
     PLAYED,
     Figures,
     Run,
@@ -141,6 +140,17 @@ def run_chain(chain: Chain, start: Path) -> str:
     chain.rl.path.mkdir(parents=True, exist_ok=True)
     play_held_out(model, chain.rl, chain.rl.path / PLAYED)
     return f"{chain.arm.name}, seed {chain.rl.seed}: {chain.rl.budget - left:,} tokens"
+
+
+def imitated_tokens(folder: RunFolder) -> int:
+    """Tokens that a run of supervised fine-tuning has read, each time that it read them."""
+    from agentgym_trainer.models import load_chat
+    from agentgym_trainer.sft import encode_examples
+
+    _, config, _ = RunFolder.open(folder.path)
+    assert isinstance(config, SFT)
+    examples = encode_examples(load_chat(str(folder.model)), folder.read_data(), config.generation.max_context)
+    return config.epochs * sum(len(example.ids) for example in examples)
 
 
 def _imitate(config: SFT, path: Path) -> Path:
