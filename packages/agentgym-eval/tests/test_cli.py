@@ -32,7 +32,7 @@ def test_evaluate_writes_a_report_and_prints_a_table(tmp_path: Path, capsys: pyt
     assert "40 episodes" in err
     assert "\x1b" not in err
     written = json.loads((tmp_path / "report.json").read_text())
-    assert written["schema"] == "agentgym.report/2"
+    assert written["schema"] == "agentgym.report/3"
     assert written.keys() == {
         "schema", "intervals", "faults", "overall", "by_world", "by_category", "by_difficulty", "by_turns", "task_set",
         "settings", "versions",

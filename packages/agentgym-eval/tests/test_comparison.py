@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from agentgym_envs import Episode, Reply, Turn
-from agentgym_eval.comparison import compare, sign_flip
+from agentgym_eval.comparison import adjusted, compare, holm, sign_flip
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -93,3 +93,42 @@ def test_players_who_are_alike_are_told_apart_in_5_of_100_evaluations() -> None:
         for rates in draws.beta(1, 1, size=(300, 12))
     ]
     assert 0.02 <= np.mean(np.array(ps) <= 0.05) <= 0.08
+
+
+def test_the_interval_holds_0_where_the_test_does_not_tell_the_two_apart() -> None:
+    """Five of 50 tasks are better and none is worse: p is 2 / 2^5."""
+    first, second = played(*[0.0] * 50), played(*[1.0] * 5, *[0.0] * 45)
+    found = compare(first, second).success
+    assert found.p == 1 / 16
+    assert found.difference.low == 0.0
+    assert found.difference.mean == pytest.approx(0.1)
+    better = compare(first, played(*[1.0] * 6, *[0.0] * 44)).success
+    assert better.p == 1 / 32
+    assert better.difference.low > 0
+
+
+def test_clusters_change_sides_as_a_whole() -> None:
+    """In five clusters of four tasks each task is better."""
+    first = [replace(e, cluster=f"k{int(e.task_id[2:]) // 4}") for e in played(*[0.25] * 20)]
+    second = [replace(e, cluster=f"k{int(e.task_id[2:]) // 4}") for e in played(*[0.75] * 20)]
+    found = compare(first, second).success
+    assert found.p == 1 / 16
+    assert found.difference.clusters == 5
+    assert found.difference.low == 0.0
+    assert found.detectable > compare(played(*[0.25] * 20), played(*[0.75] * 20)).success.detectable
+
+
+def test_the_same_ids_in_two_environments_are_not_paired() -> None:
+    found = compare(played(0.5), [replace(e, env="v") for e in played(0.5)])
+    assert (found.tasks, found.only_first, found.only_second) == (0, 1, 1)
+
+
+def test_p_values_that_are_shown_together_are_adjusted() -> None:
+    rates = np.linspace(0.1, 0.8, 20)
+    first, others = played(*rates), [played(*(rates + gain)) for gain in (0.0, 0.1, 0.2)]
+    each = [compare(first, other) for other in others]
+    shown = adjusted(each)
+    expected = holm({str(i): at.success.p for i, at in enumerate(each)})
+    assert [at.success.p_adjusted for at in shown] == list(expected.values())
+    assert [at.success.p for at in shown] == [at.success.p for at in each]
+    assert adjusted(each[1:2]) == each[1:2]

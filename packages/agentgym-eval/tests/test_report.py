@@ -183,3 +183,28 @@ def test_nothing_is_cut_on_a_narrow_terminal(width: int) -> None:
         assert figure in shown
     first = ["".join(line[: width // 2].split()) for line in shown.splitlines()]
     assert "".join(name.split()) in "".join(first)
+
+
+def test_tasks_of_the_same_id_in_two_environments_are_two() -> None:
+    there = [episode(0, 0, success=True), episode(0, 1, success=True), episode(0, 2, success=True)]
+    elsewhere = [replace(episode(0, 0, success=False), env="v")]
+    overall = report([*there, *elsewhere]).overall
+    assert (overall.tasks, overall.success.tasks) == (2, 2)
+    assert overall.success.mean == 0.5
+
+
+def test_intervals_are_over_the_clusters_of_tasks_and_say_so() -> None:
+    alike = [replace(episode(task, 0, task // 5 % 2 == 0), cluster=f"k{task // 5}") for task in range(40)]
+    result = report(alike)
+    apart = report([replace(one, cluster="") for one in alike])
+    assert (result.overall.success.clusters, apart.overall.success.clusters) == (8, None)
+    assert result.overall.icc == 1.0
+    assert math.isnan(apart.overall.icc)
+    assert apart.to_dict()["overall"]["icc"] is None
+    width = result.overall.success.high - result.overall.success.low
+    assert width > 1.8 * (apart.overall.success.high - apart.overall.success.low)
+    said = (
+        "The 40 tasks are of 8 clusters, which intervals are over. The intra-class correlation of success within them"
+    )
+    assert said in " ".join(printed(result).split())
+    assert "clusters" not in printed(apart)

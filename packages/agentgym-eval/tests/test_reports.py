@@ -203,7 +203,8 @@ LINES = {"good": (0x1F / 255, 0x83 / 255, 0xCC / 255), "poor": (0xE6 / 255, 0x9F
 
 
 def test_markdown_tables_are_whole_whatever_names_hold() -> None:
-    text = markdown([evaluated(BROKEN, EVIL)], [], title=EVIL, folder=Path("a b"), pictures=["turns"])
+    runs = [evaluated(BROKEN, EVIL)]
+    text = markdown(runs, list(summary(runs, [])), title=EVIL, folder=Path("a b"), pictures=["turns"])
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
         widths = {len(re.findall(r"(?<!\\)\|", line)) for line in block.splitlines()}
         assert len(widths) == 1
@@ -229,5 +230,5 @@ def test_line_breaks_and_marks_stay_text() -> None:
 
 def test_a_page_of_nothing_but_failures_can_be_written() -> None:
     run = evaluated([episode(0, s, None) for s in range(2)])
-    text = page([run], [], title="All failed", folder=Path("x"), curves={})
+    text = page([run], list(summary([run], [])), title="All failed", folder=Path("x"), curves={})
     assert "–" in Elements(text).text and "nan" not in text.lower()

@@ -142,7 +142,7 @@ def test_the_report_s_figures_and_stop_reasons_are_shown(site: Site) -> None:
 
 @pytest.mark.parametrize(
     "content",
-    ["{}", '{"schema": "agentgym.rep', '{"schema": "agentgym.report/2", "overall": {"episodes": "x"}}', "[]", "\xff"],
+    ["{}", '{"schema": "agentgym.rep', '{"schema": "agentgym.report/3", "overall": {"episodes": "x"}}', "[]", "\xff"],
 )
 def test_a_report_that_is_not_whole_is_passed_over(site: Site, content: str) -> None:
     folder = reported(site.index.root / "eval", PLAYED)

@@ -209,4 +209,5 @@ class Attempt:
             seconds={name: round(spent, 6) for name, spent in self._seconds.items()},
             agent=self._agent,
             tools=self._tools,
+            cluster=task.cluster,
         )

@@ -164,6 +164,8 @@ class Episode:
     """How the conversation was made and replies were read, as `Agent.parse` takes it; empty where nobody knows."""
     tools: tuple[dict[str, Any], ...] = ()
     """JSON schemas of the functions that the agent could call; none for agents that don't call any."""
+    cluster: str = ""
+    """The task's, of tasks that are alike; empty where it is like no other."""
 
     @property
     def failed(self) -> bool:
@@ -204,7 +206,7 @@ class Episode:
             record = _upgraded(record)
         elif found != SCHEMA:
             raise ValueError(f"This is not a line of schema {SCHEMA}, but of {found!r}; convert the file first.")
-        _check(cls, record)
+        _check(cls, record, frozenset({"cluster"}))
         if record["stop"] not in _STOPS:
             raise ValueError(f"{record['stop']!r} is not a stop reason; there are {', '.join(_STOPS)}.")
         if record["stop"] != "failed" and (record["score"] is None or record["success"] is None):
@@ -266,7 +268,7 @@ _FIELDS: dict[type, dict[str, _Types]] = {
         "trial": _WHOLE,
     },
     Episode: {
-        **dict.fromkeys(("env", "task_id", "split", "category", "policy", "instructions", "agent"), _TEXT),
+        **dict.fromkeys(("env", "task_id", "split", "category", "cluster", "policy", "instructions", "agent"), _TEXT),
         **dict.fromkeys(("final_observation", "stop"), _TEXT),
         **dict.fromkeys(("difficulty", "sample"), _WHOLE),
         **dict.fromkeys(("turns", "tools"), _LIST),

@@ -35,6 +35,9 @@ class Task:
     """Grows with the number of steps a good player needs; its unit is the world's."""
     payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
     """What the world needs to build the task: JSON values only."""
+    cluster: str = ""
+    """The tasks that are alike, such as the instances of a template: who solves one of them often solves the others.
+    Intervals treat clusters as what was drawn. Empty where a task is like no other."""
 
 
 class Tasks(Sequence[Task]):

@@ -35,9 +35,10 @@ if TYPE_CHECKING:
     from agentgym_eval.evaluation import Played
     from agentgym_eval.policies import Maker
     from agentgym_eval.run import Run
+    from agentgym_eval.seeds import AcrossSeeds
 
 _FAILED, _USAGE, _SPENT = 1, 2, 3
-_FILE_WIDTH = 160  # a file or pipe has no width; this holds the widest table
+_FILE_WIDTH = 180  # a file or pipe has no width; this holds the widest table
 _Settings = TypeVar("_Settings", EvaluateSettings, CollectSettings, CompareSettings)
 
 
@@ -146,6 +147,8 @@ def _evaluate(settings: EvaluateSettings, sitting: _Sitting) -> int:
     from agentgym_eval.run import open_runs
 
     asked = replace(settings, env=_worlds(settings.env), out=settings.out and _straight(settings.out))
+    if asked.detect is not None:
+        return _plan(asked, asked.detect)
     makers = {policy: _maker(policy, asked.endpoint) for policy in asked.policy}
     _check_room(asked)
     sitting.folder = asked.folder
@@ -174,6 +177,18 @@ def _evaluate(settings: EvaluateSettings, sitting: _Sitting) -> int:
     sys.stdout.write(f"{told}\n")
     overall = [run.evaluated.report.overall for run in played]
     return max(code, *(_verdict(figures.failed, figures.episodes, asked.max_failed) for figures in overall))
+
+
+def _plan(asked: EvaluateSettings, difference: float) -> int:
+    from agentgym_eval.planned import planned
+    from agentgym_eval.worlds import choose_tasks, open_world
+
+    folders = next(iter(asked.runs().values()))
+    for folder, world in folders.items():
+        with closing(open_world(world)) as env:
+            tasks = choose_tasks(env, world)
+        sys.stdout.writelines(f"{line}\n" for line in planned(tasks, difference, folder))
+    return 0
 
 
 def _straight(out: Path) -> Path:
@@ -206,7 +221,9 @@ def _played(asked: EvaluateSettings, run: Run) -> Played:
     return Played(replace(evaluated, folder=folder), run.episodes)
 
 
-def _print(played: Sequence[Played], comparisons: Sequence[Comparison], title: str) -> None:
+def _print(
+    played: Sequence[Played], comparisons: Sequence[Comparison], title: str, across: AcrossSeeds | None = None
+) -> None:
     from rich.console import Console
 
     from agentgym_eval.table import print_report, print_runs
@@ -214,32 +231,36 @@ def _print(played: Sequence[Played], comparisons: Sequence[Comparison], title: s
     console = Console(highlight=False, width=None if sys.stdout.isatty() else _FILE_WIDTH)
     runs = [run.evaluated for run in played]
     if len(runs) > 1:
-        print_runs(runs, comparisons, title, console)
+        print_runs(runs, comparisons, title, console, across)
     else:
         task_set = runs[0].about["task_set"]
         print_report(runs[0].report, f"{title} of {task_set}" if task_set else title, console)
 
 
 def _compare(settings: CompareSettings, _: _Sitting) -> int:
-    from agentgym_eval.evaluation import against_first, differing, read_runs
+    from agentgym_eval.evaluation import against_first, differing, read_runs, seed_by_seed
     from agentgym_eval.reports import write_reports
+    from agentgym_eval.seeds import across_seeds
 
     settings = replace(settings, out=settings.out and _straight(settings.out))
     if settings.out and (settings.out / "episodes.jsonl").exists():
         raise UsageError(f"{settings.out} holds a run, whose own report would be lost; choose another --out.")
-    played = read_runs(settings.runs, settings.k, settings.seed)
-    comparisons = against_first(played, settings.seed)
+    played = read_runs([*settings.runs, *settings.against], settings.k, settings.seed)
+    comparisons = (seed_by_seed if settings.against else against_first)(played, settings.seed)
     if not any(comparison.tasks for comparison in comparisons):
         raise UsageError("These runs share no task that was played in both; name runs of the same world and split.")
     title = f"{len(played)} runs compared with {played[0].evaluated.policy}"
-    _print(played, comparisons, title)
+    across = None
+    if settings.against:
+        across, title = across_seeds(comparisons), f"Two ways of training over {len(comparisons)} seeds"
+    _print(played, comparisons, title, across)
     sys.stdout.writelines(f"{sentence}\n" for sentence in differing(played))
     if settings.out:
         try:
             settings.out.mkdir(parents=True, exist_ok=True)
         except OSError as error:
             raise UsageError(f"{settings.out} can't be written to ({error}); choose another --out.") from error
-        write_reports(settings.out, [run.evaluated for run in played], comparisons, title=title)
+        write_reports(settings.out, [run.evaluated for run in played], comparisons, across, title=title)
         sys.stdout.write(f"{settings.out} holds the report\n")
     return 0
 

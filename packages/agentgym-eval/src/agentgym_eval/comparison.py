@@ -6,18 +6,18 @@ Tasks are paired, since most of what differs from task to task is the task. Know
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import product
 from statistics import fmean
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from agentgym_envs import Episode
 from numpy.typing import NDArray
 
-from agentgym_eval.intervals import Interval, bootstrap
-from agentgym_eval.report import by_task, score_of, success_of, turns_of
+from agentgym_eval.intervals import Interval, agreeing, bootstrap, cluster_sums, detectable, gain
+from agentgym_eval.report import by_task, cluster_of, score_of, success_of, turns_of
 
 FLIPS = 10_000
 """Draws of signs, where there are too many to try them all."""
@@ -32,13 +32,20 @@ class Difference:
     first: float
     second: float
     difference: Interval
-    """The second's less the first's; its 95% interval is the bootstrap's over tasks."""
+    """The second's less the first's, with a 95% interval over tasks or clusters of tasks that holds 0 exactly where the
+    test doesn't tell the two apart.
+    """
     p: float
     """How likely a difference at least as far from zero is where it is chance which of the two a result belongs to."""
+    p_adjusted: float
+    """The same for the number of comparisons that are shown together (Holm 1979); p where it is one."""
+    detectable: float
+    """The smallest difference that four of five such comparisons would have shown with p < 0.05."""
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON values; what is NaN here is None there."""
         numbers = {"first": self.first, "second": self.second, "p": self.p}
+        numbers |= {"p_adjusted": self.p_adjusted, "detectable": self.detectable}
         shown = {name: None if math.isnan(value) else value for name, value in numbers.items()}
         return shown | {"difference": self.difference.to_dict()}
 
@@ -83,8 +90,11 @@ def compare(
     ours, theirs = by_task(first), by_task(second)
     both = sorted(ours.keys() & theirs.keys())
 
-    def differ(figure: Callable[[Sequence[Episode]], float]) -> Difference:
-        return _difference([figure(ours[task]) for task in both], [figure(theirs[task]) for task in both], seed)
+    clusters = [cluster_of(ours[task][0]) for task in both]
+
+    def differ(figure: Callable[[Sequence[Episode]], float], *, bounded: bool = True) -> Difference:
+        sides = [figure(ours[task]) for task in both], [figure(theirs[task]) for task in both]
+        return difference(*sides, clusters, seed, bounded=bounded)
 
     gains = [success_of(theirs[task]) - success_of(ours[task]) for task in both]
     return Comparison(
@@ -96,18 +106,47 @@ def compare(
         worse=sum(gain < 0 for gain in gains),
         success=differ(success_of),
         score=differ(score_of),
-        turns=differ(turns_of),
+        turns=differ(turns_of, bounded=False),
     )
 
 
-def _difference(first: Sequence[float], second: Sequence[float], seed: int) -> Difference:
+def difference(
+    first: Sequence[float],
+    second: Sequence[float],
+    clusters: Sequence[Hashable] | None = None,
+    seed: int = 0,
+    *,
+    bounded: bool = True,
+) -> Difference:
+    """What sets two players apart in one figure.
+
+    Args:
+        first: One per task.
+        second: Of the same tasks, in the same order.
+        clusters: Of the tasks; whole clusters change sides in the test.
+        seed: Of the bootstrap and the permutations.
+        bounded: Whether the figure is in [0, 1].
+    """
     gains = [b - a for a, b in zip(first, second, strict=True)]
-    means = (fmean(values) if values else math.nan for values in (first, second))
-    return Difference(
-        *means,
-        difference=bootstrap(gains, np.random.default_rng(seed), skewed=False),
-        p=sign_flip(gains, np.random.default_rng(seed)),
-    )
+    p = sign_flip(cluster_sums(gains, clusters), np.random.default_rng(seed))
+    ours, theirs = (fmean(values) if values else math.nan for values in (first, second))
+    if bounded:
+        interval = gain(gains, clusters, p)
+    else:
+        interval = agreeing(bootstrap(gains, clusters, np.random.default_rng(seed), skewed=False), p)
+    return Difference(ours, theirs, interval, p, p, detectable(gains, clusters, bounded=bounded))
+
+
+_COMPARED: tuple[Literal["success", "score", "turns"], ...] = ("success", "score", "turns")
+
+
+def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
+    """The comparisons with p-values that are adjusted for their number, each figure by itself."""
+    ps = {name: holm({str(i): getattr(at, name).p for i, at in enumerate(comparisons)}) for name in _COMPARED}
+    return [
+        replace(at, **{name: replace(getattr(at, name), p_adjusted=ps[name][str(i)]) for name in _COMPARED})
+        for i, at in enumerate(comparisons)
+    ]
 
 
 def sign_flip(gains: Sequence[float], rng: np.random.Generator) -> float:

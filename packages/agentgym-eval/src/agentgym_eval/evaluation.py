@@ -15,9 +15,9 @@ from typing import Any
 
 from agentgym_envs import Episode, read_episodes
 
-from agentgym_eval.comparison import Comparison, compare
+from agentgym_eval.comparison import Comparison, adjusted, compare
 from agentgym_eval.errors import UsageError, listed
-from agentgym_eval.report import by_task, report
+from agentgym_eval.report import TaskKey, by_task, report, task_of
 from agentgym_eval.reports.evaluated import Evaluated
 
 _OWN = ("env", "policy", "tasks_sha256")  # settings in which runs differ as a matter of course
@@ -32,13 +32,33 @@ class Played:
 
 
 def against_first(played: Sequence[Played], seed: int) -> list[Comparison]:
-    """Every policy against the first: in each world that both played, and over all worlds where there are several."""
+    """Every policy against the first: in each world that both played, and over all worlds where there are several. The
+    p-values are adjusted for the number of comparisons.
+    """
     worlds = dict.fromkeys(run.evaluated.world for run in played)
     found = list[Comparison]()
     for world in worlds:
         runs = [run for run in played if run.evaluated.world == world]
         found += _pairs(runs, f" in {world}" if len(worlds) > 1 else "", seed)
-    return found + (_pairs(played, " in all worlds", seed) if len(worlds) > 1 else [])
+    return adjusted(found + (_pairs(played, " in all worlds", seed) if len(worlds) > 1 else []))
+
+
+def seed_by_seed(played: Sequence[Played], seed: int) -> list[Comparison]:
+    """The second half of the runs against the first, run by run. The p-values are not adjusted: the pairs repeat one
+    comparison.
+
+    Raises:
+        UsageError: when the halves aren't as many runs, two at least, of one world.
+    """
+    half, odd = divmod(len(played), 2)
+    pairs = list(zip(played[:half], played[half:], strict=False))
+    if odd or half < 2 or len({run.evaluated.world for run in played}) > 1:
+        raise UsageError(
+            "--against takes as many runs as stand before it, two at least, in one world and in the same order of "
+            "training seeds: compare runs/a-0 runs/a-1 --against runs/b-0 runs/b-1."
+        )
+    names = [(a.evaluated.policy, b.evaluated.policy) for a, b in pairs]
+    return [compare(a.episodes, b.episodes, names=n, seed=seed) for (a, b), n in zip(pairs, names, strict=True)]
 
 
 def _pairs(runs: Sequence[Played], where: str, seed: int) -> list[Comparison]:
@@ -64,9 +84,7 @@ def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int) -> list[Playe
     runs = {file: (_episodes(file), _settings(file)) for file in files}
     _check_powers(ks, [run for run, _ in runs.values()])
     policies = {file: settings.get("policy", _named(run, "policy")) for file, (run, settings) in runs.items()}
-    names = _told_apart(
-        policies, files, {file: {episode.task_id for episode in run} for file, (run, _) in runs.items()}
-    )
+    names = _told_apart(policies, files, {file: set(map(task_of, run)) for file, (run, _) in runs.items()})
     return [_played(names[file], file, *runs[file], ks, seed) for file in files]
 
 
@@ -78,7 +96,7 @@ def _check_powers(ks: Sequence[int], runs: Iterable[Sequence[Episode]]) -> None:
 
 
 def _told_apart(
-    policies: Mapping[Path, str], paths: Mapping[Path, Path], tasks: Mapping[Path, Set[str]]
+    policies: Mapping[Path, str], paths: Mapping[Path, Path], tasks: Mapping[Path, Set[TaskKey]]
 ) -> dict[Path, str]:
     """The policy of each file, with a place behind it where several runs of the policy share a task."""
     files: dict[str, list[Path]] = defaultdict(list)
@@ -86,7 +104,7 @@ def _told_apart(
         files[policy].append(file)
     names = dict(policies)
     for policy, own in files.items():
-        if len(set[str]().union(*(tasks[file] for file in own))) < sum(len(tasks[file]) for file in own):
+        if len(set[TaskKey]().union(*(tasks[file] for file in own))) < sum(len(tasks[file]) for file in own):
             one = len({paths[file] for file in own}) == 1
             names |= {file: f"{policy} ({file.parent if one else paths[file]})" for file in own}
     return names

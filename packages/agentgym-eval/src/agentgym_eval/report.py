@@ -5,6 +5,7 @@ Works on any episodes, played just now or read from disk. A failed episode is ne
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -14,13 +15,13 @@ from typing import Any, TypeVar
 import numpy as np
 from agentgym_envs import Episode
 
-from agentgym_eval.intervals import LEVEL, RESAMPLES, Interval, bootstrap, share
+from agentgym_eval.intervals import LEVEL, RESAMPLES, Interval, bootstrap, icc, share
 from agentgym_eval.pass_at_k import pass_at_k, pass_hat_k
 
-SCHEMA = "agentgym.report/2"
-SHARES = "Wilson at the effective number of tasks"
+SCHEMA = "agentgym.report/3"
+SHARES = "Wilson at the effective number of tasks or clusters of tasks"
 """How success, score, pass@k and pass^k get their intervals."""
-MEANS = "expanded BCa bootstrap over tasks"
+MEANS = "expanded BCa bootstrap over tasks or clusters of tasks"
 """How turns and tokens get theirs."""
 
 
@@ -41,6 +42,8 @@ class Figures:
     """Actions per episode."""
     tokens: Interval
     """Tokens said per episode, in the episodes whose sampled ids were kept; NaN where none were."""
+    icc: float
+    """Intra-class correlation of success in the clusters of tasks; NaN where tasks have none."""
     pass_at: Mapping[int, Interval]
     """pass@k by k. Its `tasks` are those with at least k attempts that did not fail; `left_out` counts the others."""
     pass_hat: Mapping[int, Interval]
@@ -56,6 +59,7 @@ class Figures:
         """The figures as JSON values; what is NaN here is None there."""
         figures: dict[str, Any] = {name: getattr(self, name) for name in ("tasks", "episodes", "failed")}
         figures |= {name: getattr(self, name).to_dict() for name in ("success", "score", "turns", "tokens")}
+        figures["icc"] = None if math.isnan(self.icc) else self.icc
         for name in ("pass_at", "pass_hat"):
             by_k: Mapping[int, Interval] = getattr(self, name)
             figures[name] = {str(k): at.to_dict() | {"left_out": self.left_out(k)} for k, at in by_k.items()}
@@ -96,15 +100,15 @@ class Report:
 
 
 def report(episodes: Iterable[Episode], *, ks: Sequence[int] = (1,), seed: int = 0) -> Report:
-    """Figures of `episodes`, with intervals over tasks: `intervals.share` of what lies in [0, 1], `intervals.bootstrap`
-    of turns and tokens.
+    """Figures of `episodes`, with intervals over tasks, or over clusters of tasks where tasks have them:
+    `intervals.share` of what lies in [0, 1], `intervals.bootstrap` of turns and tokens.
 
     Args:
         episodes: Any, in any order; the order changes nothing.
         ks: For which k pass@k and pass^k are wanted.
         seed: Of the bootstrap. Each figure draws from its own generator, so none depends on the others.
     """
-    played = sorted(episodes, key=lambda episode: (episode.task_id, episode.sample))
+    played = sorted(episodes, key=lambda episode: (*task_of(episode), episode.sample))
     faults = Counter(episode.error or "unknown" for episode in played if episode.failed)
     return Report(
         overall=_figures(played, ks, seed),
@@ -117,12 +121,26 @@ def report(episodes: Iterable[Episode], *, ks: Sequence[int] = (1,), seed: int =
     )
 
 
-def by_task(episodes: Iterable[Episode]) -> dict[str, list[Episode]]:
+TaskKey = tuple[str, str]
+"""Environment and id of a task; the ids alone may be the same in two environments."""
+
+
+def task_of(episode: Episode) -> TaskKey:
+    """The task that was played."""
+    return episode.env, episode.task_id
+
+
+def cluster_of(episode: Episode) -> tuple[str, str, str]:
+    """The cluster of the task that was played; that of a task that is like no other holds nothing else."""
+    return episode.env, episode.cluster, "" if episode.cluster else episode.task_id
+
+
+def by_task(episodes: Iterable[Episode]) -> dict[TaskKey, list[Episode]]:
     """The attempts at each task that did not fail; a task whose attempts all did is not there."""
-    attempts: dict[str, list[Episode]] = defaultdict(list)
+    attempts: dict[TaskKey, list[Episode]] = defaultdict(list)
     for episode in episodes:
         if not episode.failed:
-            attempts[episode.task_id].append(episode)
+            attempts[task_of(episode)].append(episode)
     return dict(attempts)
 
 
@@ -156,34 +174,42 @@ def _grouped(
 def _figures(episodes: Sequence[Episode], ks: Sequence[int], seed: int) -> Figures:
     tried = list(by_task(episodes).values())
 
-    def mean(values: Iterable[float]) -> Interval:
-        return bootstrap(list(values), np.random.default_rng(seed))
+    def mean(figure: Callable[[Sequence[Episode]], float | None]) -> Interval:
+        return bootstrap(*_known(tried, figure), np.random.default_rng(seed))
 
-    def part(values: Iterable[float]) -> Interval:
-        return share(list(values), np.random.default_rng(seed))
+    def part(figure: Callable[[Sequence[Episode]], float | None]) -> Interval:
+        return share(*_known(tried, figure), np.random.default_rng(seed))
 
-    def passes(estimate: Callable[[int, int, int], float]) -> dict[int, Interval]:
-        counts = [(len(attempts), _successes(attempts)) for attempts in tried]
-        return {k: part(estimate(n, successes, k) for n, successes in counts if n >= k) for k in ks}
+    def passes(estimate: Callable[[int, int, int], float], k: int) -> Interval:
+        return part(lambda a: estimate(len(a), _successes(a), k) if len(a) >= k else None)
 
-    said = [[tokens for tokens in map(_said, attempts) if tokens is not None] for attempts in tried]
     return Figures(
-        tasks=len({episode.task_id for episode in episodes}),
+        tasks=len({task_of(episode) for episode in episodes}),
         episodes=len(episodes),
         failed=sum(episode.failed for episode in episodes),
-        success=part(success_of(attempts) for attempts in tried),
-        score=part(score_of(attempts) for attempts in tried),
-        turns=mean(turns_of(attempts) for attempts in tried),
-        tokens=mean(fmean(tokens) for tokens in said if tokens),
-        pass_at=passes(pass_at_k),
-        pass_hat=passes(pass_hat_k),
+        success=part(success_of),
+        score=part(score_of),
+        turns=mean(turns_of),
+        tokens=mean(_tokens_of),
+        icc=icc(*_known(tried, success_of)),
+        pass_at={k: passes(pass_at_k, k) for k in ks},
+        pass_hat={k: passes(pass_hat_k, k) for k in ks},
         stops=dict(sorted(Counter(episode.stop for episode in episodes).items())),
     )
 
 
-def _by_turns(tried: Mapping[str, Sequence[Episode]]) -> dict[int, Interval]:
+def _known(
+    tried: Sequence[Sequence[Episode]], figure: Callable[[Sequence[Episode]], float | None]
+) -> tuple[list[float], list[tuple[str, str, str]]]:
+    """A figure of the tasks that have it, and their clusters."""
+    known = [(value, cluster_of(attempts[0])) for attempts in tried if (value := figure(attempts)) is not None]
+    return [value for value, _ in known], [cluster for _, cluster in known]
+
+
+def _by_turns(tried: Mapping[TaskKey, Sequence[Episode]]) -> dict[int, Interval]:
     longest = max((episode.acts for attempts in tried.values() for episode in attempts), default=0)
     allowed = np.arange(1, longest + 1)
+    clusters = [cluster_of(attempts[0]) for attempts in tried.values()]
     within = np.array(
         [
             np.searchsorted(sorted(episode.acts for episode in attempts if episode.success), allowed, side="right")
@@ -191,7 +217,13 @@ def _by_turns(tried: Mapping[str, Sequence[Episode]]) -> dict[int, Interval]:
             for attempts in tried.values()
         ]
     )
-    return {int(turns): share(within[:, i].tolist()) for i, turns in enumerate(allowed)}
+    return {int(turns): share(within[:, i].tolist(), clusters) for i, turns in enumerate(allowed)}
+
+
+def _tokens_of(attempts: Sequence[Episode]) -> float | None:
+    """The mean number of tokens that were sampled in the attempts that kept them; None where none did."""
+    said = [tokens for tokens in map(_said, attempts) if tokens is not None]
+    return fmean(said) if said else None
 
 
 def _successes(attempts: Sequence[Episode]) -> int:

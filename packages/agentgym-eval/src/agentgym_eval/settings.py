@@ -150,12 +150,17 @@ class EvaluateSettings(_Play, _Policies, _Worlds):
 
     k: tuple[int, ...] = ()
     """Report pass@k and pass^k for these; 1 and the powers of two up to --samples when not given."""
+    detect: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
+    """Play nothing, and tell how many tasks and samples it takes to tell two policies apart that differ by so much in
+    success: 0.05 is five points. What an earlier run in --out came to is taken into account."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
     """Folder of the run, or of the runs (WORLD-POLICY-SPLIT in it) when there are several; in runs/evaluate when not
     given."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.detect is not None and not 0 < self.detect < 1:
+            raise UsageError(f"--detect is a difference in success, such as 0.05 for five points, not {self.detect:g}.")
         for k in self.k:
             if not 1 <= k <= self.samples:
                 raise UsageError(
@@ -255,6 +260,9 @@ class CompareSettings:
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of `evaluate` or files of episodes, two or more in all. The others are compared with the first."""
+    against: tuple[Path, ...] = ()
+    """Runs of another way of training, as many as there are of the first and in the same order of training seeds: each
+    is compared with the one of its seed, and the two ways of training over seeds."""
     k: tuple[int, ...] = ()
     """Report pass@k and pass^k for these; 1 and the powers of two up to the attempts at each task when not given."""
     seed: int = 0

@@ -16,7 +16,8 @@ from agentgym_eval.comparison import Comparison
 from agentgym_eval.intervals import Interval
 from agentgym_eval.report import Figures, Report
 from agentgym_eval.reports.evaluated import Evaluated
-from agentgym_eval.reports.tables import summary
+from agentgym_eval.reports.tables import of_clusters, summary
+from agentgym_eval.seeds import AcrossSeeds
 
 _MOST_DIFFICULTIES = 10
 _UNBOUNDED = 10_000
@@ -56,10 +57,16 @@ def print_report(report: Report, title: str, console: Console) -> None:
         console.print(escape(note), style="dim")
 
 
-def print_runs(runs: Sequence[Evaluated], comparisons: Sequence[Comparison], title: str, console: Console) -> None:
-    """Print a row for each run and, below, one for each pair that is compared."""
+def print_runs(
+    runs: Sequence[Evaluated],
+    comparisons: Sequence[Comparison],
+    title: str,
+    console: Console,
+    across: AcrossSeeds | None = None,
+) -> None:
+    """Print a row for each run and, below, one for each pair that is compared, and one for all of them over seeds."""
     console.print(escape(title), style="bold")
-    for table in summary(runs, comparisons):
+    for table in summary(runs, comparisons, across):
         drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
         for i, column in enumerate(table.columns):
             drawn.add_column(escape(column), justify="right" if i else "left", overflow="fold")
@@ -125,6 +132,8 @@ def _notes(report: Report) -> Iterator[str]:
     ended = ", ".join(f"{count} {stop}" for stop, count in report.overall.stops.items())
     yield f"Episodes by how they ended: {ended}."
     yield "Below each mean: its 95% interval over tasks. Failed episodes are in no mean."
+    if clusters := of_clusters(report.overall):
+        yield clusters
     if len(report.by_difficulty) > _MOST_DIFFICULTIES:
         yield f"The {len(report.by_difficulty)} difficulties are too many for a table; the JSON has each of them."
     for k in report.overall.pass_at:

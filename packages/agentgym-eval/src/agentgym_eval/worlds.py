@@ -207,7 +207,7 @@ def _no_task(task_id: str, sets: Mapping[str, TaskSet]) -> str:
 
 def spread(tasks: Tasks, count: int, chosen: Sequence[Task] = ()) -> list[Task]:
     """`count` of the tasks, always the same: each category with its share (at least one task where `count` allows it;
-    divided as Webster and Sainte-Laguë divide seats) and, within it, evenly over the difficulties.
+    divided as Webster and Sainte-Laguë divide seats) and, within it, evenly over the difficulties and the clusters.
 
     Args:
         tasks: Of a split.
@@ -215,7 +215,7 @@ def spread(tasks: Tasks, count: int, chosen: Sequence[Task] = ()) -> list[Task]:
         chosen: Fewer tasks that were spread before. They are among those given back.
     """
     ids = {task.id for task in chosen}
-    groups: dict[str, list[tuple[int, int, Task]]] = defaultdict(list)
+    groups: dict[str, list[tuple[int, str, int, Task]]] = defaultdict(list)
     found: list[tuple[int, Task]] = []
     sizes, had = Counter[str](), Counter[str]()
     for position, task in enumerate(tasks):
@@ -224,10 +224,10 @@ def spread(tasks: Tasks, count: int, chosen: Sequence[Task] = ()) -> list[Task]:
             had[task.category] += 1
             found.append((position, task))
         else:
-            groups[task.category].append((task.difficulty, position, task))
+            groups[task.category].append((task.difficulty, task.cluster, position, task))
     for category, whole in _shares(dict(sizes), count).items():
-        group, share = sorted(groups[category], key=lambda entry: entry[:2]), whole - had[category]
-        found.extend(group[(2 * i + 1) * len(group) // (2 * share)][1:] for i in range(share))
+        group, share = sorted(groups[category], key=lambda entry: entry[:3]), whole - had[category]
+        found.extend(group[(2 * i + 1) * len(group) // (2 * share)][2:] for i in range(share))
     return [task for _, task in sorted(found, key=lambda entry: entry[0])]
 
 

@@ -169,6 +169,7 @@ class TaskSeen(TypedDict):
     category: str
     difficulty: int
     payload: dict[str, Any]
+    cluster: str
 
 
 class TasksSeen(TypedDict):

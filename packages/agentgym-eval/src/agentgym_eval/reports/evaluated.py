@@ -12,6 +12,7 @@ from agentgym_envs.installation import command
 
 from agentgym_eval.comparison import Comparison
 from agentgym_eval.report import Report
+from agentgym_eval.seeds import AcrossSeeds
 
 SCHEMA = "agentgym.reports/1"
 """Of `report.json` where it is about several runs."""
@@ -55,7 +56,9 @@ def view_commands(folder: Path, runs: Sequence[Evaluated]) -> list[str]:
     return [f"{command('view')} {shlex.quote(str(path))}" for path in folders]
 
 
-def as_json(runs: Sequence[Evaluated], comparisons: Sequence[Comparison]) -> dict[str, Any]:
+def as_json(
+    runs: Sequence[Evaluated], comparisons: Sequence[Comparison], across: AcrossSeeds | None = None
+) -> dict[str, Any]:
     """`report.json`: of one run its report, of several a list of them with what sets them apart."""
     if len(runs) == 1 and not comparisons:
         return runs[0].to_dict()
@@ -63,4 +66,5 @@ def as_json(runs: Sequence[Evaluated], comparisons: Sequence[Comparison]) -> dic
         {"policy": run.policy, "world": run.world} | ({"folder": str(run.folder)} if run.folder else {}) | run.to_dict()
         for run in runs
     ]
-    return {"schema": SCHEMA, "runs": named, "comparisons": [comparison.to_dict() for comparison in comparisons]}
+    found = {"schema": SCHEMA, "runs": named, "comparisons": [comparison.to_dict() for comparison in comparisons]}
+    return found | ({"across_seeds": across.to_dict()} if across else {})

@@ -12,11 +12,18 @@ from agentgym_eval.reports.evaluated import Evaluated, as_json
 from agentgym_eval.reports.markdown import markdown
 from agentgym_eval.reports.page import page
 from agentgym_eval.reports.plots import draw_curves
+from agentgym_eval.reports.tables import summary
+from agentgym_eval.seeds import AcrossSeeds
 from agentgym_eval.store import write_json
 
 
 def write_reports(
-    folder: Path, runs: Sequence[Evaluated], comparisons: Sequence[Comparison] = (), *, title: str
+    folder: Path,
+    runs: Sequence[Evaluated],
+    comparisons: Sequence[Comparison] = (),
+    across: AcrossSeeds | None = None,
+    *,
+    title: str,
 ) -> tuple[Path, ...]:
     """Write `report.json`, `report.md`, `report.html` and the curves (`turns`, `k`; PNG and SVG) into `folder`.
 
@@ -24,6 +31,7 @@ def write_reports(
         folder: Of the run, or of the runs; it exists.
         runs: At least one, in the order in which they are to be read.
         comparisons: Of these runs, if any.
+        across: The same over training seeds.
         title: What the report is about, in a few words.
 
     Returns:
@@ -32,10 +40,10 @@ def write_reports(
     Raises:
         OSError: when the folder can't be written to.
     """
-    write_json(folder / "report.json", as_json(runs, comparisons))
+    write_json(folder / "report.json", as_json(runs, comparisons, across))
     curves = draw_curves(folder, runs)
-    text = markdown(runs, comparisons, title=title, folder=folder, pictures=list(curves))
-    write_whole(folder / "report.md", text)
-    write_whole(folder / "report.html", page(runs, comparisons, title=title, folder=folder, curves=curves))
+    compared = list(summary(runs, comparisons, across))
+    write_whole(folder / "report.md", markdown(runs, compared, title=title, folder=folder, pictures=list(curves)))
+    write_whole(folder / "report.html", page(runs, compared, title=title, folder=folder, curves=curves))
     pictures = [f"{name}.{kind}" for name in curves for kind in ("png", "svg")]
     return tuple(folder / name for name in ("report.html", "report.md", "report.json", *pictures))

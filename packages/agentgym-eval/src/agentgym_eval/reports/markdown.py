@@ -6,15 +6,14 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from agentgym_eval.comparison import Comparison
 from agentgym_eval.reports.evaluated import Evaluated, labels, view_commands
 from agentgym_eval.reports.plots import TITLES
-from agentgym_eval.reports.tables import Cell, Table, facts, groups, summary
+from agentgym_eval.reports.tables import Cell, Table, facts, groups
 
 
 def markdown(
     runs: Sequence[Evaluated],
-    comparisons: Sequence[Comparison],
+    tables: Sequence[Table],
     *,
     title: str,
     folder: Path,
@@ -24,12 +23,12 @@ def markdown(
 
     Args:
         runs: In the order in which they are to be read.
-        comparisons: Of these runs, if any.
+        tables: What the text begins with, as `summary` gives it.
         title: Of the text.
         folder: Of the report, for the commands that show its episodes.
         pictures: The curves that lie beside it: `turns`, `k`.
     """
-    results, *compared = summary(runs, comparisons)
+    results, *compared = tables
     parts = [
         f"# {escaped(title)}",
         table(results, level=2),

@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from agentgym_eval.comparison import Comparison
 from agentgym_eval.reports.evaluated import Evaluated, labels, view_commands
 from agentgym_eval.reports.plots import TITLES, inline
-from agentgym_eval.reports.tables import facts, groups, summary
+from agentgym_eval.reports.tables import Table, facts, groups
 
 
 def page(
     runs: Sequence[Evaluated],
-    comparisons: Sequence[Comparison],
+    tables: Sequence[Table],
     *,
     title: str,
     folder: Path,
@@ -23,7 +22,7 @@ def page(
 
     Args:
         runs: In the order in which they are to be read.
-        comparisons: Of these runs, if any.
+        tables: What the page begins with, as `summary` gives it.
         title: Of the page.
         folder: Of the report, for the commands that show its episodes.
         curves: SVG by the curve's name, as `draw_curves` gives them.
@@ -34,7 +33,7 @@ def page(
     templates = Environment(
         loader=PackageLoader("agentgym_eval", "reports"), autoescape=True, undefined=StrictUndefined, trim_blocks=True
     )
-    results, *compared = summary(runs, comparisons)
+    results, *compared = tables
     return templates.get_template("page.html").render(
         title=title,
         results=results,

@@ -11,6 +11,7 @@ from agentgym_eval.comparison import Comparison
 from agentgym_eval.intervals import Interval
 from agentgym_eval.report import Figures
 from agentgym_eval.reports.evaluated import Evaluated, labels
+from agentgym_eval.seeds import AcrossSeeds
 
 _NOTHING = "–"
 _DOUBTFUL = 0.1
@@ -36,18 +37,38 @@ class Table:
     notes: tuple[str, ...] = ()
 
 
-def summary(runs: Sequence[Evaluated], comparisons: Sequence[Comparison]) -> Iterator[Table]:
-    """The tables that a report begins with: the runs, and what sets them apart."""
+def summary(
+    runs: Sequence[Evaluated], comparisons: Sequence[Comparison], across: AcrossSeeds | None = None
+) -> Iterator[Table]:
+    """The tables that a report begins with: the runs, and what sets them apart, task by task and over seeds."""
     overall = {name: run.report.overall for name, run in zip(labels(runs), runs, strict=True)}
-    yield _figures("Results", "run", overall, notes=_INTERVALS)
+    yield _figures("Results", "run", overall, notes=(_MEANS, *_clusters(overall), _PASSES))
     if comparisons:
         yield _compared(comparisons)
+    if across:
+        yield _over_seeds(across)
 
 
-_INTERVALS = (
-    "With each mean: its 95% interval over tasks. Failed episodes (the world broke, not the player) are in no mean.",
-    "pass@k: at least one of k attempts succeeds; pass^k: all k do. Both by the unbiased estimators.",
+_MEANS = (
+    "With each mean: its 95% interval over tasks. Failed episodes (the world broke, not the player) are in no mean."
 )
+_PASSES = "pass@k: at least one of k attempts succeeds; pass^k: all k do. Both by the unbiased estimators."
+
+
+def _clusters(overall: Mapping[str, Figures]) -> Iterator[str]:
+    clustered = {name: sentence for name, by in overall.items() if (sentence := of_clusters(by))}
+    if len(set(clustered.values())) == 1 and len(clustered) == len(overall):
+        yield next(iter(clustered.values()))
+    else:
+        yield from (f"{name}: {sentence}" for name, sentence in clustered.items())
+
+
+def of_clusters(by: Figures) -> str:
+    """That intervals are over clusters of tasks, and how alike the tasks of one come out; empty where they aren't."""
+    if by.success.clusters is None:
+        return ""
+    alike = "" if math.isnan(by.icc) else f" The intra-class correlation of success within them is {by.icc:.2f}."
+    return f"The {by.success.tasks:,} tasks are of {by.success.clusters:,} clusters, which intervals are over.{alike}"
 
 
 def groups(run: Evaluated) -> Iterator[Table]:
@@ -96,14 +117,12 @@ def _left_out(grouped: Mapping[str, Figures]) -> Iterator[str]:
 
 
 def _compared(comparisons: Sequence[Comparison]) -> Table:
-    columns = ("second against first", "tasks", "better", "worse", "success", "score", "turns")
+    columns = ("second against first", "tasks", "better", "worse", *_DIFFERENCES)
     rows = tuple(
         (
             Cell(f"{at.second} against {at.first}"),
             *(Cell(f"{count:,}") for count in (at.tasks, at.better, at.worse)),
-            _with_p(percent(at.success.difference, signed=True), at.success.p),
-            _with_p(percent(at.score.difference, signed=True), at.score.p),
-            _with_p(number(at.turns.difference, 1, signed=True), at.turns.p),
+            *_differences(at),
         )
         for at in comparisons
     )
@@ -113,13 +132,40 @@ def _compared(comparisons: Sequence[Comparison]) -> Table:
         for at in comparisons
         if at.only_first or at.only_second
     )
-    return Table("Compared task by task", columns, rows, (*_PAIRED, *alone))
+    adjusted = f" adjusted for {len(comparisons)} comparisons (Holm)" if len(comparisons) > 1 else ""
+    return Table("Compared task by task", columns, rows, (_PAIRED.format(adjusted=adjusted), _DETECTABLE, *alone))
 
 
+_DIFFERENCES = ("success", "detectable", "score", "turns")
+
+
+def _differences(at: Comparison | AcrossSeeds) -> tuple[Cell, ...]:
+    return (
+        _with_p(percent(at.success.difference, signed=True), at.success.p_adjusted),
+        Cell(_NOTHING if math.isnan(at.success.detectable) else f"{at.success.detectable * 100:.1f} points"),
+        _with_p(percent(at.score.difference, signed=True), at.score.p_adjusted),
+        _with_p(number(at.turns.difference, 1, signed=True), at.turns.p_adjusted),
+    )
+
+
+def _over_seeds(at: AcrossSeeds) -> Table:
+    columns = ("second against first", "seeds", *_DIFFERENCES)
+    rows = ((Cell(f"{at.second} against {at.first}"), Cell(str(at.seeds)), *_differences(at)),)
+    return Table("Compared seed by seed", columns, rows, (_SEEDS,))
+
+
+_SEEDS = (
+    "The mean of the differences above, with its 95% interval and p by Student's paired test over training seeds: what "
+    "other seeds would have come to on these tasks. The intervals above take the trained models as they are."
+)
 _PAIRED = (
     "Each figure: the second's less the first's over the tasks that both played (shares in percentage points), with "
-    "its 95% interval over tasks; p by a paired permutation test of the tasks' differences. Better and worse: tasks in "
-    "which the second succeeded more often and less often.",
+    "its 95% interval over tasks or clusters of tasks; p by a paired permutation test of their differences{adjusted}. "
+    "Better and worse: tasks in which the second succeeded more often and less often."
+)
+_DETECTABLE = (
+    "Detectable: the smallest difference in success that four of five such comparisons would show (p < 0.05). What is "
+    "smaller needs more tasks or samples."
 )
 
 

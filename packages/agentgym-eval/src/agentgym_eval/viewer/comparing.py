@@ -6,11 +6,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 
-import numpy as np
-
-from agentgym_eval.comparison import sign_flip
+from agentgym_eval.comparison import difference
 from agentgym_eval.errors import UsageError
-from agentgym_eval.intervals import Interval, bootstrap
+from agentgym_eval.intervals import Interval
 from agentgym_eval.viewer.figures import TaskFigures
 from agentgym_eval.viewer.links import Address
 from agentgym_eval.viewer.reported import Used, read_usage
@@ -136,6 +134,7 @@ def _verdict(pairs: Sequence[Pair]) -> Verdict | None:
     if not pairs:
         return None
     gains = [(pair.b.success or 0.0) - (pair.a.success or 0.0) for pair in pairs]
-    p = sign_flip(gains, np.random.default_rng(0))
-    difference = bootstrap(gains, np.random.default_rng(0), skewed=False)
-    return Verdict(difference, math.nan if len(gains) < 2 else p, sum(g > 0 for g in gains), sum(g < 0 for g in gains))
+    clusters = [pair.a.cluster_key for pair in pairs]
+    found = difference([pair.a.success or 0.0 for pair in pairs], [pair.b.success or 0.0 for pair in pairs], clusters)
+    p = math.nan if len(gains) < 2 else found.p
+    return Verdict(found.difference, p, sum(g > 0 for g in gains), sum(g < 0 for g in gains))

@@ -58,6 +58,7 @@ class TaskFigures:
     task: str
     category: str
     difficulty: int
+    cluster: str
     attempts: int
     failed: int
     success: float | None
@@ -67,11 +68,16 @@ class TaskFigures:
     first: int
     """The number of the first attempt in the file."""
 
+    @property
+    def cluster_key(self) -> tuple[str, str, str]:
+        """What the tasks of a cluster have in common, and no others."""
+        return self.env, self.cluster, "" if self.cluster else self.task
+
 
 def task_figures(database: sqlite3.Connection, run: str, file: str) -> list[TaskFigures]:
     """Of every task in a file."""
     found = database.execute(
-        f"SELECT t.env, t.task, t.category, t.difficulty, t.attempts, t.failed, {_MEANS}, t.first "
+        f"SELECT t.env, t.task, t.category, t.difficulty, t.cluster, t.attempts, t.failed, {_MEANS}, t.first "
         "FROM tasks t JOIN files f ON f.id = t.file WHERE f.run = ? AND f.slug = ? ORDER BY t.first",
         (run, file),
     )
@@ -111,7 +117,7 @@ def _group(value: str, tasks: Sequence[TaskFigures]) -> Group:
     known = [task for task in tasks if task.success is not None]
     return Group(
         value,
-        share([task.success or 0.0 for task in known]),
+        share([task.success or 0.0 for task in known], [task.cluster_key for task in known]),
         fmean(task.score or 0.0 for task in known) if known else None,
         fmean(task.turns or 0.0 for task in known) if known else None,
         sum(task.attempts for task in tasks),

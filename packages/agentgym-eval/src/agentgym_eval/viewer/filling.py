@@ -17,7 +17,7 @@ from agentgym_eval.viewer.lines import read_line
 from agentgym_eval.viewer.runs import EpisodeFile
 from agentgym_eval.viewer.tokens import kept_episodes, tokens_file
 
-VERSION = 7
+VERSION = 8
 """Of the tables and of what is let into them: an index of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -33,8 +33,9 @@ CREATE TABLE IF NOT EXISTS episodes (
     turns INTEGER, invalid INTEGER, stop TEXT, score REAL, success INTEGER, tokens TEXT);
 CREATE INDEX IF NOT EXISTS episodes_file ON episodes (file, number);
 CREATE TABLE IF NOT EXISTS tasks (
-    file INTEGER, task TEXT, env TEXT, category TEXT, difficulty INTEGER, attempts INTEGER, failed INTEGER,
-    successes REAL, scores REAL, turns REAL, first INTEGER, PRIMARY KEY (file, task, env)) WITHOUT ROWID;
+    file INTEGER, task TEXT, env TEXT, category TEXT, difficulty INTEGER, cluster TEXT, attempts INTEGER,
+    failed INTEGER, successes REAL, scores REAL, turns REAL, first INTEGER,
+    PRIMARY KEY (file, task, env)) WITHOUT ROWID;
 CREATE TABLE IF NOT EXISTS counts (
     file INTEGER, facet TEXT, value, episodes INTEGER, PRIMARY KEY (file, facet, value)) WITHOUT ROWID;
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content = '', prefix = '1 2 3');
@@ -42,7 +43,7 @@ CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content = '', prefix =
 COUNTED = ("env", "split", "category", "difficulty", "policy", "stop")
 """Columns of `episodes` whose values `counts` counts in every file, and beside them `tokens` where that is known."""
 _ADD_TASK = """
-INSERT INTO tasks VALUES (?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
+INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     attempts = attempts + 1, failed = failed + excluded.failed, successes = successes + excluded.successes,
     scores = scores + excluded.scores, turns = turns + excluded.turns
 """
@@ -203,7 +204,7 @@ def _task(identity: int, number: int, record: dict[str, Any]) -> tuple[Any, ...]
     env, _, task, category, difficulty, _, _, turns, _, stop, score, success = _figures(record)
     failed = stop == "failed"
     sums = (0, 0, 0) if failed else (success or 0, score or 0, turns)
-    return identity, task, env, category, difficulty, failed, *sums, number
+    return identity, task, env, category, difficulty, record.get("cluster", ""), failed, *sums, number
 
 
 def searched(record: dict[str, Any]) -> str:

@@ -162,8 +162,9 @@ class Index:
 
     def success(self, run: str, file: str) -> Interval:
         """Success in a file, as a mean over tasks with its interval."""
-        known = [each.success for each in self.tasks(run, file).values() if each.success is not None]
-        return self._remembered(f"success {run} {file}", lambda _: share(known))
+        known = [(e.success, e.cluster_key) for e in self.tasks(run, file).values() if e.success is not None]
+        values, clusters = [value for value, _ in known], [cluster for _, cluster in known]
+        return self._remembered(f"success {run} {file}", lambda _: share(values, clusters))
 
     def groups(self, run: str, file: str) -> dict[str, list[Group]]:
         """Figures by what tasks fall into: `env`, `category`, `difficulty`."""

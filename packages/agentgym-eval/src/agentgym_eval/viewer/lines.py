@@ -26,7 +26,7 @@ def read_line(line: bytes) -> dict[str, Any] | None:
 
 def _is_indexed(record: dict[str, Any]) -> bool:
     """Whether a database takes its names and numbers. Raises `ValueError` for halves of characters."""
-    names = [record[name] for name in ("env", "task_id", "split", "category", "policy")]
+    names = [record.get(name, "") for name in ("env", "task_id", "split", "category", "policy", "cluster")]
     "".join(names).encode()
     whole = (record["difficulty"], record["sample"])
     return all(names[:2]) and all(abs(number) <= _LARGEST for number in whole)

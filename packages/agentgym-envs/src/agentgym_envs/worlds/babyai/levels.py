@@ -109,4 +109,5 @@ def _task(task_id: str) -> Task:
         category=level.category,
         difficulty=turns or 0,
         payload={"level": name, "seed": int(seed)},
+        cluster=name,
     )

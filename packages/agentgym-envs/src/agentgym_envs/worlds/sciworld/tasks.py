@@ -150,7 +150,7 @@ def _task(task_id: str) -> Task:
     _, _, name, variation = task_id.split("/")
     kind = kinds()[name]
     payload = {"task": name, "variation": int(variation)}
-    return Task(task_id, ENV, kind.split(int(variation)), kind.category, kind.turns, payload)
+    return Task(task_id, ENV, kind.split(int(variation)), kind.category, kind.turns, payload, name)
 
 
 def from_predecessor(item: str | int) -> str:

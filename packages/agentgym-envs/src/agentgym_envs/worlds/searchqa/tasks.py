@@ -43,7 +43,8 @@ def _almanac() -> TaskSet:
             "queries": list(question.queries),
             "support": list(question.support),
         }
-        return Task(task_id, ENV_ID, question.split, question.category, question.hops, payload)
+        form = task_id.split("/")[2]
+        return Task(task_id, ENV_ID, question.split, question.category, question.hops, payload, form)
 
     by_id = {
         question.id.replace("almanac", "searchqa", 1): question

@@ -59,7 +59,13 @@ def task_of(record: Mapping[str, Any], name: str, split: Split = "test", place: 
         category=category(payload["sites"]),
         difficulty=len(payload.get("plan", ())) or _checks(payload["eval"]),
         payload=payload,
+        cluster=template(payload),
     )
+
+
+def template(record: Mapping[str, Any]) -> str:
+    """What the tasks of a template have in common: its name in our own set, its number in WebArena's."""
+    return str(record.get("template", record.get("intent_template_id", "")))
 
 
 def category(sites: list[str]) -> str:

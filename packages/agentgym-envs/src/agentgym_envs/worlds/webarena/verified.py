@@ -19,7 +19,7 @@ from agentgym_envs.tasks import Task
 from agentgym_envs.text_env import EnvFault
 from agentgym_envs.worlds.webarena.evaluation import Verdict
 from agentgym_envs.worlds.webarena.sites import Sites
-from agentgym_envs.worlds.webarena.task_files import ENV_ID, category, read_tasks
+from agentgym_envs.worlds.webarena.task_files import ENV_ID, category, read_tasks, template
 
 if TYPE_CHECKING:
     from webarena_verified.api import WebArenaVerified
@@ -96,7 +96,15 @@ def _task(record: dict[str, Any], name: str) -> Task:
         "eval": {"eval_types": [EVAL_TYPE], "evaluators": record["eval"]},
     }
     sites = [str(site) for site in record["sites"]]
-    return Task(f"webarena/{name}/{record['task_id']}", ENV_ID, "test", category(sites), len(record["eval"]), payload)
+    return Task(
+        f"webarena/{name}/{record['task_id']}",
+        ENV_ID,
+        "test",
+        category(sites),
+        len(record["eval"]),
+        payload,
+        template(record),
+    )
 
 
 @cache
