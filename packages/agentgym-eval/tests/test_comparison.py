@@ -108,14 +108,15 @@ def test_the_interval_holds_0_where_the_test_does_not_tell_the_two_apart() -> No
 
 
 def test_clusters_change_sides_as_a_whole() -> None:
-    """In five clusters of four tasks each task is better."""
-    first = [replace(e, cluster=f"k{int(e.task_id[2:]) // 4}") for e in played(*[0.25] * 20)]
-    second = [replace(e, cluster=f"k{int(e.task_id[2:]) // 4}") for e in played(*[0.75] * 20)]
-    found = compare(first, second).success
-    assert found.p == 1 / 16
-    assert found.difference.clusters == 5
-    assert found.difference.low == 0.0
-    assert found.detectable > compare(played(*[0.25] * 20), played(*[0.75] * 20)).success.detectable
+    """In four of ten clusters of four tasks each task is better."""
+    rates = [0.75] * 16 + [0.25] * 24
+    first = [replace(e, cluster=f"k{int(e.task_id[2:]) // 4}") for e in played(*[0.25] * 40)]
+    second = [replace(e, cluster=f"k{int(e.task_id[2:]) // 4}") for e in played(*rates)]
+    found, apart = compare(first, second).success, compare(played(*[0.25] * 40), played(*rates)).success
+    assert found.p == 1 / 8
+    assert found.difference.clusters == 10
+    assert found.difference.low <= 0.0 < apart.difference.low
+    assert found.detectable > apart.detectable
 
 
 def test_the_same_ids_in_two_environments_are_not_paired() -> None:

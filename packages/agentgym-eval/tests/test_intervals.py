@@ -141,11 +141,20 @@ def test_tasks_that_are_clusters_of_their_own_or_all_of_one_are_what_is_drawn() 
 
 
 def test_the_names_and_the_order_of_clusters_change_nothing() -> None:
-    values, clusters = [0.25, 0.5, 1.0, 0.0, 0.75, 1.0], list("aabbcc")
+    values, clusters = rng().random(24).tolist(), [place // 2 for place in range(24)]
     there = share(values, clusters)
-    back = share(values[::-1], [{"a": 3, "b": 1, "c": 2}[name] for name in clusters[::-1]])
+    back = share(values[::-1], [f"k{7 * name % 12}" for name in clusters[::-1]])
     assert (there.low, there.high) == pytest.approx((back.low, back.high))
-    assert there.clusters == back.clusters == 3
+    assert there.clusters == back.clusters == 12
+
+
+def test_few_clusters_are_taken_as_given() -> None:
+    values = rng().random(36).tolist()
+    ten, nine = ([place % count for place in range(36)] for count in (10, 9))
+    assert share(values, ten).clusters == 10
+    assert share(values, nine) == share(values)
+    assert cluster_sums(values, nine) == values
+    assert not math.isnan(icc(values, nine))
 
 
 def test_tasks_that_come_out_alike_in_a_cluster_are_worth_one() -> None:

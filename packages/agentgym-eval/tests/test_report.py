@@ -194,17 +194,26 @@ def test_tasks_of_the_same_id_in_two_environments_are_two() -> None:
 
 
 def test_intervals_are_over_the_clusters_of_tasks_and_say_so() -> None:
-    alike = [replace(episode(task, 0, task // 5 % 2 == 0), cluster=f"k{task // 5}") for task in range(40)]
+    alike = [replace(episode(task, 0, task // 5 % 2 == 0), cluster=f"k{task // 5}") for task in range(60)]
     result = report(alike)
     apart = report([replace(one, cluster="") for one in alike])
-    assert (result.overall.success.clusters, apart.overall.success.clusters) == (8, None)
+    assert (result.overall.success.clusters, apart.overall.success.clusters) == (12, None)
     assert result.overall.icc == 1.0
     assert math.isnan(apart.overall.icc)
     assert apart.to_dict()["overall"]["icc"] is None
     width = result.overall.success.high - result.overall.success.low
     assert width > 1.8 * (apart.overall.success.high - apart.overall.success.low)
     said = (
-        "The 40 tasks are of 8 clusters, which intervals are over. The intra-class correlation of success within them"
+        "The 60 tasks are of 12 clusters, which intervals are over. The intra-class correlation of success within them"
     )
     assert said in " ".join(printed(result).split())
     assert "clusters" not in printed(apart)
+
+
+def test_few_clusters_are_taken_as_given_and_it_is_said() -> None:
+    few = [replace(episode(task, 0, task // 5 % 2 == 0), cluster=f"k{task // 5}") for task in range(45)]
+    result, apart = report(few), report([replace(one, cluster="") for one in few])
+    assert result.overall.success == apart.overall.success
+    assert result.overall.icc == 1.0
+    said = "The 45 tasks are of fewer than 10 clusters, which are taken as given: intervals are over tasks"
+    assert said in " ".join(printed(result).split())

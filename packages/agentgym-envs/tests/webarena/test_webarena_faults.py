@@ -15,8 +15,9 @@ from agentgym_envs.worlds.webarena import snapshot
 from agentgym_envs.worlds.webarena.browser import Browser, acquire
 from agentgym_envs.worlds.webarena.faults import TabClosed
 from agentgym_envs.worlds.webarena.session import Session
+from agentgym_envs.worlds.webarena.stillness import Patience
 from browser_processes import command_line, descendants
-from pages_server import NEVER, Page, PagesServer, impatient
+from pages_server import NEVER, Page, PagesServer
 from patience import PATIENCE
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -186,7 +187,7 @@ def test_a_browser_is_asked_twice_whether_it_lives(
     assert pulse.asked == min(answers_from, 2)
 
 
-@impatient
+@pytest.mark.parametrize("patience", [Patience(answering=3)], ids=["impatient"])
 def test_a_page_in_an_endless_loop_is_a_fault(server: PagesServer, session: Session, run: Run) -> None:
     server.pages["/a"] = "<title>a</title><script>setTimeout(() => { while (true); }, 20)</script>"
     run(session.goto("http://shop.example/a"))

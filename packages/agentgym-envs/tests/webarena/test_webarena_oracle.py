@@ -122,7 +122,7 @@ def one_of_each_template(tasks: list[Task]) -> list[Task]:
 
 @pytest.mark.long
 def test_the_oracle_solves_every_task(tasks: list[Task], idle: SimpleQueue[WebArena]) -> None:
-    """All 1,130 take a quarter of an hour; CI plays one of every third template."""
-    some = one_of_each_template(tasks)[::3] if "CI" in os.environ else tasks
+    """All 1,130 take a quarter of an hour; CI plays one of every fifth template."""
+    some = one_of_each_template(tasks)[::5] if "CI" in os.environ else tasks
     assert {task.split for task in some} == set(SPLITS)
     assert unsolved(some, idle) == []

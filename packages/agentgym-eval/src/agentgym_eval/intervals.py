@@ -24,6 +24,9 @@ POWER = 0.8
 RESAMPLES = 5_000
 _BLOCK = 1_000_000
 _HAIR = 1e-12  # a variance that comes of rounding
+FEWEST = 10
+"""Fewer clusters are taken as given, and tasks as drawn from each: how far clusters differ can't be told from so few
+(Cameron, Gelbach and Miller 2008), and who chooses four levels asks about these four."""
 _FEW = 3
 """Of so many tasks that differ, the variance of gains tells about as much as what is assumed without them."""
 _NORMAL = NormalDist()
@@ -78,7 +81,7 @@ def share(
 
     Args:
         values: One per task.
-        clusters: Of each task, in the same order. None, or one cluster alone: every task is a cluster of its own.
+        clusters: Of each task, in the same order. None, or fewer than `FEWEST`: every task is a cluster of its own.
         rng: Draws resamples for the percentiles of the bootstrap, which are too narrow for few tasks; without it there
             are none.
     """
@@ -226,8 +229,7 @@ def icc(values: Sequence[float], clusters: Sequence[Hashable] | None) -> float:
     analysis of variance of unequal groups (Donner 1986). Chance alone makes it negative now and then. NaN where tasks
     have no clusters, or none of them has two, or all values are the same.
     """
-    clusters = _several(clusters)
-    if clusters is None:
+    if clusters is None or not 1 < len(set(clusters)) < len(clusters):
         return math.nan
     array = np.asarray(values, dtype=np.float64)
     sums, sizes = _by_cluster(array, clusters)
@@ -248,8 +250,8 @@ def _mean_and_error(sums: NDArray[np.float64], sizes: NDArray[np.float64]) -> tu
 
 
 def _several(clusters: Sequence[Hashable] | None) -> Sequence[Hashable] | None:
-    """None where each task is a cluster of its own, or all are in one: then only its tasks can be drawn."""
-    return clusters if clusters is not None and 1 < len(set(clusters)) < len(clusters) else None
+    """None where each task is a cluster of its own, or there are fewer than `FEWEST`: then tasks are what is drawn."""
+    return clusters if clusters is not None and FEWEST <= len(set(clusters)) < len(clusters) else None
 
 
 def _count(clusters: Sequence[Hashable] | None) -> int | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from agentgym_envs import Task, read_episodes
 
+from agentgym_eval.intervals import FEWEST
 from agentgym_eval.planning import Plan
 from agentgym_eval.report import by_task, cluster_of
 
@@ -24,7 +25,7 @@ def planned(tasks: Sequence[Task], difference: float, folder: Path) -> Iterator[
     """
     plan, known = _plan(folder)
     clusters = {task.cluster or task.id for task in tasks}
-    grouped = len(clusters) < len(tasks)
+    grouped = FEWEST <= len(clusters) < len(tasks)
     of = f" of {len(clusters):,} clusters" if grouped else ""
     yield (
         f"To show a difference of {100 * difference:.1f} points in success between two policies (p < 0.05 in four of "

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from agentgym_eval.comparison import Comparison
-from agentgym_eval.intervals import Interval
+from agentgym_eval.intervals import FEWEST, Interval
 from agentgym_eval.report import Figures
 from agentgym_eval.reports.evaluated import Evaluated, labels
 from agentgym_eval.seeds import AcrossSeeds
@@ -64,11 +64,19 @@ def _clusters(overall: Mapping[str, Figures]) -> Iterator[str]:
 
 
 def of_clusters(by: Figures) -> str:
-    """That intervals are over clusters of tasks, and how alike the tasks of one come out; empty where they aren't."""
-    if by.success.clusters is None:
-        return ""
+    """Whether intervals are over clusters of tasks, and how alike the tasks of one come out; empty where tasks have no
+    clusters.
+    """
     alike = "" if math.isnan(by.icc) else f" The intra-class correlation of success within them is {by.icc:.2f}."
-    return f"The {by.success.tasks:,} tasks are of {by.success.clusters:,} clusters, which intervals are over.{alike}"
+    tasks, clusters = by.success.tasks, by.success.clusters
+    if clusters is not None:
+        return f"The {tasks:,} tasks are of {clusters:,} clusters, which intervals are over.{alike}"
+    if not alike:
+        return ""
+    return (
+        f"The {tasks:,} tasks are of fewer than {FEWEST} clusters, which are taken as given: intervals are over tasks, "
+        f"and say nothing of other clusters.{alike}"
+    )
 
 
 def groups(run: Evaluated) -> Iterator[Table]:

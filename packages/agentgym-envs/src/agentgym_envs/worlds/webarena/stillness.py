@@ -55,7 +55,9 @@ class Patience:
     loading: float = 5.0
     """When what a page still loads is no longer waited for, counted from when the page began to answer."""
     navigation: float = 30.0
-    """When a page that doesn't answer at all is given up."""
+    """When a page that no server sends is given up."""
+    answering: float = 30.0
+    """When a page whose scripts never end is given up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,12 +122,12 @@ async def _look(cdp: CDPSession, traffic: Traffic, patience: Patience) -> tuple[
     changing = 3 * patience.grace if traffic.restless else patience.changing
     question = {"expression": f"{_WATCH}({1000 * patience.grace}, {1000 * changing})"}
     try:
-        async with asyncio.timeout(patience.navigation):
+        async with asyncio.timeout(patience.answering):
             world = await cdp.send("Page.createIsolatedWorld", {"frameId": traffic.main_frame, "worldName": _WORLD})
             where = {"contextId": world["executionContextId"], "awaitPromise": True, "returnByValue": True}
             answer = await cdp.send("Runtime.evaluate", question | where)
     except TimeoutError:
-        raise EnvFault(f"The page did not answer within {patience.navigation:g} seconds.") from None
+        raise EnvFault(f"The page did not answer within {patience.answering:g} seconds.") from None
     except Error as error:
         if is_lost(error):
             return None
