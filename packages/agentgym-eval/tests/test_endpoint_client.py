@@ -265,6 +265,8 @@ def test_an_error_that_comes_when_nobody_waits_for_it_any_more_is_no_noise(caplo
             await asyncio.sleep(0)
         await client.close()
 
+    gc.collect()  # what other tests of this process left
+    caplog.clear()
     with serving(answer) as fake:
         asyncio.run(asking(fake))
     gc.collect()
