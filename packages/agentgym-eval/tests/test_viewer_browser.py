@@ -17,7 +17,7 @@ from agentgym_eval.viewer.index import Index
 from agentgym_eval.viewer.links import Address, Links
 from browsing import PHONE, Watched, served
 from counting_world import ENV
-from playwright.sync_api import Browser, expect
+from playwright.sync_api import Browser, Route, expect
 from viewer_material import EVIL, episode, evaluate, train, write  # the file beside this one
 
 LONG = "unbreakable" * 30
@@ -113,6 +113,21 @@ def test_a_replay_is_driven_by_keys(watched: Watched, live: str) -> None:
     page.keyboard.press("t")
     for turn in turns:
         expect(turn).to_be_visible()
+
+
+@pytest.mark.long
+def test_what_is_typed_before_the_script_has_come_narrows_the_actions_too(watched: Watched, live: str) -> None:
+    page, held = watched.page, list[Route]()
+    page.goto(live + LINKS.play(env=ENV, split="test", task="count/test/2"))
+    page.get_by_role("button", name="Begin").click()
+    expect(page.locator("#now")).to_contain_text("Goal: 2.")
+    page.route("**/playing.js*", lambda route: held.append(route))
+    page.goto(page.url, wait_until="commit")
+    page.get_by_label("Your action").fill("ad")
+    expect(page.locator(".actions button:visible")).to_have_text(["add", "stop"])
+    for route in held:
+        route.continue_()
+    expect(page.locator(".actions button:visible")).to_have_text(["add"])
 
 
 @pytest.mark.long

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from golden import transcript
 
 GOLDEN = Path(__file__).parent / "golden.txt"
@@ -31,6 +32,7 @@ def played() -> str:
     return transcript("agentgym/SciWorld-v0", GAMES)
 
 
+@pytest.mark.long
 def test_the_golden_games() -> None:
     assert played() == GOLDEN.read_text(encoding="utf-8")
 

@@ -9,6 +9,7 @@ import pytest
 from agentgym_envs.worlds.webarena.session import Session
 from page_agent import page_text
 from pages_server import NEVER, SHOP, Page, PagesServer, impatient
+from patience import eventually
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
 
@@ -85,7 +86,7 @@ def test_event_streams_web_sockets_and_workers_are_not_waited_for(server: PagesS
         "/socket": Page(delay=NEVER),
     }
     assert visit("/a") == []
-    assert {"/events", "/socket", "/js"} <= set(server.paths())
+    eventually(lambda: {"/events", "/socket", "/js"} <= set(server.paths()))
 
 
 @impatient

@@ -9,6 +9,8 @@
   document.addEventListener("input", (event) => {
     if (event.target.matches('.say input[name="text"]')) narrow(event.target.value);
   });
+  const typed = document.querySelector('.say input[name="text"]')?.value;
+  if (typed) narrow(typed); // before this script had come
   const show = () => {
     const log = document.getElementById("log");
     if (log) log.scrollTop = log.scrollHeight;
