@@ -34,9 +34,9 @@ def flags(recipe: str, out: Path, *more: str, **settings: str) -> list[str]:
 
 
 def dpo_flags(model: Path, out: Path, *more: str, **settings: str) -> list[str]:
-    """A run in which the model plays ten tasks, eight times each."""
+    """A run in which the model plays ten tasks, twelve times each."""
     known = {
-        "model": str(model), "data__episodes": "80", "optimizer__lr": "2e-3", "imitation": "0",
+        "model": str(model), "data__episodes": "120", "samples": "12", "optimizer__lr": "2e-3", "imitation": "0",
         "save-every": "3",
     }  # fmt: skip
     return flags("dpo-textcraft", out, "--pairs.most", "4", *more, **(known | settings))
@@ -90,8 +90,8 @@ def test_what_did_better_is_preferred_and_success_rises(whole: RunFolder) -> Non
     assert isinstance(config, DPO)
     assert recipe == "dpo-textcraft"
     played = whole.read_data()
-    assert len(played) == 80
-    assert {episode.sample for episode in played} == set(range(8))
+    assert len(played) == 120
+    assert {episode.sample for episode in played} == set(range(12))
     logged = lines(whole)
     assert len(make_pairs(played, config.pairs)) == 40
     assert [line["step"] for line in logged] == list(range(1, STEPS + 1))

@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from agentgym_trainer.sampler import Middling, Sampler, State, Uniform, apportion, draw
+from agentgym_trainer.sampler import Middling, Sampler, State, Uniform, apportion, draw, evenly
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -99,3 +99,12 @@ def test_small_shares_get_their_turn_in_the_long_run() -> None:
     rng = np.random.default_rng(0)
     given = np.sum([apportion(4, (1, 20, 3), rng) for _ in range(3000)], axis=0)
     assert given / given.sum() == pytest.approx(np.array([1, 20, 3]) / 24, abs=0.01)
+
+
+@given(st.integers(1, 9), st.integers(0, 30), st.integers(0, 9))
+def test_evenly_no_task_is_drawn_twice_more_than_another(tasks: int, count: int, seed: int) -> None:
+    ids = [f"t/{number}" for number in range(tasks)]
+    times = Counter(evenly(ids, count, np.random.default_rng(seed)))
+    assert times.total() == count
+    assert set(times) <= set(range(tasks))
+    assert {times[place] for place in range(tasks)} <= {count // tasks, -(-count // tasks)}

@@ -35,7 +35,7 @@ from agentgym_trainer.models import load_model, scratch_model
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Rollouts
 from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.sampler import Uniform, apportion, draw
+from agentgym_trainer.sampler import apportion, evenly
 from agentgym_trainer.weights import weights_of
 from agentgym_trainer.worlds import OpenWorld
 
@@ -276,8 +276,8 @@ def play_some(
     for world, share, limit in zip(worlds, shares, limits, strict=True):
         known = world.tasks.train
         if tasks:
-            known = [known[i] for i in draw(Uniform(), known.ids, min(limit, len(known)), state={}, rng=rng)]
-        chosen = [known[i] for i in draw(Uniform(), [task.id for task in known], share, state={}, rng=rng)]
+            known = [known[i] for i in evenly(known.ids, min(limit, len(known)), rng)]
+        chosen = [known[i] for i in evenly([task.id for task in known], share, rng)]
         for episode in world.watch(policy, chosen, seed=config.seed, horizon=config.horizon.longest):
             failed.count([Outcome.of(episode)])
             yield episode

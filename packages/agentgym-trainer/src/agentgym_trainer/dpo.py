@@ -38,7 +38,7 @@ from agentgym_trainer.material import keep_episodes
 from agentgym_trainer.models import check_model, load_model
 from agentgym_trainer.progress import Reached
 from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.sampler import Uniform, apportion, draw
+from agentgym_trainer.sampler import apportion, evenly
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.trajectory import trajectory
@@ -238,7 +238,7 @@ def _tasks(config: DPO, worlds: Sequence[OpenWorld]) -> list[tuple[OpenWorld, li
     rng = np.random.default_rng([config.seed, config.samples])
     shares = apportion(max(1, config.data.episodes // config.samples), [world.weight for world in worlds], rng)
     return [
-        (world, [world.tasks.train[i] for i in draw(Uniform(), world.tasks.train.ids, share, state={}, rng=rng)])
+        (world, [world.tasks.train[i] for i in evenly(world.tasks.train.ids, share, rng)])
         for world, share in zip(worlds, shares, strict=True)
     ]
 

@@ -25,7 +25,7 @@ from agentgym_trainer.figures import Outcome
 from agentgym_trainer.playing import engine_player, seed_of
 from agentgym_trainer.ranks import Ranks
 from agentgym_trainer.rollout import Match
-from agentgym_trainer.sampler import Uniform, apportion, draw
+from agentgym_trainer.sampler import apportion, evenly
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tracking import Tracker
 from agentgym_trainer.worlds import OpenWorld, jobs
@@ -55,9 +55,7 @@ class Explorer:
         for world, share in zip(self.worlds, shares, strict=True):
             tasks = [task for task in world.tasks.train if chosen.known or (world.name, task.id) not in self.known]
             tasks = tasks or list(world.tasks.train)
-            ids, places = [task.id for task in tasks], range(len(tasks))
-            if chosen.tasks:
-                places = draw(Uniform(), ids, share, state={}, rng=rng)
+            places = evenly([task.id for task in tasks], share, rng) if chosen.tasks else range(len(tasks))
             seed = seed_of(self.config.seed, number, _EXPLORATION)
             dealt.append((world, jobs([tasks[i] for i in places], samples=chosen.samples, seed=seed)))
         return dealt

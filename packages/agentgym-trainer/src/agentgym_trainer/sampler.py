@@ -149,6 +149,21 @@ def draw(
     return chosen.tolist()
 
 
+def evenly(ids: Sequence[str], count: int, rng: np.random.Generator) -> list[int]:
+    """Draw tasks, each as often as any other or once more.
+
+    Args:
+        ids: All of the split.
+        count: How many are wanted.
+        rng: The only source of chance.
+
+    Returns:
+        Places in `ids`.
+    """
+    passes, rest = divmod(count, max(1, len(ids)))
+    return [*range(len(ids))] * passes + draw(Uniform(), ids, rest, state={}, rng=rng)
+
+
 def apportion(count: int, weights: Sequence[float], rng: np.random.Generator) -> list[int]:
     """Split `count` into whole numbers that are in expectation proportional to `weights`, and never off by 1 or more.
 

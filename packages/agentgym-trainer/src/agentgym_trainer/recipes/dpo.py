@@ -40,7 +40,7 @@ _SCRATCH = _after(
     "sft-textcraft",
     # Six times as fast and without imitation, what is chosen becomes less likely too, and success collapses.
     optimizer=replace(SFT_RECIPES["sft-textcraft"].config.optimizer, lr=5e-5, schedule="constant", warmup=0),
-    data=Data(episodes=2400, keep="all"),
+    data=Data(episodes=2392, keep="all"),
     epochs=2,
     imitation=0.5,
 )
