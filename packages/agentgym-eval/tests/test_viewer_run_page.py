@@ -140,6 +140,21 @@ def test_the_report_s_figures_and_stop_reasons_are_shown(site: Site) -> None:
     assert "3 episodes" in client(site).get(link.replace("&amp;", "&")).text
 
 
+def test_what_intervals_are_over_is_said(site: Site) -> None:
+    for name, right in (("alone", 0), ("together", 0), ("better", 1)):
+        alike = {} if name == "alone" else {"cluster": "kind"}
+        played = [
+            episode(f"t/{n}", 0, n % 3 >= 1 - right, **{field: f"{word} {n % 12}" for field, word in alike.items()})
+            for n in range(36)
+        ]
+        reported(site.index.root / name, played)
+    site.index.refresh()
+    assert "with 95% intervals over tasks." in run_page(site, "alone")
+    assert "with 95% intervals over 12 clusters of tasks." in run_page(site, "together")
+    assert "(95% interval over 12 clusters of tasks +" in compare_page(site, Asked("together", "better"))
+    assert "clusters" not in compare_page(site, Asked("alone", "alone"))
+
+
 @pytest.mark.parametrize(
     "content",
     ["{}", '{"schema": "agentgym.rep', '{"schema": "agentgym.report/3", "overall": {"episodes": "x"}}', "[]", "\xff"],

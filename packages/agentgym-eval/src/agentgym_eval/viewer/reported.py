@@ -24,6 +24,11 @@ class Reported:
     figures: Mapping[str, Interval]
     """By name, in the order of reading: success, pass@k for each k that was asked for, pass^k."""
 
+    @property
+    def clusters(self) -> int | None:
+        """How many clusters of tasks the intervals are over; None where they are over tasks."""
+        return self.figures["Success"].clusters
+
 
 def read_report(run: Run) -> Reported | None:
     """The report of an evaluation; None where there is none yet, or it is damaged or of another schema."""
@@ -75,4 +80,4 @@ def _figures(overall: Mapping[str, Any]) -> Iterator[tuple[str, Interval]]:
 
 def _interval(at: Mapping[str, Any]) -> Interval:
     mean, low, high = (math.nan if at[name] is None else float(at[name]) for name in ("mean", "low", "high"))
-    return Interval(mean, low, high, int(at["tasks"]))
+    return Interval(mean, low, high, int(at["tasks"]), int(at["clusters"]) if "clusters" in at else None)
