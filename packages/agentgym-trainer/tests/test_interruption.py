@@ -140,10 +140,7 @@ MOMENTS = {
     "in a step": (Moment("agentgym_trainer.learner:Learner", "_step", 36 + 3 * 4 + 2), "step-000002"),
     # Optimizer, schedule and generators are three files; what was begun of this checkpoint lies beside the one before.
     "between a checkpoint's files": (Moment("torch", "save", 4), "step-000002"),
-    "before its progress is written": (Moment("accelerate:Accelerator", "save_state", 2), "step-000002"),
     "between seal and name": (Moment("agentgym_trainer.checkpoint", "seal", 2), "step-000004"),
-    # The first that is named is the start.
-    "between name and pruning": (Moment("pathlib:Path", "rename", 4), "step-000006"),
 }  # fmt: skip
 KILLS = [("ppo", name) for name in MOMENTS]
 KILLS += [
