@@ -26,7 +26,8 @@ from patience import eventually
 
 pytestmark = pytest.mark.long
 
-# What is asked for is kept for the test to check, and then made small. `FATE` is what train_processes.py knows.
+# What is asked for is kept for the test to check, and then made small. `FATE` is what train_processes.py knows,
+# or "refused", as it is with a wrong command.
 UV = f"""#!{sys.executable}
 import json, os, sys
 arguments = sys.argv[1:]
@@ -36,6 +37,8 @@ if "--resume" not in arguments:
     with open("asked.json", "w") as asked:
         json.dump(arguments, asked)
     arguments = json.loads(os.environ["SMALL"])
+if os.environ["FATE"] == "refused":
+    sys.exit(2)
 script = {train_processes.__file__!r}
 os.execv(sys.executable, [sys.executable, script, "ddp", os.environ["FATE"], *arguments])
 """
@@ -125,9 +128,7 @@ def test_a_pod_that_has_to_go_saves_and_another_goes_on(cluster: Path) -> None:
 
 
 def test_wrong_usage_is_no_preemption(cluster: Path) -> None:
-    (cluster / RUN).mkdir(parents=True)
-    (cluster / RUN / "notes.txt").touch()
-    with started(["bash", "job.sbatch"], cluster, "well") as job:
+    with started(["bash", "job.sbatch"], cluster, "refused") as job:
         _, said = job.communicate()
     assert job.returncode == 2, said
     assert not (cluster / "queue").exists()

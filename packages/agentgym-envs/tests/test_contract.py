@@ -279,6 +279,7 @@ def check_far_manifest(world: World, url: str) -> None:
         assert text_env(there).tasks.manifest() == json.loads(committed)
 
 
+@pytest.mark.long
 def test_cheap_worlds_keep_the_contract_over_http(url: str) -> None:
     """What the contract asks of the connection, it asks of any world; the others are compared to the byte."""
     cheap = [world for world in WORLDS if text_env(made(world)).step_seconds < CHEAP / 10]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import itertools
 import os
 import resource
@@ -204,6 +205,7 @@ class AskedAfter(Stopping):
 
 def train_process(arguments: Sequence[str], log: Path, *moments: Moment) -> None:
     """`train` as the whole of a process of its own, which sends itself signals at these moments."""
+    gc.freeze()
     for moment in moments:
         befall(moment)
     sys.exit(train_cli(arguments, log))

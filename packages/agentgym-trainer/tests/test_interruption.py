@@ -32,8 +32,10 @@ AGENT = ("--world.agent", "bare+plan+window:1+retry")
 KINDS: dict[str, tuple[str, ...]] = {
     "grpo": COMMON,
     "ppo": (*COMMON, *BESIDE, "--algorithm", "ppo", "--critic.lr", "1e-2", "--optimizer.schedule", "cosine"),
-    "separate": (*COMMON, *AGENT, "--algorithm", "ppo", "--critic.where", "separate", "--critic.lr", "1e-2"),
-    "lora": (*COMMON, "--lora.rank", "2", "--lora.dropout", "0.1"),
+    "lora": (
+        *(*COMMON, *AGENT, "--lora.rank", "2", "--lora.dropout", "0.1"),
+        *("--algorithm", "ppo", "--critic.where", "separate", "--critic.lr", "1e-2"),
+    ),
 }
 LOG = ("agentgym_trainer.run_folder:RunFolder", "log")
 
@@ -143,10 +145,7 @@ MOMENTS = {
     "between seal and name": (Moment("agentgym_trainer.checkpoint", "seal", 2), "step-000004"),
 }  # fmt: skip
 KILLS = [("ppo", name) for name in MOMENTS]
-KILLS += [
-    ("lora", "before the first checkpoint"),
-    ("separate", "in a step"),
-]
+KILLS += [("lora", "in a step")]
 
 
 @pytest.mark.parametrize(("kind", "name"), KILLS)

@@ -300,10 +300,8 @@ def test_what_does_not_exist_is_refused_in_a_sentence(
     assert message in err.splitlines()[-1]
 
 
-# Those left out differ from these in their numbers, or wait for a JVM's gold paths or a browser.
-@pytest.mark.parametrize(
-    "name", ["quickstart", *(pytest.param(name, marks=pytest.mark.long) for name in ("searchqa-scaling", "mixture"))]
-)
+# Those left out differ from these in their numbers, or wait for a JVM's gold paths or a browser; test_mixture.py mixes.
+@pytest.mark.parametrize("name", ["quickstart", pytest.param("searchqa-scaling", marks=pytest.mark.long)])
 def test_recipes_take_two_steps_in_miniature(name: str, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     assert train_cli([name, "--tiny", "--out", str(folder.path)]) == 0

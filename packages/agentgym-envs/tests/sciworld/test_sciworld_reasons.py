@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from agentgym_envs.worlds.sciworld import SciWorld
 from agentgym_envs.worlds.sciworld.reasons import Situation
 
@@ -64,6 +65,7 @@ def test_a_plan_is_the_goals_that_are_left() -> None:
     assert plan == "2. substance is liquid\nNow: What goes on here takes time."
 
 
+@pytest.mark.long
 def test_thoughts_are_true_of_a_game() -> None:
     world: Any = SciWorld()
     observation, _ = world.reset(options={"task": "sciworld/test/find-non-living-thing/225"})

@@ -1,4 +1,4 @@
-"""SearchQA over Lucene, inside Gymnasium's own vector environment, whose workers are forks or fresh processes."""
+"""SearchQA over Lucene, inside Gymnasium's own vector environment, whose workers are forks."""
 
 from __future__ import annotations
 
@@ -15,8 +15,7 @@ from gymnasium.vector import AsyncVectorEnv
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("context", ["fork", "spawn"])
-def test_worlds_in_worker_processes_search_with_lucene(tmp_path: Path, context: str) -> None:
+def test_worlds_in_forked_processes_search_with_lucene(tmp_path: Path) -> None:
     need("pyserini")
     passages = [("1", "Duck", "A duck swims."), ("2", "Pond", "The pond is deep.")]
     lines = [json.dumps({"id": i, "title": title, "text": text}) + "\n" for i, title, text in passages]
@@ -28,7 +27,7 @@ def test_worlds_in_worker_processes_search_with_lucene(tmp_path: Path, context: 
     held.search(["duck"], 1)  # the parent's own Lucene runs when its workers are forked
 
     made = functools.partial(gymnasium.make, "agentgym_envs:agentgym/SearchQA-v0", retriever=spec, top_k=1)
-    vec = AsyncVectorEnv([made] * 2, context=context)
+    vec = AsyncVectorEnv([made] * 2, context="fork")
     vec.reset(seed=[1, 2])
     seen, *_, infos = vec.step(("<search>ducks</search>", "<search>how deep</search>"))
     vec.close()

@@ -109,6 +109,7 @@ def test_it_works_inside_a_running_loop(browser: Browser, server: PagesServer) -
     assert asyncio.run(notebook()) == "a"
 
 
+@pytest.mark.long
 def test_sixteen_contexts_at_once(browser: Browser, run: Run, server: PagesServer) -> None:
     server.pages["/a"] = "<script>localStorage.n = (+localStorage.n || 0) + 1; document.title = localStorage.n</script>"
 
