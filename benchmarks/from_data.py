@@ -13,9 +13,11 @@ left that have ended, and writes a page and JSON.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
@@ -144,6 +146,14 @@ def compared(folder: RunFolder) -> dict[str, float]:
     return {"pairs": len(pairs), **turns}
 
 
+def log_ratios(folder: RunFolder) -> dict[str, float]:
+    """How much likelier than before the last step's episodes have become to the model, in nats, on each side."""
+    _, config, _ = RunFolder.open(folder.path)
+    assert isinstance(config, DPO)
+    *_, last = folder.read_metrics()
+    return {side: last[f"rewards/{side}"] / config.beta for side in ("chosen", "rejected")}
+
+
 def record(row: Row, seed: int) -> dict[str, Any]:
     """What became of a row in one seed, as JSON values."""
     folder = RunFolder(row.training.path)
@@ -152,10 +162,12 @@ def record(row: Row, seed: int) -> dict[str, Any]:
     match RunFolder.open(folder.path)[1]:
         case DPO():
             found["learned"] = compared(folder)
+            found["log_ratios"] = log_ratios(folder)
         case AgentEvol():
             lines = list(folder.read_metrics())
             number = int(row.model.split("/")[0].rpartition("-")[2])
             found["learned"] = {name: lines[number][name] for name in ("data", "kept")}
+            found["explored"] = lines[number]["sampled"]["success"]
         case _:
             found["learned"] = {"data": len(folder.read_data())}
     return found | {
@@ -198,9 +210,24 @@ def report(records: Sequence[dict[str, Any]], folder: Path, console: Console, co
         seeds=len({r["seed"] for r in records}),
         detectable=f"{100 * min(tests):.1f} to {100 * max(tests):.1f}",
         failed=sum(r[manner]["failed"] for r in records for manner in MANNERS),
+        log_ratios="; ".join(
+            "{}: {:+.0f} and {:+.0f}".format(
+                name, *(_mean(records, name, "log_ratios", side) for side in ("chosen", "rejected"))
+            )
+            for name in names
+            if name.startswith("DPO")
+        ),
+        explored=", ".join(
+            f"{100 * _mean(records, name, 'explored'):.0f}%" for name in names if re.search("iteration [1-9]", name)
+        ),
     )
     (folder / "from-data.md").write_text(page, encoding="utf-8")
     (folder / "from-data.json").write_text(json.dumps(records, indent=1) + "\n")
+
+
+def _mean(records: Sequence[dict[str, Any]], name: str, *keys: str) -> float:
+    values = [reduce(lambda value, key: value[key], keys, r) for r in records if r["model"] == name]
+    return sum(values) / len(values)
 
 
 def _cells(own: Sequence[dict[str, Any]], difference: Difference | None, p: float | None) -> dict[str, str]:
@@ -262,6 +289,22 @@ Success in percent, means over seeds. Differences are of sampled success, paired
 seeds; p-values are adjusted over all comparisons by Holm's method. Detectable is the smallest difference that four of
 five such comparisons would show: here {detectable} points. "Minutes of CPU" are the run's own, of AgentEvol those of
 all its iterations. Failed episodes: {failed}.
+
+## Why a method gains or doesn't
+
+**DPO.** A pair is two episodes of the same task by the same model, one of which did better. A failed episode goes on to
+the horizon, so that the rejected side has more than twice as many turns as the chosen one ("learned from"), and the
+margin of the loss, a difference of sums over tokens, grows by the surplus turns alone: the rejected side becomes
+unlikely, and the chosen one doesn't become likelier. How the log-probability of a chosen and of a rejected side had
+changed at the end, in nats:
+{log_ratios}.
+`--pairs.truncated shorten` cuts the rejected side to as many turns as the chosen one has; `--loss sigmoid_norm` divides
+by the number of tokens.
+
+**AgentEvol.** Each iteration lets the last model explore all training goals, and learns from what succeeded. The models
+that explored succeeded in {explored} of their episodes on training goals, while the success on held-out goals, in the
+table, grew little or not at all. Nor are more training goals what is missing: the expert's episodes of all of them, in
+the last row, are the most that exploring could find. A model of this size learns recipes by heart.
 """
 
 
