@@ -41,6 +41,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]
             del gymnasium.registry[spec.id]
 
 
+@pytest.mark.long
 @every_document
 def test_its_python_runs(document: Path, workplace: Path, requires_world: Callable[[str], None]) -> None:
     write_files(document, workplace)

@@ -74,6 +74,7 @@ def found(tree: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Call]]:
             yield within, node
 
 
+@pytest.mark.long
 def test_nothing_waits_for_time_to_pass() -> None:
     offences = {
         f"{name}:{call.lineno}": ast.unparse(call)[:100]

@@ -75,7 +75,9 @@ def test_a_run_that_stops_again_and_again_pays_for_each_reply_once(tmp_path: Pat
     assert json.loads((tmp_path / "parts/report.json").read_text())["usage"]["requests"] == once
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(
+    "how", [signal.SIGTERM, *(pytest.param(how, marks=pytest.mark.long) for how in (signal.SIGKILL, signal.SIGINT))]
+)
 def test_a_process_that_is_ended_leaves_every_reply_that_was_paid_for(tmp_path: Path, how: signal.Signals) -> None:
     model, gate, arrived = Numbered(), threading.Event(), threading.Semaphore(0)
 

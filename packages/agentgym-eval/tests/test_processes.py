@@ -113,7 +113,7 @@ def test_a_collection_of_several_worlds_survives_kill_9(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "how", [signal.SIGTERM, *(pytest.param(how, marks=pytest.mark.long) for how in (signal.SIGINT, signal.SIGUSR1))]
 )
-@pytest.mark.parametrize("name", ["evaluate", "collect"])
+@pytest.mark.parametrize("name", ["evaluate", pytest.param("collect", marks=pytest.mark.long)])
 def test_signals_keep_what_is_done_and_say_how_to_go_on(tmp_path: Path, name: str, how: signal.Signals) -> None:
     out = tmp_path / "run"
     folder = out if name == "evaluate" else tmp_path / "run.partial"

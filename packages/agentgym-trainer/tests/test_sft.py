@@ -101,6 +101,7 @@ def test_how_much_of_what_was_said_a_budget_loses_is_counted(chat: Chat) -> None
     assert str(enough) == ""
 
 
+@pytest.mark.long
 def test_a_run_says_what_its_budget_loses_and_why_nothing_is_left(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

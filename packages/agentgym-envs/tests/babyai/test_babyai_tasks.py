@@ -37,6 +37,7 @@ def test_tasks_say_what_they_are() -> None:
     assert all(task.difficulty >= 1 for task in WORLD.tasks)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_the_oracle_takes_as_many_turns_as_the_table_says(split: str) -> None:
     """One task per level: each of another seed, so that all of them get their turn over the levels."""

@@ -20,6 +20,7 @@ def command(function: str, *arguments: object) -> list[str]:
     return [sys.executable, "-c", start, *map(str, arguments)]
 
 
+@pytest.mark.long
 def test_serve_until_ctrl_c(corpus: Path) -> None:
     with serve_process("--retriever", f"bm25:{corpus}", "--max-batch", "2") as server:
         assert server.line.endswith(f", /retrieve from bm25:{corpus}\n")

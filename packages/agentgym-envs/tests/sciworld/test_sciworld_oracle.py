@@ -53,6 +53,7 @@ def test_solutions_are_in_the_words_of_the_instructions(said: str, meant: str) -
     assert worded(said) == meant
 
 
+@pytest.mark.long
 def test_a_solution_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def folder(*parts: str) -> Path:
         made = tmp_path.joinpath(*parts)

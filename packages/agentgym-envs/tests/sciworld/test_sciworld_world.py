@@ -36,6 +36,7 @@ def begun(task: str = BOIL, **options: object) -> SciWorld:
     return world
 
 
+@pytest.mark.long
 def test_the_scene_is_what_look_around_and_inventory_would_say() -> None:
     world = begun(simplifications="teleportAction")
     world.step("teleport to kitchen")
@@ -226,6 +227,7 @@ def test_the_oracle_is_never_stuck() -> None:
     assert len(tried) < 30
 
 
+@pytest.mark.long
 @settings(max_examples=25, suppress_health_check=list(HealthCheck))
 @given(
     st.lists(

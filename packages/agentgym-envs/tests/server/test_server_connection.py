@@ -102,6 +102,7 @@ def test_a_body_must_come_in_time(begun: bytes) -> None:
     assert answered.endswith(b"A request's body has 0.01 seconds here.")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("left", [b"", b"a", b"a" * 9, b"a" * 9 + b"POST"])
 def test_a_client_without_a_token_is_let_go_of_soon_after_its_answer(left: bytes) -> None:
     head = b"POST / HTTP/1.1\r\n" + LOCAL + b"Content-Length: 9\r\n\r\n"

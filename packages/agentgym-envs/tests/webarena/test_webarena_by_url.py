@@ -119,6 +119,7 @@ def test_a_model_judges(make: Make, server: PagesServer) -> None:
         env.step("stop [two]")
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:Transitional processing is deprecated:DeprecationWarning")
 def test_an_audited_task_is_judged_by_its_recording(make: Make, server: PagesServer) -> None:
     need("webarena_verified")

@@ -68,6 +68,7 @@ def state_of(run: Run, open_session: login.OpenSession) -> Callable[..., State |
     return lambda logins, *keys: run(logins.state(keys, SITES, open_session))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", FORMS)
 def test_webarenas_account_logs_in(
     pages: dict[str, LoginSite],

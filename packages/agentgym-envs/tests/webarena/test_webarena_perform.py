@@ -148,6 +148,7 @@ def test_press_sends_keys_to_where_the_cursor_is(agent: PageAgent) -> None:
     assert agent.one("textbox").property("value") == "xY+xY+"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("modifier", ["", "Ctrl+Alt+", "Shift+"])
 def test_every_key_there_is_can_be_pressed(agent: PageAgent, modifier: str) -> None:
     agent.open("<input>")

@@ -176,6 +176,7 @@ def test_what_is_no_address_is_refused(session: Session, run: Run, text: str) ->
     assert session.tab.url == "about:blank"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "url", ["file:///etc/passwd", "chrome://version", "view-source:http://shop.example/a", "data:text/html,x"]
 )

@@ -188,6 +188,7 @@ def rows(count: int) -> str:
     return "<title>Rows</title><h1>Rows</h1><table>" + "".join(row.format(i) for i in range(count)) + "</table>"
 
 
+@pytest.mark.long
 def test_of_a_large_page_only_what_is_near_the_viewport_is_read(agent: PageAgent) -> None:
     page = agent.open(rows(1200) + "<iframe srcdoc='far' style='display:block'></iframe>")
     assert page.bounded

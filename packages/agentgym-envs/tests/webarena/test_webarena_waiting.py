@@ -89,6 +89,7 @@ def test_event_streams_web_sockets_and_workers_are_not_waited_for(server: PagesS
     eventually(lambda: {"/events", "/socket", "/js"} <= set(server.paths()))
 
 
+@pytest.mark.long
 @impatient
 def test_a_navigation_that_never_ends(server: PagesServer, session: Session, visit: Any, click: Any, run: Run) -> None:
     server.pages |= {"/never": Page(delay=NEVER), "/a": "<a href=/never>x</a>", "/b": "b"}
