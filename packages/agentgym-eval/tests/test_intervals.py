@@ -207,7 +207,6 @@ def test_many_gains_have_students_interval() -> None:
     assert (at.low, at.high) == pytest.approx((gains.mean() - half, gains.mean() + half), abs=2e-3)
 
 
-@pytest.mark.long
 def test_what_can_be_detected_is_shown_in_four_of_five_comparisons() -> None:
     draws = rng(4)
     least = detectable(draws.normal(0, 0.3, 100).tolist(), None)

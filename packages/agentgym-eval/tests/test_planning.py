@@ -31,7 +31,6 @@ def test_clusters_need_more_tasks_or_have_never_enough() -> None:
     assert Plan(icc=0.5).tasks(0.05, 4, clusters=30) == math.inf
 
 
-@pytest.mark.long
 def test_as_many_tasks_as_planned_show_the_difference_in_four_of_five_comparisons() -> None:
     rng, plan = np.random.default_rng(0), Plan(success=0.4, between=0.3, shared=1.0)
     count = math.ceil(plan.tasks(0.08, 4))
