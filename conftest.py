@@ -20,8 +20,10 @@ from gymnasium.error import DependencyNotInstalled
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-# No test is about time, and a busy machine is slow.
-settings.register_profile("untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# No test is about time, and a busy machine is slow. Under CI the same examples are tried in each run; elsewhere others.
+settings.register_profile(
+    "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
+)
 settings.load_profile("untimed")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

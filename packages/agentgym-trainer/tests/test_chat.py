@@ -268,7 +268,7 @@ def test_the_words_of_a_reply_come_back_without_its_end(family: str, text: str) 
     chat = CHATS[family]
     ids = chat.reply_ids(text)
     assert chat.end_id not in ids[:-1]
-    blank = " " if family == "mistral-v3" else ""
+    blank = " " if family == "mistral-v3" and not text.startswith(" ") else ""
     assert chat.reply_text(ids) == blank + text.encode(errors="replace").decode()
     assert chat.reply_text(ids[:-1]) == chat.reply_text(ids)
 
