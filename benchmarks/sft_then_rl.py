@@ -146,10 +146,12 @@ def imitated_tokens(folder: RunFolder) -> int:
     """Tokens that a run of supervised fine-tuning has read, each time that it read them."""
     from agentgym_trainer.models import load_chat
     from agentgym_trainer.sft import encode_examples
+    from agentgym_trainer.trajectory import Trimming
 
     _, config, _ = RunFolder.open(folder.path)
     assert isinstance(config, SFT)
-    examples = encode_examples(load_chat(str(folder.model)), folder.read_data(), config.generation.max_context)
+    trimming = Trimming(config.generation.max_context)
+    examples = encode_examples(load_chat(str(folder.model)), folder.read_data(), trimming)
     return config.epochs * sum(len(example.ids) for example in examples)
 
 

@@ -121,7 +121,8 @@ def _episode(length: int, task: str, rng: np.random.Generator, size: Size, model
     logprobs = np.concatenate([[0.0], logprobs]) * said
     segment = Segment(*(tuple(column.tolist()) for column in (ids, said, logprobs, turns)))
     rewards = (0.0,) * (turn - 1) + (float(rng.random()),)
-    return Trajectory((segment,), rewards=rewards, states=("",) * turn, group=task)
+    observations = (("act", ""),) * turn
+    return Trajectory((segment,), rewards=rewards, states=("",) * turn, observations=observations, group=task)
 
 
 # The two sides. Each returns what takes one update, and the share of padding.

@@ -117,7 +117,8 @@ def _trajectory(length: int, whole: int, task: str, vocab: int, rng: np.random.G
     logprobs = np.where(said, -np.log(vocab), 0.0)
     columns = rng.integers(0, vocab, size), said, logprobs, turns
     segment = Segment(*(tuple(column.tolist()) for column in columns))
-    return Trajectory((segment,), (0.0,) * (turn - 1) + (float(rng.random()),), ("",) * turn, task)
+    rewards = (0.0,) * (turn - 1) + (float(rng.random()),)
+    return Trajectory((segment,), rewards, states=("",) * turn, observations=(("act", ""),) * turn, group=task)
 
 
 def measure(
