@@ -50,6 +50,7 @@ def keys(path: Path) -> list[tuple[str, int]]:
     return [(episode.task_id, episode.sample) for episode in read_episodes(path)]
 
 
+@pytest.mark.long
 def test_after_kill_9_nothing_is_lost_and_nothing_played_twice(tmp_path: Path) -> None:
     path = tmp_path / "episodes.jsonl"
     arguments = command("evaluate", "--out", str(tmp_path))

@@ -242,6 +242,7 @@ DEAD: list[tuple[type, str, Callable[..., Any], str]] = [
 ]
 
 
+@pytest.mark.long
 def test_a_run_whose_engine_broke_is_saved_and_ends(
     rl: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

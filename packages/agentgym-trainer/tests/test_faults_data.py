@@ -45,6 +45,7 @@ def test_a_sick_run_of_fine_tuning_ends_and_names_the_last_healthy_checkpoint(
     goes_on(run, whole)
 
 
+@pytest.mark.long
 def test_one_bad_step_of_fine_tuning_is_skipped_and_counted(
     sft: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

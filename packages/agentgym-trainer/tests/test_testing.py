@@ -164,6 +164,7 @@ def test_the_first_and_the_last_model_are_tested_each_once_however_often_that_is
     assert (folder.evaluations / "test-000003-sampled.jsonl").read_bytes() == sampled
 
 
+@pytest.mark.long
 def test_a_signal_ends_the_test_at_once_and_what_was_played_to_its_end_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -191,6 +192,7 @@ def test_a_signal_ends_the_test_at_once_and_what_was_played_to_its_end_is_kept(
     assert kept.read_bytes() == before
 
 
+@pytest.mark.long
 def test_the_test_goes_to_the_trackers_by_its_name_and_not_into_the_metrics(tmp_path: Path) -> None:
     config = Config(
         **(COMMON | {"evaluation": Evaluation(tasks=2, test_tasks=2, samples=1, ks=(1,))}), steps=1, tasks=1

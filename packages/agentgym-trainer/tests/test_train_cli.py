@@ -106,6 +106,7 @@ def test_a_sampler_that_is_named_has_its_flags() -> None:
     assert _config("mixture", "--sampler=uniform").sampler == Uniform()
 
 
+@pytest.mark.long
 def test_the_options_of_a_recipe_go_with_its_world(
     monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -57,6 +57,7 @@ def test_passages_are_as_long_as_those_of_an_encyclopedia_cut_into_pieces() -> N
         assert len(re.findall(r"\.( |$)", passage.text)) >= 2, passage
 
 
+@pytest.mark.long
 def test_sentences_are_clean() -> None:
     for passage in passages():
         both = f"{passage.title}. {passage.text}"

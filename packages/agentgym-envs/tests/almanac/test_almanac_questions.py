@@ -72,6 +72,7 @@ def test_each_hop_has_a_query_and_a_passage_of_its_own() -> None:
         assert all(re.search(r"\w", query) and "{" not in query for query in q.queries), q
 
 
+@pytest.mark.long
 def test_the_last_passage_states_the_answer_and_each_leads_to_the_next() -> None:
     for q in both():
         if q.category.endswith("comparison"):

@@ -17,6 +17,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
 
 
+@pytest.mark.long
 def test_the_contract_holds() -> None:
     check_text_env(make("agentgym/BabyAI-v0"), tasks=6)
 

@@ -81,6 +81,7 @@ def test_a_process_that_ends_in_a_call_or_between_two_is_no_silent_loss() -> Non
             assert isinstance(error, EnvFault) and f"{TOY} in slot 0" in str(error) and words in str(error)
 
 
+@pytest.mark.long
 def test_a_process_that_takes_nothing_any_more_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("agentgym_envs.pool.process._PATIENCE", 1)
     with EnvPool(TOY, 1, "process") as pool:

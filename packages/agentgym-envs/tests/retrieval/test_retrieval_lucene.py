@@ -65,6 +65,7 @@ def test_any_text_may_be_asked(lucene: LuceneRetriever) -> None:
     assert ids(lucene.search(["naïve 🦆"], 1)) == [["awk-2"]]
 
 
+@pytest.mark.long
 def test_a_killed_worker_is_a_fault_and_the_next_search_has_another(lucene: LuceneRetriever) -> None:
     lucene.search(["naïve"], 1)
     first = lucene.worker_pid
@@ -101,6 +102,7 @@ def _search_in_child(retriever: LuceneRetriever, found: multiprocessing.SimpleQu
     retriever.close()
 
 
+@pytest.mark.long
 @pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")  # of Python 3.12, at a fork
 def test_a_fork_has_a_worker_of_its_own(lucene: LuceneRetriever) -> None:
     lucene.search(["naïve"], 1)
@@ -173,6 +175,7 @@ def test_a_name_that_is_no_index(java: None) -> None:
     retriever.close()
 
 
+@pytest.mark.long
 def test_a_dense_index_needs_faiss(java: None, tmp_path: Path) -> None:
     (tmp_path / "docid").write_text("1\n")
     retriever = open_retriever(f"pyserini:{tmp_path}?encoder=facebook/dpr-question_encoder-multiset-base")
@@ -181,6 +184,7 @@ def test_a_dense_index_needs_faiss(java: None, tmp_path: Path) -> None:
     retriever.close()
 
 
+@pytest.mark.long
 def test_an_index_that_lucene_cannot_read_is_a_fault_with_its_words(java: None, tmp_path: Path) -> None:
     (tmp_path / "segments_1").write_bytes(b"no index")
     retriever = open_retriever(f"pyserini:{tmp_path}")

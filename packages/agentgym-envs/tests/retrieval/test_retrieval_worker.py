@@ -113,6 +113,7 @@ def test_no_text_and_no_number_is_too_much(lucene: LuceneRetriever) -> None:
     assert lucene.worker_pid == pid
 
 
+@pytest.mark.long
 def test_what_lucene_itself_refuses_is_a_fault_of_one_query(lucene: LuceneRetriever) -> None:
     lucene.search(["naïve"], 1)
     pid, running = lucene.worker_pid, lucene._running()

@@ -54,6 +54,7 @@ def world() -> Iterator[SciWorld]:
     world.close()
 
 
+@pytest.mark.long
 def test_a_jvm_killed_in_the_middle_is_a_fault_and_the_next_reset_has_another(world: SciWorld) -> None:
     before = world.step("look around")[0]
     killed = pid_of(world)

@@ -76,6 +76,7 @@ def test_a_solution_is_made_once_and_kept(tmp_path: Path, monkeypatch: pytest.Mo
     simulator.close()
 
 
+@pytest.mark.long
 def test_making_a_solution_leaves_the_game_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def look(asks: bool) -> list[object]:
         world = SciWorld()

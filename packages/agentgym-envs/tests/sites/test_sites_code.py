@@ -68,6 +68,7 @@ def test_data_is_plenty_lean_and_before_the_frozen_clock() -> None:
         assert db.execute("PRAGMA foreign_key_check").fetchall() == []
 
 
+@pytest.mark.long
 def test_the_same_seed_gives_the_same_bytes() -> None:
     assert make_database("code") == database("code").read_bytes()
 

@@ -38,6 +38,7 @@ def test_every_page_answers_with_a_heading(office: Any) -> None:
         assert "<h1>" in answer.text, address
 
 
+@pytest.mark.long
 def test_no_page_answers_an_odd_address_with_an_error_of_its_own(office: Any) -> None:
     paths = [r.path for r in load_site("shopping_admin").routes if "GET" in (r.methods or ()) and "{" not in r.path]
     odd = ["page=-3&sort=nothing", "page=9999999999999&sort=id&dir=up", "from=2025-02-31&to=x&least=-&most=1e9"]

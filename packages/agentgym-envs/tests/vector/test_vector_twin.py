@@ -214,6 +214,7 @@ def test_the_next_task_is_of_the_split_of_the_last_reset_and_drawn_with_the_worl
     vec.close()
 
 
+@pytest.mark.long
 def test_worlds_on_a_server_say_the_same_as_here() -> None:
     options: dict[str, Any] = {"autoreset_mode": "SameStep", "max_episode_steps": 2}
     with serve_process() as server, ExitStack() as vectors:

@@ -76,6 +76,7 @@ def test_a_session_left_open_does_not_hold_the_browser(another: Browser) -> None
     another.loop.run(session.close(), 60)
 
 
+@pytest.mark.long
 def test_many_threads_may_come_at_once(another: Browser, server: PagesServer) -> None:
     server.pages["/a"] = "<title>a</title>"
     before = children()
@@ -149,6 +150,7 @@ def _child(hosts: dict[str, str | None], answers: multiprocessing.SimpleQueue[ob
     browser.release()
 
 
+@pytest.mark.long
 def test_a_forked_child_makes_its_own(browser: Browser, run: Run, server: PagesServer) -> None:
     server.pages["/a"] = "a"
     session = run(browser.session())

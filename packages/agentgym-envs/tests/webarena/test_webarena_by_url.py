@@ -99,6 +99,7 @@ def test_a_task_is_done_or_not(make: Make, server: PagesServer) -> None:
     assert info["raw"]["parts"] == {"string_match": 1.0, "url_match": 0.0, "program_html": 1.0}
 
 
+@pytest.mark.long
 def test_sites_are_reset_and_logged_in_to(make: Make, server: PagesServer, forum: tuple[LoginSite, str]) -> None:
     env = make(reset_hook=f"http://{server.address}/reset")
     assert "heading 'Hello'" in start(env, 1)
@@ -108,6 +109,7 @@ def test_sites_are_reset_and_logged_in_to(make: Make, server: PagesServer, forum
     assert forum[0].asked.count("POST /login") == 1
 
 
+@pytest.mark.long
 def test_a_model_judges(make: Make, server: PagesServer) -> None:
     server.pages["/v1/chat/completions"] = Page(json.dumps({"choices": [{"message": {"content": "Correct"}}]}))
     env = make(judge=f"a-model@http://{server.address}/v1")

@@ -76,6 +76,7 @@ def test_eight_sessions_are_told_when_it_is_killed(fragile: Browser, what: str) 
         fragile.loop.run(session.close(), 60)
 
 
+@pytest.mark.long
 def test_a_session_that_comes_just_after_the_kill_gets_a_new_browser(fragile: Browser) -> None:
     fragile.loop.run(fragile.session(), 60)
     kill("browser")
@@ -187,6 +188,7 @@ def test_a_browser_is_asked_twice_whether_it_lives(
     assert pulse.asked == min(answers_from, 2)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("patience", [Patience(answering=3)], ids=["impatient"])
 def test_a_page_in_an_endless_loop_is_a_fault(server: PagesServer, session: Session, run: Run) -> None:
     server.pages["/a"] = "<title>a</title><script>setTimeout(() => { while (true); }, 20)</script>"

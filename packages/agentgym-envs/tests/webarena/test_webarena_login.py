@@ -117,6 +117,7 @@ def test_many_at_once_log_in_once(
     assert pages["gitlab"].asked.count("POST /users/sign_in") == 1
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("key", ["shopping", "shopping_admin"])
 def test_a_state_that_the_site_forgot_is_made_anew(
     pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State], key: str
@@ -132,6 +133,7 @@ def test_a_state_that_the_site_forgot_is_made_anew(
     assert cookie["value"] in pages[key].sessions
 
 
+@pytest.mark.long
 def test_a_damaged_file_is_made_anew(
     pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State]
 ) -> None:

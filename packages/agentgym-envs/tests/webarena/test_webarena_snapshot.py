@@ -79,6 +79,7 @@ def test_a_page_with_a_bit_of_everything(agent: PageAgent) -> None:
     assert agent.text() == KITCHEN_TEXT
 
 
+@pytest.mark.long
 def test_the_same_page_is_the_same_in_every_context_and_after_others(
     agent: PageAgent, browser: Browser, run: Run
 ) -> None:

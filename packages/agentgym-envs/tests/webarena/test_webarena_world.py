@@ -281,6 +281,7 @@ def test_eight_at_once_never_see_each_other(embedded: Callable[[], WebArena]) ->
     assert missed == [False] * 6
 
 
+@pytest.mark.long
 def test_a_killed_browser_is_a_fault_for_all_and_the_next_reset_has_another(embedded: Callable[[], WebArena]) -> None:
     worlds = [embedded() for _ in range(3)]
     task = worlds[0].tasks.train.ids[0]
