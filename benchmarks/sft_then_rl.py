@@ -32,6 +32,7 @@ from many_runs import (  # the file beside this one
     Figures,
     Run,
     command_line,
+    commits,
     curve,
     interval,
     markdown,
@@ -252,7 +253,7 @@ def _curve(chain: Chain, imitated: int) -> tuple[Figures, Figures]:
     return tokens, success
 
 
-def report(outcomes: Sequence[Outcome], folder: Path, console: Console, command: str) -> None:
+def report(outcomes: Sequence[Outcome], folder: Path, console: Console, command: str, commit: str) -> None:
     """Write the page, the picture and the figures, and show the table."""
     rows = [_row(found, outcomes[0]) for found in outcomes]
     show("Success on held-out tasks, sampled", rows, console)
@@ -262,6 +263,7 @@ def report(outcomes: Sequence[Outcome], folder: Path, console: Console, command:
     page = _PAGE.format(
         table=markdown(rows),
         command=command,
+        commit=commit,
         tokens=f"{TOKENS:,}",
         arms="\n".join(f"- **{arm.name}**: {_about(arm)}." for arm in ARMS),
         reading=_READING,
@@ -359,7 +361,7 @@ learning rate that falls from 3e-3 to 0.
 {tasks} held-out tasks that nothing trains on, {samples} sampled episodes of each at temperature 1; with random
 weights success is {before}. Means over {seeds} seeds with 95% intervals by a bootstrap that draws seeds and, within
 each, tasks; differences are paired by seed and task. With {seeds} seeds such intervals are, if anything, too
-narrow. Failed episodes: {failed}.
+narrow. At commit {commit}. Failed episodes: {failed}.
 
 ![Held-out success over tokens](sft-then-rl.png)
 
@@ -372,8 +374,9 @@ are the range of the seeds.
 _READING = """With random weights hardly a reply ends before the token budget, no episode succeeds, no group of episodes
 differs, and not one token takes part in the loss: from there RL can't begin. Random play teaches how to say actions,
 though after so little of it many replies still don't end; success stays so rare that hardly a group has anything to
-compare. RL that starts from SFT has something to compare from its first update on, and comes out above what it began
-with, which was measured on half the tasks.
+compare. RL that starts from SFT has something to compare from its first update on, but a dozen updates change little:
+success after imitation and at the end are over different tasks, and over the same ones the line in the picture is
+nearly flat.
 
 That isn't to say that RL is the best use of so few tokens: spent on more of the expert's episodes, they come to much
 more. An expert's episode is short and says at each turn what is right; a played one is long and says in the end whether
@@ -389,7 +392,8 @@ def main() -> None:
         run_all(chains, starts, asked.processes, console)
     else:
         by_arm = [[chain for chain in chains if chain.arm is arm] for arm in ARMS]
-        report([outcome(of_one, starts) for of_one in by_arm], asked.report, console, command)
+        commit = commits(c.rl.path if c.arm.acts else c.lessons for c in chains)
+        report([outcome(of_one, starts) for of_one in by_arm], asked.report, console, command, commit)
 
 
 if __name__ == "__main__":
