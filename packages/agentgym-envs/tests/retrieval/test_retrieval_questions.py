@@ -69,6 +69,14 @@ def test_questions_as_they_are_published(
     assert list(read_questions(tmp_path / name)) == [expected]
 
 
+@pytest.mark.parametrize("ending", ["json", "jsonl"])
+def test_lines_are_lines_whatever_they_say(tmp_path: Path, ending: str) -> None:
+    (tmp_path / f"q.{ending}").write_text(
+        '\n{"question": "What?", "answer": "data"}\n{"question": "Who?", "answer": "me"}\n'
+    )
+    assert [question.answers for question in read_questions(tmp_path / f"q.{ending}")] == [("data",), ("me",)]
+
+
 def beir(folder: Path) -> Path:
     (folder / "qrels").mkdir()
     (folder / "qrels/test.tsv").write_text("query-id\tcorpus-id\tscore\nq1\td1\t1\nq1\td2\t2\nq2\td1\t0\n")
@@ -87,6 +95,9 @@ def test_queries_of_beir_that_something_is_judged_right_for(tmp_path: Path) -> N
         ("q.jsonl", '{"question": "a", "answer": "b"}\n\n{"text": "a"}', r"q\.jsonl, line 3, is no question; expected"),
         ("q.json", '[{"question": "a", "answer": "b"}, 3]', r"q\.json, entry 2, is no question"),
         ("q.json", "[", r"q\.json is no JSON"),
+        ("q.json", '{"data": [{"title": "a"}]}', r"q\.json holds no questions; expected .*'paragraphs'"),
+        ("q.json", "{\n}", r"q\.json holds no questions; expected .*'data'"),
+        ("q.json", "3", r"q\.json holds no questions; expected"),
     ],
 )
 def test_what_is_no_question_is_named(tmp_path: Path, name: str, content: str, says: str) -> None:

@@ -49,17 +49,29 @@ def read_questions(path: Path) -> Iterator[Question]:
 def _entries(path: Path) -> Iterator[tuple[str, Any]]:
     """What a file holds, each with its place: lines of JSON, or objects."""
     with path.open(encoding="utf-8-sig") as file:
-        begin = file.read(1_024).lstrip()
-        file.seek(0)
-        if path.suffix != ".json" or (begin.startswith("{") and '"data"' not in begin):
+        if path.suffix != ".json" or _is_lines(next(filter(str.strip, file), "")):
+            file.seek(0)
             yield from ((f"line {number}", line) for number, line in enumerate(file, 1) if line.strip())
             return
+        file.seek(0)
         try:
             held = json.load(file)
         except json.JSONDecodeError as error:
             raise ValueError(f"{path} is no JSON: {error}.") from error
-    rows = _squad(held) if isinstance(held, dict) else held
+    try:
+        rows = list(_squad(held) if isinstance(held, dict) else held)
+    except (KeyError, TypeError) as error:
+        raise ValueError(f"{path} holds no questions; expected {FORMS}: {error!r}.") from error
     yield from ((f"entry {number}", row) for number, row in enumerate(rows, 1))
+
+
+def _is_lines(first: str) -> bool:
+    """Whether the first line of a file is an object of its own, and neither the beginning nor the whole of SQuAD's."""
+    try:
+        held = json.loads(first)
+    except json.JSONDecodeError:
+        return False
+    return isinstance(held, dict) and "data" not in held
 
 
 def _squad(held: Any) -> Iterator[dict[str, Any]]:
