@@ -2,9 +2,12 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from agentgym_envs import Episode, Reply, Sample, Turn
@@ -81,6 +84,24 @@ def test_many_lines_and_any_cut_make_the_same_index(index: Index) -> None:
         index.refresh()
     assert index.list(Filters()).total == 1100
     assert index.episode(Address("all.jsonl", "all", 1099)).task_id == "t/1099"
+
+
+def test_a_file_that_was_not_read_to_its_end_is_read_on(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
+    write(index.root / "all.jsonl", [episode(f"t/{number}") for number in range(1100)])
+    add, batches = Filler._add, list[int]()  # pyright: ignore[reportPrivateUsage]
+
+    def once(filler: Filler, *given: Any) -> None:
+        batches.append(1)
+        if len(batches) == 2:
+            raise sqlite3.OperationalError("database or disk is full")
+        add(filler, *given)
+
+    monkeypatch.setattr(Filler, "_add", once)
+    with suppress(sqlite3.OperationalError):
+        index.refresh()
+    assert index.list(Filters()).total == 500
+    index.refresh()
+    assert index.list(Filters()).total == 1100
 
 
 def test_a_file_that_is_replaced_or_cut_is_read_anew(index: Index) -> None:

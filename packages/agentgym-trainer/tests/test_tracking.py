@@ -93,6 +93,12 @@ def test_warnings_stay_on_the_screen_with_their_step_whatever_they_say() -> None
     assert said.count("Warning") == 1
 
 
+def test_what_is_said_is_no_markup() -> None:
+    console = Console(file=io.StringIO(), width=200)
+    Tracker(console).say("wandb follows this run no more (401 at [/tmp/x], [red]or so[/])")
+    assert console.file.getvalue() == "wandb follows this run no more (401 at [/tmp/x], [red]or so[/])\n"  # type: ignore[attr-defined]
+
+
 def test_a_run_that_goes_on_within_a_stage_says_nothing_of_it() -> None:
     assert "From step" not in shown(line(7, stage={"number": 1, "since": 3, "why": "steps"}))
 

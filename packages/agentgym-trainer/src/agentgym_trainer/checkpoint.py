@@ -30,6 +30,7 @@ from agentgym_trainer.disk import writing
 from agentgym_trainer.health import NotFinite, check_weights
 from agentgym_trainer.learner import Learner
 from agentgym_trainer.progress import Best, Progress
+from agentgym_trainer.ranks import Ranks
 
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
@@ -111,8 +112,11 @@ class Checkpoints:
         Raises:
             UsageError: as `latest` does.
         """
-        found = [self.latest() if learner.accelerator.is_main_process else None]
-        path: Path | None = broadcast_object_list(found)[0]
+        ranks, found = Ranks(), list[Path | None]([None])
+        with ranks.together():  # or the others would wait for a path that never comes
+            if ranks.leads:
+                found = [self.latest()]
+        path = broadcast_object_list(found)[0]
         if path is None:
             return None
         progress = self.load(path, learner)

@@ -20,7 +20,6 @@ from agentgym_eval.data.pairs import Pair, make_pairs
 from agentgym_eval.errors import UsageError
 from agentgym_eval.policies import Oracle
 from datasets import Dataset
-from rich.markup import escape
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
@@ -212,7 +211,7 @@ def play_pairs(config: DPO, held_out: HeldOut) -> list[Episode]:
         with ranks.together():
             if ranks.leads:
                 keep_episodes(found, config.data, who, folder, tracker)
-                tracker.say(f"Another run learns from the same with --data.files {escape(str(folder.data))}")
+                tracker.say(f"Another run learns from the same with --data.files {folder.data}")
     return folder.read_data()
 
 

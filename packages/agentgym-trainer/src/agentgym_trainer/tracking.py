@@ -70,8 +70,11 @@ class Tracker:
         self._progress.note = ""
 
     def say(self, sentence: str) -> None:
-        """One line that stays."""
-        self._console.print(sentence, highlight=False, soft_wrap=True)
+        """One line that stays, as it is: brackets in it are no markup."""
+        self._print(escape(sentence))
+
+    def _print(self, markup: str) -> None:
+        self._console.print(markup, highlight=False, soft_wrap=True)
 
     def phase(self, name: str, items: Iterable[_Item], total: int) -> Iterator[_Item]:
         """Pass `items` on and show how many of `total` have passed; of none there is nothing to show."""
@@ -93,7 +96,7 @@ class Tracker:
             why = _WHY.get(stage["why"], stage["why"])
             self.say(f"From step {step} on episodes have up to {metrics['horizon']} turns: {why}.")
         for warning in metrics.get("warnings", ()):
-            self.say(f"[yellow]Warning ({warning['id']}, step {step}):[/] {escape(warning['sentence'])}")
+            self._print(f"[yellow]Warning ({warning['id']}, step {step}):[/] {escape(warning['sentence'])}")
         self.note("Learning by acting", step, steps, " · ".join(_figures(metrics)))
 
     def lesson(self, step: int, steps: int, figures: Mapping[str, float]) -> None:
@@ -108,12 +111,12 @@ class Tracker:
         due = time.monotonic() - self._spoke > _PLAIN_EVERY_S or step == steps
         if not self._console.is_terminal and due:
             self._spoke = time.monotonic()
-            self.say(f"step {step}/{steps}: {figures}")
+            self._print(f"step {step}/{steps}: {figures}")
 
     def evaluation(self, step: int, manner: str, split: str, result: Report) -> None:
         """Tasks of this split have been played."""
         success = result.overall.success
-        self.say(
+        self._print(
             f"[dim]after {step} steps, {manner} on {result.overall.tasks} {split} tasks:[/] "
             f"success {success.mean:.3f} [dim]({success.low:.3f} to {success.high:.3f})[/]"
         )

@@ -17,7 +17,7 @@ from agentgym_eval.viewer.lines import read_line
 from agentgym_eval.viewer.runs import EpisodeFile
 from agentgym_eval.viewer.tokens import kept_episodes, tokens_file
 
-VERSION = 8
+VERSION = 9
 """Of the tables and of what is let into them: an index of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;
@@ -94,37 +94,41 @@ class Filler:
         self._database.execute("BEGIN IMMEDIATE")  # another process may be filling the same index
         try:
             with file.path.open("rb") as content:
-                identity, read, number = self._begin(run, file, kept, content)
+                stat = os.fstat(content.fileno())
+                identity, read, number = self._begin(run, file, kept, content, stat)
                 lines = list(islice(_lines(content, read), _BATCH))
                 end = lines[-1].start + lines[-1].length if lines else read
                 tail = _tail(content, end)
+            more = len(lines) == _BATCH
+            # While there is more no size is known, so that a file of which the reading ends here is read on some day.
+            seen = (None if more else stat.st_size, stat.st_mtime_ns)
             self._add(identity, number, lines, numbers)
             self._database.execute(
-                "UPDATE files SET read = ?, lines = lines + ?, tail = ?, damaged = damaged + ? WHERE id = ?",
-                (end, len(lines), tail, sum(line.record is None for line in lines), identity),
+                "UPDATE files SET size = ?, mtime = ?, read = ?, lines = lines + ?, tail = ?, damaged = damaged + ? "
+                "WHERE id = ?",
+                (*seen, end, len(lines), tail, sum(line.record is None for line in lines), identity),
             )
         except BaseException:
             self._database.execute("ROLLBACK")
             raise
         self._database.execute("COMMIT")
-        return len(lines) == _BATCH
+        return more
 
-    def _begin(self, run: str, file: EpisodeFile, kept: int, content: BinaryIO) -> tuple[int, int, int]:
+    def _begin(
+        self, run: str, file: EpisodeFile, kept: int, content: BinaryIO, stat: os.stat_result
+    ) -> tuple[int, int, int]:
         """The file's row, up to which byte it was read, and how many lines that were. A file whose tokens were written
         since, which a training step does last, is read anew.
         """
-        stat = os.fstat(content.fileno())
-        seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         known = self._database.execute("SELECT * FROM files WHERE path = ?", (str(file.path),)).fetchone()
         if known and (known["run"], known["kept"]) == (run, kept) and _went_on(known, stat, content):
-            self._database.execute("UPDATE files SET size = ?, mtime = ? WHERE id = ?", (*seen[1:], known["id"]))
             return known["id"], known["read"], known["lines"]
         if known:
             self._forget(known["id"])
         made = self._database.execute(
-            "INSERT INTO files (path, run, slug, part, step, manner, inode, size, mtime, read, lines, tail, damaged, "
-            "kept) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0, ?)",
-            (str(file.path), run, file.slug, file.part, file.step, file.manner, *seen, _tail(content, 0), kept),
+            "INSERT INTO files (path, run, slug, part, step, manner, inode, read, lines, tail, damaged, kept) "
+            "VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0, ?)",
+            (str(file.path), run, file.slug, file.part, file.step, file.manner, stat.st_ino, _tail(content, 0), kept),
         )
         return made.lastrowid or 0, 0, 0
 
