@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -155,6 +156,16 @@ def test_whatever_becomes_of_one_process_ends_both_and_the_run_goes_on_where_it_
         arguments = ["--resume", str(run.path)]
     assert by_two(train, "ddp", "well", arguments, log=tmp_path / "log") == [0, 0]
     _assert_same(run, two)
+
+
+def test_without_a_whole_checkpoint_both_processes_end_with_the_reason(two: RunFolder, tmp_path: Path) -> None:
+    run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
+    shutil.copytree(two.path, run.path)
+    shutil.rmtree(run.model)
+    for checkpoint in run.checkpoints.glob("step-*"):
+        (checkpoint / "progress.json").write_text("{")
+    assert by_two(train, "ddp", "well", ["--resume", str(run.path)], log=log) == [2, 2], log.read_text()
+    assert " are damaged: " in " ".join(log.read_text().split())
 
 
 def test_two_processes_fine_tune_as_one_does(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from accelerate.utils import broadcast_object_list
 from agentgym_eval.errors import UsageError
 from peft import set_peft_model_state_dict
 from peft.utils import SAFETENSORS_WEIGHTS_NAME
@@ -112,11 +111,11 @@ class Checkpoints:
         Raises:
             UsageError: as `latest` does.
         """
-        ranks, found = Ranks(), list[Path | None]([None])
+        ranks, found = Ranks(), None
         with ranks.together():  # or the others would wait for a path that never comes
             if ranks.leads:
-                found = [self.latest()]
-        path = broadcast_object_list(found)[0]
+                found = self.latest()
+        path = ranks.tell(found)
         if path is None:
             return None
         progress = self.load(path, learner)
