@@ -6,8 +6,9 @@
 Under a token mean with a group baseline the loss-weighted sum of advantages is below zero wherever failed episodes have
 more completion tokens than successful ones. Each setting that removes the bias is compared with the plain token mean:
 same warm start, same tasks, same number of updates, one pair per seed. The first command runs what hasn't been run yet,
-seed by seed, so that it can be stopped at any time; the second reads the seeds of which all runs have ended and writes
-a page and JSON (`--quick`: miniatures, which show that it works).
+seed by seed, so that it can be stopped at any time, and adds a record of each finished run to
+docs/results/length-bias.json, so that the study can go on elsewhere without the run folders; the second writes a page
+from the records (`--quick`: miniatures, which show that it works).
 """
 
 from __future__ import annotations
@@ -187,7 +188,7 @@ def paired(records: Sequence[dict[str, Any]], world: str, kl: float, arm: str, n
 
 
 def report(records: Sequence[dict[str, Any]], folder: Path, console: Console, command: str) -> None:
-    """Write the page and the figures, and show the table."""
+    """Write the page, and show the table."""
     rows = list[dict[str, str]]()
     compared = {
         f"{world} {kl} {arm}": paired(records, world, kl, arm, "success")
@@ -212,7 +213,6 @@ def report(records: Sequence[dict[str, Any]], folder: Path, console: Console, co
         seeds=", ".join(f"{count} of {world}" for world, count in seeds.items()),
     )
     (folder / "length-bias.md").write_text(page, encoding="utf-8")
-    (folder / "length-bias.json").write_text(json.dumps(records, indent=1) + "\n")
 
 
 def _row(own: Sequence[dict[str, Any]], records: Sequence[dict[str, Any]], p: float | None) -> dict[str, str]:
@@ -266,20 +266,31 @@ method. The log-probability is that of the episodes in which the warm start succ
 """
 
 
+def read_records(file: Path) -> list[dict[str, Any]]:
+    """The records of the runs that have finished; a run that has one isn't run again."""
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else []
+
+
 def main() -> None:
     """Run what hasn't been run, or report what has."""
     (asked, command), console = command_line(__doc__ or ""), Console()
-    starts = asked.out / "starts"
-    cells = cells_of(asked.out, asked.seeds, quick=asked.quick)
-    if asked.report is None:
-        for seed, world in product(asked.seeds, WORLDS):
-            some = [cell.run for cell in cells if (cell.world, cell.run.seed) == (world, seed)]
-            run_all(some, starts / world, asked.processes, console)
+    file = (asked.out if asked.quick else Path("docs/results")) / "length-bias.json"
+    records = read_records(file)
+    if asked.report is not None:
+        if not records:
+            raise SystemExit(f"{file} has no records; run the study first.")
+        report(records, asked.report, console, command)
         return
-    ended = [cell for cell in cells if (cell.run.path / PLAYED).exists()]
-    if not ended:
-        raise SystemExit(f"No run has ended in {asked.out}; run them first.")
-    report([figures(cell, starts) for cell in ended], asked.report, console, command)
+    known = {(r["world"], r["kl"], r["arm"], r["seed"]) for r in records}
+    cells = cells_of(asked.out, asked.seeds, quick=asked.quick)
+    todo = [cell for cell in cells if (cell.world, cell.kl, cell.arm, cell.run.seed) not in known]
+    starts = asked.out / "starts"
+    for seed, world in product(asked.seeds, WORLDS):
+        some = [cell for cell in todo if (cell.world, cell.run.seed) == (world, seed)]
+        if some:
+            run_all([cell.run for cell in some], starts / world, asked.processes, console)
+            records += [figures(cell, starts) for cell in some]
+            file.write_text(json.dumps(records, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":
