@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs import World, make, text_env
-from agentgym_envs.chromium import check_chromium
+from agentgym_envs.util.chromium import check_chromium
 from gymnasium.error import DependencyNotInstalled
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling

@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
-from agentgym_trainer.horizon import AdaptiveHorizon, Seen
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, Seen
 from rich.console import Console
 from rich.table import Table
 

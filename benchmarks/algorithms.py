@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from agentgym_trainer.algorithms import PRESETS
 from agentgym_trainer.config import Config, CriticModel, Evaluation, Optimizer
-from agentgym_trainer.horizon import FixedHorizon
+from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.recipes import RECIPES
 from many_runs import (  # the file beside this one
     Outcome,

@@ -16,8 +16,8 @@ from itertools import product
 from pathlib import Path
 
 import numpy as np
-from agentgym_eval.comparison import sign_flip
-from agentgym_eval.intervals import Interval, bootstrap, cluster_sums, gain, share
+from agentgym_eval.metrics.comparison import sign_flip
+from agentgym_eval.metrics.intervals import Interval, bootstrap, cluster_sums, gain, share
 from many_runs import markdown, show  # the file beside this one
 from numpy.typing import NDArray
 from rich.console import Console

@@ -21,11 +21,11 @@ from functools import reduce
 from pathlib import Path
 from typing import Any
 
-from agentgym_eval.comparison import Difference, holm
-from agentgym_eval.seeds import over_seeds
+from agentgym_eval.metrics.comparison import Difference, holm
+from agentgym_eval.metrics.seeds import over_seeds
 from agentgym_trainer.config import DPO, AgentEvol
 from agentgym_trainer.recipes import RECIPES, tiny
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.run.folder import RunFolder
 from commands import TOOK, Training, call, train  # the files beside this one
 from many_runs import command_line, commits, markdown, show
 from rich.console import Console

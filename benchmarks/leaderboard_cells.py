@@ -8,7 +8,7 @@ from functools import cached_property
 from pathlib import Path
 
 from agentgym_envs import read_episodes
-from agentgym_eval.report import Report, report
+from agentgym_eval.metrics.summary import Report, report
 from agentgym_trainer.recipes import RECIPES
 from commands import Training  # the file beside this one
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from agentgym_eval.intervals import Interval
+from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.reports import Evaluated
 from agentgym_eval.reports.plots import draw_curves
 from agentgym_trainer.config import FromData

@@ -22,11 +22,11 @@ from typing import Any
 
 import numpy as np
 from agentgym_envs import read_episodes
-from agentgym_eval.comparison import Difference, holm
-from agentgym_eval.seeds import over_seeds
+from agentgym_eval.metrics.comparison import Difference, holm
+from agentgym_eval.metrics.seeds import over_seeds
 from agentgym_trainer.algorithms import GRPO, KL, Aggregation, Algorithm, GroupRelative
 from agentgym_trainer.config import Config, Evaluation, Generation, Optimizer, WarmStart, World
-from agentgym_trainer.horizon import FixedHorizon
+from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.recipes import RECIPES
 from many_runs import (  # the file beside this one
     PLAYED,
@@ -120,12 +120,12 @@ def likelihood(start: Path, model: Path, temperature: float) -> float:
     """
     import torch
     from accelerate import Accelerator
-    from agentgym_trainer.actor import Actor
-    from agentgym_trainer.batch import make_batch
-    from agentgym_trainer.encode import encode
-    from agentgym_trainer.learner import Learner
-    from agentgym_trainer.models import load_model
-    from agentgym_trainer.trajectory import trajectory
+    from agentgym_trainer.learner.learner import Learner
+    from agentgym_trainer.models.load import load_model
+    from agentgym_trainer.models.policy import Actor
+    from agentgym_trainer.tokens.batch import make_batch
+    from agentgym_trainer.tokens.encode import encode
+    from agentgym_trainer.tokens.trajectory import trajectory
 
     policy, chat = load_model(str(model), dtype=torch.float32, device=torch.device("cpu"))
     successful = [episode for episode in read_episodes(start / PLAYED) if episode.success]
@@ -138,7 +138,7 @@ def likelihood(start: Path, model: Path, temperature: float) -> float:
 
 def figures(cell: Cell, starts: Path) -> dict[str, Any]:
     """What one run came to."""
-    from agentgym_trainer.run_folder import RunFolder
+    from agentgym_trainer.run.folder import RunFolder
 
     folder, start = RunFolder(cell.run.path), starts / cell.world / f"seed-{cell.run.seed}"
     lines = list(folder.read_metrics())
@@ -162,7 +162,7 @@ def figures(cell: Cell, starts: Path) -> dict[str, Any]:
 
 def latest(folder: Any) -> Path:
     """The last checkpoint of a run."""
-    from agentgym_trainer.checkpoint import Checkpoints
+    from agentgym_trainer.run.checkpoint import Checkpoints
 
     return Checkpoints(folder.checkpoints, keep=1, say=print).latest()
 

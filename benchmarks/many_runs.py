@@ -2,9 +2,8 @@
 `sft_then_rl.py`): running them, and reading what they came to.
 
 A run is a configuration and a budget, of environment steps (turns played in training), tokens or updates: it ends with
-the first update that reaches it. All runs of a seed begin with the same model. Runs are driven through
-`agentgym_trainer.train`, several processes at a time; a run that has ended isn't run again, and one that was killed
-goes on from its last checkpoint.
+the first update that reaches it. All runs of a seed begin with the same model. Several processes run at a time; a run
+that has ended isn't run again, and one that was killed goes on from its last checkpoint.
 """
 
 from __future__ import annotations
@@ -25,10 +24,10 @@ from typing import Any, Literal
 import numpy as np
 from agentgym_envs import Episode, read_episodes
 from agentgym_trainer.config import Config, Evaluation, Setup, WarmStart
-from agentgym_trainer.horizon import FixedHorizon
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.curriculum.horizon import FixedHorizon
+from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
-from agentgym_trainer.tracking import Tracker
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
@@ -93,7 +92,7 @@ def run(asked: Run, start: Path) -> str:
     if not (asked.path / PLAYED).exists():
         config = replace(asked.config, model=str(start), warm_start=WarmStart(episodes=0), steps=_UPDATES)
         _train(replace(asked, config=config))
-        from agentgym_trainer.checkpoint import Checkpoints
+        from agentgym_trainer.run.checkpoint import Checkpoints
 
         latest = Checkpoints(RunFolder(asked.path).checkpoints, keep=config.keep, say=print).latest()
         play_held_out(latest, asked, asked.path / PLAYED)
@@ -105,7 +104,7 @@ def _fixed(config: Config) -> FixedHorizon:
 
 
 def _train(asked: Run) -> None:
-    from agentgym_trainer.train import train
+    from agentgym_trainer.trainers.rl import train
 
     folder = open_run(asked.config, asked.path)
     with folder.path.joinpath("log.txt").open("a") as log:
@@ -147,10 +146,10 @@ def play_held_out(model: Path | None, asked: Run, out: Path) -> None:
     """Let a model play the held-out tasks at the training temperature, unless that has been done."""
     if out.exists():
         return
-    from agentgym_eval.worlds import spread
+    from agentgym_eval.runs.environments import spread
     from agentgym_trainer.policies import hf
-    from agentgym_trainer.rollout import Match, Rollouts
-    from agentgym_trainer.worlds import jobs, open_worlds
+    from agentgym_trainer.rollout.environments import jobs, open_worlds
+    from agentgym_trainer.rollout.runner import Match, Rollouts
 
     config = asked.config
     generation, horizon, seed = config.generation, config.horizon.longest, config.seed

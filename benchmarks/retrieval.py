@@ -200,7 +200,7 @@ def corpus_of(count: int | None) -> Iterator[Passage]:
     """The almanac, or a made-up corpus of `count` passages."""
     if count is not None:
         return made_up(count)
-    from agentgym_envs.almanac import passages
+    from agentgym_envs.worlds.searchqa.almanac import passages
 
     return iter(passages())
 

@@ -32,13 +32,13 @@ from typing import Any
 
 import torch
 from agentgym_envs import EnvPool, Job, ReplyWrapper, WorldSpec, text_env
-from agentgym_eval.settings import PlaySettings
-from agentgym_eval.worlds import open_world, spread, world_spec
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.engines import Engine
+from agentgym_eval.runs.environments import open_world, spread, world_spec
+from agentgym_eval.runs.settings import PlaySettings
+from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.rollout import Budget, Rollouts
-from agentgym_trainer.weights import Weights
+from agentgym_trainer.models.weights import Weights
+from agentgym_trainer.rollout.runner import Budget, Rollouts
+from agentgym_trainer.tokens.chat import Chat
 from rich.console import Console
 from rich.table import Table
 from talkers import HORIZON, SCENES, SIZE, Scene, idle_replies, talker  # the files beside this one
@@ -105,11 +105,11 @@ def open_engine(kind: str, model: Any, chat: Chat, folder: Path, scene: Scene, w
     """The engine by name."""
     match kind:
         case "transformers":
-            from agentgym_trainer.engines.transformers import transformers_engine
+            from agentgym_trainer.engines.hf.engine import transformers_engine
 
             return transformers_engine(model, end_id=chat.end_id)
         case "vllm":
-            from agentgym_trainer.engines.vllm import vllm_engine
+            from agentgym_trainer.engines.vllm.in_process import vllm_engine
 
             context, dtype = SIZE.context, torch.float32
             return vllm_engine(str(folder), 1.0, end_id=chat.end_id, max_context=context, dtype=dtype)

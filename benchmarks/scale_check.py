@@ -22,9 +22,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from agentgym_trainer.engines import Engine, Sampling
-from agentgym_trainer.engines.transformers import transformers_engine
-from agentgym_trainer.scratch import build_model
+from agentgym_trainer.engines.base import Engine, Sampling
+from agentgym_trainer.engines.hf.engine import transformers_engine
+from agentgym_trainer.models.scratch import build_model
 from rich.console import Console
 from rich.table import Table
 from simulator import Counts, Pass, Turn, simulate, simulate_lock_step  # the file beside this one

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from agentgym_trainer.config import Config, Evaluation, Generation, Optimizer, WarmStart, World
-from agentgym_trainer.horizon import AdaptiveHorizon, StepHorizon
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, StepHorizon
 from agentgym_trainer.recipes import RECIPES
 from many_runs import (  # the file beside this one
     Figures,

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from agentgym_envs.worlds.sciworld import SciWorld, pool
+from agentgym_envs.worlds.sciworld import SciWorld, jvm_pool
 
 TASKS = ("boil", "use-thermometer", "find-living-thing", "test-conductivity")
 
@@ -80,7 +80,7 @@ def ours(worlds: int, jvms: int, steps: int) -> Speed:
         next(turns).play()
     spent = {what: sum(player.spent[what] for player in players) for what in ("step", "reset")}
     resets = sum(player.count["reset"] for player in players)
-    memory = rss(jvm.pid for jvm in pool.jvms())
+    memory = rss(jvm.pid for jvm in jvm_pool.jvms())
     for player in players:
         player.world.close()
     per_reset = 1000 * spent["reset"] / max(1, resets)

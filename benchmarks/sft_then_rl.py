@@ -22,11 +22,11 @@ from typing import Any
 import numpy as np
 from agentgym_envs import read_episodes
 from agentgym_trainer.config import SFT, Config, Data, Evaluation, Optimizer, Setup, WarmStart
-from agentgym_trainer.horizon import FixedHorizon
+from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.recipes import RECIPES
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
-from agentgym_trainer.tracking import Tracker
 from many_runs import (  # the file beside this one
     PLAYED,
     Figures,
@@ -145,9 +145,9 @@ def run_chain(chain: Chain, start: Path) -> str:
 
 def imitated_tokens(folder: RunFolder) -> int:
     """Tokens that a run of supervised fine-tuning has read, each time that it read them."""
-    from agentgym_trainer.models import load_chat
-    from agentgym_trainer.sft import encode_examples
-    from agentgym_trainer.trajectory import Trimming
+    from agentgym_trainer.models.load import load_chat
+    from agentgym_trainer.tokens.trajectory import Trimming
+    from agentgym_trainer.trainers.sft import encode_examples
 
     _, config, _ = RunFolder.open(folder.path)
     assert isinstance(config, SFT)
@@ -158,7 +158,7 @@ def imitated_tokens(folder: RunFolder) -> int:
 
 def _imitate(config: SFT, path: Path) -> Path:
     """The model that has imitated."""
-    from agentgym_trainer.sft import train
+    from agentgym_trainer.trainers.sft import train
 
     folder = open_run(config, path)
     if not folder.model.exists():

@@ -15,15 +15,15 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from agentgym_envs import Episode, Job, ReplyWrapper, play_many, text_env
-from agentgym_eval.policies import Oracle
-from agentgym_trainer.actor import Actor
-from agentgym_trainer.chat import Chat
+from agentgym_eval.policies.policies import Oracle
 from agentgym_trainer.config import Optimizer
-from agentgym_trainer.learner import Learner
-from agentgym_trainer.models import load_model, scratch_model
-from agentgym_trainer.ranks import Ranks
-from agentgym_trainer.scratch import Scratch
-from agentgym_trainer.warm_start import imitate
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.models.load import load_model, scratch_model
+from agentgym_trainer.models.policy import Actor
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.trainers.warm_start import imitate
 
 HORIZON = 8
 SIZE = Scratch(vocab=512, hidden=128, layers=3, heads=4, context=2048)

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from agentgym_trainer.actor import Actor
 from agentgym_trainer.algorithms import Algorithm
-from agentgym_trainer.algorithms.aggregation import Aggregation
-from agentgym_trainer.batch import make_batch
+from agentgym_trainer.algorithms.loss.aggregation import Aggregation
 from agentgym_trainer.config import Optimizer
-from agentgym_trainer.learner import Learner
-from agentgym_trainer.scratch import train_tokenizer
-from agentgym_trainer.trajectory import Segment, Trajectory
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.models.policy import Actor
+from agentgym_trainer.models.scratch import train_tokenizer
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.trajectory import Segment, Trajectory
 
 GROUP = 8
 """Episodes of a task."""

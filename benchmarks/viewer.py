@@ -21,12 +21,12 @@ from pathlib import Path
 
 import numpy as np
 from agentgym_envs import Episode, Reply, Turn
-from agentgym_envs.episode import Sample
-from agentgym_eval.viewer.index import Index
-from agentgym_eval.viewer.links import Links
-from agentgym_eval.viewer.lists import episodes_page, runs_page
-from agentgym_eval.viewer.queries import Filters
-from agentgym_eval.viewer.site import Site
+from agentgym_envs.episodes.episode import Sample
+from agentgym_eval.viewer.index.index import Index
+from agentgym_eval.viewer.index.links import Links
+from agentgym_eval.viewer.index.queries import Filters
+from agentgym_eval.viewer.pages.lists import episodes_page, runs_page
+from agentgym_eval.viewer.pages.site import Site
 
 _WORDS = 5_000
 _A_FILE = 500

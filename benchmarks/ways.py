@@ -20,10 +20,10 @@ from typing import Any
 import gymnasium
 import numpy as np
 from agentgym_envs import Conversation, EnvPool, Job, Message, ReplyWrapper, Sample, make
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.engines import Completion, Engine, Sampling
-from agentgym_trainer.rollout import Budget, EnginePlayer, Match, Rollouts
-from agentgym_trainer.weights import Weights
+from agentgym_trainer.engines.base import Completion, Engine, Sampling
+from agentgym_trainer.models.weights import Weights
+from agentgym_trainer.rollout.runner import Budget, EnginePlayer, Match, Rollouts
+from agentgym_trainer.tokens.chat import Chat
 
 SLOW = "benchmark/Slow-v0"
 _NONCE = 3  # tokens

@@ -5,7 +5,7 @@ Takes: about a minute on two CPU cores.
 """
 
 import gymnasium
-from agentgym_envs.wrappers import BagOfWords, DiscreteActions, survey
+from agentgym_envs.adapters.numeric import BagOfWords, DiscreteActions, survey
 from stable_baselines3 import PPO
 from stable_baselines3.common.env_util import make_vec_env
 from stable_baselines3.common.evaluation import evaluate_policy

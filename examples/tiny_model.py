@@ -8,7 +8,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
-from agentgym_trainer.scratch import Scratch, build_model, train_tokenizer
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.models.scratch import build_model, train_tokenizer
 from trl.chat_template_utils import qwen2_5_chat_template
 
 torch.set_num_threads(1)

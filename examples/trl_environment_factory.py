@@ -10,7 +10,7 @@ from typing import Any
 
 from agentgym_envs import make, text_env
 from agentgym_envs.adapters.tools import tool_environment
-from agentgym_envs.functions import call_for
+from agentgym_envs.core.action_schema import call_for
 from datasets import Dataset
 from transformers.utils import get_json_schema
 from trl import GRPOConfig, GRPOTrainer

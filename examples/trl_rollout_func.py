@@ -8,13 +8,13 @@ import tempfile
 from typing import Any
 
 from agentgym_envs import EnvPool, Episode, Job, ReAct, WorldSpec, play, text_env
-from agentgym_eval.policies import Oracle
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.encode import encode
-from agentgym_trainer.engines.transformers import transformers_engine
-from agentgym_trainer.rollout import Budget, EnginePlayer, Match, Rollouts
-from agentgym_trainer.trajectory import trajectory
-from agentgym_trainer.worlds import OpenWorld
+from agentgym_eval.policies.policies import Oracle
+from agentgym_trainer.engines.hf.engine import transformers_engine
+from agentgym_trainer.rollout.environments import OpenWorld
+from agentgym_trainer.rollout.runner import Budget, EnginePlayer, Match, Rollouts
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.encode import encode
+from agentgym_trainer.tokens.trajectory import trajectory
 from datasets import Dataset
 from trl import GRPOConfig, GRPOTrainer
 

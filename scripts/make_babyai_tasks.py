@@ -13,13 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import gymnasium
-from agentgym_envs.registry import WORLDS
-from agentgym_envs.tasks import SPLITS, Split, Task
-from agentgym_envs.worlds.babyai import BabyAI, levels
+from agentgym_envs.core.registry import WORLDS
+from agentgym_envs.core.tasks import SPLITS, Split, Task
+from agentgym_envs.worlds.babyai import BabyAI, tasks
 
 SEEDS: dict[Split, int] = {"train": 512, "test": 64}
 FEWEST: dict[Split, int] = {"train": 256, "test": 32}
-FOLDER = Path(levels.__file__).parent
+FOLDER = Path(tasks.__file__).parent
 LIMIT = next(world.max_episode_steps for world in WORLDS if world.id == "agentgym/BabyAI-v0")
 
 # A level belongs to the first of these that its name begins with, else to the first that it contains.
@@ -58,7 +58,7 @@ def skeleton() -> dict[str, dict[str, object]]:
 
     ids = [level_id for level_id in gymnasium.registry if level_id.startswith("BabyAI-")]
     unknown = {split: [1] * count for split, count in SEEDS.items()}
-    names = {levels.short_name(level_id): level_id for level_id in ids}
+    names = {tasks.short_name(level_id): level_id for level_id in ids}
     return {name: {"id": level_id, "category": category(name), **unknown} for name, level_id in names.items()}
 
 
@@ -74,7 +74,7 @@ def turns(world: BabyAI, task: Task) -> int | None:
 
 def seeded(world: BabyAI, name: str, split: Split) -> Iterator[Task]:
     """The tasks of the seeds of `SEEDS`, in order: those of `train` that are set aside as `dev`, too."""
-    first = levels.FIRST_SEED[split]
+    first = tasks.FIRST_SEED[split]
     return (world.tasks[f"babyai/{split}/{name}/{seed}"] for seed in range(first, first + SEEDS[split]))
 
 
@@ -93,14 +93,14 @@ def write(table: dict[str, dict[str, object]]) -> None:
         f"{json.dumps(name)}: {json.dumps(entry, separators=(',', ':'))}" for name, entry in table.items()
     )
     (FOLDER / "tasks.json").write_text(f'{{"levels": {{\n{lines}\n}}}}\n', encoding="utf-8")
-    levels.all_levels.cache_clear()
-    levels.task_set.cache_clear()
+    tasks.all_levels.cache_clear()
+    tasks.task_set.cache_clear()
 
 
 def check(count: int) -> int:
     """Play the first `count` tasks of each level and split again; returns how many differ from the table."""
     wrong = 0
-    for name in levels.all_levels():
+    for name in tasks.all_levels():
         world = BabyAI(levels=name)
         for task in (task for split in SPLITS for task in world.tasks.split(split)[:count]):
             found = turns(world, task)
@@ -124,7 +124,7 @@ def main() -> int:
     enough = {n for n, e in table.items() if all(len(e[s]) - e[s].count(None) >= FEWEST[s] for s in SEEDS)}
     print("Left out:", sorted(table.keys() - enough) or "none")
     write({name: entry for name, entry in table.items() if name in enough})
-    manifest = levels.task_set(levels.choose(None)).manifest()
+    manifest = tasks.task_set(tasks.choose(None)).manifest()
     (FOLDER / "manifest.json").write_text(json.dumps(manifest, indent=2) + "\n", encoding="utf-8")
     return 0
 

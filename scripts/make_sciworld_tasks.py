@@ -16,7 +16,7 @@ from typing import Any
 
 from agentgym_envs.worlds.sciworld import SciWorld, tasks
 from agentgym_envs.worlds.sciworld.jvm import JvmSpec
-from agentgym_envs.worlds.sciworld.pool import enter, leave
+from agentgym_envs.worlds.sciworld.jvm_pool import enter, leave
 from agentgym_envs.worlds.sciworld.simulator import find_jar, jar_version
 
 FOLDER = Path(tasks.__file__).parent

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from agentgym_envs.chromium import find_chromium
+from agentgym_envs.util.chromium import find_chromium
 from PIL import Image
 from playwright.sync_api import Page, sync_playwright
 

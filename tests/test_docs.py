@@ -14,14 +14,14 @@ from typing import Any
 import gymnasium
 import pytest
 from agentgym_envs import WORLDS, TextEnv, make, text_env
-from agentgym_envs import cli as envs_cli
-from agentgym_eval import cli as eval_cli
-from agentgym_eval.data import cli as data_cli
-from agentgym_eval.viewer import cli as viewer_cli
+from agentgym_envs.cli import main as envs_cli
+from agentgym_eval.cli import convert as data_cli
+from agentgym_eval.cli import main as eval_cli
+from agentgym_eval.cli import view as viewer_cli
 from agentgym_trainer import cli as train_cli
 from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
 from agentgym_trainer.config import Config, FromData
-from agentgym_trainer.horizon import AdaptiveHorizon, by_kind
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, by_kind
 from agentgym_trainer.recipes import RECIPES
 from documents import DOCUMENTS, ROOT, blocks, command_lines, name_of, prose, register, write_files
 

@@ -91,7 +91,7 @@ def test_openenv_server(example: ModuleType) -> None:
 
 @pytest.mark.long
 def test_mcp_client(example: ModuleType) -> None:
-    serve = [sys.executable, "-c", "from agentgym_envs.cli import serve; serve()", "--port", "0"]
+    serve = [sys.executable, "-c", "from agentgym_envs.cli.main import serve; serve()", "--port", "0"]
     with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         url = server.stdout.readline().split()[2].rstrip(":")

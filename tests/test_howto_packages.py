@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 from agentgym_trainer import cli
 from agentgym_trainer.recipes import find_recipe
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.run.folder import RunFolder
 from documents import ROOT, write_files
 
 pytestmark = pytest.mark.long
@@ -32,7 +32,7 @@ NAMED = (
 KILLED = """
 import os, signal, sys
 from agentgym_trainer import cli
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.run.folder import RunFolder
 
 log = RunFolder.log
 

@@ -9,7 +9,7 @@ from dataclasses import fields
 
 import agentgym_envs
 import pytest
-from agentgym_eval.settings import CollectSettings, EvaluateSettings
+from agentgym_eval.runs.settings import CollectSettings, EvaluateSettings
 from dev_packages import need
 from documents import ROOT
 
@@ -34,7 +34,7 @@ def test_it_is_up_to_date() -> None:
     done = subprocess.run(call, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
     for settings in (EvaluateSettings, CollectSettings):  # with what they have from private bases
-        _, _, section = page("agentgym_eval.settings").partition(f"### {settings.__name__}\n")
+        _, _, section = page("agentgym_eval.runs.settings").partition(f"### {settings.__name__}\n")
         section = section.partition("\n### ")[0]
         assert all(f"| `{field.name}` |" in section for field in fields(settings))
         assert "_Play" not in section

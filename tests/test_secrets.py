@@ -11,16 +11,16 @@ from pathlib import Path
 
 import pytest
 import vault_world
-from agentgym_envs.cli import serve
-from agentgym_envs.redaction import is_secret, redact_logs
+from agentgym_envs.cli.main import serve
 from agentgym_envs.server.app import build_app
 from agentgym_envs.server.logs import log_config
 from agentgym_envs.server.settings import Settings
-from agentgym_eval.cli import collect, evaluate
-from agentgym_eval.errors import UsageError
+from agentgym_envs.util.redaction import is_secret, redact_logs
+from agentgym_eval.cli.main import collect, evaluate
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import Config, World
-from agentgym_trainer.config_json import to_json
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.config.serialization import to_json
+from agentgym_trainer.run.folder import RunFolder
 from starlette.testclient import TestClient
 
 ROOT = Path(__file__).parents[1]

@@ -7,7 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from agentgym_eval.cli import evaluate
+from agentgym_eval.cli.main import evaluate
 from documents import ROOT, Block, blocks
 
 TUTORIAL = ROOT / "docs/tutorial.md"

@@ -132,6 +132,6 @@ def test_evaluation_runs_without_torch(wheels: Path, tmp_path: Path) -> None:
 def test_the_trainer_begins_to_train(wheels: Path, tmp_path: Path) -> None:
     bin_ = installed("agentgym-trainer", wheels, tmp_path)
     assert "textcraft-grpo" in run(bin_ / "train", "--help", cwd=tmp_path)
-    made = "from agentgym_trainer.scratch import Scratch, build_model\n"
+    made = "from agentgym_trainer.models.scratch import Scratch, build_model\n"
     made += "model = build_model(Scratch(hidden=32, layers=1, heads=2), vocab=300, end_id=2, pad_id=0, seed=0)\n"
-    assert tell(bin_, made + "import agentgym_trainer.train; print(type(model).__name__)") == ["Qwen3ForCausalLM"]
+    assert tell(bin_, made + "import agentgym_trainer.trainers.rl; print(type(model).__name__)") == ["Qwen3ForCausalLM"]

@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from agentgym_trainer.engines import Engine, Sampling
+from agentgym_trainer.engines.base import Engine, Sampling
 from rich.console import Console
 from rich.table import Table
 
@@ -92,10 +92,10 @@ def build_model(shape: Shape, device: torch.device) -> Any:
 def open_engine(kind: str, model: Any, folder: Path, shape: Shape) -> Engine:
     """The engine by name. Replies end where they are told to: the token that would end one is hardly ever sampled."""
     if kind == "transformers":
-        from agentgym_trainer.engines.transformers import transformers_engine
+        from agentgym_trainer.engines.hf.engine import transformers_engine
 
         return transformers_engine(model, end_id=shape.vocab - 1)
-    from agentgym_trainer.engines.vllm import vllm_engine
+    from agentgym_trainer.engines.vllm.in_process import vllm_engine
 
     return vllm_engine(str(folder), 0.4, end_id=shape.vocab - 1, max_context=shape.context, dtype=model.dtype)
 

@@ -29,17 +29,17 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from agentgym_trainer.actor import Actor
 from agentgym_trainer.algorithms import Algorithm
-from agentgym_trainer.attention import choose_attention
-from agentgym_trainer.batch import make_batch
 from agentgym_trainer.config import Config, Evaluation, Optimizer
-from agentgym_trainer.learner import Learner
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.models.attention import choose_attention
+from agentgym_trainer.models.policy import Actor
 from agentgym_trainer.recipes import RECIPES, tiny
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
-from agentgym_trainer.tracking import Tracker
-from agentgym_trainer.trajectory import Segment, Trajectory
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.trajectory import Segment, Trajectory
 from rich.console import Console
 from rich.table import Table
 
@@ -191,9 +191,9 @@ def show(found: Sequence[Figures], console: Console) -> None:
 
 def from_scratch(device: str, out: Path, console: Console, *, small: bool) -> dict[str, Any]:
     """A whole run of `train`, and success on test tasks before and after it."""
-    from agentgym_trainer.results import finish
-    from agentgym_trainer.testing import play_test
-    from agentgym_trainer.train import train
+    from agentgym_trainer.run.summary import finish
+    from agentgym_trainer.trainers.rl import train
+    from agentgym_trainer.trainers.test_split import play_test
 
     base = RECIPES["quickstart"].config
     config: Config = replace(

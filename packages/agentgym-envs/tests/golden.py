@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from agentgym_envs.registry import make, text_env
+from agentgym_envs.core.registry import make, text_env
 
 
 def transcript(world: str, games: Mapping[str, Sequence[str]]) -> str:

@@ -13,7 +13,7 @@ import psutil
 
 _START = """
 import sys
-from agentgym_envs.cli import serve
+from agentgym_envs.cli.main import serve
 sys.path.insert(0, sys.argv.pop(1))
 sys.exit(serve())
 """

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 
 from agentgym_envs import Conversation, EnvFault, Episode, Message, Reply, WorldSeat
-from agentgym_envs.dialogue import replay
-from agentgym_envs.episode import Kind
+from agentgym_envs.episodes.conversation import replay
+from agentgym_envs.episodes.episode import Kind
 
 
 @dataclass

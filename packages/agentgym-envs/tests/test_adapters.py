@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from agentgym_envs import WORLDS, EnvFault, make, text_env
 from agentgym_envs.adapters.tools import ToolWorld, tool_environment
-from agentgym_envs.functions import call_for
+from agentgym_envs.core.action_schema import call_for
 from door_world import ENV_ID, Door, made
 
 STAIRS = "textcraft/test/red_sandstone_stairs"

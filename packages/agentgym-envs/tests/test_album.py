@@ -3,7 +3,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agentgym_envs.album import Album, Places
+from agentgym_envs.util.screenshots import Album, Places
 
 
 def test_a_picture_is_found_by_its_task_and_text(tmp_path: Path) -> None:

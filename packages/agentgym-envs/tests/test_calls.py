@@ -7,9 +7,9 @@ import warnings
 
 import pytest
 from agentgym_envs import CodeAct, FunctionCall, Malformed
-from agentgym_envs.calls import find_call, find_code_call, write_code_call
-from agentgym_envs.functions import ACT, Call, CallError, Function
-from agentgym_envs.wrappers import MAX_REPLY_CHARS
+from agentgym_envs.agents.call_parsing import find_call, find_code_call, write_code_call
+from agentgym_envs.agents.formats import MAX_REPLY_CHARS
+from agentgym_envs.core.action_schema import ACT, Call, CallError, Function
 from door_world import Door
 from hypothesis import given
 from hypothesis import strategies as st
@@ -93,7 +93,7 @@ def test_objects_within_each_other_are_not_read_again_for_each_of_them(monkeypat
             tried.append(idx)
             return super().raw_decode(s, idx)
 
-    monkeypatch.setattr("agentgym_envs.calls._DECODER", Counting())
+    monkeypatch.setattr("agentgym_envs.agents.call_parsing._DECODER", Counting())
     for reply in ("{" * MAX_REPLY_CHARS, ('{"a":' * 900 + "1" + "}" * 900) * 12):
         with pytest.raises(CallError, match="no function call"):
             find_call(reply)

@@ -8,7 +8,7 @@ from typing import Any
 import doors_elsewhere as doors
 import pytest
 from agentgym_envs import Feedback, Function, Task, Tasks, TaskSet, TextEnv
-from agentgym_envs.checks import ContractError, check_text_env
+from agentgym_envs.checks.contract import ContractError, check_text_env
 from door_world import Door, made, tasks_of
 
 pytestmark = pytest.mark.quick

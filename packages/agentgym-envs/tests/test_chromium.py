@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agentgym_envs import chromium
-from agentgym_envs.chromium import (
+from agentgym_envs.util import chromium
+from agentgym_envs.util.chromium import (
     PLAYWRIGHTS,
     PROGRAMS,
     Attempt,

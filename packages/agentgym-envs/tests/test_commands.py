@@ -10,7 +10,7 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, v
 from pathlib import Path
 
 import pytest
-from agentgym_envs.commands import KNOWN, installed, main
+from agentgym_envs.cli.agentgym import KNOWN, installed, main
 
 PACKAGES = Path(__file__).parents[2]
 played: list[Sequence[str]] = []
@@ -32,7 +32,7 @@ def test_every_command_is_known() -> None:
 
 def test_it_passes_on_arguments_and_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
     point = EntryPoint("view", f"{__name__}:fake", "console_scripts")
-    monkeypatch.setattr("agentgym_envs.commands.installed", lambda: {"view": point})
+    monkeypatch.setattr("agentgym_envs.cli.agentgym.installed", lambda: {"view": point})
     monkeypatch.setattr(EntryPoint, "load", lambda self: fake)
     assert main(["view", "runs", "--help"]) == 7
     assert played.pop() == ["runs", "--help"]
@@ -53,7 +53,7 @@ def without_the_trainer(package: str) -> object:
 
 
 def test_a_command_that_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    monkeypatch.setattr("agentgym_envs.commands.distribution", without_the_trainer)
+    monkeypatch.setattr("agentgym_envs.cli.agentgym.distribution", without_the_trainer)
     assert set(installed()) == KNOWN.keys() - {"train"}
     assert main(["train"]) == 2
     assert "agentgym: train comes with agentgym-trainer, which isn't installed here: uv " in capsys.readouterr().err
@@ -71,7 +71,7 @@ def test_its_version_is_that_of_all_packages(capsys: pytest.CaptureFixture[str])
 
 VERSIONS = """
 import sys
-from agentgym_envs.commands import KNOWN, main
+from agentgym_envs.cli.agentgym import KNOWN, main
 for name in [*KNOWN, "--help"]:
     try:
         main([name, "--version"])

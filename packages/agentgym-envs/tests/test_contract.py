@@ -15,9 +15,9 @@ import gymnasium
 import numpy as np
 import pytest
 from agentgym_envs import WORLDS, World, text_env
-from agentgym_envs.checks import check_text_env
-from agentgym_envs.registry import REMOTE
-from agentgym_envs.tasks import Split
+from agentgym_envs.checks.contract import check_text_env
+from agentgym_envs.core.registry import REMOTE
+from agentgym_envs.core.tasks import Split
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode, SyncVectorEnv, VectorEnv
 from serve_process import serve_process
 

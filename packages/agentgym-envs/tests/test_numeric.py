@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from agentgym_envs import make
-from agentgym_envs.wrappers import BagOfWords, DiscreteActions, survey
+from agentgym_envs.adapters.numeric import BagOfWords, DiscreteActions, survey
 from door_world import Door
 
 pytestmark = pytest.mark.quick

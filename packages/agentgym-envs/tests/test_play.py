@@ -22,8 +22,8 @@ from agentgym_envs import (
     play_many,
     text_env,
 )
-from agentgym_envs.functions import Function
-from agentgym_envs.wrappers import FunctionCall
+from agentgym_envs.agents.formats import FunctionCall
+from agentgym_envs.core.action_schema import Function
 from door_world import Door, made
 
 pytestmark = pytest.mark.quick

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 from agentgym_envs import TextEnv
-from agentgym_envs.redaction import is_secret, redacted, redacted_option, redacted_words, resolved
-from agentgym_envs.registry import WORLDS, world_class
+from agentgym_envs.core.registry import WORLDS, world_class
+from agentgym_envs.util.redaction import is_secret, redacted, redacted_option, redacted_words, resolved
 from hypothesis import given
 from hypothesis import strategies as st
 

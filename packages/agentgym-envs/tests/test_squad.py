@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from agentgym_envs.squad import exact_match, f1, normalise
+from agentgym_envs.util.qa_metrics import exact_match, f1, normalise
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,7 @@ from typing import Any
 import agentgym_envs
 import pytest
 from agentgym_envs import Task, Tasks, TaskSet, text_env
-from agentgym_envs.tasks import FEWEST_TO_SHARE
+from agentgym_envs.core.tasks import FEWEST_TO_SHARE
 
 BUILT: list[str] = []
 

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from agentgym_envs import Malformed, ReplyWrapper
-from agentgym_envs.wrappers import FORMS, Bare, ReAct, Tags
+from agentgym_envs.agents.formats import FORMS, Bare, ReAct, Tags
 from door_world import Door
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,10 +9,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import uvicorn
-from agentgym_eval.viewer.app import make_app
-from agentgym_eval.viewer.index import Index
-from agentgym_eval.viewer.links import Links
-from agentgym_eval.viewer.site import Site
+from agentgym_eval.viewer.index.index import Index
+from agentgym_eval.viewer.index.links import Links
+from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.server.app import make_app
 from patience import PATIENCE, eventually
 from playwright.sync_api import Page, expect
 

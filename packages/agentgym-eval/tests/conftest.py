@@ -18,7 +18,7 @@ from fake_endpoint import KEY
 @pytest.fixture(scope="module")
 def chromium(requires_browser: None) -> Iterator[Browser]:
     """A real browser for the tests of one module."""
-    from agentgym_envs.chromium import find_chromium
+    from agentgym_envs.util.chromium import find_chromium
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright:

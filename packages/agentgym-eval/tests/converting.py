@@ -8,10 +8,10 @@ from typing import Any
 
 import gymnasium
 from agentgym_envs import Episode, Job, play
-from agentgym_envs.agents import Agent
-from agentgym_eval.data.cli import convert
+from agentgym_envs.agents.agent import Agent
+from agentgym_eval.cli.convert import convert
 from agentgym_eval.data.formats import content, read_data
-from agentgym_eval.policies import Oracle, Random
+from agentgym_eval.policies.policies import Oracle, Random
 from counting_world import Count
 from hypothesis import strategies as st
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_envs import Episode, read_episodes
-from agentgym_eval.cli import evaluate
+from agentgym_eval.cli.main import evaluate
 from counting_world import ENV
 
 KEY = "sk-very-secret"

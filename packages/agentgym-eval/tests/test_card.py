@@ -11,10 +11,10 @@ from typing import Any
 import datasets
 import pytest
 from agentgym_envs import Episode, Reply, Sample, TokenUsage, Turn, read_episodes
-from agentgym_envs.episode import SCHEMA
+from agentgym_envs.episodes.episode import SCHEMA
 from agentgym_eval.data.card import Card, Spread, make_card
 from agentgym_eval.data.collection import Collection
-from agentgym_eval.settings import CollectSettings
+from agentgym_eval.runs.settings import CollectSettings
 
 pytestmark = pytest.mark.quick
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import read_episodes
-from agentgym_eval.cli import collect, evaluate
-from agentgym_eval.data.cli import ConvertSettings
-from agentgym_eval.examples import EXAMPLES, SYNONYMS
-from agentgym_eval.flags import flag_names, read_flags, unknown_flags
-from agentgym_eval.settings import CollectSettings, CompareSettings, EvaluateSettings
-from agentgym_eval.viewer.cli import ViewSettings
+from agentgym_eval.cli.convert import ConvertSettings
+from agentgym_eval.cli.examples import EXAMPLES, SYNONYMS
+from agentgym_eval.cli.flags import flag_names, read_flags, unknown_flags
+from agentgym_eval.cli.main import collect, evaluate
+from agentgym_eval.cli.view import ViewSettings
+from agentgym_eval.runs.settings import CollectSettings, CompareSettings, EvaluateSettings
 from counting_world import ENV
 
 

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import Reply, read_episodes
-from agentgym_eval import run as running
-from agentgym_eval.cli import collect
-from agentgym_eval.errors import UsageError
-from agentgym_eval.policies import Random
-from agentgym_eval.run import open_runs, play_runs
-from agentgym_eval.settings import CollectSettings
+from agentgym_eval.cli.main import collect
+from agentgym_eval.policies.policies import Random
+from agentgym_eval.runs import run as running
+from agentgym_eval.runs.run import open_runs, play_runs
+from agentgym_eval.runs.settings import CollectSettings
+from agentgym_eval.util.errors import UsageError
 from counting_player import Counter
 from counting_world import ENV
 
@@ -272,7 +272,7 @@ def test_a_full_disk_is_a_sentence_and_the_same_command_goes_on(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     for place, kept in (
-        ("agentgym_eval.store.Store.append", "Nothing was played yet. Begin again with: uv run collect"),
+        ("agentgym_eval.storage.store.Store.append", "Nothing was played yet. Begin again with: uv run collect"),
         ("agentgym_eval.data.collection.write_whole", "What was played is kept in"),
     ):
         with monkeypatch.context() as patch:

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from agentgym_envs import Episode, Reply, Turn
-from agentgym_eval.comparison import adjusted, compare, holm, sign_flip
+from agentgym_eval.metrics.comparison import adjusted, compare, holm, sign_flip
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Episode, Reply, Sample, Turn, read_episodes
-from agentgym_envs.functions import ACT
+from agentgym_envs.core.action_schema import ACT
+from agentgym_eval.cli.convert import convert
 from agentgym_eval.data import formats
-from agentgym_eval.data.cli import convert
 from agentgym_eval.data.formats import read_data, records
-from agentgym_eval.errors import UsageError
+from agentgym_eval.util.errors import UsageError
 from converting import TEXT, converted, played, reread, written
 from hypothesis import given, settings
 from hypothesis import strategies as st

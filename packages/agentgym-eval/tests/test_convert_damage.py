@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from agentgym_eval.data.cli import convert
+from agentgym_eval.cli.convert import convert
 from agentgym_eval.data.formats import read_data, records
-from agentgym_eval.errors import UsageError
+from agentgym_eval.util.errors import UsageError
 from converting import converted, played, written
 
 pytestmark = pytest.mark.quick

@@ -13,7 +13,7 @@ from agentgym_envs import Episode
 from agentgym_eval.data.formats import read_data
 from agentgym_eval.data.pairing import Pairing
 from agentgym_eval.data.pairs import make_pairs, to_trl
-from agentgym_eval.errors import UsageError
+from agentgym_eval.util.errors import UsageError
 from converting import converted, played, written
 
 pytestmark = pytest.mark.quick

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Reply, read_episodes
-from agentgym_envs.functions import ACT, described
-from agentgym_eval.data.cli import convert
+from agentgym_envs.core.action_schema import ACT, described
+from agentgym_eval.cli.convert import convert
 from agentgym_eval.data.formats import read_data, records
 from converting import TEXT, converted, played, reread, written
 from hypothesis import given, settings

@@ -11,9 +11,9 @@ from math import lgamma
 
 import numpy as np
 import pytest
-from agentgym_eval.comparison import sign_flip
-from agentgym_eval.intervals import Interval, bootstrap, gain, share
-from agentgym_eval.pass_at_k import pass_at_k, pass_hat_k
+from agentgym_eval.metrics.comparison import sign_flip
+from agentgym_eval.metrics.intervals import Interval, bootstrap, gain, share
+from agentgym_eval.metrics.pass_at_k import pass_at_k, pass_hat_k
 from numpy.typing import NDArray
 
 LEAST, MOST = 0.93, 0.97

@@ -9,8 +9,8 @@ from email.utils import formatdate
 from typing import Any
 
 import pytest
-from agentgym_eval.endpoint.client import Client, Refused, Unanswered
-from agentgym_eval.errors import RunStopped, UsageError
+from agentgym_eval.policies.endpoint.client import Client, Refused, Unanswered
+from agentgym_eval.util.errors import RunStopped, UsageError
 from fake_endpoint import Answer, FakeEndpoint, said, serving, trouble
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Message, Reply
-from agentgym_envs.functions import ACT, Call, described
-from agentgym_eval.endpoint.messages import reply
-from agentgym_eval.tool_calls import native, plain
+from agentgym_envs.core.action_schema import ACT, Call, described
+from agentgym_eval.policies.endpoint.messages import reply
+from agentgym_eval.util.tool_calls import native, plain
 from fake_endpoint import Answer, called, play, played, said, serving
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs import TokenUsage
-from agentgym_eval.endpoint import client
+from agentgym_eval.policies.endpoint import client
 from fake_endpoint import KEY, Answer, counting, play, played, said, serving, trouble
 from patience import PATIENCE
 

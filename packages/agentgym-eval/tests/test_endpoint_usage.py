@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from agentgym_envs import TokenUsage
-from agentgym_eval.cli import collect
-from agentgym_eval.endpoint.settings import EndpointSettings
-from agentgym_eval.errors import UsageError
-from agentgym_eval.usage import Usage
+from agentgym_eval.cli.main import collect
+from agentgym_eval.metrics.usage import Usage
+from agentgym_eval.policies.endpoint.settings import EndpointSettings
+from agentgym_eval.util.errors import UsageError
 from counting_world import ENV
 from fake_endpoint import KEY, Answer, counting, play, played, serving
 

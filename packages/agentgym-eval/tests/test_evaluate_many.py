@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import read_episodes
-from agentgym_eval import worlds
-from agentgym_eval.cli import collect, compare, evaluate
-from agentgym_eval.errors import UsageError
-from agentgym_eval.provenance import provenance
+from agentgym_eval.cli.main import collect, compare, evaluate
 from agentgym_eval.reports import files
-from agentgym_eval.settings import EvaluateSettings
+from agentgym_eval.runs import environments
+from agentgym_eval.runs.settings import EvaluateSettings
+from agentgym_eval.storage.provenance import provenance
+from agentgym_eval.util.errors import UsageError
 from counting_world import ENV
 from gymnasium.error import DependencyNotInstalled
 
@@ -173,15 +173,15 @@ def test_a_comparison_needs_a_folder_of_its_own(many: Path, tmp_path: Path, caps
 
 
 def test_all_means_what_is_installed(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    build = worlds.WorldSpec.build
+    build = environments.WorldSpec.build
 
-    def lacking(spec: worlds.WorldSpec) -> object:
+    def lacking(spec: environments.WorldSpec) -> object:
         if "TextCraft" not in spec.id and "Count" not in spec.id:
             raise DependencyNotInstalled(f"{spec.id} needs more")
         return build(spec)
 
-    monkeypatch.setattr(worlds.WorldSpec, "build", lacking)
-    installed, missing = worlds.installed_worlds()
+    monkeypatch.setattr(environments.WorldSpec, "build", lacking)
+    installed, missing = environments.installed_worlds()
     assert installed == ("textcraft",)
     assert missing["babyai"] == "agentgym/BabyAI-v0 needs more"
     asked = [
@@ -236,7 +236,7 @@ def test_the_only_world_misses_a_program(no_program: str, tmp_path: Path, capsys
 
 
 def test_all_leaves_out_a_world_that_misses_a_program(no_program: str) -> None:
-    installed, missing = worlds.installed_worlds()
+    installed, missing = environments.installed_worlds()
     assert "textcraft" not in installed
     assert missing["textcraft"] == no_program
 

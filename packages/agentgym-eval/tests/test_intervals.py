@@ -4,9 +4,9 @@ import math
 
 import numpy as np
 import pytest
-from agentgym_eval import intervals
-from agentgym_eval.comparison import sign_flip
-from agentgym_eval.intervals import bootstrap, cluster_sums, detectable, gain, icc, share
+from agentgym_eval.metrics import intervals
+from agentgym_eval.metrics.comparison import sign_flip
+from agentgym_eval.metrics.intervals import bootstrap, cluster_sums, detectable, gain, icc, share
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import read_episodes
-from agentgym_eval.cli import collect, evaluate
-from agentgym_eval.data.items import read_items, task_ids
-from agentgym_eval.errors import UsageError
+from agentgym_eval.cli.main import collect, evaluate
+from agentgym_eval.runs.item_ids import read_items, task_ids
+from agentgym_eval.util.errors import UsageError
 
 pytestmark = pytest.mark.quick
 

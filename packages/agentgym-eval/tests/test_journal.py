@@ -15,8 +15,8 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Reply, read_episodes
-from agentgym_eval.cli import collect, evaluate
-from agentgym_eval.journal import Journal, Place
+from agentgym_eval.cli.main import collect, evaluate
+from agentgym_eval.storage.journal import Journal, Place
 from counting_world import ENV
 from fake_endpoint import Answer, called, play, said, serving, trouble
 
@@ -91,7 +91,7 @@ def test_a_process_that_is_ended_leaves_every_reply_that_was_paid_for(tmp_path: 
 
     # SIGTERM has to work where Ctrl-C is ignored, as in the background of a shell.
     sigint = "signal.SIG_IGN" if how == signal.SIGTERM else "signal.default_int_handler"
-    code = f"import signal, sys; signal.signal(signal.SIGINT, {sigint}); from agentgym_eval.cli import evaluate; "
+    code = f"import signal, sys; signal.signal(signal.SIGINT, {sigint}); from agentgym_eval.cli.main import evaluate; "
     with serving(answer) as fake:
         arguments = ["--env", ENV, *fake.flags, "--slots", "3", "--out", str(tmp_path)]
         command = [sys.executable, "-c", code + "sys.exit(evaluate())", *arguments]

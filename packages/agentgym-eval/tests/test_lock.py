@@ -13,15 +13,15 @@ import sys
 from pathlib import Path
 
 import pytest
-from agentgym_eval import lock
-from agentgym_eval.errors import UsageError
-from agentgym_eval.lock import FolderLock
+from agentgym_eval.storage import lock
+from agentgym_eval.storage.lock import FolderLock
+from agentgym_eval.util.errors import UsageError
 from patience import eventually
 
 HOLDER = """
 import sys
 from pathlib import Path
-from agentgym_eval.lock import FolderLock
+from agentgym_eval.storage.lock import FolderLock
 
 with FolderLock(Path(sys.argv[1])):
     print("held", flush=True)

@@ -12,7 +12,7 @@ from typing import Any
 import datasets
 import pytest
 from agentgym_envs import Episode, Reply, Turn
-from agentgym_eval.data.cli import convert
+from agentgym_eval.cli.convert import convert
 from agentgym_eval.data.pairing import Pairing
 from agentgym_eval.data.pairs import Pair, divergence, make_pairs, to_trl
 from hypothesis import given

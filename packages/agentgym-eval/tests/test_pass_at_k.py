@@ -4,7 +4,7 @@ from collections.abc import Callable
 from itertools import combinations
 
 import pytest
-from agentgym_eval.pass_at_k import pass_at_k, pass_hat_k
+from agentgym_eval.metrics.pass_at_k import pass_at_k, pass_hat_k
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -4,8 +4,8 @@ import math
 
 import numpy as np
 import pytest
-from agentgym_eval.comparison import sign_flip
-from agentgym_eval.planning import Plan
+from agentgym_eval.metrics.comparison import sign_flip
+from agentgym_eval.metrics.planning import Plan
 
 pytestmark = pytest.mark.quick
 

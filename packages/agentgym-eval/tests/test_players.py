@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from agentgym_envs import EnvFault, Episode, Seat
-from agentgym_eval import policies
-from agentgym_eval.cli import evaluate
-from agentgym_eval.errors import RunStopped, UsageError
-from agentgym_eval.run import open_run, open_runs, play_runs
-from agentgym_eval.settings import PlaySettings
+from agentgym_eval.cli.main import evaluate
+from agentgym_eval.policies import policies
+from agentgym_eval.runs.run import open_run, open_runs, play_runs
+from agentgym_eval.runs.settings import PlaySettings
+from agentgym_eval.util.errors import RunStopped, UsageError
 from counting_player import Counter, Entry, never
 from counting_world import ENV, Count
 from gymnasium.error import DependencyNotInstalled

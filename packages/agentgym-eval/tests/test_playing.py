@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 from agentgym_envs import EnvFault, Feedback, read_episodes
-from agentgym_envs.dialogue import replay
-from agentgym_eval import policies
-from agentgym_eval.errors import UsageError
-from agentgym_eval.settings import PlaySettings
+from agentgym_envs.episodes.conversation import replay
+from agentgym_eval.policies import policies
+from agentgym_eval.runs.settings import PlaySettings
+from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.playing.game import Game
 from agentgym_eval.viewer.playing.session import Session
 from agentgym_eval.viewer.playing.table import Table

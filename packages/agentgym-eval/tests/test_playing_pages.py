@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import WORLDS, read_episodes
-from agentgym_eval.viewer import serving
-from agentgym_eval.viewer.app import make_app
-from agentgym_eval.viewer.cli import view
-from agentgym_eval.viewer.index import Index
-from agentgym_eval.viewer.links import Links
-from agentgym_eval.viewer.queries import Filters
-from agentgym_eval.viewer.site import Site
+from agentgym_eval.cli.view import view
+from agentgym_eval.viewer.index.index import Index
+from agentgym_eval.viewer.index.links import Links
+from agentgym_eval.viewer.index.queries import Filters
+from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.server import serve
+from agentgym_eval.viewer.server.app import make_app
 from counting_world import ENV
 from starlette.testclient import TestClient
 
@@ -175,7 +175,7 @@ def test_a_world_in_the_working_folder_can_be_played(
     (tmp_path / "nearby_world.py").write_text(world)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [*sys.path])
-    monkeypatch.setattr(serving, "serve", lambda *_, **__: 0)
+    monkeypatch.setattr(serve, "serve", lambda *_, **__: 0)
     given = {"env": "textcraft", "other": "nearby_world:nearby/Count-v0"}
     assert "No module named" in unescape(browser.post("/play", data=given).text)
     assert view([str(runs), "--no-open"]) == 0

@@ -6,11 +6,11 @@ from typing import Any
 import gymnasium
 import pytest
 from agentgym_envs import EnvFault, Job, Policy, Reply, WorldSeat, play
-from agentgym_envs.agents import Agent
-from agentgym_envs.wrappers import Bare, ReAct
-from agentgym_eval import policies
-from agentgym_eval.errors import UsageError
-from agentgym_eval.policies import find_policy
+from agentgym_envs.agents.agent import Agent
+from agentgym_envs.agents.formats import Bare, ReAct
+from agentgym_eval.policies import policies
+from agentgym_eval.policies.policies import find_policy
+from agentgym_eval.util.errors import UsageError
 from counting_world import Count
 
 pytestmark = pytest.mark.quick

@@ -18,7 +18,7 @@ from patience import eventually
 HERE = Path(__file__).parent
 CHILD = {**os.environ, "PYTHONPATH": str(HERE)}
 COMMANDS = {
-    name: f"import sys; from agentgym_eval.cli import {name}; sys.exit({name}())"
+    name: f"import sys; from agentgym_eval.cli.main import {name}; sys.exit({name}())"
     for name in ("evaluate", "collect", "compare")
 }
 
@@ -167,16 +167,16 @@ def test_nothing_here_imports_torch() -> None:
     source = HERE.parent / "src"
     rooms = [path.relative_to(source).with_suffix("").parts for path in sorted(source.rglob("*.py"))]
     loaded = modules_after("\n".join(f"import {'.'.join(room)}" for room in rooms if room[-1] != "__init__"))
-    assert {"agentgym_eval.cli", "agentgym_eval.data.card"} <= loaded
+    assert {"agentgym_eval.cli.main", "agentgym_eval.data.card"} <= loaded
     assert loaded.isdisjoint(HEAVY)
 
 
 @pytest.mark.parametrize("name", ["evaluate", "collect", "compare"])
 def test_help_loads_no_world_and_no_numpy(name: str) -> None:
-    code = f"from agentgym_eval.cli import {name}\ntry:\n    {name}(['--help'])\nexcept SystemExit:\n    pass"
+    code = f"from agentgym_eval.cli.main import {name}\ntry:\n    {name}(['--help'])\nexcept SystemExit:\n    pass"
     loaded = modules_after(code)
     assert loaded.isdisjoint(
-        {*HEAVY, "numpy", "gymnasium", "matplotlib", "jinja2", "agentgym_envs", "agentgym_eval.run"}
+        {*HEAVY, "numpy", "gymnasium", "matplotlib", "jinja2", "agentgym_envs", "agentgym_eval.runs.run"}
     )
 
 

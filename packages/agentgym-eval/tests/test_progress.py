@@ -7,7 +7,7 @@ import re
 import threading
 
 import pytest
-from agentgym_eval.progress import progress
+from agentgym_eval.util.progress import progress
 from report_material import GOOD, episode
 
 

@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from agentgym_eval import provenance as room
-from agentgym_eval.provenance import git_state, provenance, versions
+from agentgym_eval.storage import provenance as room
+from agentgym_eval.storage.provenance import git_state, provenance, versions
 
 
 @pytest.fixture

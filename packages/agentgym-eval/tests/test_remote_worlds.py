@@ -11,14 +11,14 @@ from pathlib import Path
 import pytest
 import uvicorn
 from agentgym_envs import read_episodes
-from agentgym_envs.registry import REMOTE
+from agentgym_envs.agents.formats import Tags
+from agentgym_envs.core.registry import REMOTE
 from agentgym_envs.server.app import build_app
 from agentgym_envs.server.settings import Settings
-from agentgym_envs.wrappers import Tags
-from agentgym_eval.cli import evaluate
-from agentgym_eval.errors import UsageError
-from agentgym_eval.settings import PlaySettings
-from agentgym_eval.worlds import choose_tasks, open_world
+from agentgym_eval.cli.main import evaluate
+from agentgym_eval.runs.environments import choose_tasks, open_world
+from agentgym_eval.runs.settings import PlaySettings
+from agentgym_eval.util.errors import UsageError
 
 
 @pytest.fixture(scope="module")

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import Episode, Job, Reply, Sample, TokenUsage, Turn, WorldSeat, make, play
-from agentgym_envs.agents import Agent
-from agentgym_envs.album import Album, Places
-from agentgym_eval.policies import Oracle
-from agentgym_eval.viewer.app import make_app
-from agentgym_eval.viewer.index import Index
-from agentgym_eval.viewer.links import Links
-from agentgym_eval.viewer.site import Site
+from agentgym_envs.agents.agent import Agent
+from agentgym_envs.util.screenshots import Album, Places
+from agentgym_eval.policies.policies import Oracle
+from agentgym_eval.viewer.index.index import Index
+from agentgym_eval.viewer.index.links import Links
+from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.server.app import make_app
 from starlette.testclient import TestClient
 from viewer_material import EVIL, episode, evaluate, write
 

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import pytest
 from agentgym_envs import Episode, Reply, Turn, make
-from agentgym_envs.wrappers import FORMS
-from agentgym_eval.viewer import reading
-from agentgym_eval.viewer.reading import Passage
+from agentgym_envs.agents.formats import FORMS
+from agentgym_eval.viewer.pages import reading
+from agentgym_eval.viewer.pages.reading import Passage
 from hypothesis import given
 from hypothesis import strategies as st
 

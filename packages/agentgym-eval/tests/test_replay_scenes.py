@@ -9,10 +9,10 @@ from typing import Any
 import gymnasium
 import pytest
 from agentgym_envs import EnvFault, Episode, Job, Reply, TextEnv, WorldSeat, make, play, text_env
-from agentgym_envs.agents import Agent
-from agentgym_eval.viewer import scenes
-from agentgym_eval.viewer.runs import Run
-from agentgym_eval.viewer.scenes import Stage
+from agentgym_envs.agents.agent import Agent
+from agentgym_eval.viewer.index.runs import Run
+from agentgym_eval.viewer.pages import scenes
+from agentgym_eval.viewer.pages.scenes import Stage
 from counting_world import Count
 
 TASK = "textcraft/train/stick"

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Episode, Reply, Sample, Turn
-from agentgym_eval.viewer import tokens
-from agentgym_eval.viewer.tokens import Token, colours, read_tokens, stretches, told
-from agentgym_eval.viewer.vocabulary import Vocabulary, find_vocabulary
+from agentgym_eval.viewer.index import tokens
+from agentgym_eval.viewer.index.tokens import Token, colours, read_tokens, stretches, told
+from agentgym_eval.viewer.index.vocabulary import Vocabulary, find_vocabulary
 
 pytestmark = pytest.mark.quick
 

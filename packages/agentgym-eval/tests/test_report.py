@@ -9,8 +9,8 @@ from itertools import combinations
 
 import pytest
 from agentgym_envs import Episode, Reply, Sample, Turn
-from agentgym_eval.report import Report, report
-from agentgym_eval.table import print_report
+from agentgym_eval.metrics.summary import Report, report
+from agentgym_eval.reports.terminal import print_report
 from rich.console import Console
 
 pytestmark = pytest.mark.quick

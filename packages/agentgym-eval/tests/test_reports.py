@@ -10,8 +10,8 @@ from xml.etree import ElementTree
 import numpy as np
 import pytest
 from agentgym_envs import Episode
-from agentgym_eval.comparison import compare
-from agentgym_eval.report import report
+from agentgym_eval.metrics.comparison import compare
+from agentgym_eval.metrics.summary import report
 from agentgym_eval.reports import Evaluated, write_reports
 from agentgym_eval.reports.evaluated import labels, view_commands
 from agentgym_eval.reports.markdown import escaped, markdown

@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agentgym_eval.comparison import compare
-from agentgym_eval.report import report
+from agentgym_eval.metrics.comparison import compare
+from agentgym_eval.metrics.summary import report
 from agentgym_eval.reports import Evaluated, write_reports
 from playwright.sync_api import Browser, Page
 from report_material import BROKEN, EVIL, GOOD  # the file beside this one

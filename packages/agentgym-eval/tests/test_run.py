@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Player, Reply, Seat, read_episodes
-from agentgym_eval.errors import RunStopped, UsageError
-from agentgym_eval.policies import Random
-from agentgym_eval.run import open_run
-from agentgym_eval.settings import PlaySettings
+from agentgym_eval.policies.policies import Random
+from agentgym_eval.runs.run import open_run
+from agentgym_eval.runs.settings import PlaySettings
+from agentgym_eval.util.errors import RunStopped, UsageError
 from counting_world import ENV
 from gymnasium.error import DependencyNotInstalled
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 from agentgym_envs import Episode, Reply, Turn
-from agentgym_eval.cli import compare as compare_runs
-from agentgym_eval.comparison import compare
-from agentgym_eval.seeds import across_seeds, over_seeds
+from agentgym_eval.cli.main import compare as compare_runs
+from agentgym_eval.metrics.comparison import compare
+from agentgym_eval.metrics.seeds import across_seeds, over_seeds
 from scipy import stats
 
 pytestmark = pytest.mark.quick

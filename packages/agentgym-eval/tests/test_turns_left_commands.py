@@ -8,7 +8,7 @@ from pathlib import Path
 import gymnasium
 import pytest
 from agentgym_envs import read_episodes
-from agentgym_eval.cli import collect, evaluate
+from agentgym_eval.cli.main import collect, evaluate
 from counting_world import ENV
 
 TOLD = ["--env", ENV, "--policy", "oracle", "--tasks", "2", "--samples", "1", "--agent", "react+turns_left"]

@@ -9,12 +9,12 @@ from typing import Literal
 
 import pytest
 from agentgym_envs import Job, make, play
-from agentgym_envs.agents import Agent
-from agentgym_eval.policies import Oracle
-from agentgym_eval.viewer import scenes
-from agentgym_eval.viewer.export import export
-from agentgym_eval.viewer.index import Index
-from agentgym_eval.viewer.links import Address, Links
+from agentgym_envs.agents.agent import Agent
+from agentgym_eval.policies.policies import Oracle
+from agentgym_eval.viewer.index.index import Index
+from agentgym_eval.viewer.index.links import Address, Links
+from agentgym_eval.viewer.pages import scenes
+from agentgym_eval.viewer.server.export import export
 from browsing import PHONE, Watched, served
 from counting_world import ENV
 from playwright.sync_api import Browser, Route, expect

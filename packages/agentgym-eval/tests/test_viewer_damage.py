@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agentgym_eval.viewer.app import make_app
-from agentgym_eval.viewer.export import export
-from agentgym_eval.viewer.index import Index
-from agentgym_eval.viewer.links import Address, Links
-from agentgym_eval.viewer.queries import Filters
-from agentgym_eval.viewer.site import Site
+from agentgym_eval.viewer.index.index import Index
+from agentgym_eval.viewer.index.links import Address, Links
+from agentgym_eval.viewer.index.queries import Filters
+from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.server.app import make_app
+from agentgym_eval.viewer.server.export import export
 from starlette.testclient import TestClient
 from viewer_material import episode, evaluate, train  # the file beside this one
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from urllib.parse import unquote
 
 import pytest
-from agentgym_eval.errors import UsageError
-from agentgym_eval.viewer.cli import view
-from agentgym_eval.viewer.export import export
-from agentgym_eval.viewer.index import Index
+from agentgym_eval.cli.view import view
+from agentgym_eval.util.errors import UsageError
+from agentgym_eval.viewer.index.index import Index
+from agentgym_eval.viewer.server.export import export
 from viewer_material import EVIL, episode, evaluate, train, write  # the file beside this one
 
 
@@ -115,7 +115,7 @@ def test_an_export_that_breaks_leaves_nothing(runs: Path, tmp_path: Path, monkey
     def full(*_: object) -> str:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("agentgym_eval.viewer.export.run_page", full)
+    monkeypatch.setattr("agentgym_eval.viewer.server.export.run_page", full)
     with pytest.raises(UsageError, match="No space left"):
         exported(runs, tmp_path / "out")
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("index")] == []

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agentgym_eval.viewer.export import export
-from agentgym_eval.viewer.index import Index
+from agentgym_eval.viewer.index.index import Index
+from agentgym_eval.viewer.server.export import export
 from browsing import PHONE, Watched, served
 from playwright.sync_api import Browser, Page, expect
 from viewer_material import EVIL, episode, evaluate, train, write

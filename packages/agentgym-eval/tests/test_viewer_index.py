@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Episode, Reply, Sample, Turn
-from agentgym_eval.errors import UsageError
-from agentgym_eval.viewer.filling import Filler
-from agentgym_eval.viewer.index import Index, NotFound
-from agentgym_eval.viewer.links import Address
-from agentgym_eval.viewer.queries import Filters
-from agentgym_eval.viewer.runs import EpisodeFile
+from agentgym_eval.util.errors import UsageError
+from agentgym_eval.viewer.index.index import Index, NotFound
+from agentgym_eval.viewer.index.indexer import Filler
+from agentgym_eval.viewer.index.links import Address
+from agentgym_eval.viewer.index.queries import Filters
+from agentgym_eval.viewer.index.runs import EpisodeFile
 from hypothesis import given
 from hypothesis import strategies as st
 from viewer_material import episode, evaluate, train, write
@@ -157,7 +157,7 @@ def test_reading_much_that_is_new_puts_off_no_later_look(index: Index, monkeypat
         clock[0] += 100
         read(filler, run, file)
 
-    monkeypatch.setattr("agentgym_eval.viewer.index.time.monotonic", lambda: clock[0])
+    monkeypatch.setattr("agentgym_eval.viewer.index.index.time.monotonic", lambda: clock[0])
     monkeypatch.setattr(Filler, "take_in", slowly)
     evaluate(index.root / "eval", [episode("t/0")])
     assert index.refresh() == 0.0

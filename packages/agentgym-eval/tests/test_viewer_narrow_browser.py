@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agentgym_eval.viewer.index import Index
+from agentgym_eval.viewer.index.index import Index
 from browsing import PHONE, served
 from playwright.sync_api import Browser, Locator, Page
 from viewer_material import episode, evaluate  # the file beside this one

@@ -12,16 +12,16 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from agentgym_eval.viewer.app import make_app
-from agentgym_eval.viewer.cli import view
-from agentgym_eval.viewer.comparing import Asked, compare_page
-from agentgym_eval.viewer.guard import is_loopback
-from agentgym_eval.viewer.index import Index
-from agentgym_eval.viewer.links import Address, FileLinks, Links, parse_address
-from agentgym_eval.viewer.lists import episodes_page, runs_page
-from agentgym_eval.viewer.queries import Filters
-from agentgym_eval.viewer.run_page import run_page
-from agentgym_eval.viewer.site import Site
+from agentgym_eval.cli.view import view
+from agentgym_eval.viewer.index.index import Index
+from agentgym_eval.viewer.index.links import Address, FileLinks, Links, parse_address
+from agentgym_eval.viewer.index.queries import Filters
+from agentgym_eval.viewer.pages.comparison import Asked, compare_page
+from agentgym_eval.viewer.pages.lists import episodes_page, runs_page
+from agentgym_eval.viewer.pages.run import run_page
+from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.server.app import make_app
+from agentgym_eval.viewer.server.guard import is_loopback
 from starlette.testclient import TestClient
 from viewer_material import EVIL, episode, evaluate, train, write
 
@@ -289,7 +289,7 @@ def test_nothing_is_written_into_the_folder(site: Site) -> None:
 @pytest.mark.long
 def test_the_command_serves_until_ctrl_c(tmp_path: Path) -> None:
     evaluate(tmp_path / "eval", [episode("t/here")])
-    code = "import sys; from agentgym_eval.viewer.cli import view; sys.exit(view(sys.argv[1:]))"
+    code = "import sys; from agentgym_eval.cli.view import view; sys.exit(view(sys.argv[1:]))"
     command = [sys.executable, "-c", code, str(tmp_path), "--no-open"]
     with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as server:
         try:

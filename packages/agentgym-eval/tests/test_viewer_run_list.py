@@ -9,13 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agentgym_eval.errors import UsageError
-from agentgym_eval.viewer.app import make_app
-from agentgym_eval.viewer.index import Index
-from agentgym_eval.viewer.links import FileLinks, Links
-from agentgym_eval.viewer.lists import runs_page
-from agentgym_eval.viewer.run_list import RunFilters, passing, run_facets, run_rows
-from agentgym_eval.viewer.site import Site
+from agentgym_eval.util.errors import UsageError
+from agentgym_eval.viewer.index.index import Index
+from agentgym_eval.viewer.index.links import FileLinks, Links
+from agentgym_eval.viewer.index.run_list import RunFilters, passing, run_facets, run_rows
+from agentgym_eval.viewer.pages.lists import runs_page
+from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.server.app import make_app
 from starlette.testclient import TestClient
 from viewer_material import EVIL, episode, evaluate, train, write
 

@@ -11,15 +11,15 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import Episode
-from agentgym_eval.report import report
+from agentgym_eval.metrics.summary import report
 from agentgym_eval.reports import Evaluated, write_reports
-from agentgym_eval.viewer.app import make_app
-from agentgym_eval.viewer.comparing import Asked, compare_page
-from agentgym_eval.viewer.index import Index
-from agentgym_eval.viewer.links import FileLinks, Links
-from agentgym_eval.viewer.lists import runs_page
-from agentgym_eval.viewer.run_page import run_page
-from agentgym_eval.viewer.site import Site
+from agentgym_eval.viewer.index.index import Index
+from agentgym_eval.viewer.index.links import FileLinks, Links
+from agentgym_eval.viewer.pages.comparison import Asked, compare_page
+from agentgym_eval.viewer.pages.lists import runs_page
+from agentgym_eval.viewer.pages.run import run_page
+from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.server.app import make_app
 from starlette.testclient import TestClient
 from viewer_material import EVIL, episode, evaluate, train  # the file beside this one
 

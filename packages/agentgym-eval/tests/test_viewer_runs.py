@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_eval.viewer.runs import Run, discover, slug_of
+from agentgym_eval.viewer.index.runs import Run, discover, slug_of
 from hypothesis import given
 from hypothesis import strategies as st
 from viewer_material import episode, evaluate, train, write

@@ -9,12 +9,12 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import Reply, Turn
-from agentgym_eval.viewer.index import Index
-from agentgym_eval.viewer.links import Address, Links
-from agentgym_eval.viewer.lists import episodes_page
-from agentgym_eval.viewer.queries import Filters
-from agentgym_eval.viewer.site import Site
-from agentgym_eval.viewer.snippets import Snippet, snippets
+from agentgym_eval.viewer.index.index import Index
+from agentgym_eval.viewer.index.links import Address, Links
+from agentgym_eval.viewer.index.queries import Filters
+from agentgym_eval.viewer.pages.lists import episodes_page
+from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.pages.snippets import Snippet, snippets
 from viewer_material import EVIL, episode, evaluate, write
 
 AT = Address("eval", "episodes", 0)

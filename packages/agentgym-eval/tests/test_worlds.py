@@ -4,9 +4,9 @@ from collections import Counter
 
 import pytest
 from agentgym_envs import Task, Tasks
-from agentgym_eval.errors import UsageError
-from agentgym_eval.settings import PlaySettings
-from agentgym_eval.worlds import choose_tasks, open_world, parse_options, spread, world_id
+from agentgym_eval.runs.environments import choose_tasks, open_world, parse_options, spread, world_id
+from agentgym_eval.runs.settings import PlaySettings
+from agentgym_eval.util.errors import UsageError
 from counting_world import ENV
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,17 +9,17 @@ from typing import Any
 
 from accelerate import Accelerator
 from agentgym_envs import Reply, Sample
-from agentgym_envs.play import Seat
-from agentgym_envs.play_pool import Player
-from agentgym_trainer.ahead import Ahead, Draw
+from agentgym_envs.episodes.play import Seat
+from agentgym_envs.episodes.play_pool import Player
 from agentgym_trainer.config import Config
+from agentgym_trainer.curriculum.horizon import Stage
+from agentgym_trainer.curriculum.state import Progress
+from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.figures import Group
-from agentgym_trainer.horizon import Stage
-from agentgym_trainer.progress import Progress
-from agentgym_trainer.ranks import Ranks
-from agentgym_trainer.rollout import Rollouts
-from agentgym_trainer.worlds import Deal, OpenWorld, deals, open_worlds
+from agentgym_trainer.rollout.async_collector import Ahead, Draw
+from agentgym_trainer.rollout.environments import Deal, OpenWorld, deals, open_worlds
+from agentgym_trainer.rollout.groups import Group
+from agentgym_trainer.rollout.runner import Rollouts
 from coin_configs import SAMPLES
 from patience import eventually_async
 

@@ -6,8 +6,8 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.scratch import train_tokenizer
+from agentgym_trainer.models.scratch import train_tokenizer
+from agentgym_trainer.tokens.chat import Chat
 from miniature import TEXTS
 
 _FOLDER = Path(__file__).with_suffix("")

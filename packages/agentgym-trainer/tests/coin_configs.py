@@ -8,7 +8,7 @@ from typing import Any
 
 from agentgym_trainer.algorithms import GRPO, Groups
 from agentgym_trainer.config import Config, World
-from agentgym_trainer.rollout import Rollouts
+from agentgym_trainer.rollout.runner import Rollouts
 from coin_world import ENV
 
 TASKS, SAMPLES = 3, 2

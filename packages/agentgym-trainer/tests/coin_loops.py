@@ -10,18 +10,18 @@ from typing import Any
 
 import numpy as np
 from agentgym_trainer.algorithms import GRPO, Groups
-from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import Config, Evaluation, Generation, World
-from agentgym_trainer.engines import Engine
+from agentgym_trainer.curriculum.horizon import FixedHorizon
+from agentgym_trainer.curriculum.state import Progress
+from agentgym_trainer.engines.base import Engine
+from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.engines.transformers import transformers_engine
-from agentgym_trainer.horizon import FixedHorizon
-from agentgym_trainer.loop import Loop
-from agentgym_trainer.progress import Progress
-from agentgym_trainer.rollout import Rollouts
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.tracking import Tracker
-from agentgym_trainer.worlds import open_worlds
+from agentgym_trainer.rollout.environments import open_worlds
+from agentgym_trainer.rollout.runner import Rollouts
+from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.trainers.rl_loop import Loop
 from coin_world import ENV
 from miniature import learner
 from rich.console import Console

@@ -13,8 +13,9 @@ import pytest
 import torch
 from accelerate import Accelerator
 from accelerate.state import AcceleratorState
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.scratch import Scratch, build_model, train_tokenizer
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.models.scratch import build_model, train_tokenizer
+from agentgym_trainer.tokens.chat import Chat
 from coin_loops import Build, builder
 from faulty_runs import rl, sft
 from miniature import TEXTS, VOCAB

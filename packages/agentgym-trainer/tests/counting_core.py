@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 import pytest
-from agentgym_trainer.engines import Completion, Sampling, Usage, Weights
+from agentgym_trainer.engines.base import Completion, Sampling, Usage, Weights
 from agentgym_trainer.engines.batching import Batching
 
 WEIGHTS = Weights(7, lambda: iter(()))

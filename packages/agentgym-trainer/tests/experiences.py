@@ -11,12 +11,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from agentgym_trainer.algorithms.experience import Experience
+from agentgym_trainer.algorithms.types import Experience
 from hypothesis import strategies as st
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from agentgym_trainer.algorithms.experience import Total
+    from agentgym_trainer.algorithms.types import Total
 
 T = TypeVar("T")
 

@@ -10,11 +10,11 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import torch
-from agentgym_trainer.engines import Sampling
-from agentgym_trainer.engines.vllm_server import VllmServer
-from agentgym_trainer.engines.vllm_worker import WeightReceiver
-from agentgym_trainer.engines.wire import fetch
-from agentgym_trainer.weights import Weights
+from agentgym_trainer.engines.base import Sampling
+from agentgym_trainer.engines.vllm.server import VllmServer
+from agentgym_trainer.engines.vllm.weight_transfer import fetch
+from agentgym_trainer.engines.vllm.worker import WeightReceiver
+from agentgym_trainer.models.weights import Weights
 from patience import PATIENCE
 
 Answer = tuple[int, Any]

@@ -14,8 +14,8 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.checkpoint import find_damage
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.run.checkpoint import find_damage
+from agentgym_trainer.run.folder import RunFolder
 from miniature import coin_flags, files_up_to, sft_flags, train_cli
 from safetensors.torch import load_file
 

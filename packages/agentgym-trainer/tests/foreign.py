@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from agentgym_trainer.algorithms import GRPO, Advantages, Algorithm, Assigned, Clip, GroupRelative
 from agentgym_trainer.config import Config
-from agentgym_trainer.horizon import Seen, Stage
+from agentgym_trainer.curriculum.horizon import Seen, Stage
 
 if TYPE_CHECKING:
     from agentgym_envs import Episode
-    from agentgym_trainer.algorithms.experience import Experience, Total
+    from agentgym_trainer.algorithms.types import Experience, Total
     from torch import Tensor
 
 

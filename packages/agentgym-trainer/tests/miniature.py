@@ -20,14 +20,14 @@ import numpy as np
 import pytest
 from accelerate import Accelerator
 from agentgym_envs import Episode, Reply, Sample, Turn
-from agentgym_trainer.actor import Actor, ValueHead, separate_critic
 from agentgym_trainer.algorithms import Algorithm, Imitation
-from agentgym_trainer.batch import make_batch
 from agentgym_trainer.cli import main
 from agentgym_trainer.config import Optimizer
-from agentgym_trainer.learner import Learner, Lesson
+from agentgym_trainer.learner.learner import Learner, Lesson
+from agentgym_trainer.models.policy import Actor, ValueHead, separate_critic
 from agentgym_trainer.stopping import Stopping
-from agentgym_trainer.trajectory import Segment, Trajectory
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.trajectory import Segment, Trajectory
 from coin_world import ENV
 
 TEXTS = [

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 from agentgym_envs import EnvPool, Episode, Job, make
-from agentgym_envs.agents import Agent
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.engines import Completion, Engine, Sampling
+from agentgym_envs.agents.agent import Agent
+from agentgym_trainer.engines.base import Completion, Engine, Sampling
 from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.rollout import EnginePlayer, Match, Rollouts
-from agentgym_trainer.worlds import OpenWorld
+from agentgym_trainer.rollout.environments import OpenWorld
+from agentgym_trainer.rollout.runner import EnginePlayer, Match, Rollouts
+from agentgym_trainer.tokens.chat import Chat
 from coin_world import ENV
 
 

@@ -26,7 +26,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 if TYPE_CHECKING:
-    from agentgym_trainer.algorithms.experience import Total
+    from agentgym_trainer.algorithms.types import Total
 
 
 @dataclass

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.actor import Actor, SeparateCritic, ValueHead, separate_critic
-from agentgym_trainer.algorithms.experience import Scores
+from agentgym_trainer.algorithms.types import Scores
+from agentgym_trainer.models.policy import Actor, SeparateCritic, ValueHead, separate_critic
 from miniature import VOCAB
 from torch import Tensor
 from transformers import CohereConfig, CohereForCausalLM, Qwen2Config, Qwen2ForCausalLM

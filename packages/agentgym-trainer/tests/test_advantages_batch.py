@@ -11,12 +11,12 @@ from typing import Any, Literal
 
 import pytest
 import torch
-from agentgym_trainer.algorithms.experience import Experience
-from agentgym_trainer.algorithms.gae import GAE
-from agentgym_trainer.algorithms.gigpo import StepGroups
-from agentgym_trainer.algorithms.group_relative import GroupRelative
-from agentgym_trainer.algorithms.reinforce_pp import TokenReturns
-from agentgym_trainer.algorithms.returns import Assigned, token_rewards
+from agentgym_trainer.algorithms.advantages.gae import GAE
+from agentgym_trainer.algorithms.advantages.gigpo import StepGroups
+from agentgym_trainer.algorithms.advantages.group_relative import GroupRelative
+from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
+from agentgym_trainer.algorithms.advantages.returns import Assigned, token_rewards
+from agentgym_trainer.algorithms.types import Experience
 from experiences import Play, Step, Token, alone, at_once, experience_of, penalty_of, plays, slow_normalised
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -14,10 +14,10 @@ from typing import Any, Literal
 import pytest
 import torch
 from agentgym_trainer.algorithms import GAE, GRPO, RLOO, Algorithm, GiGPO
-from agentgym_trainer.algorithms.gigpo import StepGroups
-from agentgym_trainer.algorithms.group_relative import GroupRelative
-from agentgym_trainer.algorithms.groups import Groups, same
-from agentgym_trainer.algorithms.reinforce_pp import TokenReturns
+from agentgym_trainer.algorithms.advantages.gigpo import StepGroups
+from agentgym_trainer.algorithms.advantages.group_relative import GroupRelative
+from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
+from agentgym_trainer.algorithms.group_filter import Groups, same
 from experiences import Play, Step, Token, alone, at_once, experience_of, penalty_of, plays, slow_normalised
 from hypothesis import given, settings
 from hypothesis import strategies as st

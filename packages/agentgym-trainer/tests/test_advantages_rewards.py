@@ -8,9 +8,9 @@ import statistics
 import pytest
 import torch
 from agentgym_envs import Sample
-from agentgym_trainer.algorithms.returns import discounted, normalised, token_rewards, turn_rewards
-from agentgym_trainer.batch import make_batch
-from agentgym_trainer.trajectory import trajectory
+from agentgym_trainer.algorithms.advantages.returns import discounted, normalised, token_rewards, turn_rewards
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.trajectory import trajectory
 from experiences import Play, Step, Token, alone, at_once, eighths, experience_of, penalty_of, plays
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -11,17 +11,18 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import Episode, read_episodes
-from agentgym_envs.dialogue import replay
-from agentgym_eval.cli import collect, evaluate
+from agentgym_envs.episodes.conversation import replay
+from agentgym_eval.cli.main import collect, evaluate
 from agentgym_trainer.algorithms import GRPO, KL
-from agentgym_trainer.batch import Batch, make_batch
-from agentgym_trainer.chat import Chat
 from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.figures import Outcome, episode_figures
-from agentgym_trainer.learner import Learner
-from agentgym_trainer.rollout import Budget, EnginePlayer
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.trajectory import Trajectory, trajectory
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.rollout.groups import Outcome
+from agentgym_trainer.rollout.runner import Budget, EnginePlayer
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.run.metrics import episode_figures
+from agentgym_trainer.tokens.batch import Batch, make_batch
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.trajectory import Trajectory, trajectory
 from coin_world import ENV
 from miniature import coin_flags, learner, train_cli
 from playing import coins, open_world, played

@@ -9,13 +9,13 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import Episode, Sample
-from agentgym_trainer.agreement import PROBES, check_agreement, last_contexts
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.engines import Completion, Disagreement, Engine, Sampling, Usage
-from agentgym_trainer.learner import Learner
-from agentgym_trainer.ranks import Ranks
-from agentgym_trainer.rollout import Rollouts
-from agentgym_trainer.weights import Weights
+from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.engines.base import Completion, Disagreement, Engine, Sampling, Usage
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.models.weights import Weights
+from agentgym_trainer.rollout.runner import Rollouts
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.trainers.logprob_check import PROBES, check_agreement, last_contexts
 from miniature import episode, learner
 
 

@@ -10,15 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agentgym_trainer.ahead import Ahead
-from agentgym_trainer.ahead_figures import lag_figures
 from agentgym_trainer.algorithms import GRPO, Groups
 from agentgym_trainer.config import Overlap, World
-from agentgym_trainer.figures import Group
-from agentgym_trainer.horizon import Stage
-from agentgym_trainer.progress import Progress
-from agentgym_trainer.rollout import Match
-from agentgym_trainer.worlds import jobs
+from agentgym_trainer.curriculum.horizon import Stage
+from agentgym_trainer.curriculum.state import Progress
+from agentgym_trainer.rollout.async_collector import Ahead
+from agentgym_trainer.rollout.async_metrics import lag_figures
+from agentgym_trainer.rollout.environments import jobs
+from agentgym_trainer.rollout.groups import Group
+from agentgym_trainer.rollout.runner import Match
 from ahead_table import Table
 from coin_configs import SAMPLES, TASKS, coins, others
 from coin_world import ENV, OTHER

@@ -11,22 +11,22 @@ from typing import Any, cast
 import pytest
 import torch
 from agentgym_envs import Episode, Reply
-from agentgym_envs.play import Seat
+from agentgym_envs.episodes.play import Seat
 from agentgym_trainer.algorithms import Correction
-from agentgym_trainer.batch import Batch
-from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import EngineSettings, Evaluation, Generation, Overlap, World
-from agentgym_trainer.engines import Completion, Disagreement, EngineGone, Sampling
-from agentgym_trainer.engines.transformers import transformers_engine
-from agentgym_trainer.horizon import FixedHorizon, Stage
-from agentgym_trainer.loop import Loop
-from agentgym_trainer.progress import Progress
-from agentgym_trainer.rollout import Rollouts
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.sampler import Middling
-from agentgym_trainer.tracking import Tracker
-from agentgym_trainer.weights import Weights
-from agentgym_trainer.worlds import open_worlds
+from agentgym_trainer.curriculum.horizon import FixedHorizon, Stage
+from agentgym_trainer.curriculum.state import Progress
+from agentgym_trainer.curriculum.task_sampler import Middling
+from agentgym_trainer.engines.base import Completion, Disagreement, EngineGone, Sampling
+from agentgym_trainer.engines.hf.engine import transformers_engine
+from agentgym_trainer.models.weights import Weights
+from agentgym_trainer.rollout.environments import open_worlds
+from agentgym_trainer.rollout.runner import Rollouts
+from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.tokens.batch import Batch
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.trainers.rl_loop import Loop
 from coin_configs import SAMPLES, TASKS, coins, others
 from coin_world import OTHER
 from miniature import learner

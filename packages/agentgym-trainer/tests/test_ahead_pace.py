@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import pytest
 from agentgym_envs import Reply, Sample
-from agentgym_envs.play import Seat
-from agentgym_trainer.ahead_figures import lag_figures, length_figures
+from agentgym_envs.episodes.play import Seat
 from agentgym_trainer.algorithms import GRPO, Groups
 from agentgym_trainer.config import Config, Overlap, World
-from agentgym_trainer.figures import Group
-from agentgym_trainer.rollout import Rollouts
-from agentgym_trainer.worlds import Deal
+from agentgym_trainer.rollout.async_metrics import lag_figures, length_figures
+from agentgym_trainer.rollout.environments import Deal
+from agentgym_trainer.rollout.groups import Group
+from agentgym_trainer.rollout.runner import Rollouts
 from ahead_table import Table, Teller, silent_engine
 from coin_configs import SAMPLES, coins
 from coin_world import ENV

@@ -10,7 +10,9 @@ from unittest.mock import create_autospec
 
 import pytest
 import torch
-from agentgym_trainer.attention import (
+from agentgym_trainer.engines.base import Completion, Sampling
+from agentgym_trainer.engines.hf.engine import transformers_engine
+from agentgym_trainer.models.attention import (
     FLASH,
     KERNELS,
     SDPA,
@@ -20,9 +22,7 @@ from agentgym_trainer.attention import (
     packed_inputs,
     use_attention,
 )
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.engines import Completion, Sampling
-from agentgym_trainer.engines.transformers import transformers_engine
+from agentgym_trainer.tokens.chat import Chat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import VOCAB

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.batch import make_batch
-from agentgym_trainer.trajectory import Segment, Trajectory
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.trajectory import Segment, Trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

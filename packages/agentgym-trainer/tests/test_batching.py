@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from agentgym_trainer.engines import Completion, EngineGone, Sampling
+from agentgym_trainer.engines.base import Completion, EngineGone, Sampling
 from agentgym_trainer.engines.batching import Batching
 from counting_core import BOTH, CountingCore, ask, engine_of, load_between, run_out
 

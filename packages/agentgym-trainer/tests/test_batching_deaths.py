@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 import pytest
-from agentgym_trainer.engines import Completion, EngineGone, Usage, Weights
+from agentgym_trainer.engines.base import Completion, EngineGone, Usage, Weights
 from agentgym_trainer.engines.batching import Batching
 from counting_core import BOTH, WEIGHTS, CountingCore, ask, engine_of, load_between, run_out
 from patience import PATIENCE, eventually_async

@@ -10,13 +10,13 @@ import foreign
 import pytest
 import torch
 from agentgym_envs import Episode
-from agentgym_envs.dialogue import continued
+from agentgym_envs.episodes.conversation import continued
 from agentgym_trainer.algorithms import GRPO, PPO, Experience
 from agentgym_trainer.config import Config, Generation, World
-from agentgym_trainer.encode import next_context
-from agentgym_trainer.horizon import FixedHorizon
-from agentgym_trainer.loop import Loop
-from agentgym_trainer.trajectory import trajectory
+from agentgym_trainer.curriculum.horizon import FixedHorizon
+from agentgym_trainer.tokens.encode import next_context
+from agentgym_trainer.tokens.trajectory import trajectory
+from agentgym_trainer.trainers.rl_loop import Loop
 from coin_loops import Build, begin, coins, guess
 from coin_world import ENV
 

@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Message
-from agentgym_trainer.chat import Chat, Context
-from agentgym_trainer.scratch import train_tokenizer
+from agentgym_trainer.models.scratch import train_tokenizer
+from agentgym_trainer.tokens.chat import Chat, Context
 from chat_templates import FAMILIES, chat_of
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Conversation, Message
-from agentgym_envs.calls import find_call
-from agentgym_envs.functions import ACT, Call, Function, described
-from agentgym_trainer.chat import Chat, Context
+from agentgym_envs.agents.call_parsing import find_call
+from agentgym_envs.core.action_schema import ACT, Call, Function, described
+from agentgym_trainer.tokens.chat import Chat, Context
 from chat_templates import FAMILIES, PUBLISHED, chat_of, published_chat
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 import torch
 from accelerate import Accelerator
-from agentgym_eval.errors import UsageError
-from agentgym_trainer.actor import Actor, ValueHead, separate_critic
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.checkpoint import Checkpoints, find_damage, seal
-from agentgym_trainer.horizon import Stage
-from agentgym_trainer.progress import Best, Progress
+from agentgym_eval.util.errors import UsageError
+from agentgym_trainer.curriculum.horizon import Stage
+from agentgym_trainer.curriculum.state import Best, Progress
+from agentgym_trainer.models.policy import Actor, ValueHead, separate_critic
+from agentgym_trainer.run.checkpoint import Checkpoints, find_damage, seal
+from agentgym_trainer.tokens.chat import Chat
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import files_up_to

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from agentgym_trainer.algorithms import KL, PRESETS, Algorithm, Clip, GroupRelative
 from agentgym_trainer.config import KINDS, SFT, Config, CriticModel, Data, Evaluation, Lora, Optimizer, World
-from agentgym_trainer.config_json import from_json, to_json
-from agentgym_trainer.horizon import AdaptiveHorizon, FixedHorizon, StepHorizon
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.config.serialization import from_json, to_json
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon, StepHorizon
+from agentgym_trainer.curriculum.task_sampler import Middling
 from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.recipes.rl import RL_RECIPES
-from agentgym_trainer.sampler import Middling
-from agentgym_trainer.scratch import Scratch
 
 pytestmark = pytest.mark.quick
 

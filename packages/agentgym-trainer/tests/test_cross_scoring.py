@@ -15,9 +15,9 @@ import torch
 from agentgym_envs import Episode, Sample
 from agentgym_trainer.algorithms import GRPO
 from agentgym_trainer.config import Warnings
-from agentgym_trainer.cross_scoring import mutual_information, task_dependence
-from agentgym_trainer.figures import Group
-from agentgym_trainer.ranks import Ranks
+from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.rollout.groups import Group
+from agentgym_trainer.trainers.task_dependence import mutual_information, task_dependence
 from coin_loops import Build, begin, coins, guess, take_step
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agentgym_eval.flags import flag_names
+from agentgym_eval.cli.flags import flag_names
 from agentgym_trainer.config import Config, Warnings
-from agentgym_trainer.diagnostics import WARNINGS, Monitor
+from agentgym_trainer.run.diagnostics import WARNINGS, Monitor
 
 pytestmark = pytest.mark.quick
 

@@ -12,18 +12,18 @@ import numpy as np
 import pytest
 import torch
 from agentgym_envs import Episode, Job, Reply, WorldSeat, play_many
-from agentgym_envs.agents import Agent
+from agentgym_envs.agents.agent import Agent
 from agentgym_eval.data.pairing import Pairing
 from agentgym_eval.data.pairs import make_pairs
-from agentgym_eval.errors import UsageError
-from agentgym_trainer.chat import Chat
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import DPO, Generation, Lora
 from agentgym_trainer.config.dpo import Loss
-from agentgym_trainer.dpo import PairCollator, PairTrainer, Row, dpo_settings, encode_pair, learnable
-from agentgym_trainer.encode import encode
-from agentgym_trainer.lessons import Pupil
-from agentgym_trainer.models import with_lora
-from agentgym_trainer.trajectory import trajectory
+from agentgym_trainer.models.load import with_lora
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.encode import encode
+from agentgym_trainer.tokens.trajectory import trajectory
+from agentgym_trainer.trainers.dpo import PairCollator, PairTrainer, Row, dpo_settings, encode_pair, learnable
+from agentgym_trainer.trainers.trl_run import Pupil
 from coin_world import Coin
 from torch.nn.functional import logsigmoid
 

@@ -11,7 +11,7 @@ import torch
 from agentgym_envs import Episode
 from agentgym_eval.data.pairs import make_pairs
 from agentgym_trainer.config import DPO
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.run.folder import RunFolder
 from coin_world import OTHER
 from forked import by_two, train_until
 from miniature import Moment, coin_flags, train_cli
@@ -131,7 +131,7 @@ def test_a_run_that_a_signal_ended_comes_to_the_very_same_weights(
     arguments = dpo_flags(taught.model, run.path, *ADAPTER)
     if name == "synced":
         arguments = dpo_flags(taught.model, run.path, *SYNCED, data__files=str(whole.data))
-    moment, log = Moment("agentgym_trainer.lessons:Lessons", "on_log", 5, how), tmp_path / "log"
+    moment, log = Moment("agentgym_trainer.trainers.trl_run:Lessons", "on_log", 5, how), tmp_path / "log"
     expected_code = 143 if how == signal.SIGTERM else -how
     assert train_until(moment, arguments, log) == expected_code, log.read_text()
     assert train_cli(["--resume", str(run.path)]) == 0

@@ -12,17 +12,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from agentgym_envs import Episode
-from agentgym_envs.functions import ACT, call_for
-from agentgym_eval.errors import UsageError
-from agentgym_trainer.chat import Chat
+from agentgym_envs.core.action_schema import ACT, call_for
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import Data
-from agentgym_trainer.encode import encode
 from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.material import keep_episodes
-from agentgym_trainer.rollout import Budget, EnginePlayer
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.tracking import Tracker
-from agentgym_trainer.trajectory import Segment, trajectory
+from agentgym_trainer.rollout.runner import Budget, EnginePlayer
+from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.encode import encode
+from agentgym_trainer.tokens.trajectory import Segment, trajectory
+from agentgym_trainer.trainers.training_data import keep_episodes
 from chat_templates import FAMILIES, chat_of
 from playing import coins, open_world, played
 from rich.console import Console

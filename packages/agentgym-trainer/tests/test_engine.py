@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import Lora
-from agentgym_trainer.engines import Completion, EngineGone, Sampling, Weights, rows
+from agentgym_trainer.engines.base import Completion, EngineGone, Sampling, Weights
 from agentgym_trainer.engines.batching import Batching
-from agentgym_trainer.engines.transformers import transformers_engine
-from agentgym_trainer.models import with_lora
+from agentgym_trainer.engines.hf import scheduler
+from agentgym_trainer.engines.hf.engine import transformers_engine
+from agentgym_trainer.models.load import with_lora
+from agentgym_trainer.tokens.chat import Chat
 from miniature import VOCAB
 from peft import get_peft_model_state_dict
 from torch import Tensor
@@ -74,7 +75,7 @@ def test_whoever_joins_leaves_and_shares_agrees_with_a_full_forward(
     model: Any, engine: Batching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # Some prompts are longer than what is read at once.
-    monkeypatch.setattr(rows, "_TOKENS", 70)
+    monkeypatch.setattr(scheduler, "_TOKENS", 70)
     prompts = [_ids(np.random.default_rng(group), 20, 90) for group in range(5)]
     heat = [(1.0, 0.7)[k % 2] for k in range(24)]
     plays = _all(*(_play(engine, k, prompt=prompts[k % 5][: 90 - k], temperature=heat[k]) for k in range(24)))
@@ -136,7 +137,7 @@ def test_a_group_that_asks_at_the_same_moment_reads_its_prompt_once(model: Any, 
 def test_a_group_shares_prompts_that_are_read_in_pieces(
     model: Any, engine: Batching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "_TOKENS", 16)
+    monkeypatch.setattr(scheduler, "_TOKENS", 16)
     prompt = _ids(np.random.default_rng(0), 50, 51)
     contexts = [prompt, (*prompt, 9, 10), (*prompt[:40], 8), (*prompt, 9, 11, 12)]
     for context, completion in zip(
@@ -164,7 +165,7 @@ def test_who_comes_later_takes_over_what_others_have_read(model: Any, engine: Ba
 def test_who_followed_one_that_was_cancelled_reads_on_alone(
     model: Any, engine: Batching, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "_TOKENS", 10)
+    monkeypatch.setattr(scheduler, "_TOKENS", 10)
     prompt = _ids(np.random.default_rng(0), 50, 51)
 
     async def play() -> Completion:

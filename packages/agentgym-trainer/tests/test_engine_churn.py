@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from agentgym_trainer.engines import Completion, Sampling, Weights, rows
-from agentgym_trainer.engines.transformers import transformers_engine
+from agentgym_trainer.engines.base import Completion, Sampling, Weights
+from agentgym_trainer.engines.hf import scheduler
+from agentgym_trainer.engines.hf.engine import transformers_engine
 from transformers import Qwen2Config, Qwen2ForCausalLM
 
 _LETTERS, _END = 6, 1
@@ -89,7 +90,7 @@ def _furthest(model: Any, said: list[Said]) -> float:
 def test_every_reply_is_the_models_whatever_happens_around_it(
     small: Any, seed: int | range, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(rows, "_TOKENS", 90)
+    monkeypatch.setattr(scheduler, "_TOKENS", 90)
     for s in seed if isinstance(seed, range) else [seed]:
         engine = transformers_engine(small, end_id=_END, keep=[0, 300, 3000][s % 3])
         core: Any = engine._core

@@ -15,20 +15,20 @@ import pytest
 import torch
 from agentgym_envs import Episode, read_episodes
 from agentgym_eval.data.card import seen_and_said
-from agentgym_eval.policies import Oracle
-from agentgym_eval.store import Store
-from agentgym_trainer.beginning import play_some
+from agentgym_eval.policies.policies import Oracle
+from agentgym_eval.storage.store import Store
 from agentgym_trainer.config import AgentEvol, Data, Evaluation, Exploration, Generation, Optimizer, World
-from agentgym_trainer.evol import Evolution, distinct, worth_learning
-from agentgym_trainer.exploration import Explorer
-from agentgym_trainer.horizon import FixedHorizon
-from agentgym_trainer.models import load_model
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.scratch import Scratch
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.curriculum.horizon import FixedHorizon
+from agentgym_trainer.models.load import load_model
+from agentgym_trainer.rollout.environments import open_worlds
+from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
-from agentgym_trainer.tracking import Tracker
-from agentgym_trainer.trajectory import trajectory
-from agentgym_trainer.worlds import open_worlds
+from agentgym_trainer.tokens.trajectory import trajectory
+from agentgym_trainer.trainers.agent_evol import Evolution, distinct, worth_learning
+from agentgym_trainer.trainers.exploration import Explorer
+from agentgym_trainer.trainers.setup import play_some
 from coin_world import ENV, OTHER
 from forked import train_until
 from miniature import AskedAfter, Moment, episode, train_cli
@@ -237,7 +237,7 @@ def test_asked_to_stop_while_exploring_it_goes_on_and_plays_nothing_twice(
 
     monkeypatch.setattr(Store, "append", counted)
     with monkeypatch.context() as patch:
-        patch.setattr("agentgym_trainer.evol.train", _asked_after(40))
+        patch.setattr("agentgym_trainer.trainers.agent_evol.train", _asked_after(40))
         assert go_on(folder) == 130
     assert f"Saved after step 2; go on with: uv run train --resume {folder.path}" in " ".join(
         capfd.readouterr().err.split()
@@ -262,7 +262,7 @@ def copy_of(whole: RunFolder, place: Path) -> RunFolder:
 
 def _asked_after(times: int) -> Any:
     """`train`, asked to stop from the nth time on that it wants to know."""
-    from agentgym_trainer.evol import train
+    from agentgym_trainer.trainers.agent_evol import train
 
     return lambda config, folder, tracker, _: train(config, folder, tracker, AskedAfter(times))
 
@@ -272,10 +272,10 @@ def _asked_after(times: int) -> Any:
     "moment",
     [
         # Half of the way nobody gets a reply any more.
-        Moment("agentgym_trainer.rollout:EnginePlayer", "reply", PLAYED, signal.SIGTERM, forever=True),
-        Moment("agentgym_eval.store:Store", "append", PLAYED // 2),
-        Moment("agentgym_trainer.lessons:Lessons", "on_log", 5),
-        Moment("agentgym_trainer.sft", "train", 1),
+        Moment("agentgym_trainer.rollout.runner:EnginePlayer", "reply", PLAYED, signal.SIGTERM, forever=True),
+        Moment("agentgym_eval.storage.store:Store", "append", PLAYED // 2),
+        Moment("agentgym_trainer.trainers.trl_run:Lessons", "on_log", 5),
+        Moment("agentgym_trainer.trainers.sft", "train", 1),
     ],
     ids=lambda moment: moment.method,
 )

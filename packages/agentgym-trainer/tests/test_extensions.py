@@ -11,16 +11,16 @@ from typing import Any
 
 import foreign
 import pytest
-from agentgym_eval.errors import UsageError
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.algorithms import ADVANTAGES, GAE, GRPO, PRESETS, GroupRelative
 from agentgym_trainer.cli import _parse, main
 from agentgym_trainer.config import SFT, Config, Evaluation
-from agentgym_trainer.config_json import from_json, to_json
-from agentgym_trainer.horizon import AdaptiveHorizon, FixedHorizon, StepHorizon
+from agentgym_trainer.config.serialization import from_json, to_json
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon, StepHorizon
+from agentgym_trainer.curriculum.task_sampler import Middling, Uniform
 from agentgym_trainer.recipes import RECIPES, find_recipe
-from agentgym_trainer.rewards import EnvironmentReward, PerTurn
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.sampler import Middling, Uniform
+from agentgym_trainer.reward_shaping import EnvironmentReward, PerTurn
+from agentgym_trainer.run.folder import RunFolder
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -90,7 +90,10 @@ def test_a_horizon_of_another_package_can_be_exchanged_for_one_of_ours() -> None
         ),
         (("--sampler", ":X"), "sampler :X can't be imported: Empty module name."),
         (("--sampler", "foreign:"), "foreign has no ''."),
-        (("--sampler", "foreign:Halves"), "foreign:Halves is no sampler: it lacks after. agentgym_trainer.sampler.Sam"),
+        (
+            ("--sampler", "foreign:Halves"),
+            "foreign:Halves is no sampler: it lacks after. agentgym_trainer.curriculum.task_sampler.Sam",
+        ),
         (("--sampler", "foreign:Stateless"), "is no sampler: after has to take (state, success), as agentgym_trainer."),
         (("--sampler", "foreign:Needy"), "foreign:Needy has no default for needed: give every field one"),
         (("--sampler", "foreign:Refusing"), "foreign:Refusing can't be made with its defaults: weight needs thought."),

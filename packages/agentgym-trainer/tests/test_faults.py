@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import Feedback, Task
-from agentgym_trainer.engines import EngineGone
-from agentgym_trainer.engines.transformers import _Core as Core
-from agentgym_trainer.learner import Learner
-from agentgym_trainer.rollout import Rollouts
+from agentgym_trainer.engines.base import EngineGone
+from agentgym_trainer.engines.hf.engine import _Core as Core
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.rollout.runner import Rollouts
 from coin_world import ENV, Coin
 from faulty_runs import SAVED, STEPS, Begun, copied, goes_on, is_healthy, lines_of, resumed, words
 
@@ -36,13 +36,13 @@ def _bad_gradient(patch: pytest.MonkeyPatch) -> None:
 
 
 def _bad_loss(patch: pytest.MonkeyPatch) -> None:
-    score = resolve_name("agentgym_trainer.learner:_score")
+    score = resolve_name("agentgym_trainer.learner.learner:_score")
 
     def poisoned(model: Any, pack: Any) -> Any:
         scores = score(model, pack)
         return scores._replace(logp_M=scores.logp_M * math.nan) if model.training else scores
 
-    patch.setattr("agentgym_trainer.learner._score", poisoned)
+    patch.setattr("agentgym_trainer.learner.learner._score", poisoned)
 
 
 def _bad_advantage(patch: pytest.MonkeyPatch) -> None:

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_trainer.checkpoint import Checkpoints
-from agentgym_trainer.disk import CantWrite, writing
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.run.checkpoint import Checkpoints
+from agentgym_trainer.run.disk import CantWrite, writing
+from agentgym_trainer.run.folder import RunFolder
 from faulty_runs import RL, SAVED, STEPS, Begun, copied, full_disk, goes_on, is_healthy, resumed, words
 from miniature import coin_flags, train_cli
 
@@ -18,15 +18,15 @@ from miniature import coin_flags, train_cli
 
 
 WRITES = {
-    "run.json": "agentgym_trainer.run_folder:RunFolder.rewind",
-    f"rollouts/step-{SAVED + 1:06d}.jsonl": "agentgym_trainer.run_folder:RunFolder.save_rollouts",
-    "metrics.jsonl": "agentgym_trainer.run_folder:RunFolder.log",
-    f"checkpoints/step-{SAVED + 1:06d}": "agentgym_trainer.checkpoint:Checkpoints.save",
-    f"evaluations/step-{STEPS:06d}-sampled.jsonl": "agentgym_trainer.run_folder:RunFolder.save_evaluation",
-    "model": "agentgym_trainer.train:leave_model",
-    "evaluations/test-000000-sampled.jsonl": "agentgym_trainer.run_folder:RunFolder.save_evaluation",
-    "summary.json": "agentgym_trainer.results:_write_summary",
-    "curve.png": "agentgym_trainer.results:draw_curve",
+    "run.json": "agentgym_trainer.run.folder:RunFolder.rewind",
+    f"rollouts/step-{SAVED + 1:06d}.jsonl": "agentgym_trainer.run.folder:RunFolder.save_rollouts",
+    "metrics.jsonl": "agentgym_trainer.run.folder:RunFolder.log",
+    f"checkpoints/step-{SAVED + 1:06d}": "agentgym_trainer.run.checkpoint:Checkpoints.save",
+    f"evaluations/step-{STEPS:06d}-sampled.jsonl": "agentgym_trainer.run.folder:RunFolder.save_evaluation",
+    "model": "agentgym_trainer.trainers.rl:leave_model",
+    "evaluations/test-000000-sampled.jsonl": "agentgym_trainer.run.folder:RunFolder.save_evaluation",
+    "summary.json": "agentgym_trainer.run.summary:_write_summary",
+    "curve.png": "agentgym_trainer.run.summary:draw_curve",
 }
 """The files of a run in the order in which it writes them, and what writes each."""
 SAVED_BEFORE = {
@@ -62,8 +62,8 @@ def test_every_file_of_a_run_is_written_by_one_of_these(rl: Begun) -> None:
 @pytest.mark.parametrize(
     ("file", "write", "then"),
     [
-        ("run.json", "agentgym_trainer.run_folder:_write", "give the same command again"),
-        pytest.param("start", "agentgym_trainer.train:save_start", "go on with --resume", marks=pytest.mark.long),
+        ("run.json", "agentgym_trainer.run.folder:_write", "give the same command again"),
+        pytest.param("start", "agentgym_trainer.trainers.rl:save_start", "go on with --resume", marks=pytest.mark.long),
     ],
 )
 def test_so_does_one_that_is_full_at_the_beginning(

@@ -12,16 +12,16 @@ from typing import Any
 import pytest
 import torch
 from agentgym_trainer.algorithms import GRPO, PPO, Algorithm, Imitation
-from agentgym_trainer.batch import make_batch
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.checkpoint import Checkpoints
 from agentgym_trainer.config import SFT, Optimizer
-from agentgym_trainer.health import NotFinite, check_weights, without_nonfinite
-from agentgym_trainer.horizon import Stage
-from agentgym_trainer.learner import Learner
-from agentgym_trainer.progress import Progress
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.trackers import flat
+from agentgym_trainer.curriculum.horizon import Stage
+from agentgym_trainer.curriculum.state import Progress
+from agentgym_trainer.learner.finite_checks import NotFinite, check_weights, without_nonfinite
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.run.checkpoint import Checkpoints
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.run.trackers import flat
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.chat import Chat
 from miniature import learner, some_trajectories, teach
 from torch import Tensor
 

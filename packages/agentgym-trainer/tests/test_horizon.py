@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import asdict
 
 import pytest
-from agentgym_trainer.horizon import (
+from agentgym_trainer.curriculum.horizon import (
     KINDS,
     AdaptiveHorizon,
     FixedHorizon,
@@ -17,7 +17,7 @@ from agentgym_trainer.horizon import (
     by_kind,
     improving,
 )
-from agentgym_trainer.plateau import has_plateaued
+from agentgym_trainer.curriculum.plateau import has_plateaued
 from hypothesis import given
 from hypothesis import strategies as st
 

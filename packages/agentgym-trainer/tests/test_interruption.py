@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 import torch
 from agentgym_envs import read_episodes
-from agentgym_trainer.checkpoint import Checkpoints, find_damage
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.run.checkpoint import Checkpoints, find_damage
+from agentgym_trainer.run.folder import RunFolder
 from forked import train_until
 from miniature import Moment, coin_flags, files_up_to, train_cli
 from safetensors.torch import load_file
@@ -37,7 +37,7 @@ KINDS: dict[str, tuple[str, ...]] = {
         *("--algorithm", "ppo", "--critic.where", "separate", "--critic.lr", "1e-2"),
     ),
 }
-LOG = ("agentgym_trainer.run_folder:RunFolder", "log")
+LOG = ("agentgym_trainer.run.folder:RunFolder", "log")
 
 
 def _flags(out: Path, kind: str) -> list[str]:
@@ -135,14 +135,14 @@ def _latest(run: RunFolder) -> str | None:
 # Kills.
 
 MOMENTS = {
-    "imitating": (Moment("agentgym_trainer.learner:Learner", "update", 20), None),
-    "evaluating": (Moment("agentgym_trainer.run_folder:RunFolder", "save_evaluation", 1), None),
+    "imitating": (Moment("agentgym_trainer.learner.learner:Learner", "update", 20), None),
+    "evaluating": (Moment("agentgym_trainer.run.folder:RunFolder", "save_evaluation", 1), None),
     "before the first checkpoint": (Moment(*LOG, 1), None),
     # 36 of imitation, 4 in each step.
-    "in a step": (Moment("agentgym_trainer.learner:Learner", "_step", 36 + 3 * 4 + 2), "step-000002"),
+    "in a step": (Moment("agentgym_trainer.learner.learner:Learner", "_step", 36 + 3 * 4 + 2), "step-000002"),
     # Optimizer, schedule and generators are three files; what was begun of this checkpoint lies beside the one before.
     "between a checkpoint's files": (Moment("torch", "save", 4), "step-000002"),
-    "between seal and name": (Moment("agentgym_trainer.checkpoint", "seal", 2), "step-000004"),
+    "between seal and name": (Moment("agentgym_trainer.run.checkpoint", "seal", 2), "step-000004"),
 }  # fmt: skip
 KILLS = [("ppo", name) for name in MOMENTS]
 KILLS += [("lora", "in a step")]
@@ -187,7 +187,7 @@ def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, whole: Callable[[str
 
 
 def test_ctrl_c_while_imitating_says_how_to_go_on(tmp_path: Path) -> None:
-    moment = Moment("agentgym_trainer.learner:Learner", "update", 20, signal.SIGINT)
+    moment = Moment("agentgym_trainer.learner.learner:Learner", "update", 20, signal.SIGINT)
     run, code, said = _train_until([moment], tmp_path, "ppo")
     assert code == 130, said
     assert f"Interrupted; go on with: uv run train --resume {run.path}\n" in said
@@ -197,7 +197,8 @@ def test_ctrl_c_while_imitating_says_how_to_go_on(tmp_path: Path) -> None:
 
 # Preemption.
 
-REPLY, STEP = ("agentgym_trainer.rollout:EnginePlayer", "reply"), ("agentgym_trainer.learner:Learner", "_step")
+REPLY = ("agentgym_trainer.rollout.runner:EnginePlayer", "reply")
+STEP = ("agentgym_trainer.learner.learner:Learner", "_step")
 
 
 def _preempted(folder: Path, kind: str, *moments: Moment, resume: bool = False) -> RunFolder:
@@ -216,8 +217,8 @@ def test_signals_at_random_moments_do_not_show(
 ) -> None:
     rng = np.random.default_rng(seed)
     # Before training and after the second step two evaluations each; the second signal comes while the run is saved.
-    evaluating = Moment("agentgym_trainer.held_out:HeldOut", "_deals", 3, signal.SIGUSR1)
-    run = _preempted(tmp_path, kind, evaluating, Moment("agentgym_trainer.checkpoint", "seal", 1, signal.SIGTERM))
+    evaluating = Moment("agentgym_trainer.trainers.evaluation:HeldOut", "_deals", 3, signal.SIGUSR1)
+    run = _preempted(tmp_path, kind, evaluating, Moment("agentgym_trainer.run.checkpoint", "seal", 1, signal.SIGTERM))
     assert _progress(run)["step"] == 2
     assert _progress(run)["learned"] is not None
     # From here on nobody gets a reply: what is under way can't come to its end.
@@ -233,9 +234,9 @@ def test_signals_at_random_moments_do_not_show(
 def test_a_signal_before_training_ends_the_run_at_once(tmp_path: Path) -> None:
     run = _preempted(tmp_path, "ppo", Moment("agentgym_trainer.cli", "_open", 1, signal.SIGUSR1))
     assert [path.name for path in run.path.iterdir()] == ["run.json"]
-    watching = Moment("agentgym_trainer.worlds:OpenWorld", "watch", 1, signal.SIGUSR1)
+    watching = Moment("agentgym_trainer.rollout.environments:OpenWorld", "watch", 1, signal.SIGUSR1)
     _preempted(tmp_path, "ppo", watching, resume=True)
-    imitating = Moment("agentgym_trainer.learner:Learner", "update", 20, signal.SIGTERM)
+    imitating = Moment("agentgym_trainer.learner.learner:Learner", "update", 20, signal.SIGTERM)
     _preempted(tmp_path, "ppo", imitating, resume=True)
     assert not run.start.exists()
     assert not run.checkpoints.exists()

@@ -21,9 +21,9 @@ from agentgym_trainer.algorithms import (
     Imitation,
     ReinforcePP,
 )
-from agentgym_trainer.batch import make_batch
-from agentgym_trainer.learner import Learner
-from agentgym_trainer.trajectory import Trajectory
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.trajectory import Trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import learner, some_trajectories, teach

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.lm_head import token_scores
+from agentgym_trainer.models.lm_head import token_scores
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor

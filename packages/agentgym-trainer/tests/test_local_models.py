@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Player
-from agentgym_eval.errors import RunStopped
-from agentgym_eval.run import open_run
-from agentgym_eval.settings import PlaySettings
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.engines import Completion, EngineGone, Sampling
+from agentgym_eval.runs.run import open_run
+from agentgym_eval.runs.settings import PlaySettings
+from agentgym_eval.util.errors import RunStopped
+from agentgym_trainer.engines.base import Completion, EngineGone, Sampling
 from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.policies import LocalModel
+from agentgym_trainer.tokens.chat import Chat
 from chat_templates import chat_of
 from coin_world import ENV
 

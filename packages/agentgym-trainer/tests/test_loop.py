@@ -13,12 +13,12 @@ import torch
 from accelerate import Accelerator
 from agentgym_trainer.algorithms import PRESETS
 from agentgym_trainer.config import Evaluation
-from agentgym_trainer.engines import EngineGone
-from agentgym_trainer.figures import Group
-from agentgym_trainer.horizon import AdaptiveHorizon, FixedHorizon, Stage
-from agentgym_trainer.progress import Progress
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.sampler import Middling
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon, Stage
+from agentgym_trainer.curriculum.state import Progress
+from agentgym_trainer.curriculum.task_sampler import Middling
+from agentgym_trainer.engines.base import EngineGone
+from agentgym_trainer.rollout.groups import Group
+from agentgym_trainer.run.folder import RunFolder
 from coin_loops import COIN, Build, begin, coins, guess, take_step
 
 

@@ -11,8 +11,9 @@ import torch
 from agentgym_envs import Episode, Sample, read_episodes
 from agentgym_trainer.algorithms import GRPO, GroupRelative
 from agentgym_trainer.config import Config, Warnings, World
-from agentgym_trainer.diagnostics import Monitor
-from agentgym_trainer.figures import Group, GroupOutcome, Outcome, full_share, group_return_std
+from agentgym_trainer.rollout.groups import Group, GroupOutcome, Outcome
+from agentgym_trainer.run.diagnostics import Monitor
+from agentgym_trainer.run.metrics import full_share, group_return_std
 from coin_loops import COIN, Build, begin, coins, guess, rules, take_step
 from coin_world import ENV, OTHER
 from miniature import episode

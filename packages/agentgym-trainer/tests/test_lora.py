@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_eval.errors import UsageError
-from agentgym_trainer.actor import Actor
-from agentgym_trainer.chat import Chat
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import Lora
-from agentgym_trainer.engines import Sampling
-from agentgym_trainer.engines.transformers import transformers_engine
-from agentgym_trainer.models import load_model, with_lora
+from agentgym_trainer.engines.base import Sampling
+from agentgym_trainer.engines.hf.engine import transformers_engine
+from agentgym_trainer.models.load import load_model, with_lora
+from agentgym_trainer.models.policy import Actor
+from agentgym_trainer.tokens.chat import Chat
 from miniature import VOCAB
 from torch import Tensor
 from transformers import AutoModelForCausalLM

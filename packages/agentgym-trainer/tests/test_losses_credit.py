@@ -15,7 +15,7 @@ from hypothesis import given, settings
 pytestmark = pytest.mark.quick
 
 if TYPE_CHECKING:
-    from agentgym_trainer.algorithms.experience import Total
+    from agentgym_trainer.algorithms.types import Total
 
 ALGORITHM = Algorithm(advantages=GAE(whiten=False), kl=KL("reward", "k2", 0.5))
 

@@ -17,7 +17,7 @@ from said_tokens import Said, column, saids, seen_of
 pytestmark = pytest.mark.quick
 
 if TYPE_CHECKING:
-    from agentgym_trainer.algorithms.experience import Total
+    from agentgym_trainer.algorithms.types import Total
 
 aggregations = st.builds(
     Aggregation, kind=st.sampled_from(["token", "sequence", "fixed"]), length=st.sampled_from([1, 5, 1024])

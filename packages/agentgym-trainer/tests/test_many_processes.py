@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import read_episodes
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.run.folder import RunFolder
 from forked import by_two
 from miniature import coin_flags, sft_flags, train_cli
 from safetensors.torch import load_file

@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import Episode, Job, play_many
-from agentgym_envs.agents import Agent
-from agentgym_eval.policies import Oracle
+from agentgym_envs.agents.agent import Agent
+from agentgym_eval.policies.policies import Oracle
 from agentgym_trainer.config import SFT, Evaluation, World
-from agentgym_trainer.material import not_held_out, played_otherwise
-from agentgym_trainer.worlds import open_worlds
+from agentgym_trainer.rollout.environments import open_worlds
+from agentgym_trainer.trainers.training_data import not_held_out, played_otherwise
 from coin_world import ENV, OTHER, Coin, OneSided
 from miniature import sft_flags, train_cli
 

@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import read_episodes
-from agentgym_eval.errors import UsageError
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import Config, Evaluation, Generation, WarmStart, World
-from agentgym_trainer.horizon import FixedHorizon
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.scratch import Scratch
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.curriculum.horizon import FixedHorizon
+from agentgym_trainer.rollout.environments import jobs, open_worlds
+from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
-from agentgym_trainer.tracking import Tracker
-from agentgym_trainer.train import train
-from agentgym_trainer.worlds import jobs, open_worlds
+from agentgym_trainer.trainers.rl import train
 from coin_world import ENV, OTHER
 from rich.console import Console
 

@@ -11,10 +11,10 @@ import pytest
 import torch
 from agentgym_envs import read_episodes
 from agentgym_trainer.algorithms import GRPO, PPO, Algorithm, Credit, ReinforcePP
-from agentgym_trainer.batch import make_batch
 from agentgym_trainer.config import Config, World
-from agentgym_trainer.figures import Group
-from agentgym_trainer.horizon import FixedHorizon
+from agentgym_trainer.curriculum.horizon import FixedHorizon
+from agentgym_trainer.rollout.groups import Group
+from agentgym_trainer.tokens.batch import make_batch
 from coin_loops import Build, begin, coins, guess, take_step
 from coin_world import OTHER
 from miniature import episode, learner, some_trajectories, teach

@@ -5,9 +5,9 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from agentgym_trainer.batch import make_batch
-from agentgym_trainer.packing import Unit, deal, first_fit_decreasing, idle_pack, make_packs
-from agentgym_trainer.trajectory import Trajectory
+from agentgym_trainer.learner.packing import Unit, deal, first_fit_decreasing, idle_pack, make_packs
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.trajectory import Trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import segment

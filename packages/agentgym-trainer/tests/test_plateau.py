@@ -5,7 +5,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 import pytest
-from agentgym_trainer.plateau import has_plateaued
+from agentgym_trainer.curriculum.plateau import has_plateaued
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -3,8 +3,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import pytest
-from agentgym_trainer.engines import prefixes as module
-from agentgym_trainer.engines.prefixes import Match, Prefixes, packed
+from agentgym_trainer.engines.hf import prefix_index as module
+from agentgym_trainer.engines.hf.prefix_index import Match, Prefixes, packed
 from hypothesis import given
 from hypothesis import strategies as st
 

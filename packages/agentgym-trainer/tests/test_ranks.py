@@ -6,8 +6,8 @@ import pickle
 
 import pytest
 from accelerate import Accelerator
-from agentgym_trainer.engines import EngineGone
-from agentgym_trainer.ranks import RankFailed, Ranks, _sendable
+from agentgym_trainer.distributed import RankFailed, Ranks, _sendable
+from agentgym_trainer.engines.base import EngineGone
 
 
 class Torn(Exception):

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import Episode, read_episodes
-from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import Config, Evaluation, RolloutFiles, World
-from agentgym_trainer.engines import EngineGone
-from agentgym_trainer.recording import SCHEMA
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.engines.base import EngineGone
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.run.rollout_log import SCHEMA
+from agentgym_trainer.tokens.chat import Chat
 from coin_loops import Build, begin, coins, guess, rules, take_step
 from coin_world import ENV
 from hypothesis import given

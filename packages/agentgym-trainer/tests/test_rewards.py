@@ -14,10 +14,11 @@ import pytest
 from agentgym_envs import Episode, read_episodes
 from agentgym_trainer.algorithms import GRPO, Algorithm
 from agentgym_trainer.config import EngineSettings, Overlap
-from agentgym_trainer.extensions import ExtensionError
-from agentgym_trainer.figures import Group, episode_figures
-from agentgym_trainer.loop import Loop
-from agentgym_trainer.rewards import EnvironmentReward, PerTurn, shaped_rewards
+from agentgym_trainer.plugins import ExtensionError
+from agentgym_trainer.reward_shaping import EnvironmentReward, PerTurn, shaped_rewards
+from agentgym_trainer.rollout.groups import Group
+from agentgym_trainer.run.metrics import episode_figures
+from agentgym_trainer.trainers.rl_loop import Loop
 from coin_loops import Build, begin, coins, guess, rules, take_step
 from hypothesis import given
 from hypothesis import strategies as st

@@ -9,18 +9,18 @@ import numpy as np
 import pytest
 import torch
 from agentgym_envs import Episode, Job, Message, play_many, text_env
-from agentgym_eval.policies import Oracle
+from agentgym_eval.policies.policies import Oracle
 from agentgym_trainer.algorithms import Algorithm, Correction
-from agentgym_trainer.batch import make_batch
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.engines import Weights
+from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.engines.base import Weights
+from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.engines.transformers import transformers_engine
-from agentgym_trainer.ranks import Ranks
-from agentgym_trainer.rollout import Budget, EnginePlayer
-from agentgym_trainer.trajectory import Trajectory, trajectory
-from agentgym_trainer.warm_start import imitate
-from agentgym_trainer.worlds import OpenWorld
+from agentgym_trainer.rollout.environments import OpenWorld
+from agentgym_trainer.rollout.runner import Budget, EnginePlayer
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.trajectory import Trajectory, trajectory
+from agentgym_trainer.trainers.warm_start import imitate
 from chat_templates import FAMILIES, chat_of
 from miniature import learner
 from playing import Recording, always, chatter, coins, contexts, open_world, played

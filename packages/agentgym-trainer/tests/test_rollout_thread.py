@@ -12,13 +12,13 @@ import gymnasium
 import psutil
 import pytest
 from agentgym_envs import Episode, Job
-from agentgym_trainer import rollout
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.engines import Completion, EngineGone, Sampling, Weights
+from agentgym_trainer.engines.base import Completion, EngineGone, Sampling, Weights
+from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.engines.transformers import transformers_engine
-from agentgym_trainer.rollout import Budget, EnginePlayer, Match, Rollouts
-from agentgym_trainer.worlds import OpenWorld
+from agentgym_trainer.rollout import runner
+from agentgym_trainer.rollout.environments import OpenWorld
+from agentgym_trainer.rollout.runner import Budget, EnginePlayer, Match, Rollouts
+from agentgym_trainer.tokens.chat import Chat
 from coin_world import OTHER, Coin
 from patience import eventually
 from playing import always, chatter, coins, open_world
@@ -162,7 +162,7 @@ def test_what_the_check_raises_ends_whatever_is_waited_for(
         if engine.stuck:
             raise TimeoutError("the job's time is over")
 
-    monkeypatch.setattr(rollout, "_GLANCE", 0.01)
+    monkeypatch.setattr(runner, "_GLANCE", 0.01)
     with Rollouts(engine, check) as rollouts:
         player = _player(rollouts, chat)
         for waited_for in (

@@ -6,9 +6,9 @@ import json
 from pathlib import Path
 
 import pytest
-from agentgym_eval.errors import UsageError
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import SFT
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.run.folder import RunFolder
 
 pytestmark = pytest.mark.quick
 

@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from agentgym_trainer.sampler import Middling, Sampler, State, Uniform, apportion, draw, evenly
+from agentgym_trainer.curriculum.task_sampler import Middling, Sampler, State, Uniform, apportion, draw, evenly
 from hypothesis import given, settings
 from hypothesis import strategies as st
 

@@ -4,7 +4,7 @@ import asyncio
 from typing import Any
 
 import pytest
-from agentgym_trainer.engines import Completion, Sampling, Weights
+from agentgym_trainer.engines.base import Completion, Sampling, Weights
 from agentgym_trainer.engines.scripted import ScriptedEngine
 
 END = 1

@@ -10,15 +10,16 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import Episode, Reply, Turn
-from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import SFT, Data, Generation, Optimizer
-from agentgym_trainer.lessons import Pupil
-from agentgym_trainer.material import good_enough
-from agentgym_trainer.models import with_lora
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.scratch import Merges, train_tokenizer
-from agentgym_trainer.sft import IGNORED, Example, Imitator, encode_examples, make_imitator
-from agentgym_trainer.trajectory import Trimming
+from agentgym_trainer.config.scratch import Merges
+from agentgym_trainer.models.load import with_lora
+from agentgym_trainer.models.scratch import train_tokenizer
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.trajectory import Trimming
+from agentgym_trainer.trainers.sft import IGNORED, Example, Imitator, encode_examples, make_imitator
+from agentgym_trainer.trainers.training_data import good_enough
+from agentgym_trainer.trainers.trl_run import Pupil
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import episode, sft_flags, train_cli

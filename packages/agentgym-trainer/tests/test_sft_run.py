@@ -12,9 +12,9 @@ import numpy as np
 import pytest
 import torch
 from agentgym_envs import Episode
-from agentgym_trainer.checkpoint import find_damage
 from agentgym_trainer.config import SFT
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.run.checkpoint import find_damage
+from agentgym_trainer.run.folder import RunFolder
 from forked import is_loaded, train_until
 from miniature import AskedAfter, Moment, sft_flags, train_cli
 from safetensors.torch import load_file
@@ -87,7 +87,7 @@ def test_asked_to_stop_it_saves_and_goes_on_as_if_it_had_not(
 ) -> None:
     folder = RunFolder(tmp_path / "run")
     with monkeypatch.context() as patch:
-        patch.setattr("agentgym_trainer.sft.train", _asked_after(13))
+        patch.setattr("agentgym_trainer.trainers.sft.train", _asked_after(13))
         assert train_cli(sft_flags(folder.path)) == 130
     assert f"Saved after step 13; go on with: uv run train --resume {folder.path}" in " ".join(
         capfd.readouterr().err.split()
@@ -99,7 +99,7 @@ def test_asked_to_stop_it_saves_and_goes_on_as_if_it_had_not(
 
 def _asked_after(steps: int) -> Any:
     """`train`, asked to stop once so many steps are taken."""
-    from agentgym_trainer.sft import train
+    from agentgym_trainer.trainers.sft import train
 
     return lambda config, folder, tracker, _: train(config, folder, tracker, AskedAfter(steps))
 
@@ -107,9 +107,12 @@ def _asked_after(steps: int) -> Any:
 @pytest.mark.parametrize(
     ("moment", "more"),
     [
-        (Moment("agentgym_trainer.lessons:Lessons", "on_step_end", 16), ("--lora.rank", "2", "--lora.dropout", "0.1")),
-        (Moment("agentgym_trainer.sft:Imitator", "save_model", 3), ()),
-        (Moment("agentgym_trainer.run_folder:RunFolder", "save_evaluation", 5), ()),
+        (
+            Moment("agentgym_trainer.trainers.trl_run:Lessons", "on_step_end", 16),
+            ("--lora.rank", "2", "--lora.dropout", "0.1"),
+        ),
+        (Moment("agentgym_trainer.trainers.sft:Imitator", "save_model", 3), ()),
+        (Moment("agentgym_trainer.run.folder:RunFolder", "save_evaluation", 5), ()),
     ],
 )
 def test_a_killed_run_comes_to_the_very_same_weights(
@@ -129,8 +132,8 @@ def test_a_killed_run_comes_to_the_very_same_weights(
 def test_signals_end_the_run_at_once_and_do_not_show(whole: RunFolder, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     evaluating, stepping = (
-        ("agentgym_trainer.held_out:HeldOut", "_deals"),
-        ("agentgym_trainer.lessons:Lessons", "on_log"),
+        ("agentgym_trainer.trainers.evaluation:HeldOut", "_deals"),
+        ("agentgym_trainer.trainers.trl_run:Lessons", "on_log"),
     )
     seed = int(np.random.default_rng(0).integers(1, 8))
     arguments = sft_flags(folder.path)
@@ -160,12 +163,12 @@ def test_signals_end_the_run_at_once_and_do_not_show(whole: RunFolder, tmp_path:
 
 def test_the_best_step_may_be_one_whose_evaluation_a_signal_has_ended(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    last = Moment("agentgym_trainer.held_out:HeldOut", "_deals", 3, signal.SIGTERM)
+    last = Moment("agentgym_trainer.trainers.evaluation:HeldOut", "_deals", 3, signal.SIGTERM)
     flags = sft_flags(folder.path, "--epochs", "1", "--evaluation.every", "0")
     assert train_until(last, flags, tmp_path / "log") == 143, (tmp_path / "log").read_text()
     assert not folder.checkpoints.joinpath("best").exists()
     # Evaluated for good, and killed before that is in the line of the step.
-    told = Moment("agentgym_trainer.run_folder:RunFolder", "save_evaluation", 2)
+    told = Moment("agentgym_trainer.run.folder:RunFolder", "save_evaluation", 2)
     assert train_until(told, ["--resume", str(folder.path)], tmp_path / "log") == -signal.SIGKILL
     assert train_cli(["--resume", str(folder.path)]) == 0
     assert folder.checkpoints.joinpath("best").readlink() == Path("step-000008")

@@ -10,15 +10,15 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import Job, play_many
-from agentgym_envs.wrappers import Bare
-from agentgym_eval.policies import Oracle
+from agentgym_envs.agents.formats import Bare
+from agentgym_eval.policies.policies import Oracle
 from agentgym_trainer.algorithms import DAPO, GRPO, KL, Aggregation, Imitation
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.demonstrations import Demonstrations, walk
-from agentgym_trainer.encode import encode
-from agentgym_trainer.learner import Learner
-from agentgym_trainer.ranks import Ranks
-from agentgym_trainer.trajectory import Trajectory, trajectory
+from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.demonstrations import Demonstrations, walk
+from agentgym_trainer.tokens.encode import encode
+from agentgym_trainer.tokens.trajectory import Trajectory, trajectory
 from coin_world import Coin
 from hypothesis import given, settings
 from hypothesis import strategies as st

@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Task, Tasks, TaskSet, read_episodes
-from agentgym_eval.errors import UsageError
-from agentgym_trainer import testing, trackers
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import (
     DPO,
     SFT,
@@ -30,15 +29,17 @@ from agentgym_trainer.config import (
     WarmStart,
     World,
 )
-from agentgym_trainer.held_out import HeldOut
-from agentgym_trainer.horizon import AdaptiveHorizon, FixedHorizon
-from agentgym_trainer.rollout import EnginePlayer
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.scratch import Scratch
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon
+from agentgym_trainer.rollout.environments import open_worlds
+from agentgym_trainer.rollout.runner import EnginePlayer
+from agentgym_trainer.run import trackers
+from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
-from agentgym_trainer.testing import play_test
-from agentgym_trainer.tracking import Tracker
-from agentgym_trainer.worlds import open_worlds
+from agentgym_trainer.trainers import test_split
+from agentgym_trainer.trainers.evaluation import HeldOut
+from agentgym_trainer.trainers.test_split import play_test
 from coin_world import ENV, Coin
 from miniature import AskedAfter, train_cli
 from patience import PATIENCE
@@ -138,15 +139,15 @@ def test_the_first_and_the_last_model_are_tested_each_once_however_often_that_is
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, played = begun(tmp_path, RL), list[tuple[str, int]]()
-    saved_model = testing.saved_model
+    saved_model = test_split.saved_model
 
     def noted(config: Setup, model: str, *rest: Any, version: int) -> Any:
         played.append((Path(model).name, version))
         return saved_model(config, model, *rest, version=version)
 
-    monkeypatch.setattr(testing, "saved_model", noted)
+    monkeypatch.setattr(test_split, "saved_model", noted)
     with monkeypatch.context() as patch:
-        patch.setattr("agentgym_trainer.testing.play_test", lambda *_, **__: False)
+        patch.setattr("agentgym_trainer.trainers.test_split.play_test", lambda *_, **__: False)
         assert go_on(folder) == 130
     assert not folder.evaluated_steps("sampled", test=True)
 

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_eval.errors import UsageError
-from agentgym_trainer import trackers
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import Config, Setup
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.trackers import flat, tracked
+from agentgym_trainer.run import trackers
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.run.trackers import flat, tracked
 from dev_packages import need
 from miniature import coin_flags, train_cli
 
@@ -157,8 +157,8 @@ import json
 import sys
 from pathlib import Path
 from agentgym_trainer.config import Config
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.trackers import tracked
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.run.trackers import tracked
 
 config = Config(track=(sys.argv[1],), project="tested")
 folder = RunFolder.create(Path(sys.argv[2]), config, "test")

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_eval.report import report
-from agentgym_trainer import results
+from agentgym_eval.metrics.summary import report
 from agentgym_trainer.config import Config, World
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.tracking import Tracker
+from agentgym_trainer.run import summary
+from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.folder import RunFolder
 from matplotlib import pyplot as plt
 from miniature import episode
 from rich.console import Console
@@ -150,7 +150,7 @@ def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, RunF
 
 def test_every_world_has_its_curve_with_the_schedule_on_it(mixed: tuple[Config, RunFolder, list[Any]]) -> None:
     config, folder, pictures = mixed
-    results.finish(config, folder, Console(file=io.StringIO()), seconds=1.0)
+    summary.finish(config, folder, Console(file=io.StringIO()), seconds=1.0)
     (picture,) = pictures
     assert [axes.get_title() for axes in picture.axes] == list(WORLDS)
     for axes, points in zip(picture.axes, (300, 0), strict=True):
@@ -172,7 +172,7 @@ TABLES = (("test", "once, at the end; 95% intervals"), ("dev", "on the way; 95% 
 def test_every_world_has_its_rows_and_its_command(mixed: tuple[Config, RunFolder, list[Any]]) -> None:
     config, folder, _ = mixed
     out = io.StringIO()
-    results.finish(config, folder, Console(file=out, width=120), seconds=1.0)
+    summary.finish(config, folder, Console(file=out, width=120), seconds=1.0)
     for row in ("TextCraft-v0, sampled", "TextCraft-v0, greedy", "BabyAI-v0, sampled", "BabyAI-v0, greedy"):
         assert out.getvalue().count(row) == 2
     test, during = (out.getvalue().index(f"2 {split} tasks, played {when}") for split, when in TABLES)

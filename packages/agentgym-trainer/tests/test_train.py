@@ -12,20 +12,20 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import EnvPool, Episode, Job
-from agentgym_envs.play_pool import play_slot
-from agentgym_envs.wrappers import Bare
-from agentgym_eval.errors import UsageError
-from agentgym_trainer.actor import Actor, SeparateCritic
+from agentgym_envs.agents.formats import Bare
+from agentgym_envs.episodes.play_pool import play_slot
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.algorithms import GRPO, PPO, GiGPO, Groups
 from agentgym_trainer.config import Config, CriticModel, Evaluation, Generation, Lora, WarmStart, World
-from agentgym_trainer.horizon import FixedHorizon
-from agentgym_trainer.learner import Learner
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.curriculum.horizon import FixedHorizon
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.models.policy import Actor, SeparateCritic
 from agentgym_trainer.policies import hf
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.scratch import Scratch
+from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
-from agentgym_trainer.tracking import Tracker
-from agentgym_trainer.train import train
+from agentgym_trainer.trainers.rl import train
 from coin_world import ENV, Coin
 from rich.console import Console
 from safetensors.torch import load_file
@@ -147,7 +147,7 @@ def test_gradient_checkpointing_is_for_a_separate_critic_too(
         made.append(actor)
         return Learner(actor, *more, **settings)
 
-    monkeypatch.setattr("agentgym_trainer.train.Learner", learner)
+    monkeypatch.setattr("agentgym_trainer.trainers.rl.Learner", learner)
     _run(tmp_path / "run", model=str(start), steps=1, gradient_checkpointing=True, **KINDS["ppo, a separate critic"])
     (actor,) = made
     assert isinstance(actor.critic, SeparateCritic)

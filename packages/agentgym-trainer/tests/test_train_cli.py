@@ -10,18 +10,18 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agentgym_eval.errors import UsageError
-from agentgym_eval.flags import flag_names
-from agentgym_eval.lock import FolderLock
+from agentgym_eval.cli.flags import flag_names
+from agentgym_eval.storage.lock import FolderLock
+from agentgym_eval.util.errors import UsageError
 from agentgym_trainer import cli
 from agentgym_trainer.algorithms import GAE, PPO, PRESETS, Clip
 from agentgym_trainer.cli import _parse
+from agentgym_trainer.cli_flags import EXAMPLES, SYNONYMS
 from agentgym_trainer.config import Config, World
-from agentgym_trainer.flags import EXAMPLES, SYNONYMS
-from agentgym_trainer.horizon import KINDS, AdaptiveHorizon, FixedHorizon
+from agentgym_trainer.curriculum.horizon import KINDS, AdaptiveHorizon, FixedHorizon
+from agentgym_trainer.curriculum.task_sampler import Middling, Uniform
 from agentgym_trainer.recipes import RECIPES, tiny
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.sampler import Middling, Uniform
+from agentgym_trainer.run.folder import RunFolder
 from miniature import train_cli
 
 HEAVY = ("torch", "transformers", "accelerate", "matplotlib", "gymnasium", "minigrid")

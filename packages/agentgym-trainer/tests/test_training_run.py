@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 import torch
 from agentgym_envs import read_episodes
-from agentgym_eval.cli import evaluate
-from agentgym_eval.errors import UsageError
-from agentgym_eval.policies import find_policy
-from agentgym_eval.provenance import git_state
-from agentgym_trainer.run_folder import SCHEMA, RunFolder
+from agentgym_eval.cli.main import evaluate
+from agentgym_eval.policies.policies import find_policy
+from agentgym_eval.storage.provenance import git_state
+from agentgym_eval.util.errors import UsageError
+from agentgym_trainer.run.folder import SCHEMA, RunFolder
 from coin_world import ENV
 from miniature import coin_flags, train_cli
 from transformers import AutoModelForCausalLM, AutoTokenizer

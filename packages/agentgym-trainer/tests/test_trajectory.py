@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from agentgym_envs import Sample
-from agentgym_trainer.trajectory import Segment, trajectory
+from agentgym_trainer.tokens.trajectory import Segment, trajectory
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import episode

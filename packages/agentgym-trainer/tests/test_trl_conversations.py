@@ -8,13 +8,14 @@ from pathlib import Path
 import datasets
 import pytest
 from agentgym_envs import Episode, Job, make, play, text_env
-from agentgym_envs.agents import Agent
+from agentgym_envs.agents.agent import Agent
 from agentgym_eval.data.formats import content, records
-from agentgym_eval.policies import Oracle
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.encode import encode
-from agentgym_trainer.scratch import Scratch, build_model
-from agentgym_trainer.trajectory import trajectory
+from agentgym_eval.policies.policies import Oracle
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.models.scratch import build_model
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.encode import encode
+from agentgym_trainer.tokens.trajectory import trajectory
 from chat_templates import chat_of
 
 pytestmark = pytest.mark.long

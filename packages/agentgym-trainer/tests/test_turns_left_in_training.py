@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from agentgym_envs import Episode, read_episodes
 from agentgym_trainer.config import World
-from agentgym_trainer.encode import encode
-from agentgym_trainer.horizon import FixedHorizon
-from agentgym_trainer.loop import Loop
+from agentgym_trainer.curriculum.horizon import FixedHorizon
+from agentgym_trainer.tokens.encode import encode
+from agentgym_trainer.trainers.rl_loop import Loop
 from coin_loops import Build, begin, coins, guess
 from coin_world import ENV
 

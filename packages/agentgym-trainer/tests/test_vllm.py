@@ -15,14 +15,14 @@ from typing import Any
 import pytest
 import torch
 import vllm_ranks
-from agentgym_eval.cli import evaluate
-from agentgym_trainer.chat import Chat
+from agentgym_eval.cli.main import evaluate
 from agentgym_trainer.config import Lora
-from agentgym_trainer.engines import Completion, EngineGone, Sampling
-from agentgym_trainer.engines.vllm import VllmCore, vllm_engine
-from agentgym_trainer.engines.vllm_server import VllmServer
-from agentgym_trainer.models import with_lora
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.engines.base import Completion, EngineGone, Sampling
+from agentgym_trainer.engines.vllm.in_process import VllmCore, vllm_engine
+from agentgym_trainer.engines.vllm.server import VllmServer
+from agentgym_trainer.models.load import with_lora
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.tokens.chat import Chat
 from coin_world import ENV
 from fake_vllm import FakeServer, play, weights
 from forked import by_two

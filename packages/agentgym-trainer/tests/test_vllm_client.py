@@ -7,10 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from agentgym_trainer.engines import Completion, Sampling, Usage
-from agentgym_trainer.engines.vllm_server import VllmServer
-from agentgym_trainer.engines.wire import fetch, offered
-from agentgym_trainer.weights import Weights
+from agentgym_trainer.engines.base import Completion, Sampling, Usage
+from agentgym_trainer.engines.vllm.server import VllmServer
+from agentgym_trainer.engines.vllm.weight_transfer import fetch, offered
+from agentgym_trainer.models.weights import Weights
 from fake_vllm import ONE, TENSORS, FakeServer, engine, play, weights
 from patience import eventually_async
 

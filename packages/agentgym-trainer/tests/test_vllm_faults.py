@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.engines import EngineGone, patience, wire
-from agentgym_trainer.engines.vllm_http import VllmHttp
-from agentgym_trainer.engines.vllm_server import VllmServer
-from agentgym_trainer.engines.wire import offered
-from agentgym_trainer.weights import Weights
+from agentgym_trainer.engines.base import EngineGone
+from agentgym_trainer.engines.vllm import backoff, weight_transfer
+from agentgym_trainer.engines.vllm.client import VllmHttp
+from agentgym_trainer.engines.vllm.server import VllmServer
+from agentgym_trainer.engines.vllm.weight_transfer import offered
+from agentgym_trainer.models.weights import Weights
 from fake_vllm import ONE, FakeServer, FakeWorker, engine, play, weights
 from miniature import coin_flags, train_cli
 from patience import PATIENCE, eventually_async
@@ -212,7 +213,7 @@ def test_a_load_that_was_given_up_is_made_good_by_the_next_request() -> None:
 
 def test_a_fault_that_was_mended_while_nothing_was_sampled_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = SimpleNamespace(monotonic=lambda: 0.0)
-    monkeypatch.setattr(patience, "time", clock)
+    monkeypatch.setattr(backoff, "time", clock)
 
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         await sampler.load(weights(1))
@@ -247,7 +248,7 @@ def test_weights_that_stop_coming_leave_no_model_in_pieces(monkeypatch: pytest.M
 
     worker = FakeWorker()
 
-    monkeypatch.setattr(wire, "_SILENCE", 0.1)
+    monkeypatch.setattr(weight_transfer, "_SILENCE", 0.1)
     asyncio.run(scene())
     assert not any("two" in got for got in worker.loaded)
 

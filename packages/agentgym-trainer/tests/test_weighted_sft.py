@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import Episode, Reply
-from agentgym_trainer.chat import Chat
 from agentgym_trainer.config import SFT, Optimizer
-from agentgym_trainer.lessons import Pupil
-from agentgym_trainer.run_folder import RunFolder
-from agentgym_trainer.sft import IGNORED, encode_examples, make_imitator
-from agentgym_trainer.trajectory import Trimming
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.trajectory import Trimming
+from agentgym_trainer.trainers.sft import IGNORED, encode_examples, make_imitator
+from agentgym_trainer.trainers.trl_run import Pupil
 from miniature import episode
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from agentgym_trainer.config import Lora
-from agentgym_trainer.models import with_lora
+from agentgym_trainer.models.load import with_lora
 from miniature import learner
 
 

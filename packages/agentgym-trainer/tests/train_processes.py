@@ -15,15 +15,15 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import agentgym_trainer.beginning
+import agentgym_trainer.trainers.setup
 import two_processes
 from accelerate import Accelerator
-from agentgym_trainer.arena import Arena
 from agentgym_trainer.cli import main
-from agentgym_trainer.engines import EngineGone
-from agentgym_trainer.loop import Loop
-from agentgym_trainer.ranks import Ranks
-from agentgym_trainer.rollout import EnginePlayer, Rollouts
+from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.engines.base import EngineGone
+from agentgym_trainer.rollout.collector import Arena
+from agentgym_trainer.rollout.runner import EnginePlayer, Rollouts
+from agentgym_trainer.trainers.rl_loop import Loop
 
 
 def _sharding(**settings: Any) -> Accelerator:
@@ -75,7 +75,7 @@ def train(how: str, fate: str, arguments: Sequence[str]) -> None:
     can, and there is a file `held` in the working folder; or all goes "well".
     """
     if how == "sharded":
-        agentgym_trainer.beginning.Accelerator = _sharding
+        agentgym_trainer.trainers.setup.Accelerator = _sharding
     if fate == "held" or (fate == "preempted" and os.environ["RANK"] == "0"):
         _befall(Loop, "collect", 2, _let_nobody_speak)
     if fate == "held":

@@ -16,7 +16,8 @@ from accelerate import Accelerator, PartialState
 from accelerate.utils import DistributedType, FullyShardedDataParallelPlugin
 from agentgym_trainer.algorithms import GRPO as GRPO_PRESET
 from agentgym_trainer.algorithms import GSPO, KL, PPO, Algorithm, Imitation, ReinforcePP
-from agentgym_trainer.scratch import Scratch, build_model
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.models.scratch import build_model
 from miniature import beside, learner, some_trajectories, teach
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor

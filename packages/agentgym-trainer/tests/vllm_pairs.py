@@ -13,10 +13,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.engines import Completion, Sampling
-from agentgym_trainer.engines.vllm import MISSING
-from agentgym_trainer.scratch import Scratch, build_model
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.engines.base import Completion, Sampling
+from agentgym_trainer.engines.vllm.in_process import MISSING
+from agentgym_trainer.models.scratch import build_model
+from agentgym_trainer.tokens.chat import Chat
 from miniature import VOCAB, learner
 from torch import Tensor
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from agentgym_trainer.engines import Completion, Sampling
-from agentgym_trainer.engines.vllm import VllmCore, vllm_engine
-from agentgym_trainer.weights import Weights
+from agentgym_trainer.engines.base import Completion, Sampling
+from agentgym_trainer.engines.vllm.in_process import VllmCore, vllm_engine
+from agentgym_trainer.models.weights import Weights
 from transformers import AutoModelForCausalLM
 from vllm_pairs import MEMORY, gap
 

@@ -3,16 +3,27 @@
 Importing this registers the worlds: `gymnasium.make("agentgym/TextCraft-v0")`. It loads none of them.
 """
 
-from agentgym_envs.episode import Episode, StopReason, TokenUsage, Turn, read_episodes
-from agentgym_envs.functions import Function
-from agentgym_envs.play import Conversation, Job, Message, Policy, Reply, Sample, Seat, WorldSeat, play, play_many
-from agentgym_envs.play_pool import Player, play_pool, play_slot
+from agentgym_envs.agents.formats import Bare, CodeAct, FunctionCall, ReAct, ReplyWrapper, Tags
+from agentgym_envs.core.action_schema import Function
+from agentgym_envs.core.registry import WORLDS, World, make, register_worlds, text_env
+from agentgym_envs.core.tasks import Task, Tasks, TaskSet
+from agentgym_envs.core.text_env import EnvFault, Feedback, InvalidFeedback, Malformed, TextEnv
+from agentgym_envs.core.text_space import TextSpace
+from agentgym_envs.episodes.episode import Episode, StopReason, TokenUsage, Turn, read_episodes
+from agentgym_envs.episodes.play import (
+    Conversation,
+    Job,
+    Message,
+    Policy,
+    Reply,
+    Sample,
+    Seat,
+    WorldSeat,
+    play,
+    play_many,
+)
+from agentgym_envs.episodes.play_pool import Player, play_pool, play_slot
 from agentgym_envs.pool import EnvPool, Result, SlotBusy, WorldSpec
-from agentgym_envs.registry import WORLDS, World, make, register_worlds, text_env
-from agentgym_envs.tasks import Task, Tasks, TaskSet
-from agentgym_envs.text_env import EnvFault, Feedback, InvalidFeedback, Malformed, TextEnv
-from agentgym_envs.text_space import TextSpace
-from agentgym_envs.wrappers import Bare, CodeAct, FunctionCall, ReAct, ReplyWrapper, Tags
 
 __all__ = [
     "WORLDS",

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from agentgym_envs import WORLDS, Episode, Job, World, WorldSeat, make, play, text_env
-from agentgym_envs.agents import Agent
-from agentgym_envs.dialogue import Habits
-from agentgym_envs.wrappers import FORMS, Bare
+from agentgym_envs.agents.agent import Agent
+from agentgym_envs.agents.formats import FORMS, Bare
+from agentgym_envs.episodes.conversation import Habits
 from hypothesis import given
 from hypothesis import strategies as st
 from talking import Talker, check_conversations

@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 from agentgym_envs import Conversation, Episode, Job, Message, Reply, WorldSeat, play
-from agentgym_envs.agents import Agent
-from agentgym_envs.dialogue import replay
-from agentgym_envs.functions import Function
-from agentgym_envs.wrappers import FORMS
+from agentgym_envs.agents.agent import Agent
+from agentgym_envs.agents.formats import FORMS
+from agentgym_envs.core.action_schema import Function
+from agentgym_envs.episodes.conversation import replay
 from door_world import Door, made
 from talking import Talker
 

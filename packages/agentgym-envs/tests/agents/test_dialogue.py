@@ -12,8 +12,8 @@ from typing import Any
 import gymnasium
 import pytest
 from agentgym_envs import Bare, EnvFault, Episode, Job, ReAct, Reply, Turn, WorldSeat, play, text_env
-from agentgym_envs.agents import Agent
-from agentgym_envs.dialogue import Conversation, Dialogue, Habits, Message, replay
+from agentgym_envs.agents.agent import Agent
+from agentgym_envs.episodes.conversation import Conversation, Dialogue, Habits, Message, replay
 from door_world import Door, made
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

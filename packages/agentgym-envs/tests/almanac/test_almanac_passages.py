@@ -9,8 +9,8 @@ from collections import Counter, defaultdict
 from collections.abc import Iterable
 
 import pytest
-from agentgym_envs.almanac import passages
 from agentgym_envs.retrieval import Passage
+from agentgym_envs.worlds.searchqa.almanac import passages
 
 # Another sum is another corpus: say so in the changelog.
 SHA256 = "efa8f003e03874f8a41b36d3ea277f2872b331a978f743e4c74267e9cecd8400"

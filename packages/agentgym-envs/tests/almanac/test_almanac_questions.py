@@ -9,8 +9,8 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from agentgym_envs.almanac import Question, passages, questions
-from agentgym_envs.squad import exact_match, normalise
+from agentgym_envs.util.qa_metrics import exact_match, normalise
+from agentgym_envs.worlds.searchqa.almanac import Question, passages, questions
 
 SHA256 = {
     "train": "b933bc18c84d4cc9ce90aeb2b94b32f83b4d18ce5a3d3c10c6c8aca8d98e5021",

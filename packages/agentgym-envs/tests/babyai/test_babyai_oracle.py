@@ -3,7 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from agentgym_envs import make, text_env
-from agentgym_envs.worlds.babyai import levels
+from agentgym_envs.worlds.babyai import tasks
 
 # Levels where no move is irrevocable as long as no box is opened.
 FORGIVING = ("GoToLocal", "GoToRedBall", "PickupLoc", "GoToDoor", "UnlockLocal", "PutNextLocal", "Open", "GoToSeqS5R2")
@@ -27,7 +27,7 @@ def test_the_oracle_finds_on_after_moves_of_others(level: str) -> None:
         assert info["success"], task.id
 
 
-@pytest.mark.parametrize("level", list(levels.all_levels()))
+@pytest.mark.parametrize("level", list(tasks.all_levels()))
 def test_the_oracle_answers_in_any_state(level: str) -> None:
     env = make("agentgym/BabyAI-v0", levels=level)
     rng = np.random.default_rng(5)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agentgym_envs.worlds.babyai import BabyAI, levels
+from agentgym_envs.worlds.babyai import BabyAI, tasks
 from agentgym_envs.worlds.babyai.simulator import AHEAD, Cell
 from agentgym_envs.worlds.babyai.view import kind_of
 
@@ -46,7 +46,7 @@ def check(world: Any, thought: str) -> None:
             assert what.lower() in {thing.name for thing in view.things if thing.cell == cell}, thought
 
 
-@pytest.mark.parametrize("level", list(levels.all_levels()))
+@pytest.mark.parametrize("level", list(tasks.all_levels()))
 def test_thoughts_are_true_and_of_what_was_seen(level: str) -> None:
     rng = np.random.default_rng(7)
     task = WORLD.tasks[next(i for i in WORLD.tasks.train.ids if f"/{level}/" in i)]

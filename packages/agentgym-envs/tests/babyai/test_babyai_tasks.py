@@ -5,7 +5,7 @@ from importlib import resources
 
 import pytest
 from agentgym_envs import make, text_env
-from agentgym_envs.worlds.babyai import levels
+from agentgym_envs.worlds.babyai.tasks import all_levels, task_set
 from share import share
 
 WORLD = text_env(make("agentgym/BabyAI-v0"))
@@ -18,16 +18,16 @@ def test_the_manifest_is_that_of_the_tasks() -> None:
 
 
 def test_there_are_enough_tasks_of_every_level() -> None:
-    assert len(levels.all_levels()) >= 90
-    for name in levels.all_levels():
-        tasks = levels.task_set((name,))
+    assert len(all_levels()) >= 90
+    for name in all_levels():
+        tasks = task_set((name,))
         assert len(tasks.train) >= 60
         assert len(tasks.test) >= 10
 
 
 def test_levels_take_turns() -> None:
-    count = len(levels.all_levels())
-    assert [task.payload["level"] for task in WORLD.tasks.test[:count]] == list(levels.all_levels())
+    count = len(all_levels())
+    assert [task.payload["level"] for task in WORLD.tasks.test[:count]] == list(all_levels())
 
 
 def test_tasks_say_what_they_are() -> None:
@@ -41,8 +41,8 @@ def test_tasks_say_what_they_are() -> None:
 @pytest.mark.parametrize("split", ["train", "test"])
 def test_the_oracle_takes_as_many_turns_as_the_table_says(split: str) -> None:
     """One task per level: each of another seed, so that all of them get their turn over the levels."""
-    for number, name in enumerate(levels.all_levels()):
-        tasks = levels.task_set((name,)).split("train" if split == "train" else "test")
+    for number, name in enumerate(all_levels()):
+        tasks = task_set((name,)).split("train" if split == "train" else "test")
         task = tasks[(number * 7) % len(tasks)]
         _, info = WORLD.reset(options={"task": task.id})
         for _ in range(task.difficulty):

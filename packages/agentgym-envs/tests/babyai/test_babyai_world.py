@@ -6,9 +6,9 @@ import sys
 import numpy as np
 import pytest
 from agentgym_envs import make, text_env
-from agentgym_envs.checks import check_text_env
+from agentgym_envs.checks.contract import check_text_env
 from agentgym_envs.worlds.babyai import BabyAI
-from agentgym_envs.worlds.babyai.oracle import Expert
+from agentgym_envs.worlds.babyai.expert import Expert
 
 SMALL = ["GoToRedBallNoDists", "GoToObj", "PickupLoc"]
 

@@ -31,7 +31,7 @@ from agentgym_envs import (
     play_pool,
     play_slot,
 )
-from agentgym_envs.dialogue import Habits
+from agentgym_envs.episodes.conversation import Habits
 from agentgym_envs.pool import Result, Step
 from agentgym_envs.pool.calls import Call
 from growth import growth

@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 import pytest
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.pool import EnvPool, Result, SlotBusy
-from agentgym_envs.text_env import EnvFault
 from gymnasium.error import ResetNeeded
 from patience import PATIENCE, eventually_async
 from pool_toys import TOY

@@ -12,9 +12,9 @@ from typing import Any
 import agentgym_envs
 import gymnasium
 import pytest
+from agentgym_envs.core.text_env import EnvFault, Malformed
 from agentgym_envs.pool import EnvPool, Result, SlotBusy, WorldSpec
 from agentgym_envs.pool.backends import default_backend
-from agentgym_envs.text_env import EnvFault, Malformed
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.error import DependencyNotInstalled, ResetNeeded
 from pool_toys import TOY, Toy

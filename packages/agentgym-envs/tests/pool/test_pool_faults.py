@@ -15,9 +15,9 @@ from typing import Any
 
 import psutil
 import pytest
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.pool import EnvPool, Reset, Result, SlotBusy, Step, WorldSpec
 from agentgym_envs.pool.slots import InlineSlot
-from agentgym_envs.text_env import EnvFault
 from gymnasium.error import ResetNeeded
 from patience import all_end, eventually
 from pool_toys import TOY, Toy

@@ -12,12 +12,12 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
+from agentgym_envs.core.registry import UnknownOption
+from agentgym_envs.core.text_env import EnvFault, Malformed
 from agentgym_envs.pool import Ask, Reset, Result, Step, WorldSpec
 from agentgym_envs.pool.orders import packed, unpacked
 from agentgym_envs.pool.process import Host
 from agentgym_envs.pool.slots import Slot
-from agentgym_envs.registry import UnknownOption
-from agentgym_envs.text_env import EnvFault, Malformed
 from gymnasium.error import DependencyNotInstalled, ResetNeeded
 from patience import PATIENCE
 from pool_toys import TOY, LocalFault, OddError

@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import uvicorn
-from agentgym_envs.loop import LoopThread
+from agentgym_envs.core.loop_thread import LoopThread
 from agentgym_envs.server.app import build_app
 from agentgym_envs.server.auth import Guard
 from agentgym_envs.server.settings import Settings

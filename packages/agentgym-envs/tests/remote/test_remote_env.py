@@ -18,8 +18,8 @@ import numpy as np
 import psutil
 import pytest
 from agentgym_envs import EnvFault, Malformed, make, text_env
+from agentgym_envs.core.registry import REMOTE
 from agentgym_envs.pool import Result
-from agentgym_envs.registry import REMOTE
 from agentgym_envs.remote.answers import result
 from agentgym_envs.remote.servers import Servers
 from agentgym_envs.server.wire import written

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs import EnvFault, Malformed, TaskSet, make
-from agentgym_envs.functions import ACT
+from agentgym_envs.core.action_schema import ACT
 from agentgym_envs.pool import EnvPool, Result, WorldSpec
 from far_servers import HELD, FarServer, Wire
 from gymnasium.error import ResetNeeded

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from agentgym_envs.cli import searchqa_index, serve
+from agentgym_envs.cli.main import searchqa_index, serve
 from agentgym_envs.retrieval import Passage, open_retriever
 from library import ids, retrieve, runs
 from patience import PATIENCE, eventually
@@ -16,7 +16,7 @@ from serve_process import serve_process
 
 
 def command(function: str, *arguments: object) -> list[str]:
-    start = f"import sys; from agentgym_envs.cli import {function}; sys.exit({function}())"
+    start = f"import sys; from agentgym_envs.cli.main import {function}; sys.exit({function}())"
     return [sys.executable, "-c", start, *map(str, arguments)]
 
 

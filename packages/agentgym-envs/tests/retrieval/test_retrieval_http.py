@@ -12,10 +12,10 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import httpx
 import pytest
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.retrieval import Hit, Passage, Retriever
 from agentgym_envs.retrieval.http import HttpRetriever
 from agentgym_envs.retrieval.passages import MAX_QUERY_CHARS
-from agentgym_envs.text_env import EnvFault
 from library import ids, retrieve
 
 Serving = Callable[[Retriever], AbstractContextManager[str]]

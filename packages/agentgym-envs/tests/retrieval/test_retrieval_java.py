@@ -10,7 +10,7 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from agentgym_envs.java import find_java, java_home, java_version
+from agentgym_envs.util.java import find_java, java_home, java_version
 from gymnasium.error import DependencyNotInstalled
 
 

@@ -14,12 +14,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.retrieval import Passage, Retriever, open_retriever
 from agentgym_envs.retrieval.bm25 import Bm25Retriever, build_index
 from agentgym_envs.retrieval.http import HttpRetriever
 from agentgym_envs.retrieval.indexing import make_index
 from agentgym_envs.retrieval.lucene import LuceneRetriever, index_folder
-from agentgym_envs.text_env import EnvFault
 from library import ids, queries, runs, write_corpus
 from patience import eventually
 

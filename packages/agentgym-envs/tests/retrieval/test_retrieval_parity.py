@@ -17,10 +17,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
-from agentgym_envs.almanac import passages
 from agentgym_envs.retrieval import open_retriever
 from agentgym_envs.retrieval.indexing import make_index
 from agentgym_envs.retrieval.lucene import LuceneRetriever
+from agentgym_envs.worlds.searchqa.almanac import passages
 from library import ids, queries, write_corpus
 
 FROZEN = Path(__file__).parent / "lucene_top3.json"

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs.cli import searchqa_index
+from agentgym_envs.cli.main import searchqa_index
 from agentgym_envs.retrieval import Hit, Passage
 from agentgym_envs.retrieval.questions import Question, read_questions
 from agentgym_envs.retrieval.recall import gold_recall

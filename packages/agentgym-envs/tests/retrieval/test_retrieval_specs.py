@@ -11,11 +11,12 @@ from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
-from agentgym_envs import almanac, retrieval
-from agentgym_envs.cli import searchqa_index, serve
+from agentgym_envs import retrieval
+from agentgym_envs.cli.main import searchqa_index, serve
 from agentgym_envs.retrieval import Passage, check_spec, open_retriever, specs
 from agentgym_envs.retrieval.bm25 import cached_index
 from agentgym_envs.retrieval.http import HttpRetriever
+from agentgym_envs.worlds.searchqa import almanac
 from gymnasium.error import DependencyNotInstalled
 from library import ids, runs, write_corpus
 

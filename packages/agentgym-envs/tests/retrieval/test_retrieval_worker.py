@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.retrieval import Passage, lucene_worker
 from agentgym_envs.retrieval.lucene import LuceneRetriever, Worker, _passage
 from agentgym_envs.retrieval.passages import MAX_QUERY_CHARS
-from agentgym_envs.text_env import EnvFault
 from library import ids
 
 

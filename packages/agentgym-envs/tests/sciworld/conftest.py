@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from agentgym_envs.worlds.sciworld import pool
+from agentgym_envs.worlds.sciworld import jvm_pool
 from agentgym_envs.worlds.sciworld.jvm import JvmSpec
 from agentgym_envs.worlds.sciworld.simulator import find_jar
 
@@ -11,6 +11,6 @@ from agentgym_envs.worlds.sciworld.simulator import find_jar
 @pytest.fixture(scope="package", autouse=True)
 def kept_jvm() -> Iterator[None]:
     """Keeps the JVM of worlds with the usual patience up from one test to the next."""
-    jvm = pool.enter(JvmSpec(find_jar(), 60.0), 1)
+    jvm = jvm_pool.enter(JvmSpec(find_jar(), 60.0), 1)
     yield
-    pool.leave(jvm)
+    jvm_pool.leave(jvm)

@@ -13,8 +13,8 @@ import gymnasium
 import psutil
 import pytest
 from agentgym_envs import make
-from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.sciworld import SciWorld, pool
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.sciworld import SciWorld, jvm_pool
 from agentgym_envs.worlds.sciworld import jvm as jvm_module
 from agentgym_envs.worlds.sciworld.jvm import Jvm, JvmSpec
 from agentgym_envs.worlds.sciworld.simulator import find_jar
@@ -99,7 +99,7 @@ def test_a_fault_is_shared_by_the_games_of_the_jvm_and_so_is_the_new_one(world: 
 def test_a_hung_jvm_is_a_fault_after_the_patience(monkeypatch: pytest.MonkeyPatch) -> None:
     world = started()
     hung = pid_of(world)
-    (jvm,) = (jvm for jvm in pool.jvms() if jvm.pid == hung)
+    (jvm,) = (jvm for jvm in jvm_pool.jvms() if jvm.pid == hung)
     calls = jvm.calls
     monkeypatch.setattr(jvm, "calls", lambda *_: calls(0.5))
     os.kill(hung, signal.SIGSTOP)
@@ -161,17 +161,17 @@ def test_a_jvm_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_what_java_throws_is_a_fault_and_leaves_the_jvm_alive() -> None:
-    jvm = pool.enter(JvmSpec(find_jar(), ALONE), 1)
+    jvm = jvm_pool.enter(JvmSpec(find_jar(), ALONE), 1)
     with pytest.raises(EnvFault, match="NumberFormatException"), jvm.calls():
         jvm.java.java.lang.Integer.parseInt("x")
     assert jvm.healthy()
-    pool.leave(jvm)
+    jvm_pool.leave(jvm)
 
 
 @pytest.mark.long
 def test_games_that_are_over_leave_no_memory_behind() -> None:
     world = started()
-    (jvm,) = (jvm for jvm in pool.jvms() if jvm.pid == world.jvm_pid)
+    (jvm,) = (jvm for jvm in jvm_pool.jvms() if jvm.pid == world.jvm_pid)
 
     def used() -> int:
         with jvm.calls():
@@ -282,7 +282,7 @@ def test_inside_gymnasiums_async_vector_env() -> None:
 @pytest.mark.long
 def test_a_played_episode_survives_a_killed_jvm() -> None:
     """`play` retries the task on a fresh JVM."""
-    from agentgym_envs.play import Job, Reply, WorldSeat, play
+    from agentgym_envs.episodes.play import Job, Reply, WorldSeat, play
 
     killed: list[int] = []
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from agentgym_envs.tasks import SPLITS
+from agentgym_envs.core.tasks import SPLITS
 from agentgym_envs.worlds.sciworld import SciWorld
 from agentgym_envs.worlds.sciworld.tasks import AGENTGYM, choose, from_predecessor, kinds, simplify, task_set
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from agentgym_envs import make, text_env
 from agentgym_envs.retrieval import Passage
-from agentgym_envs.squad import normalise
+from agentgym_envs.util.qa_metrics import normalise
 from agentgym_envs.worlds.searchqa.reasons import Derivation
 
 pytestmark = pytest.mark.quick

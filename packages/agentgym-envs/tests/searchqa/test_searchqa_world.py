@@ -12,10 +12,10 @@ from typing import Any
 import gymnasium
 import pytest
 from agentgym_envs import EnvFault, Job, Reply, WorldSeat, make, play, text_env
+from agentgym_envs.agents.formats import Tags
+from agentgym_envs.core.text_env import MAX_OBSERVATION_CHARS
 from agentgym_envs.retrieval import Hit, Passage
-from agentgym_envs.text_env import MAX_OBSERVATION_CHARS
-from agentgym_envs.worlds.searchqa.world import information
-from agentgym_envs.wrappers import Tags
+from agentgym_envs.worlds.searchqa.env import information
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 import pytest
-from agentgym_envs.cli import serve
+from agentgym_envs.cli.main import serve
 from agentgym_envs.server.models import WorldSeen
 from agentgym_envs.server.serving import offer
 from patience import PATIENCE, all_end, eventually

@@ -9,16 +9,16 @@ from typing import Any
 
 import pytest
 from agentgym_envs import make
-from agentgym_envs.predecessor import WORLDS, task_id
-from agentgym_envs.registry import text_env
+from agentgym_envs.agentgym_ids import WORLDS, task_id
+from agentgym_envs.core.registry import text_env
+from agentgym_envs.core.text_env import EnvFault, Malformed
+from agentgym_envs.server.agentgym.environments import Environments
+from agentgym_envs.server.agentgym.protocols import SearchQA, TextCraft, WebArena
 from agentgym_envs.server.app import build_app
-from agentgym_envs.server.compat.environments import Environments
-from agentgym_envs.server.compat.protocols import SearchQA, TextCraft, WebArena
 from agentgym_envs.server.errors import Refusal
-from agentgym_envs.server.plays import Session
+from agentgym_envs.server.session_types import Session
 from agentgym_envs.server.sessions import Sessions
 from agentgym_envs.server.settings import Settings
-from agentgym_envs.text_env import EnvFault, Malformed
 from agentgym_envs.worlds.textcraft import TextCraft as TextCraftWorld
 from fastapi import FastAPI
 from hypothesis import given

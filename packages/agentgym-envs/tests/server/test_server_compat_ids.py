@@ -8,11 +8,11 @@ import io
 import gymnasium
 import pytest
 from agentgym_envs import make
-from agentgym_envs.predecessor import WORLDS, item_id, task_id
-from agentgym_envs.registry import text_env
-from agentgym_envs.tasks import SPLITS
-from agentgym_envs.worlds.babyai.levels import all_levels, task_set
-from agentgym_envs.worlds.babyai.predecessor import LEVELS
+from agentgym_envs.agentgym_ids import WORLDS, item_id, task_id
+from agentgym_envs.core.registry import text_env
+from agentgym_envs.core.tasks import SPLITS
+from agentgym_envs.worlds.babyai.agentgym_ids import LEVELS
+from agentgym_envs.worlds.babyai.tasks import all_levels, task_set
 from agentgym_envs.worlds.searchqa.published import PUBLISHED
 from hypothesis import given
 from hypothesis import strategies as st

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 import strange_worlds
-from agentgym_envs.functions import ACT, Function
-from agentgym_envs.registry import WORLDS
+from agentgym_envs.core.action_schema import ACT, Function
+from agentgym_envs.core.registry import WORLDS
 from agentgym_envs.server import models
 from PIL import Image
 from served import TASK, Client, told

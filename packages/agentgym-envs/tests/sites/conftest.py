@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs.sites.directory import EPISODE_HEADER, PLACES, SESSION_COOKIE
-from agentgym_envs.sites.server import Web
-from agentgym_envs.sites.store import database
+from agentgym_envs.worlds.webarena.sites.directory import EPISODE_HEADER, PLACES, SESSION_COOKIE
+from agentgym_envs.worlds.webarena.sites.server import Web
+from agentgym_envs.worlds.webarena.sites.store import database
 from starlette.testclient import TestClient
 
 

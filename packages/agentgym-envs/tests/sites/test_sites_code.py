@@ -12,11 +12,11 @@ from random import Random
 from typing import Any
 
 import pytest
-from agentgym_envs.sites.code.diffs import diff_of
-from agentgym_envs.sites.code.markup import to_html
-from agentgym_envs.sites.code.tasks import TEMPLATES
-from agentgym_envs.sites.store import database, make_database
-from agentgym_envs.sites.tasks import Case, split_of
+from agentgym_envs.worlds.webarena.sites.code.diffs import diff_of
+from agentgym_envs.worlds.webarena.sites.code.markup import to_html
+from agentgym_envs.worlds.webarena.sites.code.tasks import TEMPLATES
+from agentgym_envs.worlds.webarena.sites.store import database, make_database
+from agentgym_envs.worlds.webarena.sites.tasks import Case, split_of
 
 Browse = Callable[..., Any]
 HOME = "/jonas/weather-station"

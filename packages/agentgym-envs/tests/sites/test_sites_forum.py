@@ -5,10 +5,10 @@ import json
 import sqlite3
 
 import pytest
-from agentgym_envs.sites import store
-from agentgym_envs.sites.forum.markup import markup
-from agentgym_envs.sites.forum.tasks import TEMPLATES
-from agentgym_envs.sites.tasks import deal
+from agentgym_envs.worlds.webarena.sites import store
+from agentgym_envs.worlds.webarena.sites.forum.markup import markup
+from agentgym_envs.worlds.webarena.sites.forum.tasks import TEMPLATES
+from agentgym_envs.worlds.webarena.sites.tasks import deal
 
 PAGES = (
     "/ /all /all?sort=top&period=month /communities /communities?q=bo&sort=name /communities/new /c/books "

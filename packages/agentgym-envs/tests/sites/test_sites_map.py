@@ -9,10 +9,10 @@ from typing import Any
 from urllib.parse import urlencode
 
 import pytest
-from agentgym_envs.sites.map.finding import best, closest, coordinates, find, nearby
-from agentgym_envs.sites.map.journeys import journey, length_text, time_text
-from agentgym_envs.sites.map.kinds import KINDS, LAYERS
-from agentgym_envs.sites.store import database
+from agentgym_envs.worlds.webarena.sites.map.finding import best, closest, coordinates, find, nearby
+from agentgym_envs.worlds.webarena.sites.map.journeys import journey, length_text, time_text
+from agentgym_envs.worlds.webarena.sites.map.kinds import KINDS, LAYERS
+from agentgym_envs.worlds.webarena.sites.store import database
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

@@ -13,10 +13,10 @@ from pathlib import Path
 
 import httpx
 import pytest
-from agentgym_envs.sites import process
-from agentgym_envs.sites.directory import PLACES
-from agentgym_envs.sites.process import Copy, SitesServer
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.webarena.sites import process
+from agentgym_envs.worlds.webarena.sites.directory import PLACES
+from agentgym_envs.worlds.webarena.sites.process import Copy, SitesServer
 from patience import PATIENCE
 
 
@@ -85,7 +85,7 @@ def test_copies_are_alike_and_apart(server: SitesServer) -> None:
 
 _OWNER = """
 import os, sys
-from agentgym_envs.sites import process
+from agentgym_envs.worlds.webarena.sites import process
 server = process.enter()
 copy = server.open()
 print(server.pid, server.port, copy.folder, flush=True)

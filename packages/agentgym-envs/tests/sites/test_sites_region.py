@@ -6,9 +6,9 @@ import math
 from itertools import pairwise
 
 import pytest
-from agentgym_envs.sites.names import BRANDS, TOWNS
-from agentgym_envs.sites.region import MODES, Region, Road, region, shortest
-from agentgym_envs.sites.region.land import shore
+from agentgym_envs.worlds.webarena.sites.names import BRANDS, TOWNS
+from agentgym_envs.worlds.webarena.sites.region import MODES, Region, Road, region, shortest
+from agentgym_envs.worlds.webarena.sites.region.land import shore
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from agentgym_envs.sites.shop.rules import METHODS, discount, dollars, shipping_cost
-from agentgym_envs.sites.shop.search import pattern
+from agentgym_envs.worlds.webarena.sites.shop.rules import METHODS, discount, dollars, shipping_cost
+from agentgym_envs.worlds.webarena.sites.shop.search import pattern
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -6,11 +6,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from agentgym_envs.sites.server import load_site
-from agentgym_envs.sites.shop_admin.desk import cents, count, day
-from agentgym_envs.sites.shop_admin.tasks import TEMPLATES
-from agentgym_envs.sites.store import database
-from agentgym_envs.sites.tasks import Databases, deal
+from agentgym_envs.worlds.webarena.sites.server import load_site
+from agentgym_envs.worlds.webarena.sites.shop_admin.dashboard import cents, count, day
+from agentgym_envs.worlds.webarena.sites.shop_admin.tasks import TEMPLATES
+from agentgym_envs.worlds.webarena.sites.store import database
+from agentgym_envs.worlds.webarena.sites.tasks import Databases, deal
 from hypothesis import given
 from hypothesis import strategies as st
 

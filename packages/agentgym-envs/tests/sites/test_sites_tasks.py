@@ -12,9 +12,9 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from agentgym_envs.sites import store
-from agentgym_envs.sites.directory import PLACES
-from agentgym_envs.sites.tasks import Case, Template, both, deal, rows, said, split_of, stop, templates
+from agentgym_envs.worlds.webarena.sites import store
+from agentgym_envs.worlds.webarena.sites.directory import PLACES
+from agentgym_envs.worlds.webarena.sites.tasks import Case, Template, both, deal, rows, said, split_of, stop, templates
 
 SPLITS = ("train", "dev", "test")
 Task = dict[str, Any]
@@ -93,10 +93,10 @@ def _rows(check: dict[str, Any]) -> list[list[Any]]:
 _LOADED = """
 import sys
 from importlib import import_module
-from agentgym_envs.sites import process, store, tasks
+from agentgym_envs.worlds.webarena.sites import process, store, tasks
 tasks.templates()
 for name in ("shop", "forum", "code", "map", "wiki"):
-    import_module(f"agentgym_envs.sites.{name}.data")
+    import_module(f"agentgym_envs.worlds.webarena.sites.{name}.data")
 print(*sys.modules)
 """
 
@@ -108,7 +108,7 @@ def test_whoever_makes_data_and_tasks_loads_no_server() -> None:
 
 _DIGEST = """
 import hashlib, json
-from agentgym_envs.sites import store
+from agentgym_envs.worlds.webarena.sites import store
 for name in ("shop", "forum", "code", "map", "wiki"):
     print(name, hashlib.sha256(store.make_database(name)).hexdigest())
 """

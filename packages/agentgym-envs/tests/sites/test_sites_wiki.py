@@ -8,11 +8,11 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from agentgym_envs.sites.region import region
-from agentgym_envs.sites.store import database
-from agentgym_envs.sites.wiki.article import town_title
-from agentgym_envs.sites.wiki.finding import article_id, find
-from agentgym_envs.sites.wiki.markup import blocks, pieces, plain, snippet, targets
+from agentgym_envs.worlds.webarena.sites.region import region
+from agentgym_envs.worlds.webarena.sites.store import database
+from agentgym_envs.worlds.webarena.sites.wiki.article import town_title
+from agentgym_envs.worlds.webarena.sites.wiki.finding import article_id, find
+from agentgym_envs.worlds.webarena.sites.wiki.markup import blocks, pieces, plain, snippet, targets
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 

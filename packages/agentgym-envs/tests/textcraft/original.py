@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import re
 
-from agentgym_envs.worlds.textcraft.planner import plan
-from agentgym_envs.worlds.textcraft.table import Ingredient, Recipe, load_table
+from agentgym_envs.worlds.textcraft.expert import plan
+from agentgym_envs.worlds.textcraft.recipes import Ingredient, Recipe, load_table
 
 GROUPS = ("planks", "wool")
 CUT = (("iron nugget", "iron ingot"), ("gold ingot", "gold nugget"), ("honey bottle", "honey block"))

@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agentgym_envs.registry import make, text_env
-from agentgym_envs.worlds.textcraft.goals import brief
-from agentgym_envs.worlds.textcraft.planner import plan
-from agentgym_envs.worlds.textcraft.table import load_table
+from agentgym_envs.core.registry import make, text_env
+from agentgym_envs.worlds.textcraft.expert import plan
+from agentgym_envs.worlds.textcraft.recipes import load_table
+from agentgym_envs.worlds.textcraft.tasks import brief
 
 TASKS = text_env(make("agentgym/TextCraft-v0")).tasks
 

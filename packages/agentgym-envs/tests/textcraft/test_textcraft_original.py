@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from agentgym_envs.registry import make, text_env
-from agentgym_envs.worlds.textcraft.table import load_table
+from agentgym_envs.core.registry import make, text_env
+from agentgym_envs.worlds.textcraft.recipes import load_table
 from original import Original, course
 
 ORIGINAL = Original()

@@ -7,9 +7,9 @@ from graphlib import CycleError, TopologicalSorter
 
 import numpy as np
 import pytest
-from agentgym_envs.registry import make, text_env
-from agentgym_envs.worlds.textcraft.planner import plan
-from agentgym_envs.worlds.textcraft.table import load_table
+from agentgym_envs.core.registry import make, text_env
+from agentgym_envs.worlds.textcraft.expert import plan
+from agentgym_envs.worlds.textcraft.recipes import load_table
 
 TABLE = load_table()
 

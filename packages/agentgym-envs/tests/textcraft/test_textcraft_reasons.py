@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agentgym_envs.registry import make, text_env
-from agentgym_envs.worlds.textcraft.table import load_table
+from agentgym_envs.core.registry import make, text_env
+from agentgym_envs.worlds.textcraft.recipes import load_table
 
 pytestmark = pytest.mark.quick
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import pytest
-from agentgym_envs.registry import make, text_env
-from agentgym_envs.text_env import TextEnv
+from agentgym_envs.core.registry import make, text_env
+from agentgym_envs.core.text_env import TextEnv
 from hypothesis import given
 from hypothesis import strategies as st
 

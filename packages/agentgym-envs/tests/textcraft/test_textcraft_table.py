@@ -6,7 +6,7 @@ from collections import Counter
 from itertools import combinations
 
 import pytest
-from agentgym_envs.worlds.textcraft.table import load_table
+from agentgym_envs.worlds.textcraft.recipes import load_table
 
 pytestmark = pytest.mark.quick
 

@@ -66,5 +66,5 @@ gymnasium.register(
     "brittle_world:BrittleDoor",
     max_episode_steps=6,
     disable_env_checker=True,
-    vector_entry_point=f"agentgym_envs.vector:{ENV_ID}",
+    vector_entry_point=f"agentgym_envs.vector.vector_env:{ENV_ID}",
 )

@@ -9,7 +9,7 @@ import brittle_world
 import pytest
 from agentgym_envs import EnvFault, Malformed
 from agentgym_envs.pool import Call, EnvPool, Result, Step
-from agentgym_envs.vector import TextVectorEnv
+from agentgym_envs.vector.vector_env import TextVectorEnv
 from gymnasium.error import ResetNeeded
 from gymnasium.vector import AutoresetMode
 

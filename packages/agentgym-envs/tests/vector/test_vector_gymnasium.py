@@ -16,8 +16,8 @@ import gymnasium
 import numpy as np
 import pytest
 from agentgym_envs import WORLDS
-from agentgym_envs.text_space import TextSpace
-from agentgym_envs.vector import TextVectorEnv
+from agentgym_envs.core.text_space import TextSpace
+from agentgym_envs.vector.vector_env import TextVectorEnv
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 from gymnasium.error import NameNotFound, ResetNeeded
 from gymnasium.vector import AutoresetMode
@@ -53,7 +53,7 @@ def test_every_world_says_where_its_vectors_are_made(world: agentgym_envs.World)
 
 def test_an_unknown_world_has_none() -> None:
     with pytest.raises(AttributeError, match=r"neither a world nor anything .*'Nowhere-v0'"):
-        load_env_creator("agentgym_envs.vector:Nowhere-v0")
+        load_env_creator("agentgym_envs.vector.vector_env:Nowhere-v0")
     with pytest.raises(NameNotFound):
         gymnasium.make_vec("agentgym/Nowhere-v0")
 
@@ -61,7 +61,7 @@ def test_an_unknown_world_has_none() -> None:
 _FRESH = """
 import sys, gymnasium
 world = gymnasium.make("agentgym_envs:agentgym/TextCraft-v0")
-assert "agentgym_envs.vector" not in sys.modules
+assert "agentgym_envs.vector.vector_env" not in sys.modules
 assert gymnasium.spec("agentgym/TextCraft-v0").max_episode_steps == world.spec.max_episode_steps
 vec = gymnasium.make_vec("agentgym_envs:agentgym/TextCraft-v0", num_envs=2)
 print(type(vec).__name__, vec.reset(seed=1)[1]["task_id"].tolist(), world.reset(seed=1)[1]["task_id"])

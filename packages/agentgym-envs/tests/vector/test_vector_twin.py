@@ -14,8 +14,8 @@ import brittle_world
 import gymnasium
 import numpy as np
 import pytest
-from agentgym_envs.infos import batch_infos
-from agentgym_envs.vector import TextVectorEnv
+from agentgym_envs.vector.vector_env import TextVectorEnv
+from agentgym_envs.vector.vector_infos import batch_infos
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from hypothesis import given, settings
 from hypothesis import strategies as st

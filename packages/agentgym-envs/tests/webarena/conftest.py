@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs.worlds.webarena.browser import Browser, acquire
-from agentgym_envs.worlds.webarena.session import Session
-from agentgym_envs.worlds.webarena.stillness import Patience
+from agentgym_envs.worlds.webarena.browser.browser import Browser, acquire
+from agentgym_envs.worlds.webarena.browser.page_idle import Patience
+from agentgym_envs.worlds.webarena.browser.session import Session
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `pages_server` and `page_agent`
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from agentgym_envs.worlds.webarena.actions import parse
-from agentgym_envs.worlds.webarena.observation import tree
-from agentgym_envs.worlds.webarena.perform import perform
-from agentgym_envs.worlds.webarena.session import Session
-from agentgym_envs.worlds.webarena.snapshot import Node, Snapshot, take
+from agentgym_envs.worlds.webarena.actions.grammar import parse
+from agentgym_envs.worlds.webarena.actions.perform import perform
+from agentgym_envs.worlds.webarena.browser.session import Session
+from agentgym_envs.worlds.webarena.page.observation import tree
+from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot, take
 from pages_server import PagesServer
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]

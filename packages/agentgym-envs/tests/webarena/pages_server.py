@@ -10,7 +10,7 @@ from types import TracebackType
 from urllib.parse import urlsplit
 
 import pytest
-from agentgym_envs.worlds.webarena.stillness import Patience
+from agentgym_envs.worlds.webarena.browser.page_idle import Patience
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from agentgym_envs.worlds.webarena.actions import (
+from agentgym_envs.worlds.webarena.actions.grammar import (
     GRAMMAR,
     Action,
     Click,

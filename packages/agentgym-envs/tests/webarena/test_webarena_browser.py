@@ -15,7 +15,7 @@ from typing import Any
 
 import psutil
 import pytest
-from agentgym_envs.worlds.webarena.browser import Browser, acquire
+from agentgym_envs.worlds.webarena.browser.browser import Browser, acquire
 from browser_processes import alive, command_line
 from pages_server import PagesServer
 from patience import eventually
@@ -168,7 +168,7 @@ def test_a_forked_child_makes_its_own(browser: Browser, run: Run, server: PagesS
 ORPHAN = """
     import os, signal, sys
     import psutil
-    from agentgym_envs.worlds.webarena.browser import acquire
+    from agentgym_envs.worlds.webarena.browser.browser import acquire
     browser = acquire({"shop.example": None})
     session = browser.loop.run(browser.session(), 60)
     print(*(child.pid for child in psutil.Process().children(recursive=True)), flush=True)

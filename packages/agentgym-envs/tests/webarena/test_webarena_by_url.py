@@ -9,8 +9,8 @@ from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.webarena.login import FORMS
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.webarena.browser.login import FORMS
 from dev_packages import need
 from login_pages import LoginPages, LoginSite
 from pages_server import Page, PagesServer
@@ -67,7 +67,9 @@ def make(
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[Make]:
     """Makes the environment with the tasks above."""
-    monkeypatch.setattr("agentgym_envs.worlds.webarena.login.cache_folder", lambda *parts: tmp_path)  # of log-ins
+    monkeypatch.setattr(
+        "agentgym_envs.worlds.webarena.browser.login.cache_folder", lambda *parts: tmp_path
+    )  # of log-ins
     server.pages |= {"/": "<h1>Shop</h1><a href=/tea>Tea</a>", "/tea": "<h1>Green tea</h1>", "/reset": "done"}
     (tmp_path / "mine.json").write_text(json.dumps(TASKS))
     made: list[Env] = []

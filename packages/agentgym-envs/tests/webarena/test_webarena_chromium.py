@@ -12,10 +12,10 @@ from typing import Any
 import gymnasium
 import pytest
 from agentgym_envs import text_env
-from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.webarena.browser import Browser, acquire
-from agentgym_envs.worlds.webarena.chromium import flags, launch
-from agentgym_envs.worlds.webarena.hosts import Hosts
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.webarena.browser.browser import Browser, acquire
+from agentgym_envs.worlds.webarena.browser.hosts import Hosts
+from agentgym_envs.worlds.webarena.browser.launch import flags, launch
 from gymnasium.error import DependencyNotInstalled
 from playwright.async_api import Error
 
@@ -112,7 +112,8 @@ def test_the_sandbox_is_on_where_it_can_be(
 
 def test_another_is_started_where_the_first_does_not(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 0)
-    monkeypatch.setattr("agentgym_envs.worlds.webarena.chromium.candidates", lambda own: [None, "/usr/bin/chrome"])
+    candidates = [None, "/usr/bin/chrome"]
+    monkeypatch.setattr("agentgym_envs.worlds.webarena.browser.launch.candidates", lambda own: candidates)
     driver = Driver("no libnss3.so")
     asked: Any = launch(driver, Hosts.of({"chromium.example": None}), None)  # pyright: ignore[reportArgumentType]
     assert asyncio.run(asked) == "a browser"

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.worlds.webarena.evaluation import database
 
 

@@ -9,13 +9,13 @@ from typing import Any
 
 import psutil
 import pytest
-from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.webarena import browser as module
-from agentgym_envs.worlds.webarena import snapshot
-from agentgym_envs.worlds.webarena.browser import Browser, acquire
-from agentgym_envs.worlds.webarena.faults import TabClosed
-from agentgym_envs.worlds.webarena.session import Session
-from agentgym_envs.worlds.webarena.stillness import Patience
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.webarena.browser import browser as module
+from agentgym_envs.worlds.webarena.browser.browser import Browser, acquire
+from agentgym_envs.worlds.webarena.browser.page_idle import Patience
+from agentgym_envs.worlds.webarena.browser.playwright_errors import TabClosed
+from agentgym_envs.worlds.webarena.browser.session import Session
+from agentgym_envs.worlds.webarena.page import snapshot
 from browser_processes import command_line, descendants
 from pages_server import NEVER, Page, PagesServer
 from patience import PATIENCE

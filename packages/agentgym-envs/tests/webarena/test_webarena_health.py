@@ -4,9 +4,9 @@ import asyncio
 
 import httpx
 import pytest
-from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.webarena.health import check_health
-from agentgym_envs.worlds.webarena.sites import Sites
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.webarena.browser.site_urls import Sites
+from agentgym_envs.worlds.webarena.tasks.site_health import check_health
 from pages_server import NEVER, Page, PagesServer
 from patience import PATIENCE
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable
 
 import pytest
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.worlds.webarena.evaluation.judge import Judge, needs_judge, refusal
 from pages_server import Page, PagesServer
 

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.webarena import login
-from agentgym_envs.worlds.webarena.browser import Browser, acquire
-from agentgym_envs.worlds.webarena.login import FORMS, Accounts, Logins, State, merged
-from agentgym_envs.worlds.webarena.session import Session
-from agentgym_envs.worlds.webarena.sites import Sites
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.webarena.browser import login
+from agentgym_envs.worlds.webarena.browser.browser import Browser, acquire
+from agentgym_envs.worlds.webarena.browser.login import FORMS, Accounts, Logins, State, merged
+from agentgym_envs.worlds.webarena.browser.session import Session
+from agentgym_envs.worlds.webarena.browser.site_urls import Sites
 from login_pages import LoginPages, LoginSite
 
 HOSTS = {key: f"{key.replace('_', '-')}.example" for key in FORMS}

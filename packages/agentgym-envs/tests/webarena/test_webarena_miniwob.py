@@ -11,8 +11,8 @@ from functools import cache
 from pathlib import Path
 
 import pytest
-from agentgym_envs.worlds.webarena.session import Session
-from agentgym_envs.worlds.webarena.snapshot import Node
+from agentgym_envs.worlds.webarena.browser.session import Session
+from agentgym_envs.worlds.webarena.page.snapshot import Node
 from dev_packages import need
 from page_agent import PageAgent, Run
 from pages_server import Page, PagesServer

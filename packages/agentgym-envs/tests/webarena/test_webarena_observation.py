@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from html import escape
 
 import pytest
-from agentgym_envs.worlds.webarena.axtree import PropertyValue
-from agentgym_envs.worlds.webarena.geometry import Box, Layout
-from agentgym_envs.worlds.webarena.observation import frame, literal, one_line, tree
-from agentgym_envs.worlds.webarena.session import Session
-from agentgym_envs.worlds.webarena.snapshot import Node, Snapshot
+from agentgym_envs.worlds.webarena.browser.session import Session
+from agentgym_envs.worlds.webarena.page.axtree import PropertyValue
+from agentgym_envs.worlds.webarena.page.geometry import Box, Layout
+from agentgym_envs.worlds.webarena.page.observation import frame, literal, one_line, tree
+from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
 from hypothesis import given
 from hypothesis import strategies as st
 from page_agent import PageAgent, Run

@@ -10,13 +10,13 @@ from queue import SimpleQueue
 from typing import Any
 
 import pytest
-from agentgym_envs.sites import store
-from agentgym_envs.sites.directory import PLACES
-from agentgym_envs.tasks import SPLITS, Task
+from agentgym_envs.core.tasks import SPLITS, Task
 from agentgym_envs.worlds.webarena import WebArena
+from agentgym_envs.worlds.webarena.browser.site_urls import Sites
 from agentgym_envs.worlds.webarena.evaluation import database, string_match, url_match
-from agentgym_envs.worlds.webarena.observation import literal
-from agentgym_envs.worlds.webarena.sites import Sites
+from agentgym_envs.worlds.webarena.page.observation import literal
+from agentgym_envs.worlds.webarena.sites import store
+from agentgym_envs.worlds.webarena.sites.directory import PLACES
 
 AT_ONCE = 8
 MOST_TURNS = 30

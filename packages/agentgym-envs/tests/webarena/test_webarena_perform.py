@@ -7,10 +7,10 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from agentgym_envs.worlds.webarena import actions
-from agentgym_envs.worlds.webarena.browser import Browser
-from agentgym_envs.worlds.webarena.keys import KNOWN
-from agentgym_envs.worlds.webarena.perform import perform
+from agentgym_envs.worlds.webarena.actions import grammar
+from agentgym_envs.worlds.webarena.actions.keys import KNOWN
+from agentgym_envs.worlds.webarena.actions.perform import perform
+from agentgym_envs.worlds.webarena.browser.browser import Browser
 from page_agent import LOG, PageAgent
 
 # Click and hover.
@@ -124,7 +124,7 @@ def test_an_element_that_went_away_is_said(agent: PageAgent) -> None:
     agent.open("<button>Here</button>", "/one")
     page = agent.page
     agent.open("<button>Elsewhere</button>", "/two")
-    said = agent.run(perform(agent.session, page, actions.Click(2)))
+    said = agent.run(perform(agent.session, page, grammar.Click(2)))
     assert "no longer there" in said or "not displayed" in said  # as Chromium keeps the page for going back, or not
 
 
@@ -155,8 +155,8 @@ def test_every_key_there_is_can_be_pressed(agent: PageAgent, modifier: str) -> N
     named = [name.strip() for name in KNOWN.split(", single")[0].split(",")]
     assert len(named) == 28
     for key in [*named, *string.printable.strip(), "Meta"]:
-        action = actions.parse(f"press [{modifier}{key}]")
-        assert isinstance(action, actions.Press)
+        action = grammar.parse(f"press [{modifier}{key}]")
+        assert isinstance(action, grammar.Press)
         assert agent.run(perform(agent.session, agent.page, action)) is None
 
 
@@ -206,7 +206,7 @@ def test_moves_between_pages_and_tabs(agent: PageAgent) -> None:
 def test_stop_is_not_for_the_browser(agent: PageAgent) -> None:
     agent.open("<p>x</p>")
     with pytest.raises(ValueError, match="asks nothing of a page"):
-        agent.run(perform(agent.session, agent.page, actions.Stop("x")))
+        agent.run(perform(agent.session, agent.page, grammar.Stop("x")))
 
 
 # The clipboard.

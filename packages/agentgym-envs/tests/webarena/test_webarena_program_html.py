@@ -9,13 +9,13 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.worlds.webarena import evaluation
+from agentgym_envs.worlds.webarena.browser.login import Accounts
+from agentgym_envs.worlds.webarena.browser.session import Session
+from agentgym_envs.worlds.webarena.browser.site_urls import Sites
 from agentgym_envs.worlds.webarena.evaluation import Verdict, evaluate, program_html
 from agentgym_envs.worlds.webarena.evaluation.locators import Call, Caller, parse_call
-from agentgym_envs.worlds.webarena.login import Accounts
-from agentgym_envs.worlds.webarena.session import Session
-from agentgym_envs.worlds.webarena.sites import Sites
 from pages_server import Page, PagesServer
 from playwright.async_api import Error
 

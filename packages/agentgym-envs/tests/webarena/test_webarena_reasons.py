@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agentgym_envs.sites.tasks import Step, back, choose, click, fill, go, press, stop
-from agentgym_envs.worlds.webarena.geometry import Box, Layout
-from agentgym_envs.worlds.webarena.reasons import Situation
-from agentgym_envs.worlds.webarena.snapshot import Node, Snapshot
+from agentgym_envs.worlds.webarena.expert.reasons import Situation
+from agentgym_envs.worlds.webarena.page.geometry import Box, Layout
+from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
+from agentgym_envs.worlds.webarena.sites.tasks import Step, back, choose, click, fill, go, press, stop
 
 OBJECTIVE = "Sort the reviews of the Blue Kettle by date."
 PLACES = {

@@ -8,8 +8,8 @@ from typing import Any
 
 import psutil
 import pytest
-from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.webarena.reset import ResetHook
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
 from pages_server import NEVER, Page, PagesServer
 from patience import PATIENCE, all_end, eventually_async
 

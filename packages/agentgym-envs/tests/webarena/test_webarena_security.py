@@ -7,9 +7,9 @@ from collections.abc import Callable, Coroutine, Iterator
 from typing import Any
 
 import pytest
-from agentgym_envs.worlds.webarena.browser import Browser
-from agentgym_envs.worlds.webarena.hosts import Hosts
-from agentgym_envs.worlds.webarena.session import Session
+from agentgym_envs.worlds.webarena.browser.browser import Browser
+from agentgym_envs.worlds.webarena.browser.hosts import Hosts
+from agentgym_envs.worlds.webarena.browser.session import Session
 from hypothesis import given
 from hypothesis import strategies as st
 from pages_server import Page, PagesServer

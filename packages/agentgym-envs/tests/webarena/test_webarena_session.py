@@ -7,11 +7,11 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.webarena.browser import Browser
-from agentgym_envs.worlds.webarena.faults import TabClosed
-from agentgym_envs.worlds.webarena.options import SessionOptions
-from agentgym_envs.worlds.webarena.session import Session
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.webarena.browser.browser import Browser
+from agentgym_envs.worlds.webarena.browser.options import SessionOptions
+from agentgym_envs.worlds.webarena.browser.playwright_errors import TabClosed
+from agentgym_envs.worlds.webarena.browser.session import Session
 from page_agent import page_text
 from pages_server import NEVER, SHOP, Page, PagesServer, impatient
 from patience import eventually

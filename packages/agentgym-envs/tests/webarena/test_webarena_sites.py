@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 import pytest
-from agentgym_envs.worlds.webarena.sites import KEYS, Sites, host_and_port, needed
+from agentgym_envs.worlds.webarena.browser.site_urls import KEYS, Sites, host_and_port, needed
 from hypothesis import given
 from hypothesis import strategies as st
 

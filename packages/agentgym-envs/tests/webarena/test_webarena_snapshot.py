@@ -6,11 +6,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.webarena.browser import Browser
-from agentgym_envs.worlds.webarena.faults import TabClosed
-from agentgym_envs.worlds.webarena.session import Session
-from agentgym_envs.worlds.webarena.snapshot import take
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.webarena.browser.browser import Browser
+from agentgym_envs.worlds.webarena.browser.playwright_errors import TabClosed
+from agentgym_envs.worlds.webarena.browser.session import Session
+from agentgym_envs.worlds.webarena.page.snapshot import take
 from page_agent import PageAgent
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs.worlds.webarena.task_files import ENV_ID, read_tasks, start_urls, task_of
+from agentgym_envs.worlds.webarena.tasks.task_files import ENV_ID, read_tasks, start_urls, task_of
 
 pytestmark = pytest.mark.quick
 

@@ -10,17 +10,22 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs.tasks import Task
-from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.webarena import verified
-from agentgym_envs.worlds.webarena.browser import Browser
+from agentgym_envs.core.tasks import Task
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.webarena.browser.browser import Browser
+from agentgym_envs.worlds.webarena.browser.session import Session
+from agentgym_envs.worlds.webarena.browser.site_urls import Sites, needed
 from agentgym_envs.worlds.webarena.evaluation import Verdict, needs_judge
 from agentgym_envs.worlds.webarena.evaluation.locators import parse_call
 from agentgym_envs.worlds.webarena.evaluation.parts import PARTS
-from agentgym_envs.worlds.webarena.session import Session
-from agentgym_envs.worlds.webarena.sites import Sites, needed
-from agentgym_envs.worlds.webarena.task_files import start_urls
-from agentgym_envs.worlds.webarena.verified import VERIFIED_SETS, evaluate_verified, is_verified, verified_tasks
+from agentgym_envs.worlds.webarena.tasks import verified
+from agentgym_envs.worlds.webarena.tasks.task_files import start_urls
+from agentgym_envs.worlds.webarena.tasks.verified import (
+    VERIFIED_SETS,
+    evaluate_verified,
+    is_verified,
+    verified_tasks,
+)
 from gymnasium.error import DependencyNotInstalled
 from pages_server import PagesServer
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
-from agentgym_envs.worlds.webarena.session import Session
+from agentgym_envs.worlds.webarena.browser.session import Session
 from page_agent import page_text
 from pages_server import NEVER, SHOP, Page, PagesServer, impatient
 from patience import eventually

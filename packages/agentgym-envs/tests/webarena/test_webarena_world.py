@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 import psutil
 import pytest
-from agentgym_envs.album import Album
-from agentgym_envs.registry import make, text_env
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.core.registry import make, text_env
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.util.screenshots import Album
 from agentgym_envs.worlds.webarena import WebArena
-from agentgym_envs.worlds.webarena.browser import acquire
+from agentgym_envs.worlds.webarena.browser.browser import acquire
 from browser_processes import alive, command_line, descendants
 from pages_server import Page, PagesServer
 
@@ -305,7 +305,7 @@ def test_killed_sites_come_back_without_anyone_noticing(embedded: Callable[[], W
     task = changing(world)
     world.reset(options={"task": task})
     world.step(world.oracle())
-    (sites,) = descendants("agentgym_envs.sites")
+    (sites,) = descendants("agentgym_envs.worlds.webarena.sites")
     os.kill(sites.pid, signal.SIGKILL)
     sites.wait()
     done = False
@@ -319,7 +319,7 @@ def test_nothing_is_left_behind(embedded: Callable[[], WebArena]) -> None:
     worlds = [embedded() for _ in range(2)]
     for world in worlds:
         world.reset()
-    servers = descendants("agentgym_envs.sites")
+    servers = descendants("agentgym_envs.worlds.webarena.sites")
     for world in worlds:
         world.close()
     assert not [process for process in servers if process.is_running()]
@@ -337,7 +337,7 @@ def test_a_world_that_nobody_knows_any_more_is_closed(requires_browser: None) ->
         if thread.name == "agentgym-closing":
             thread.join()
     assert not folder.exists()
-    assert not descendants("agentgym_envs.sites")
+    assert not descendants("agentgym_envs.worlds.webarena.sites")
 
 
 @pytest.mark.long

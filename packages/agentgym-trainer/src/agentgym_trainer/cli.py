@@ -15,28 +15,28 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 
 import tyro
-from agentgym_eval.errors import RunStopped, UsageError
-from agentgym_eval.settings import short_name
-from agentgym_eval.stopping import Termination
+from agentgym_eval.runs.settings import short_name
+from agentgym_eval.util.errors import RunStopped, UsageError
+from agentgym_eval.util.stopping import Termination
 from rich.console import Console
 from rich.markup import escape
 
 from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
-from agentgym_trainer.choosing import choices, chosen, given, registry
+from agentgym_trainer.cli_choices import choices, chosen, given, registry
+from agentgym_trainer.cli_flags import EXAMPLES, meant
 from agentgym_trainer.config import DPO, SFT, AgentEvol, Config, Setup, World
-from agentgym_trainer.engines import EngineError
-from agentgym_trainer.extensions import POINTS, ExtensionError, installed
-from agentgym_trainer.flags import EXAMPLES, meant
-from agentgym_trainer.horizon import KINDS
+from agentgym_trainer.curriculum.horizon import KINDS
+from agentgym_trainer.curriculum.task_sampler import SAMPLERS
+from agentgym_trainer.engines.base import EngineError
+from agentgym_trainer.plugins import POINTS, ExtensionError, installed
 from agentgym_trainer.recipes import DEFAULT, GROUP, RECIPES, find_recipe, tiny
-from agentgym_trainer.rewards import REWARDS
-from agentgym_trainer.sampler import SAMPLERS
+from agentgym_trainer.reward_shaping import REWARDS
 
 if TYPE_CHECKING:
-    from agentgym_trainer.progress import Reached
-    from agentgym_trainer.run_folder import RunFolder
+    from agentgym_trainer.curriculum.state import Reached
+    from agentgym_trainer.run.console import Tracker
+    from agentgym_trainer.run.folder import RunFolder
     from agentgym_trainer.stopping import Stopping
-    from agentgym_trainer.tracking import Tracker
 
     _Training = Callable[[Any, RunFolder, Tracker, Stopping], Reached]
 
@@ -88,7 +88,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--version" in arguments:
-        from agentgym_envs.installation import package_version
+        from agentgym_envs.util.installation import package_version
 
         sys.stdout.write(f"{package_version('agentgym-trainer')}\n")
         sys.exit()
@@ -97,7 +97,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
     except (UsageError, RunStopped, OSError) as error:  # the last when a disk is full, for one
-        from agentgym_envs.redaction import redacted
+        from agentgym_envs.util.redaction import redacted
 
         Console(stderr=True).print(f"[red]error:[/] {escape(redacted(str(error)))}", highlight=False, soft_wrap=True)
         sys.exit(2 if isinstance(error, UsageError) else 1)
@@ -115,23 +115,23 @@ def _train(arguments: Sequence[str], held: ExitStack, early: Termination) -> int
     for sentence in _left_out(find_recipe(recipe).config, asked.config, arguments):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
-    from agentgym_envs.installation import command
-    from agentgym_envs.redaction import redact_logs
-    from agentgym_envs.registry import look_here
+    from agentgym_envs.core.registry import look_here
+    from agentgym_envs.util.installation import command
+    from agentgym_envs.util.redaction import redact_logs
 
     look_here()
     redact_logs()
     folder, config, recipe = _open(recipe, asked, arguments, held)
     from transformers.utils import logging as transformers_logging
 
-    from agentgym_trainer.beginning import join
-    from agentgym_trainer.failed import TooManyFailed
-    from agentgym_trainer.health import NotFinite
-    from agentgym_trainer.results import finish
+    from agentgym_trainer.learner.finite_checks import NotFinite
+    from agentgym_trainer.rollout.failures import TooManyFailed
+    from agentgym_trainer.run.console import Tracker
+    from agentgym_trainer.run.summary import finish
+    from agentgym_trainer.run.trackers import tracked
     from agentgym_trainer.stopping import Stopped, Stopping
-    from agentgym_trainer.testing import play_test
-    from agentgym_trainer.trackers import tracked
-    from agentgym_trainer.tracking import Tracker
+    from agentgym_trainer.trainers.setup import join
+    from agentgym_trainer.trainers.test_split import play_test
 
     # Bars and notes on loading and saving would tear the run's own bars apart.
     transformers_logging.disable_progress_bar()
@@ -188,13 +188,13 @@ def _training(config: Setup) -> _Training:
     """What takes a run of this kind from its beginning, or from where it was left, to its end."""
     match config:
         case AgentEvol():
-            from agentgym_trainer.evol import train
+            from agentgym_trainer.trainers.agent_evol import train
         case SFT():
-            from agentgym_trainer.sft import train
+            from agentgym_trainer.trainers.sft import train
         case DPO():
-            from agentgym_trainer.dpo import train
+            from agentgym_trainer.trainers.dpo import train
         case _:
-            from agentgym_trainer.train import train
+            from agentgym_trainer.trainers.rl import train
     return train
 
 
@@ -276,10 +276,10 @@ def _open(
     recipe: str, command: Command[Any], arguments: Sequence[str], held: ExitStack
 ) -> tuple[RunFolder, Setup, str]:
     """The run's folder, configuration and recipe, the same for all of its processes. `held` gives the folder back."""
-    from agentgym_eval.lock import FolderLock
+    from agentgym_eval.storage.lock import FolderLock
 
-    from agentgym_trainer.beginning import join
-    from agentgym_trainer.run_folder import RunFolder
+    from agentgym_trainer.run.folder import RunFolder
+    from agentgym_trainer.trainers.setup import join
 
     if command.resume:
         if not arguments[0].startswith("--resume") or len(arguments) != (1 if "=" in arguments[0] else 2):

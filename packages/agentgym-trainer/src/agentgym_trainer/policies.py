@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import torch
 from agentgym_envs import Reply
-from agentgym_envs.play import Seat
-from agentgym_eval.errors import RunStopped, UsageError
+from agentgym_envs.episodes.play import Seat
+from agentgym_eval.util.errors import RunStopped, UsageError
 
-from agentgym_trainer.chat import Chat
-from agentgym_trainer.engines import Engine, EngineGone
-from agentgym_trainer.engines.transformers import transformers_engine
-from agentgym_trainer.engines.vllm import vllm_engine
-from agentgym_trainer.models import is_adapter, load_chat, load_model
-from agentgym_trainer.rollout import Budget, EnginePlayer
+from agentgym_trainer.engines.base import Engine, EngineGone
+from agentgym_trainer.engines.hf.engine import transformers_engine
+from agentgym_trainer.engines.vllm.in_process import vllm_engine
+from agentgym_trainer.models.load import is_adapter, load_chat, load_model
+from agentgym_trainer.rollout.runner import Budget, EnginePlayer
+from agentgym_trainer.tokens.chat import Chat
 
 _LONGEST = 32_768
 """Tokens of a context in vLLM. It wants room for a whole one, and some models would take a hundred times as many."""

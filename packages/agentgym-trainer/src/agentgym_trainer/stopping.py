@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterable, Iterator
 from types import FrameType, TracebackType
 from typing import Any, Self, TypeVar
 
-from agentgym_eval.stopping import SIGNALS, Termination
+from agentgym_eval.util.stopping import SIGNALS, Termination
 
-from agentgym_trainer.ranks import Ranks
+from agentgym_trainer.distributed import Ranks
 
 _Item = TypeVar("_Item")
 _SAME_S = 1.0

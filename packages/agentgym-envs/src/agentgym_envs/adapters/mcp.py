@@ -18,11 +18,11 @@ from typing import Any
 from gymnasium.error import DependencyNotInstalled, Error
 
 from agentgym_envs.adapters.tools import ToolWorld
-from agentgym_envs.installation import install
-from agentgym_envs.redaction import redacted, resolved
-from agentgym_envs.registry import REMOTE, full_id, read_resolved
-from agentgym_envs.tasks import SPLITS
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.core.registry import REMOTE, full_id, read_resolved
+from agentgym_envs.core.tasks import SPLITS
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.util.installation import install
+from agentgym_envs.util.redaction import redacted, resolved
 
 try:
     from mcp import stdio_server

@@ -12,10 +12,10 @@ from fastapi import FastAPI
 from gymnasium.error import DependencyNotInstalled
 from pydantic import Field
 
-from agentgym_envs.installation import install
+from agentgym_envs.core.registry import full_id, text_env
+from agentgym_envs.core.tasks import Split
 from agentgym_envs.pool.calls import Reset, Result, Step, WorldSpec, carry_out
-from agentgym_envs.registry import full_id, text_env
-from agentgym_envs.tasks import Split
+from agentgym_envs.util.installation import install
 
 try:
     from openenv.core.env_server import Action, Environment, Observation, State, create_fastapi_app

@@ -12,11 +12,11 @@ from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.agents import Agent
-from agentgym_envs.functions import described
-from agentgym_envs.installation import install
+from agentgym_envs.agents.agent import Agent
+from agentgym_envs.core.action_schema import described
+from agentgym_envs.core.registry import full_id
 from agentgym_envs.pool.calls import WorldSpec
-from agentgym_envs.registry import full_id
+from agentgym_envs.util.installation import install
 
 try:
     from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput, ConversationType

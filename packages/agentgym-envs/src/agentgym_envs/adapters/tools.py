@@ -11,12 +11,12 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from agentgym_envs.functions import Call as FunctionCall
-from agentgym_envs.functions import CallError, Function, action_of
+from agentgym_envs.core.action_schema import Call as FunctionCall
+from agentgym_envs.core.action_schema import CallError, Function, action_of
+from agentgym_envs.core.registry import find_spec, full_id, text_env
+from agentgym_envs.core.tasks import Split
+from agentgym_envs.core.text_env import EnvFault, Malformed
 from agentgym_envs.pool.calls import Reset, Result, Step, WorldSpec, carry_out
-from agentgym_envs.registry import find_spec, full_id, text_env
-from agentgym_envs.tasks import Split
-from agentgym_envs.text_env import EnvFault, Malformed
 
 _TYPES: dict[str, Any] = {"integer": int, "boolean": bool, "string": str, "array": list[str]}
 _TAKEN = ("reset", "get_reward")

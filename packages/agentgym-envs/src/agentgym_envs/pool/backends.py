@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack, closing
+from importlib import import_module
 from typing import Any, Literal, get_args
 
 from gymnasium.envs.registration import load_env_creator
 
+from agentgym_envs.core.registry import find_spec
+from agentgym_envs.core.text_env import TextEnv
 from agentgym_envs.pool.calls import WorldSpec
 from agentgym_envs.pool.slots import InlineSlot, Slot, ThreadSlot
-from agentgym_envs.registry import find_spec
-from agentgym_envs.text_env import TextEnv
 
 Backend = Literal["inline", "thread", "process"]
 _CHEAP = 1e-3  # seconds: what a step costs through a process is a good part of this
@@ -42,11 +43,10 @@ def slot_specs(
 def open_slots(specs: Sequence[WorldSpec], backend: str | None) -> tuple[list[Slot], ExitStack]:
     """A slot for each of the worlds, and what is to be closed after them. See `EnvPool` for `backend`."""
     if backend is not None and "://" in backend:
-        from agentgym_envs.remote.slots import RemoteSlot, Servers
-
+        remote = import_module("agentgym_envs.remote.slots")  # by name: it builds on this package
         with ExitStack() as shared:
-            servers = shared.enter_context(closing(Servers(backend)))
-            return [RemoteSlot(number, spec, servers) for number, spec in enumerate(specs)], shared.pop_all()
+            servers = shared.enter_context(closing(remote.Servers(backend)))
+            return [remote.RemoteSlot(number, spec, servers) for number, spec in enumerate(specs)], shared.pop_all()
     if backend is not None and backend not in get_args(Backend):
         kinds = ", ".join(get_args(Backend))
         raise ValueError(f"There is no backend {backend!r}; there are {kinds}, and the URL of a server (http://...).")

@@ -9,9 +9,9 @@ from typing import Any, NamedTuple
 
 import gymnasium
 
-from agentgym_envs.registry import make
-from agentgym_envs.tasks import Split
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.core.registry import make
+from agentgym_envs.core.tasks import Split
+from agentgym_envs.core.text_env import EnvFault
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,10 +24,10 @@ from typing import IO
 
 import gymnasium
 
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.pool.calls import Call, Done, Result, WorldSpec
 from agentgym_envs.pool.orders import Close, Open, Order, Replace, built, packed
 from agentgym_envs.pool.slots import InlineSlot, Slot, ThreadSlot
-from agentgym_envs.text_env import EnvFault
 
 PARTING = 5.0
 """Seconds that worlds have to close once the owner is gone."""

@@ -18,10 +18,10 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from agentgym_envs.core.tasks import Split
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.pool.backends import open_slots, slot_specs
 from agentgym_envs.pool.calls import Ask, Call, Reset, Result, Step, WorldSpec
-from agentgym_envs.tasks import Split
-from agentgym_envs.text_env import EnvFault
 
 _PATIENCE = 120.0
 _PARTING = 10.0  # seconds for worlds to close

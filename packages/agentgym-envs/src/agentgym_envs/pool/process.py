@@ -17,11 +17,11 @@ import sys
 import threading
 import weakref
 
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.pool.backends import default_backend
 from agentgym_envs.pool.calls import Call, Done, Result, WorldSpec
 from agentgym_envs.pool.orders import Close, Open, Order, Replace, sendable, unpacked
 from agentgym_envs.pool.slots import Slot
-from agentgym_envs.text_env import EnvFault
 
 _PATIENCE = 5  # seconds in which a process must take a request off our hands, or it hangs
 _PARTING = 2.0  # seconds between the end of a connection, or a kill, and the end of the process

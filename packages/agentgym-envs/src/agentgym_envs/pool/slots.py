@@ -14,8 +14,8 @@ from typing import Protocol
 
 import gymnasium
 
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.pool.calls import Call, Done, Result, WorldSpec, carry_out
-from agentgym_envs.text_env import EnvFault
 
 _log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.installation import install
+from agentgym_envs.util.installation import install
 
 if find_spec("httpx") is None:
     raise DependencyNotInstalled(

@@ -14,9 +14,9 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled, ResetNeeded
 from numpy.typing import NDArray
 
-from agentgym_envs.installation import install
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.pool.calls import Result
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.util.installation import install
 
 LONGEST_WAIT = 10.0
 """Seconds: more is not waited where a server names a time to come back at."""

@@ -17,7 +17,7 @@ from typing import Any
 
 import httpx
 
-from agentgym_envs.loop import LoopThread
+from agentgym_envs.core.loop_thread import LoopThread
 from agentgym_envs.remote.answers import SessionLost, line_refusal, refusal
 from agentgym_envs.remote.client import Client, Server
 

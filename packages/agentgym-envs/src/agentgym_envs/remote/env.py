@@ -11,12 +11,12 @@ from typing import Any, ClassVar, SupportsFloat
 import gymnasium
 from gymnasium.error import ResetNeeded
 
-from agentgym_envs.functions import Function
+from agentgym_envs.core.action_schema import Function
+from agentgym_envs.core.tasks import Task, TaskSet
+from agentgym_envs.core.text_env import Feedback, TextEnv
 from agentgym_envs.pool.calls import Ask, Call, Reset, Result, Step, WorldSpec
 from agentgym_envs.remote.servers import TIMEOUT, Servers, servers
 from agentgym_envs.remote.slots import RemoteSlot
-from agentgym_envs.tasks import Task, TaskSet
-from agentgym_envs.text_env import Feedback, TextEnv
 
 _PARTING = 5.0  # seconds for giving the session back
 

@@ -20,15 +20,15 @@ from typing import Any
 
 import httpx
 
-from agentgym_envs.functions import Function
-from agentgym_envs.loop import LoopThread
+from agentgym_envs.core.action_schema import Function
+from agentgym_envs.core.loop_thread import LoopThread
+from agentgym_envs.core.tasks import TaskSet
+from agentgym_envs.core.text_env import EnvFault, Malformed, writable
 from agentgym_envs.pool.calls import Reset, Step, WorldSpec
 from agentgym_envs.remote import tasks
 from agentgym_envs.remote.answers import SessionLost
 from agentgym_envs.remote.batches import Batches, Errand
 from agentgym_envs.remote.client import PAUSES, Client, Server, split_urls
-from agentgym_envs.tasks import TaskSet
-from agentgym_envs.text_env import EnvFault, Malformed, writable
 
 TIMEOUT = 150.0
 """Seconds without an answer after which an attempt counts as failed; a server of ours gives up on a world sooner."""

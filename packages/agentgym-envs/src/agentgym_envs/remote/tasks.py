@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from functools import lru_cache
 from typing import Any
 
-from agentgym_envs.tasks import SPLITS, Split, Task, Tasks, TaskSet
+from agentgym_envs.core.tasks import SPLITS, Split, Task, Tasks, TaskSet
 
 _IDS = 1_000
 _TASKS = 250

@@ -23,11 +23,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from agentgym_envs.files import cache_folder
 from agentgym_envs.retrieval.analysis import Analyzer
 from agentgym_envs.retrieval.corpus import CorpusError
 from agentgym_envs.retrieval.passage_file import PassageFile, write_passages
 from agentgym_envs.retrieval.passages import Hit, Passage
+from agentgym_envs.util.files import cache_folder
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import httpx
 
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.retrieval.corpus import passage_of
 from agentgym_envs.retrieval.passages import MAX_TOPK, Hit, sendable
-from agentgym_envs.text_env import EnvFault
 
 _BATCH = 256
 """How many queries one request carries, which is also what our own server takes."""

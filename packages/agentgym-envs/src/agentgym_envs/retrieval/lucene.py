@@ -24,11 +24,11 @@ from typing import IO, Any
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.installation import install
-from agentgym_envs.java import find_java, java_home
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.retrieval.corpus import passage_of
 from agentgym_envs.retrieval.passages import MAX_TOPK, Hit, Passage, sendable
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.util.installation import install
+from agentgym_envs.util.java import find_java, java_home
 
 JAVA = 21
 """The Java that Pyserini's classes are made for."""

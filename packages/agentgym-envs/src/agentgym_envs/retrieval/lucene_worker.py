@@ -22,7 +22,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, BinaryIO
 
-from agentgym_envs.installation import install
+from agentgym_envs.util.installation import install
 
 _CLAUSES = 1 << 16
 """So many different words a query may have; Lucene's own bound of 1,024 would make an error of a long one."""

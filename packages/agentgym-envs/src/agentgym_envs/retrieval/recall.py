@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 
 from agentgym_envs.retrieval.passages import Hit, Passage, Retriever
 from agentgym_envs.retrieval.questions import Question
-from agentgym_envs.squad import normalise
+from agentgym_envs.util.qa_metrics import normalise
 
 _BATCH = 256
 

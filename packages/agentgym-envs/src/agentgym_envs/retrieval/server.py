@@ -12,8 +12,8 @@ from typing import Annotated, Any
 from fastapi import APIRouter, HTTPException
 from pydantic import BaseModel, BeforeValidator, Field
 
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.retrieval.passages import MAX_TOPK, Hit, Retriever, sendable
-from agentgym_envs.text_env import EnvFault
 
 _TOPK = 3
 _BATCH = 256

@@ -8,13 +8,14 @@ from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
-from agentgym_envs.retrieval.extras import brought_by
 from agentgym_envs.retrieval.passages import Hit, Retriever
+from agentgym_envs.util.extras import brought_by
 
 if TYPE_CHECKING:
     from agentgym_envs.retrieval.passages import Passage
@@ -190,8 +191,8 @@ def _open_bm25(path: Path | None) -> Retriever:
 def _source(path: Path | None) -> tuple[str, Callable[[], Iterable[Passage]]]:
     """What tells a corpus, or the almanac, from all others, and how to read its passages."""
     if path is None:
-        from agentgym_envs import almanac
-
+        # By name: the almanac is content of one environment.
+        almanac = import_module("agentgym_envs.worlds.searchqa.almanac")
         return f"almanac {almanac.fingerprint()}", almanac.passages
     from agentgym_envs.retrieval.corpus import read_corpus
 

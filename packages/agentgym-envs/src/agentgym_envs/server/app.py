@@ -20,20 +20,20 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 from starlette.responses import Response
 
+from agentgym_envs.core.tasks import Split
+from agentgym_envs.core.text_env import writable
 from agentgym_envs.pool import Ask, Result
 from agentgym_envs.server import models
+from agentgym_envs.server.agentgym import compat_router
 from agentgym_envs.server.auth import client_of
-from agentgym_envs.server.compat import compat_router
 from agentgym_envs.server.description import batch, description, route
 from agentgym_envs.server.errors import Refusal, RefusalLog, json_response, refusal_of
 from agentgym_envs.server.limits import BodyLimit
-from agentgym_envs.server.plays import Session
+from agentgym_envs.server.session_types import Session
 from agentgym_envs.server.sessions import Sessions
 from agentgym_envs.server.settings import Settings
 from agentgym_envs.server.streaming import Stream, lines
 from agentgym_envs.server.wire import parsed, png
-from agentgym_envs.tasks import Split
-from agentgym_envs.text_env import writable
 
 MAX_PAGE = 1_000
 """Tasks in a page."""

@@ -12,11 +12,11 @@ from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
 
+from agentgym_envs.core.registry import WORLDS, find_spec, full_id, read_resolved, world_class
 from agentgym_envs.pool import WorldSpec
-from agentgym_envs.redaction import redacted_option
-from agentgym_envs.registry import WORLDS, find_spec, full_id, read_resolved, world_class
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.models import WorldSeen
+from agentgym_envs.util.redaction import redacted_option
 
 _ALWAYS = frozenset({"max_episode_steps", "render_mode"})
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from agentgym_envs.server.errors import Refusal
-from agentgym_envs.server.plays import Session
+from agentgym_envs.server.session_types import Session
 from agentgym_envs.server.wire import written
 
 _MEMORY = 600.0  # seconds

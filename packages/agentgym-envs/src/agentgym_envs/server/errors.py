@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from gymnasium.error import DependencyNotInstalled, ResetNeeded
 from starlette.responses import Response
 
+from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.pool import Ask
 from agentgym_envs.pool.calls import Call
-from agentgym_envs.redaction import redacted
 from agentgym_envs.server.models import ErrorBody
 from agentgym_envs.server.wire import written
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.util.redaction import redacted
 
 _log = logging.getLogger(__name__)
 _MOST_KINDS = 1_000  # whoever wants to fill the log can't

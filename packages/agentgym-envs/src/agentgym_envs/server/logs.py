@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agentgym_envs.redaction import RedactingFormatter
+from agentgym_envs.util.redaction import RedactingFormatter
 
 _SELDOM = 60.0  # seconds
 _MOST = 256  # warnings to remember

@@ -11,9 +11,9 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, FailFast, Field, JsonValue
 from typing_extensions import TypedDict  # pydantic reads no other before Python 3.12
 
+from agentgym_envs.core.tasks import Split
+from agentgym_envs.core.text_env import Malformed
 from agentgym_envs.pool import Reset, Step
-from agentgym_envs.tasks import Split
-from agentgym_envs.text_env import Malformed
 
 Key = Annotated[
     str,

@@ -24,7 +24,6 @@ from typing import Any, cast
 import uvicorn
 from fastapi import FastAPI
 
-from agentgym_envs.redaction import redacted, resolved
 from agentgym_envs.retrieval import open_retriever
 from agentgym_envs.retrieval.server import retrieval_router
 from agentgym_envs.server.app import build_app
@@ -33,6 +32,7 @@ from agentgym_envs.server.connection import Admission, Connection
 from agentgym_envs.server.logs import log_config
 from agentgym_envs.server.models import ErrorBody, WorldSeen
 from agentgym_envs.server.settings import ServeSettings
+from agentgym_envs.util.redaction import redacted, resolved
 
 _KEEP_ALIVE = 300  # seconds; between two steps of an agent a language model thinks
 _LEAST_BODY, _SLOWEST = 30.0, 65_536.0  # seconds for any body, and bytes a second for a long one

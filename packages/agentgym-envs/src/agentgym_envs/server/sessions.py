@@ -24,7 +24,7 @@ from agentgym_envs.server.catalog import Catalog
 from agentgym_envs.server.creations import Creations, Key
 from agentgym_envs.server.errors import Overdue, Refusal, later, refusal_of
 from agentgym_envs.server.metrics import Metrics
-from agentgym_envs.server.plays import Play, Session, hint_of, kind_of, same
+from agentgym_envs.server.session_types import Play, Session, hint_of, kind_of, same
 from agentgym_envs.server.settings import Settings
 from agentgym_envs.server.workers import Worker, Workers
 

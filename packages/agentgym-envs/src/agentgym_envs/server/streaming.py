@@ -17,7 +17,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.models import Line, ResetOf, StepOf
-from agentgym_envs.server.plays import Play, Session
+from agentgym_envs.server.session_types import Play, Session
 from agentgym_envs.server.sessions import Sessions
 from agentgym_envs.server.wire import written
 

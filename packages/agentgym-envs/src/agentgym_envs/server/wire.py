@@ -15,8 +15,8 @@ import numpy as np
 from pydantic import BaseModel, ValidationError
 from pydantic_core import PydanticSerializationError, to_json
 
+from agentgym_envs.core.text_env import writable
 from agentgym_envs.pool import Result
-from agentgym_envs.text_env import writable
 
 _Body = TypeVar("_Body", bound=BaseModel)
 _SURROGATE = ("surrogate", "hex escape")  # how pydantic's parser complains of half an emoji

@@ -9,9 +9,9 @@ from statistics import fmean, median
 from typing import Any
 
 from agentgym_envs import Episode, Turn
-from agentgym_envs.episode import SCHEMA as EPISODE_SCHEMA
+from agentgym_envs.episodes.episode import SCHEMA as EPISODE_SCHEMA
 
-from agentgym_eval.provenance import provenance
+from agentgym_eval.storage.provenance import provenance
 
 SCHEMA = "agentgym.card/1"
 

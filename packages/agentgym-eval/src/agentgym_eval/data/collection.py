@@ -13,16 +13,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
 from agentgym_envs import Episode
-from agentgym_envs.files import write_whole
-from agentgym_envs.tasks import SPLITS
+from agentgym_envs.core.tasks import SPLITS
+from agentgym_envs.util.files import write_whole
 
 from agentgym_eval.data.card import SCHEMA, Card, make_card
 from agentgym_eval.data.page import page
-from agentgym_eval.errors import UsageError
-from agentgym_eval.settings import CollectSettings, short_name
-from agentgym_eval.store import is_empty as holds_nothing
-from agentgym_eval.store import write_json
-from agentgym_eval.usage import Usage
+from agentgym_eval.metrics.usage import Usage
+from agentgym_eval.runs.settings import CollectSettings, short_name
+from agentgym_eval.storage.store import is_empty as holds_nothing
+from agentgym_eval.storage.store import write_json
+from agentgym_eval.util.errors import UsageError
 
 _CARD = "card.json"
 

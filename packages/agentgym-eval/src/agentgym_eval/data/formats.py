@@ -16,13 +16,13 @@ from pathlib import Path
 from typing import Any
 
 from agentgym_envs import Episode, Task, read_episodes
-from agentgym_envs.installation import command
-from agentgym_envs.json_text import parse
+from agentgym_envs.util.installation import command
+from agentgym_envs.util.json_text import parse
 
-from agentgym_eval.data import dialogue, elsewhere, predecessor, trl
-from agentgym_eval.data.predecessor import NoCounterpart
+from agentgym_eval.data import agentgym, chat_messages, other_formats, trl
+from agentgym_eval.data.agentgym import NoCounterpart
 from agentgym_eval.data.recorded import Recording, episode
-from agentgym_eval.errors import UsageError
+from agentgym_eval.util.errors import UsageError
 
 FORMATS = {
     "episodes": "schema",
@@ -107,13 +107,13 @@ class _Reading:
             if (original := trl.original(record)) is not None:
                 yield original
         elif kind == "trl":
-            said = dialogue.recording(record["messages"], record.get("tools"), told=self.told)
+            said = chat_messages.recording(record["messages"], record.get("tools"), told=self.told)
             yield self._recorded(said, Task(name, "", "train", "", 0), self.score)
         elif kind == "predecessor":
             if (task := self._task(record)) is not None:
-                yield self._recorded(predecessor.read(record), task, self.score)
+                yield self._recorded(agentgym.read(record), task, self.score)
         else:
-            for found in elsewhere.conversations(kind, record, self.told):
+            for found in other_formats.conversations(kind, record, self.told):
                 task = Task(found.task_id or name, found.env, "train", "", 0)
                 score = self.score if found.score is None else found.score
                 yield self._recorded(found.recording, task, score, found.agent)
@@ -121,7 +121,7 @@ class _Reading:
     def _task(self, record: dict[str, Any]) -> Task | None:
         """The task of a conversation of the predecessor's; None where it is left out."""
         try:
-            return predecessor.task(record)
+            return agentgym.task(record)
         except NoCounterpart as error:
             if self.keep:
                 return Task(str(record["item_id"]), "", "train", "", 0)
@@ -163,7 +163,7 @@ def _is_about(path: Path) -> bool:
     if not isinstance(value, dict):
         return False
     ours = str(value.get("schema", "")).startswith("agentgym.episode/")
-    return not (ours or ({*FORMATS.values()} - {"schema"}) & value.keys() or elsewhere.kind_of(value))
+    return not (ours or ({*FORMATS.values()} - {"schema"}) & value.keys() or other_formats.kind_of(value))
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -199,7 +199,7 @@ def _lines(lines: Iterable[str]) -> Iterator[Any]:
 
 def _format(record: dict[str, Any], path: Path) -> str:
     ours = {name: key for name, key in FORMATS.items() if name != "predecessor"}
-    found = next((name for name, key in ours.items() if key in record), None) or elsewhere.kind_of(record)
+    found = next((name for name, key in ours.items() if key in record), None) or other_formats.kind_of(record)
     if found in ("items", "sharegpt") and "item_id" in record and record.get("conversations"):
         return "predecessor"
     if found == "items" or record.get("conversations") == []:
@@ -209,7 +209,7 @@ def _format(record: dict[str, Any], path: Path) -> str:
         )
     if found is None:
         known = [f"`{key}` ({name})" for name, key in FORMATS.items() if name != "items"]
-        known += [_keys(keys) + f" ({name})" for name, (keys, _) in elsewhere.FORMATS.items()]
+        known += [_keys(keys) + f" ({name})" for name, (keys, _) in other_formats.FORMATS.items()]
         raise UsageError(f"{path} is of no known format: its first record has none of the keys {', '.join(known)}.")
     return found
 
@@ -231,7 +231,7 @@ def records(
     Raises:
         UsageError: when one is refused, or its turns are none that its agent comes to.
     """
-    made = {"episodes": _own, "trl": trl.records, "predecessor": predecessor.records, "items": predecessor.items}[to]
+    made = {"episodes": _own, "trl": trl.records, "predecessor": agentgym.records, "items": agentgym.items}[to]
     seen: set[str] = set()
     for found in episodes:
         try:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from agentgym_envs.episode import SCHEMA as EPISODE_SCHEMA
+from agentgym_envs.episodes.episode import SCHEMA as EPISODE_SCHEMA
 
 from agentgym_eval.data.card import SCHEMA, Card, Share, Spread
 

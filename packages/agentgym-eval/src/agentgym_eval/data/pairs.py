@@ -16,8 +16,8 @@ from typing import Any
 import numpy as np
 from agentgym_envs import Episode
 
+from agentgym_eval.data.contexts import stretches
 from agentgym_eval.data.pairing import Pairing
-from agentgym_eval.data.stretches import stretches
 from agentgym_eval.data.trl import messages_of
 
 

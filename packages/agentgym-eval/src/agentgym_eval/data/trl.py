@@ -14,10 +14,10 @@ from collections.abc import Iterator
 from typing import Any
 
 from agentgym_envs import Conversation, Episode
-from agentgym_envs.json_text import parse
+from agentgym_envs.util.json_text import parse
 
-from agentgym_eval.data.stretches import stretches
-from agentgym_eval.tool_calls import native
+from agentgym_eval.data.contexts import stretches
+from agentgym_eval.util.tool_calls import native
 
 OURS = "agentgym"
 """The column that has the episode."""

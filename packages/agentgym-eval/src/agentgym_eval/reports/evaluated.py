@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentgym_envs.installation import command
+from agentgym_envs.util.installation import command
 
-from agentgym_eval.comparison import Comparison
-from agentgym_eval.report import Report
-from agentgym_eval.seeds import AcrossSeeds
+from agentgym_eval.metrics.comparison import Comparison
+from agentgym_eval.metrics.seeds import AcrossSeeds
+from agentgym_eval.metrics.summary import Report
 
 SCHEMA = "agentgym.reports/1"
 """Of `report.json` where it is about several runs."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from agentgym_envs.files import write_whole
+from agentgym_envs.util.files import write_whole
 
-from agentgym_eval.comparison import Comparison
+from agentgym_eval.metrics.comparison import Comparison
+from agentgym_eval.metrics.seeds import AcrossSeeds
 from agentgym_eval.reports.evaluated import Evaluated, as_json
 from agentgym_eval.reports.markdown import markdown
 from agentgym_eval.reports.page import page
 from agentgym_eval.reports.plots import draw_curves
 from agentgym_eval.reports.tables import summary
-from agentgym_eval.seeds import AcrossSeeds
-from agentgym_eval.store import write_json
+from agentgym_eval.storage.store import write_json
 
 
 def write_reports(

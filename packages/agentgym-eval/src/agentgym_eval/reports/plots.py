@@ -12,7 +12,7 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
-from agentgym_eval.intervals import Interval
+from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.reports.evaluated import Evaluated, labels
 
 TITLES = {"turns": "Success against the number of allowed turns", "k": "pass@k and pass^k against k"}

@@ -7,11 +7,11 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from agentgym_eval.comparison import Comparison
-from agentgym_eval.intervals import FEWEST, Interval
-from agentgym_eval.report import Figures
+from agentgym_eval.metrics.comparison import Comparison
+from agentgym_eval.metrics.intervals import FEWEST, Interval
+from agentgym_eval.metrics.seeds import AcrossSeeds
+from agentgym_eval.metrics.summary import Figures
 from agentgym_eval.reports.evaluated import Evaluated, labels
-from agentgym_eval.seeds import AcrossSeeds
 
 _NOTHING = "–"
 _DOUBTFUL = 0.1

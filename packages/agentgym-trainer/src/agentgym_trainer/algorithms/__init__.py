@@ -4,18 +4,20 @@ None of them imports torch: they need only the methods of the tensors they are g
 their knobs at once. Presets (`PPO`, `GRPO`, …) are values, not classes: `dataclasses.replace` makes others of them.
 """
 
-from agentgym_trainer.algorithms.advantages import Advantages
-from agentgym_trainer.algorithms.aggregation import Aggregation
+from agentgym_trainer.algorithms.advantages.base import Advantages
+from agentgym_trainer.algorithms.advantages.gae import GAE
+from agentgym_trainer.algorithms.advantages.gigpo import StepGroups
+from agentgym_trainer.algorithms.advantages.group_relative import GroupRelative
+from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
+from agentgym_trainer.algorithms.advantages.returns import Assigned, turn_rewards
+from agentgym_trainer.algorithms.advantages.sft import Imitation
 from agentgym_trainer.algorithms.algorithm import ADVANTAGES, Algorithm
-from agentgym_trainer.algorithms.correction import Correction
-from agentgym_trainer.algorithms.critic import Critic
-from agentgym_trainer.algorithms.experience import Credit, Experience, Part, Scores
-from agentgym_trainer.algorithms.gae import GAE
-from agentgym_trainer.algorithms.gigpo import StepGroups
-from agentgym_trainer.algorithms.group_relative import GroupRelative
-from agentgym_trainer.algorithms.groups import Groups
-from agentgym_trainer.algorithms.imitation import Imitation
-from agentgym_trainer.algorithms.kl import KL
+from agentgym_trainer.algorithms.group_filter import Groups
+from agentgym_trainer.algorithms.loss.aggregation import Aggregation
+from agentgym_trainer.algorithms.loss.clip import Clip
+from agentgym_trainer.algorithms.loss.correction import Correction
+from agentgym_trainer.algorithms.loss.critic import Critic
+from agentgym_trainer.algorithms.loss.kl import KL
 from agentgym_trainer.algorithms.presets import (
     CISPO,
     DAPO,
@@ -29,9 +31,7 @@ from agentgym_trainer.algorithms.presets import (
     ReinforcePP,
     ReinforcePPBaseline,
 )
-from agentgym_trainer.algorithms.reinforce_pp import TokenReturns
-from agentgym_trainer.algorithms.returns import Assigned, turn_rewards
-from agentgym_trainer.algorithms.surrogate import Clip
+from agentgym_trainer.algorithms.types import Credit, Experience, Part, Scores
 
 __all__ = [
     "ADVANTAGES",

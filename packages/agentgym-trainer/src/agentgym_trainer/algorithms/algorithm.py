@@ -8,24 +8,24 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
-from agentgym_trainer.algorithms.advantages import Advantages
-from agentgym_trainer.algorithms.aggregation import Aggregation
-from agentgym_trainer.algorithms.correction import Correction
-from agentgym_trainer.algorithms.critic import Critic
-from agentgym_trainer.algorithms.experience import Credit
-from agentgym_trainer.algorithms.gae import GAE
-from agentgym_trainer.algorithms.gigpo import StepGroups
-from agentgym_trainer.algorithms.group_relative import GroupRelative
-from agentgym_trainer.algorithms.groups import ROUNDING, Groups, same
-from agentgym_trainer.algorithms.kl import KL, divergence
-from agentgym_trainer.algorithms.levels import Level
-from agentgym_trainer.algorithms.reinforce_pp import TokenReturns
-from agentgym_trainer.algorithms.surrogate import Clip, ratios
+from agentgym_trainer.algorithms.advantages.base import Advantages
+from agentgym_trainer.algorithms.advantages.gae import GAE
+from agentgym_trainer.algorithms.advantages.gigpo import StepGroups
+from agentgym_trainer.algorithms.advantages.group_relative import GroupRelative
+from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
+from agentgym_trainer.algorithms.group_filter import ROUNDING, Groups, same
+from agentgym_trainer.algorithms.loss.aggregation import Aggregation
+from agentgym_trainer.algorithms.loss.clip import Clip, ratios
+from agentgym_trainer.algorithms.loss.correction import Correction
+from agentgym_trainer.algorithms.loss.critic import Critic
+from agentgym_trainer.algorithms.loss.kl import KL, divergence
+from agentgym_trainer.algorithms.loss.ratio import Level
+from agentgym_trainer.algorithms.types import Credit
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.experience import Experience, Part, Scores, Total
+    from agentgym_trainer.algorithms.types import Experience, Part, Scores, Total
 
 ADVANTAGES: dict[str, Advantages] = {
     "group-relative": GroupRelative(),

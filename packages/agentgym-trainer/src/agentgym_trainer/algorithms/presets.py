@@ -16,16 +16,16 @@ What differs everywhere, so that it needn't be said ten times:
 
 from __future__ import annotations
 
-from agentgym_trainer.algorithms.aggregation import Aggregation
+from agentgym_trainer.algorithms.advantages.gae import GAE
+from agentgym_trainer.algorithms.advantages.gigpo import StepGroups
+from agentgym_trainer.algorithms.advantages.group_relative import GroupRelative
+from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
 from agentgym_trainer.algorithms.algorithm import Algorithm
-from agentgym_trainer.algorithms.critic import Critic
-from agentgym_trainer.algorithms.gae import GAE
-from agentgym_trainer.algorithms.gigpo import StepGroups
-from agentgym_trainer.algorithms.group_relative import GroupRelative
-from agentgym_trainer.algorithms.groups import Groups
-from agentgym_trainer.algorithms.kl import KL
-from agentgym_trainer.algorithms.reinforce_pp import TokenReturns
-from agentgym_trainer.algorithms.surrogate import Clip
+from agentgym_trainer.algorithms.group_filter import Groups
+from agentgym_trainer.algorithms.loss.aggregation import Aggregation
+from agentgym_trainer.algorithms.loss.clip import Clip
+from agentgym_trainer.algorithms.loss.critic import Critic
+from agentgym_trainer.algorithms.loss.kl import KL
 
 _EVERY_GROUP = Groups(lonely="keep", flat="keep")
 """For those that don't compare within groups."""

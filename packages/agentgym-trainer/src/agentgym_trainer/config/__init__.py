@@ -3,11 +3,8 @@
 Importing this imports no torch, so `train --help` answers at once.
 """
 
-from agentgym_trainer.config.data import SFT, Data, FromData
-from agentgym_trainer.config.dpo import DPO, Reference
-from agentgym_trainer.config.evol import AgentEvol, Exploration
-from agentgym_trainer.config.rl import Config, CriticModel, Overlap, RolloutFiles, SFTTerm, WarmStart
-from agentgym_trainer.config.setup import (
+from agentgym_trainer.config.agent_evol import AgentEvol, Exploration
+from agentgym_trainer.config.base import (
     EngineSettings,
     Evaluation,
     Generation,
@@ -17,6 +14,9 @@ from agentgym_trainer.config.setup import (
     World,
     at_least_one,
 )
+from agentgym_trainer.config.data import SFT, Data, FromData
+from agentgym_trainer.config.dpo import DPO, Reference
+from agentgym_trainer.config.rl import Config, CriticModel, Overlap, RolloutFiles, SFTTerm, WarmStart
 from agentgym_trainer.config.warnings import Warnings
 
 KINDS: dict[str, type[Setup]] = {"rl": Config, "sft": SFT, "dpo": DPO, "evol": AgentEvol}

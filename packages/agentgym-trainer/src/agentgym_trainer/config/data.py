@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentgym_trainer.config.setup import Setup, at_least_one
-from agentgym_trainer.horizon import FixedHorizon
+from agentgym_trainer.config.base import Setup, at_least_one
+from agentgym_trainer.curriculum.horizon import FixedHorizon
 
 
 @dataclass(frozen=True)

@@ -8,8 +8,8 @@ from typing import Literal
 
 from agentgym_eval.data.pairing import Pairing
 
+from agentgym_trainer.config.base import at_least_one
 from agentgym_trainer.config.data import Data, FromData
-from agentgym_trainer.config.setup import at_least_one
 
 
 @dataclass(frozen=True)

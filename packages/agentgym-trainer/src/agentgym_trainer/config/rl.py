@@ -7,12 +7,12 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from agentgym_trainer.algorithms import GRPO, Algorithm
+from agentgym_trainer.config.base import Setup, at_least_one
 from agentgym_trainer.config.data import Data
-from agentgym_trainer.config.setup import Setup, at_least_one
 from agentgym_trainer.config.warnings import Warnings
-from agentgym_trainer.horizon import AdaptiveHorizon
-from agentgym_trainer.rewards import EnvironmentReward, RewardShaping
-from agentgym_trainer.sampler import Sampler, Uniform
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon
+from agentgym_trainer.curriculum.task_sampler import Sampler, Uniform
+from agentgym_trainer.reward_shaping import EnvironmentReward, RewardShaping
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from agentgym_trainer.engines import Completion, EngineGone, Sampling, Usage
-from agentgym_trainer.weights import Weights
+from agentgym_trainer.engines.base import Completion, EngineGone, Sampling, Usage
+from agentgym_trainer.models.weights import Weights
 
 _T = TypeVar("_T")
 

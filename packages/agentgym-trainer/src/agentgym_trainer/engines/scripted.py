@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from agentgym_trainer.engines import Completion, Sampling, Usage, Weights
+from agentgym_trainer.engines.base import Completion, Sampling, Usage, Weights
 
 _ROOMY = 1 << 20
 

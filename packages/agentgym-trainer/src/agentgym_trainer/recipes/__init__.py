@@ -1,6 +1,6 @@
 """Recipes: whole configurations by name, as typed Python values, of all kinds of training runs."""
 
-from agentgym_trainer.recipes.finding import GROUP, find_recipe
+from agentgym_trainer.recipes.find import GROUP, find_recipe
 from agentgym_trainer.recipes.listed import DEFAULT, RECIPES
 from agentgym_trainer.recipes.miniature import tiny
 from agentgym_trainer.recipes.recipe import Recipe

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from agentgym_trainer.recipes.agent_evol import EVOL_RECIPES
 from agentgym_trainer.recipes.dpo import DPO_RECIPES
-from agentgym_trainer.recipes.evol import EVOL_RECIPES
 from agentgym_trainer.recipes.recipe import Recipe
 from agentgym_trainer.recipes.rl import RL_RECIPES
 from agentgym_trainer.recipes.sft import SFT_RECIPES

@@ -6,7 +6,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from agentgym_trainer.config import DPO, AgentEvol, Config, Data, Exploration, FromData, Setup
-from agentgym_trainer.scratch import Scratch
+from agentgym_trainer.config.scratch import Scratch
 
 _S = TypeVar("_S", bound=Setup)
 _STEPS, _BATCH = 2, 4

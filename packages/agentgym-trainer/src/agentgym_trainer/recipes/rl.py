@@ -10,10 +10,10 @@ from dataclasses import replace
 
 from agentgym_trainer.algorithms import GRPO, KL
 from agentgym_trainer.config import Config, CriticModel, Evaluation, Generation, Optimizer, WarmStart, World
-from agentgym_trainer.horizon import FixedHorizon, StepHorizon
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.curriculum.horizon import FixedHorizon, StepHorizon
+from agentgym_trainer.curriculum.task_sampler import Middling
 from agentgym_trainer.recipes.recipe import Recipe
-from agentgym_trainer.sampler import Middling
-from agentgym_trainer.scratch import Scratch
 
 _PAPER = Config(
     algorithm=GRPO,

@@ -11,9 +11,9 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentgym_trainer.config import SFT, Data, Evaluation, Generation, Optimizer, World
-from agentgym_trainer.horizon import FixedHorizon
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.recipes.recipe import Recipe
-from agentgym_trainer.scratch import Scratch
 
 # What to copy from where is learned from experts that now and then play any action that is listed: what they copy is as
 # good as new in every episode. The few goals that perfect experts show again and again are learned by heart instead.

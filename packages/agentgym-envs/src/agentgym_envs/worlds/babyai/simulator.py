@@ -11,7 +11,7 @@ from typing import Any, cast
 import gymnasium
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.installation import install
+from agentgym_envs.util.installation import install
 
 try:
     # pygame greets on stdout when it is imported.

@@ -14,7 +14,7 @@ from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.installation import install
+from agentgym_envs.util.installation import install
 
 try:
     from py4j.java_gateway import (

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agentgym_envs.java import find_java
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.util.java import find_java
 from agentgym_envs.worlds.sciworld.bridge import Bridge, Py4JError, Py4JNetworkError, find_jar_path
 
 OLDEST_JAVA = 17

@@ -11,9 +11,9 @@ from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.installation import install
-from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.sciworld import pool
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.util.installation import install
+from agentgym_envs.worlds.sciworld import jvm_pool
 from agentgym_envs.worlds.sciworld.jvm import Jvm, JvmSpec
 
 GOLD_PATIENCE = 600.0
@@ -77,7 +77,7 @@ class Simulator:
     """A game in a JVM. It gives its place there back when closed or forgotten.
 
     Args:
-        jvm: From `pool.enter` or `pool.join`.
+        jvm: From `jvm_pool.enter` or `jvm_pool.join`.
     """
 
     def __init__(self, jvm: Jvm) -> None:
@@ -94,11 +94,11 @@ class Simulator:
             patience: Seconds after which a call that isn't answered is an `EnvFault`.
             shared: Whether other games may be in the JVM; one that isn't shared doesn't count among `jvms`.
         """
-        return cls(pool.enter(JvmSpec(find_jar(), patience, shared), jvms))
+        return cls(jvm_pool.enter(JvmSpec(find_jar(), patience, shared), jvms))
 
     def beside(self) -> Simulator:
         """Another game in the same JVM, or in a JVM of its own where this one has that."""
-        return Simulator(pool.join(self._jvm) if self.shared else pool.enter(self._jvm.spec, 1))
+        return Simulator(jvm_pool.join(self._jvm) if self.shared else jvm_pool.enter(self._jvm.spec, 1))
 
     @property
     def shared(self) -> bool:
@@ -184,4 +184,4 @@ def _let_go(jvm: Jvm, held: list[Any]) -> None:
 
 def _leave(jvm: Jvm, held: list[Any]) -> None:
     _let_go(jvm, held)
-    pool.leave(jvm)
+    jvm_pool.leave(jvm)

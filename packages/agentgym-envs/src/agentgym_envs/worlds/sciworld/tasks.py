@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache, lru_cache
 from importlib import resources
 
-from agentgym_envs.tasks import SPLITS, Split, Task, Tasks, TaskSet
+from agentgym_envs.core.tasks import SPLITS, Split, Task, Tasks, TaskSet
 
 ENV = "agentgym/SciWorld-v0"
 AGENTGYM = "agentgym"

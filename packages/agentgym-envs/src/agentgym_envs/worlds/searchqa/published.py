@@ -16,9 +16,9 @@ from typing import Any
 
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_envs.installation import install
+from agentgym_envs.core.tasks import SPLITS, Split
 from agentgym_envs.retrieval.questions import FORMS, question_of, read_questions
-from agentgym_envs.tasks import SPLITS, Split
+from agentgym_envs.util.installation import install
 
 HUB = "RUC-NLPIR/FlashRAG_datasets"
 _PATIENCE = 5.0  # seconds for the hub's first answer

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agentgym_envs.retrieval import Passage
-from agentgym_envs.squad import normalise
+from agentgym_envs.util.qa_metrics import normalise
 
 _LONGEST = 300
 _BREAK = re.compile(r"(?<=[.!?])(?<!\b[DMS][rst]\.)(?<!\b[A-Z]\.)\s+")

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
-from agentgym_envs import almanac
-from agentgym_envs.tasks import SPLITS, Split, Task, Tasks, TaskSet
+from agentgym_envs.core.tasks import SPLITS, Split, Task, Tasks, TaskSet
+from agentgym_envs.worlds.searchqa import almanac
 from agentgym_envs.worlds.searchqa.published import PUBLISHED, load
 
 ENV_ID = "agentgym/SearchQA-v0"

@@ -3,7 +3,7 @@
 `gymnasium.make("agentgym/TextCraft-v0", depth=(1, 4), distractors=10)`; see `TextCraft` for the options.
 """
 
+from agentgym_envs.worlds.textcraft.agentgym_ids import from_predecessor, to_predecessor
 from agentgym_envs.worlds.textcraft.env import TextCraft
-from agentgym_envs.worlds.textcraft.predecessor import from_predecessor, to_predecessor
 
 __all__ = ["TextCraft", "from_predecessor", "to_predecessor"]

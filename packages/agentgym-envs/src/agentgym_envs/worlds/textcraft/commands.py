@@ -11,7 +11,7 @@ import re
 from dataclasses import dataclass
 from functools import lru_cache
 
-from agentgym_envs.worlds.textcraft.table import load_table
+from agentgym_envs.worlds.textcraft.recipes import load_table
 
 MAX_AMOUNT = 999
 """The most that one command gathers or crafts."""

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from agentgym_envs.tasks import Task, TaskSet
-from agentgym_envs.text_env import Feedback, TextEnv
+from agentgym_envs.core.tasks import Task, TaskSet
+from agentgym_envs.core.text_env import Feedback, TextEnv
 from agentgym_envs.worlds.textcraft.commands import Command, Craft, Get, Look, Refusal
-from agentgym_envs.worlds.textcraft.crafting import craft, gather, understand
-from agentgym_envs.worlds.textcraft.goals import brief, task_set
-from agentgym_envs.worlds.textcraft.planner import Step, plan
+from agentgym_envs.worlds.textcraft.expert import Step, plan
 from agentgym_envs.worlds.textcraft.reasons import outline, thought
 from agentgym_envs.worlds.textcraft.scene import draw
+from agentgym_envs.worlds.textcraft.simulator import craft, gather, understand
+from agentgym_envs.worlds.textcraft.tasks import brief, task_set
 
 DEPTHS = (1, 4)
 _MOST_DISTRACTORS = 10_000  # more than the game has recipes

@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import groupby
 
-from agentgym_envs.worlds.textcraft.planner import Amounts, Step
+from agentgym_envs.worlds.textcraft.expert import Amounts, Step
 
 
 def thought(goal: str, steps: Sequence[Step], held: Amounts) -> str:

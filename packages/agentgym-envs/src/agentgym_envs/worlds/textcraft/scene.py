@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agentgym_envs.worlds.textcraft.planner import Amounts, Step
+from agentgym_envs.worlds.textcraft.expert import Amounts, Step
 
 
 def draw(goal: str, plan: Sequence[Step], held: Amounts) -> dict[str, Any]:

@@ -25,14 +25,14 @@ from agentgym_envs import (
     WorldSeat,
     text_env,
 )
-from agentgym_envs.attempt import Attempt
-from agentgym_envs.episode import Kind
-from agentgym_envs.play import seats
+from agentgym_envs.episodes.episode import Kind
+from agentgym_envs.episodes.play import seats
+from agentgym_envs.episodes.recorder import Attempt
 
-from agentgym_eval.errors import UsageError
-from agentgym_eval.settings import PlaySettings
-from agentgym_eval.viewer.runs import HUMAN
-from agentgym_eval.worlds import choose_tasks, open_world
+from agentgym_eval.runs.environments import choose_tasks, open_world
+from agentgym_eval.runs.settings import PlaySettings
+from agentgym_eval.util.errors import UsageError
+from agentgym_eval.viewer.index.runs import HUMAN
 
 
 @dataclass(frozen=True, slots=True)

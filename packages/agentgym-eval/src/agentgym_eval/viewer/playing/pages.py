@@ -10,20 +10,20 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from agentgym_envs import WORLDS, EnvFault
-from agentgym_envs.tasks import SPLITS
-from agentgym_envs.wrappers import FORMS
+from agentgym_envs.agents.formats import FORMS
+from agentgym_envs.core.tasks import SPLITS
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Route
 
-from agentgym_eval.errors import UsageError, did_you_mean
-from agentgym_eval.settings import PlaySettings, short_name
-from agentgym_eval.viewer.index import NotFound
+from agentgym_eval.runs.settings import PlaySettings, short_name
+from agentgym_eval.util.errors import UsageError, did_you_mean
+from agentgym_eval.viewer.index.index import NotFound
+from agentgym_eval.viewer.index.runs import HUMAN
+from agentgym_eval.viewer.pages.reading import said
+from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.playing.session import Session
 from agentgym_eval.viewer.playing.table import Table
-from agentgym_eval.viewer.reading import said
-from agentgym_eval.viewer.runs import HUMAN
-from agentgym_eval.viewer.site import Site
 
 _LONGEST = 200_000  # bytes of a form; the longest reply that a world takes is a third of it
 _FIELDS_AT_MOST = 50

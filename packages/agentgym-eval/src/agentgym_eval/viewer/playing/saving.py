@@ -8,10 +8,10 @@ from pathlib import Path
 
 from agentgym_envs import Episode
 
-from agentgym_eval.settings import PlaySettings, short_name
-from agentgym_eval.store import Store
-from agentgym_eval.viewer.runs import HUMAN
-from agentgym_eval.worlds import world_id
+from agentgym_eval.runs.environments import world_id
+from agentgym_eval.runs.settings import PlaySettings, short_name
+from agentgym_eval.storage.store import Store
+from agentgym_eval.viewer.index.runs import HUMAN
 
 FOLDER = "played"
 

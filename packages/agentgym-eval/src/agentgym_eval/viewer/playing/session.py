@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from typing import Any, TypeVar
 
 from agentgym_envs import EnvFault, Player, Policy
-from agentgym_envs.loop import LoopThread
+from agentgym_envs.core.loop_thread import LoopThread
 
-from agentgym_eval.errors import RunStopped, UsageError
-from agentgym_eval.policies import find_policy
-from agentgym_eval.settings import PlaySettings
+from agentgym_eval.policies.policies import find_policy
+from agentgym_eval.runs.settings import PlaySettings
+from agentgym_eval.util.errors import RunStopped, UsageError
 from agentgym_eval.viewer.playing.game import Game, Standing
 
 _PARTING = 10.0  # seconds for a world to close

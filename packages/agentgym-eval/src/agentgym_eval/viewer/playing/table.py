@@ -7,8 +7,8 @@ import secrets
 from collections.abc import Mapping
 from pathlib import Path
 
-from agentgym_eval.errors import UsageError
-from agentgym_eval.settings import PlaySettings
+from agentgym_eval.runs.settings import PlaySettings
+from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.playing.saving import save
 from agentgym_eval.viewer.playing.session import Session
 

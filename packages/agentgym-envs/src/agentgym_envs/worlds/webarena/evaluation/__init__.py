@@ -14,15 +14,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from agentgym_envs.worlds.webarena.browser.login import Accounts
+from agentgym_envs.worlds.webarena.browser.site_urls import Sites
 from agentgym_envs.worlds.webarena.evaluation import database as database_part
 from agentgym_envs.worlds.webarena.evaluation import program_html, string_match, url_match
 from agentgym_envs.worlds.webarena.evaluation.judge import Judge, needs_judge, refusal
 from agentgym_envs.worlds.webarena.evaluation.locators import Caller
-from agentgym_envs.worlds.webarena.login import Accounts
-from agentgym_envs.worlds.webarena.sites import Sites
 
 if TYPE_CHECKING:
-    from agentgym_envs.worlds.webarena.session import Session
+    from agentgym_envs.worlds.webarena.browser.session import Session
 
 __all__ = ["Judge", "Verdict", "evaluate", "needs_judge", "refusal"]
 

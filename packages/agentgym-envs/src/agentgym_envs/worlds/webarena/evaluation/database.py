@@ -11,9 +11,9 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.webarena.browser.site_urls import KEYS
 from agentgym_envs.worlds.webarena.evaluation.fields import known, objects
-from agentgym_envs.worlds.webarena.sites import KEYS
 
 _PATIENCE = 5.0  # seconds that a writer may keep a reader waiting
 

@@ -15,7 +15,7 @@ from typing import Any, Final
 
 import httpx
 
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.core.text_env import EnvFault
 
 _PAUSES: Final = (0.5, 2.0, 8.0)  # seconds before each new attempt
 _GRADE = """You grade a student's answer to a question. It may be worded differently from the reference answer: what \

@@ -16,9 +16,9 @@ from urllib.parse import quote, urlsplit
 import httpx
 from playwright.async_api import Page
 
-from agentgym_envs.text_env import EnvFault
-from agentgym_envs.worlds.webarena.login import Accounts
-from agentgym_envs.worlds.webarena.sites import Sites
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.webarena.browser.login import Accounts
+from agentgym_envs.worlds.webarena.browser.site_urls import Sites
 
 PREFIX: Final = "func:"
 _PAGE, _LAST_URL = "__page__", "__last_url__"

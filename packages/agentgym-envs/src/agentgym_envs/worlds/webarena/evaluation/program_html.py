@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 from playwright.async_api import Error, Page
 from playwright.async_api import TimeoutError as PlaywrightTimeout
 
-from agentgym_envs.text_env import EnvFault
+from agentgym_envs.core.text_env import EnvFault
+from agentgym_envs.worlds.webarena.browser.playwright_errors import TabClosed, first_line, is_closed
 from agentgym_envs.worlds.webarena.evaluation.fields import known, objects, texts
 from agentgym_envs.worlds.webarena.evaluation.locators import PREFIX, Caller, parse_call
 from agentgym_envs.worlds.webarena.evaluation.string_match import included, same
-from agentgym_envs.worlds.webarena.faults import TabClosed, first_line, is_closed
 
 if TYPE_CHECKING:
-    from agentgym_envs.worlds.webarena.session import Session
+    from agentgym_envs.worlds.webarena.browser.session import Session
 
 T = TypeVar("T")
 LAST: Final = "last"

@@ -1,0 +1,19 @@
+"""Reply formats: how a language model's reply becomes an action of an environment."""
+
+from agentgym_envs.agents.formats.base import MAX_REPLY_CHARS, ReplyWrapper
+from agentgym_envs.agents.formats.function_calls import CodeAct, FunctionCall
+from agentgym_envs.agents.formats.text import Bare, ReAct, Tags
+
+__all__ = [
+    "FORMS",
+    "MAX_REPLY_CHARS",
+    "Bare",
+    "CodeAct",
+    "FunctionCall",
+    "ReAct",
+    "ReplyWrapper",
+    "Tags",
+]
+
+FORMS: dict[str, type[ReplyWrapper]] = {form.form: form for form in (ReAct, Bare, Tags, FunctionCall, CodeAct)}
+"""The forms of replies by name."""

@@ -1,0 +1,1 @@
+"""Checks of the environment contract, for environments of any package."""

@@ -1,0 +1,1 @@
+"""Helpers without knowledge of environments: files, JSON, Java, Chromium, redaction."""

@@ -1,0 +1,1 @@
+"""Text environments as a Gymnasium `VectorEnv`."""

@@ -1,0 +1,261 @@
+"""The expert: reads the simulator's state and says the next action, in macro actions where it can.
+
+It remembers nothing but which cells were seen, so it may be asked in any state, after whatever moves of whomever. Of
+the grid it uses what was seen so far: it explores as a good player must, which is what makes it worth imitating.
+Every answer takes a bounded number of searches. (Minigrid's own bot keeps a stack of plans, which moves of others
+upset; it speaks in primitive moves, and on some levels it plans for ever.)
+
+Obstacles have a price: the cheapest way to a goal is found first, then the first obstacle on it is dealt with.
+Whatever must be carried somewhere is picked up only when the way there is clear. Were it carried up to an obstacle, it
+would have to be put down there, and then be picked up again as the next thing to do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
+
+from agentgym_envs.worlds.babyai.actions import Plan, opens
+from agentgym_envs.worlds.babyai.path_finding import Colors, Ways, around
+from agentgym_envs.worlds.babyai.reasons import Words, deed, described
+from agentgym_envs.worlds.babyai.simulator import (
+    AHEAD,
+    Box,
+    Cell,
+    Door,
+    GoToInstr,
+    Instr,
+    OpenInstr,
+    PickupInstr,
+    PutNextInstr,
+    Simulator,
+    WorldObj,
+)
+from agentgym_envs.worlds.babyai.view import View, kind_of
+
+_NONE: Colors = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Intent:
+    """What the expert does next, and why."""
+
+    action: str
+    reasons: tuple[str, ...]
+    """Sentences, from what is wanted down to what is seen."""
+
+    @property
+    def thought(self) -> str:
+        """The reasons on one line."""
+        return " ".join(self.reasons)
+
+
+class Expert:
+    """Decides on one action in one state. Every method below answers with an intent, or None where it has none."""
+
+    def __init__(self, simulator: Simulator, view: View, menu: dict[str, Plan], seen: Collection[Cell]) -> None:
+        self._simulator = simulator
+        self._menu = menu
+        self._words = Words(simulator, view)
+        self._names = self._words.names
+        self._carrying = simulator.carrying
+        self._ways = Ways(simulator, seen)
+        self._kept: set[Cell] = set()
+        """Cells of the ways considered on the way to a decision: what is put down there is in the way again."""
+
+    def intent(self) -> Intent:
+        """What to do next. Where the goal is out of reach for good, as when its box was opened, a step or a turn."""
+        clause = self._simulator.clauses()[0]
+        goal = f"I am to {deed(clause)}."
+        intent = self._pursue(clause)
+        if intent is None or intent.action not in self._menu:
+            step = "move forward" if "move forward" in self._menu else "turn left"
+            intent = Intent(step, ("I know no way to do it from here, so I just move.",))
+        return Intent(intent.action, (goal, *intent.reasons))
+
+    def plan(self) -> str:
+        """The deeds that are left, a line each, and what is to be done about the first."""
+        deeds = [deed(clause) for clause in self._simulator.clauses()]
+        first = " ".join(self.intent().reasons[1:])
+        return "\n".join([*(f"{i}. {d[0].upper()}{d[1:]}." for i, d in enumerate(deeds, 1)), f"Now: {first}"])
+
+    def _pursue(self, clause: Instr) -> Intent | None:
+        match clause:
+            case GoToInstr():
+                return self._go_to(clause.desc.obj_poss, described(clause.desc))
+            case OpenInstr():
+                return self._open(clause.desc.obj_set, described(clause.desc))
+            case PickupInstr():
+                if self._holds(clause.desc.obj_set):
+                    return _as("I hold it already, but only picking it up counts.", self._drop())
+                return self._pick_up(clause.desc.obj_set, described(clause.desc))
+            case PutNextInstr():
+                return self._put_next(clause)
+            case _:
+                return None
+
+    # The four deeds.
+
+    def _go_to(self, cells: Iterable[Cell], what: str) -> Intent | None:
+        known = self._ways.seen(cells)
+        way = self._ways.to(known)
+        if way is None:
+            return _as(_missing(what, known), self._explore() or self._drop())
+        if not self._facing(way):
+            return self._follow(way)
+        # Already there: Minigrid looks only after a move.
+        go = f"go to {self._names[way[-1]]}" if way[-1] in self._names else "turn left"
+        return Intent(go, (f"I stand before {self._words.thing(way[-1])} already, but only a move makes it count.",))
+
+    def _open(self, doors: list[WorldObj], what: str) -> Intent | None:
+        shut = [door for door in doors if isinstance(door, Door) and not door.is_open]
+        way = self._ways.to(self._ways.known(shut)) or self._ways.to(self._ways.known(doors))
+        if way is None:
+            return _as(_missing(what, self._ways.known(doors)), self._explore())
+        door = self._ways.at(way[-1])
+        if (aside := self._clear(way)) is not None:
+            return aside
+        if isinstance(door, Door) and door.is_locked and not opens(self._carrying, door):
+            return self._unlock(way[-1], door, _NONE)
+        if not self._facing(way):
+            return self._walk(way)
+        again = "It is open already, so I must close it before I can open it."
+        return self._toggle(way) if shut else _as(again, self._toggle(way))
+
+    def _pick_up(self, things: Iterable[WorldObj], what: str, avoid: Colors = _NONE) -> Intent | None:
+        known = self._ways.known(things)
+        way = self._ways.to(known, avoid)
+        if way is None:
+            return _as(_missing(what, known), self._explore(avoid) or self._drop())
+        if (aside := self._clear(way, avoid)) is not None:
+            return aside
+        if self._carrying is not None and not self._unlocks(way):
+            return _as(f"I need my hands for {self._words.thing(way[-1])}.", self._drop())
+        pick_up = f"pick up {self._names.get(way[-1])}"
+        return Intent(pick_up, (self._where(way[-1]),)) if pick_up in self._menu else self._walk(way)
+
+    def _put_next(self, clause: PutNextInstr) -> Intent | None:
+        movable, fixed = clause.desc_move.obj_set, clause.desc_fixed.obj_set
+        moved, place = described(clause.desc_move), described(clause.desc_fixed)
+        places = self._ways.known(fixed)
+        way = self._ways.to(cell for place in places for cell in around(place) if self._ways.at(cell) is None)
+        if way is None:
+            missing = _missing(f"a free cell next to {place}" if places else place, [])
+            return _as(missing, self._explore() or self._pick_up(movable, moved))
+        if (aside := self._clear(way)) is not None:
+            return aside
+        if not self._holds(movable):
+            return self._pick_up(movable, moved)
+        beside = next(cell for cell in around(way[-1]) if cell in places)
+        return _as(f"I carry {moved}, and next to {self._words.thing(beside)} there is room.", self._put(way))
+
+    # What stands in the way.
+
+    def _explore(self, avoid: Colors = _NONE) -> Intent | None:
+        way = self._ways.to(self._ways.unseen, avoid)
+        return None if way is None else self._follow(way, avoid)
+
+    def _follow(self, way: list[Cell], avoid: Colors = _NONE) -> Intent:
+        return self._clear(way, avoid) or self._walk(way)
+
+    def _clear(self, way: list[Cell], avoid: Colors = _NONE) -> Intent | None:
+        """What to do about the first obstacle before the end of a way; None when there is none."""
+        self._kept.update(way)
+        for cell in way[:-1]:
+            thing = self._ways.at(cell)
+            if not isinstance(thing, Door):
+                if thing is not None:
+                    what = self._words.thing(cell)
+                    return _as(f"{_capital(what)} is in my way.", self._pick_up([thing], what, avoid))
+            elif thing.is_locked and not opens(self._carrying, thing):
+                blocks = f"{_capital(self._words.thing(cell))} is in my way."
+                return _as(blocks, self._unlock(cell, thing, avoid))
+        return None
+
+    def _unlock(self, cell: Cell, door: Door, avoid: Colors) -> Intent | None:
+        needed = f"To open {self._words.thing(cell)} I need a {door.color} key."
+        return _as(needed, self._fetch_key(door.color, avoid | {door.color}))
+
+    def _fetch_key(self, color: str, avoid: Colors) -> Intent | None:
+        keys = [thing for _, thing in self._ways.things if _is_key(thing, color)]
+        boxes = [cell for cell, thing in self._ways.things if isinstance(thing, Box) and _is_key(thing.contains, color)]
+        way = self._ways.to(boxes, avoid)
+        if keys or way is None:
+            return self._pick_up(keys, f"a {color} key", avoid)
+        maybe = f"I have seen none, but one may be in {self._words.thing(way[-1])}."
+        return _as(maybe, self._toggle(way) if self._facing(way) else self._follow(way, avoid))
+
+    def _drop(self) -> Intent | None:
+        """Towards a place where what is held is in nobody's way."""
+        if self._carrying is None:
+            return None
+        free = set(self._ways.free())
+        aside = free - self._kept
+        spare = self._ways.to(filter(self._ways.spare, aside))
+        way = spare or self._ways.to(aside) or self._ways.to(free)
+        held = f"the {kind_of(self._carrying)} that I carry"
+        if way is None:
+            return Intent("turn left", (f"I look for room to put down {held}.",))
+        return _as(f"I put down {held} where {'it bars no way' if spare else 'there is room'}.", self._put(way))
+
+    def _put(self, way: list[Cell]) -> Intent:
+        """What is held at the end of a way."""
+        return Intent("drop", (self._where(way[-1]),)) if self._facing(way) else self._walk(way)
+
+    # One step of a way.
+
+    def _walk(self, way: list[Cell]) -> Intent:
+        """The action that gets farthest along a way without obstacles."""
+        end = self._where(way[-1])
+        go_to = f"go to {self._names.get(way[-1])}"
+        if go_to in self._menu:
+            return Intent(go_to, (end,))
+        door = next((cell for cell in way[:-1] if isinstance(self._ways.at(cell), Door)), None)
+        if door is not None:
+            leads = f"The way there leads through {self._words.thing(door)}, {self._words.place(door)}."
+            for verb in ("go through", "toggle and go through"):
+                through = f"{verb} {self._names.get(door)}"
+                if through in self._menu:
+                    return Intent(through, (end, leads))
+        (x, y), (i, j) = self._simulator.position, way[0]
+        turn = (AHEAD.index((i - x, j - y)) - self._simulator.level.agent_dir) % len(AHEAD)
+        step = "turn left" if turn == 3 else "turn right" if turn else "move forward"
+        begins = f"The way there begins {self._words.place(way[0])}."
+        return Intent(step, (end, begins) if len(way) > 1 else (end,))
+
+    def _toggle(self, way: list[Cell]) -> Intent:
+        return Intent("toggle", (self._where(way[-1]),))
+
+    def _where(self, cell: Cell) -> str:
+        place = self._words.place(cell)
+        if self._ways.is_seen(cell):
+            return f"{_capital(self._words.thing(cell))} is {place}."
+        return f"The next place that I haven't seen is {place}."
+
+    def _facing(self, way: list[Cell]) -> bool:
+        return way[-1] == self._simulator.ahead
+
+    def _holds(self, things: Iterable[WorldObj]) -> bool:
+        return any(thing is self._carrying for thing in things)
+
+    def _unlocks(self, way: list[Cell]) -> bool:
+        """Whether what is held is the key to a door on the way."""
+        things = map(self._ways.at, way[:-1])
+        return any(isinstance(thing, Door) and thing.is_locked and opens(self._carrying, thing) for thing in things)
+
+
+def _as(reason: str, intent: Intent | None) -> Intent | None:
+    """An intent, if there is one, with the reason that led to it before its own."""
+    return intent and Intent(intent.action, (reason, *intent.reasons))
+
+
+def _missing(what: str, known: Collection[Cell]) -> str:
+    return f"I know no way to {what}." if known else f"I haven't seen {what} yet."
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
+
+
+def _is_key(thing: WorldObj | None, color: str) -> bool:
+    return thing is not None and thing.type == "key" and thing.color == color

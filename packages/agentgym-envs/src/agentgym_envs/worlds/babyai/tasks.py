@@ -1,0 +1,113 @@
+"""The levels and their tasks. `tasks.json` says, per level and seed, how many turns the oracle needed.
+
+`scripts/make_babyai_tasks.py` writes it. A seed that the oracle did not solve is null there and in no task set: the key
+may lie behind its own door, or the world be too large for the limit on turns. OpenDoorsOrderN2Debug and
+OpenDoorsOrderN4Debug are left out, since most of their goals can't be reached: Minigrid counts opening the first door
+as opening a wrong second one.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from importlib import resources
+from typing import Any
+
+from agentgym_envs.core.tasks import Split, Task, Tasks, TaskSet
+
+FIRST_SEED: dict[Split, int] = {"train": 0, "test": 1_000_000}
+"""Where each split's seeds begin."""
+
+
+@dataclass(frozen=True, slots=True)
+class Level:
+    """A level of Minigrid."""
+
+    id: str
+    """Minigrid's Gymnasium id."""
+    category: str
+    train: tuple[int | None, ...]
+    """Turns of the oracle per seed, from the split's first seed on; None where it did not get there."""
+    test: tuple[int | None, ...]
+    """The same for the test split."""
+
+    def turns(self, split: Split) -> tuple[int | None, ...]:
+        """Turns of the oracle per seed of a split."""
+        return self.train if split == "train" else self.test
+
+
+@cache
+def all_levels() -> dict[str, Level]:
+    """The levels by short name, in the order of Minigrid's registry."""
+    table = json.loads(resources.files(__package__ or "").joinpath("tasks.json").read_text(encoding="utf-8"))
+    return {
+        name: Level(entry["id"], entry["category"], tuple(entry["train"]), tuple(entry["test"]))
+        for name, entry in table["levels"].items()
+    }
+
+
+def short_name(level: str) -> str:
+    """`GoToRedBall` for `BabyAI-GoToRedBall-v0` and for itself."""
+    return re.sub(r"^BabyAI-|-v\d+$", "", level)
+
+
+def choose(levels: str | Sequence[str] | None) -> tuple[str, ...]:
+    """The short names of the levels asked for, in the registry's order; None is all of them.
+
+    Raises:
+        ValueError: for a name that no level has, and for no name at all.
+    """
+    known = all_levels()
+    if levels is None:
+        return tuple(known)
+    named: Any = [levels] if isinstance(levels, str) else levels
+    if not isinstance(named, Sequence) or not all(isinstance(level, str) for level in named):
+        raise ValueError(f"levels is the name of a level or a list of names, such as 'GoToRedBall', not {levels!r}.")
+    asked = {short_name(level) for level in named}
+    for name in sorted(asked - known.keys()):
+        near = difflib.get_close_matches(name, known, n=3)
+        hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known)}."
+        raise ValueError(f"There is no level {name!r} among the {len(known)} of agentgym/BabyAI-v0. {hint}")
+    if not asked:
+        raise ValueError("levels is empty; name at least one level, such as 'GoToRedBall', or leave it out for all.")
+    return tuple(name for name in known if name in asked)
+
+
+@lru_cache(maxsize=64)
+def task_set(levels: tuple[str, ...]) -> TaskSet:
+    """The tasks of those levels. They take turns, so that the first tasks of a split are of different levels."""
+    return TaskSet(train=Tasks(_ids(levels, "train"), _task), test=Tasks(_ids(levels, "test"), _task))
+
+
+def _ids(levels: tuple[str, ...], split: Split) -> list[str]:
+    solved = {
+        name: [seed for seed, turns in enumerate(all_levels()[name].turns(split), FIRST_SEED[split]) if turns]
+        for name in levels
+    }
+    most = max(map(len, solved.values()))
+    return [
+        f"babyai/{split}/{name}/{seeds[turn]}"
+        for turn in range(most)
+        for name, seeds in solved.items()
+        if turn < len(seeds)
+    ]
+
+
+def _task(task_id: str) -> Task:
+    _, split, name, seed = task_id.split("/")
+    part: Split = "train" if split == "train" else "test"
+    level = all_levels()[name]
+    turns = level.turns(part)[int(seed) - FIRST_SEED[part]]
+    return Task(
+        id=task_id,
+        env="agentgym/BabyAI-v0",
+        split=part,
+        category=level.category,
+        difficulty=turns or 0,
+        payload={"level": name, "seed": int(seed)},
+        cluster=name,
+    )

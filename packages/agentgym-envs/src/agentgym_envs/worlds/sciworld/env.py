@@ -1,0 +1,195 @@
+"""The world `agentgym/SciWorld-v0`: ScienceWorld under the contract of `TextEnv`."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, ClassVar
+
+from agentgym_envs.core.tasks import Task, TaskSet
+from agentgym_envs.core.text_env import EnvFault, Feedback, TextEnv
+from agentgym_envs.util.java import find_java
+from agentgym_envs.worlds.sciworld.expert import gold_path
+from agentgym_envs.worlds.sciworld.jvm import OLDEST_JAVA
+from agentgym_envs.worlds.sciworld.reasons import Situation
+from agentgym_envs.worlds.sciworld.scene import draw
+from agentgym_envs.worlds.sciworld.simulator import UNKNOWN, UNRESOLVED, Setup, Simulator, Standing, find_jar
+from agentgym_envs.worlds.sciworld.tasks import choose, kinds, simplify, task_set
+
+_HELP = (
+    "Actions: look around, inventory, task, look at OBJ, look in OBJ, examine OBJ, read OBJ, focus on OBJ, "
+    "pick up OBJ, put down OBJ, move OBJ to OBJ, open OBJ, close OBJ, go to LOCATION, activate OBJ, deactivate OBJ, "
+    "use OBJ on OBJ, pour OBJ into OBJ, dunk OBJ into OBJ, mix OBJ, connect OBJ to OBJ, disconnect OBJ, eat OBJ, "
+    "flush OBJ, wait, wait1. OBJ is something you can see or carry, by the name you read."
+)
+_CANCELLED = "That is not one of the numbers asked for, so the request is cancelled. Give a whole action again."
+
+
+class SciWorld(TextEnv):
+    """A house with a kitchen, a workshop, a greenhouse and more, and an experiment or a search to be carried out there.
+
+    Args:
+        tasks: A task by name or number, such as `"boil"` or `"1-1"`, or several; `"agentgym"` is the predecessor's 23.
+            All 30 by default.
+        variations: At most so many variations of each task and split; all by default.
+        simplifications: ScienceWorld's, one or several: `teleportAction`, `selfWateringFlowerPots`, `openContainers`,
+            `openDoors`, `noElectricalAction`, `easy`. Without electricity the tasks 3-1 to 3-4 are left out.
+        valid_actions: List every action that would be understood in `info["available_actions"]`; takes 20 to 150 ms
+            per step, where a step without takes a tenth.
+        jvms: The most JVMs that this process runs for such worlds. They start when needed and are shared, but for
+            games of the tasks 5-2, 10-1 and 10-2: each has one of its own.
+        patience: Seconds after which a JVM that doesn't answer counts as broken.
+        render_mode: `ansi` for the text.
+
+    The score is ScienceWorld's, from 0 to 1; it grows as subgoals are reached. A focus on the wrong thing ends the
+    episode, and the score becomes 0. An action that ScienceWorld doesn't understand is invalid; one that it
+    understands and refuses, with the reason, is not. `info["raw"]` has ScienceWorld's `score` (0 to 100, or -100) and
+    the `moves` made, of which `wait` is ten. A task's difficulty is the median length of its gold paths.
+    """
+
+    package: ClassVar[str] = __package__ or ""
+    client_options = frozenset({"tasks", "variations", "simplifications", "valid_actions"})
+    step_seconds = 0.01
+    step_waits = True
+
+    def __init__(
+        self,
+        *,
+        tasks: str | Sequence[str] | None = None,
+        variations: int | None = None,
+        simplifications: str | Sequence[str] = (),
+        valid_actions: bool = False,
+        jvms: int = 1,
+        patience: float = 60.0,
+        render_mode: str | None = None,
+    ) -> None:
+        super().__init__(render_mode=render_mode)
+        if jvms < 1 or patience <= 0:
+            raise ValueError(f"jvms and patience are above 0, not {jvms} and {patience}.")
+        if variations is not None and (
+            not isinstance(variations, int) or isinstance(variations, bool) or variations < 1
+        ):
+            raise ValueError(f"variations is a whole number above 0, or None for all, not {variations!r}.")
+        if not isinstance(valid_actions, bool):
+            raise ValueError(f"valid_actions is true or false, not {valid_actions!r}.")
+        self._simplifications = simplify(simplifications)
+        self._names = choose(tasks)
+        if "noElectricalAction" in self._simplifications:
+            self._names = tuple(name for name in self._names if not kinds()[name].needs_electricity)
+            if not self._names:
+                raise ValueError(f"The tasks {tasks} can't be solved with noElectricalAction; leave one of them out.")
+        self._variations = variations
+        self._list_actions = valid_actions
+        self._place = (jvms, patience)
+        self._simulator: Simulator | None = None
+        find_jar()  # a missing package is said now, not at the first reset
+
+    @property
+    def tasks(self) -> TaskSet:
+        """The tasks of this world under the options it was made with."""
+        return task_set(self._names, self._variations)
+
+    def check_dependencies(self) -> None:
+        """See that there is a Java."""
+        find_java(OLDEST_JAVA)
+
+    @property
+    def jvm_pid(self) -> int | None:
+        """The process id of the JVM that this world is in; None while it is in none."""
+        return self._simulator.pid if self._simulator is not None else None
+
+    def _start(self, task: Task) -> str:
+        shared = kinds()[task.payload["task"]].shares_jvm
+        if self._simulator is not None and (self._simulator.shared != shared or not self._simulator.healthy()):
+            self.close()
+        if self._simulator is None:
+            self._simulator = Simulator.open(*self._place, shared=shared)
+        simplifications = ",".join(self._simplifications)
+        self._setup = Setup(task.payload["task"], task.payload["variation"], simplifications)
+        goal = self._simulator.load(self._setup)
+        self._said: list[str] = []
+        self._gold: tuple[str, ...] | None = None
+        self._rooms: dict[str, str] = {}
+        self._observe()
+        self._shown = [f"{goal}\n{self._now.look.strip()}"]
+        return self._shown[0]
+
+    def _act(self, action: str) -> Feedback:
+        asked, simulator = self._now.asking, self._running()
+        answer = simulator.step(action).strip()
+        self._shown.append(answer)
+        self._observe()
+        over = self._now.completed or self._now.score < 0
+        if asked and answer.startswith(UNRESOLVED):
+            return Feedback(_CANCELLED, valid=False, terminated=over)
+        self._said.append(action)
+        if answer.startswith(UNKNOWN):
+            return Feedback(f"{answer} {_HELP}", valid=False, terminated=over)
+        return Feedback(answer, terminated=over)
+
+    def _observe(self) -> None:
+        self._now: Standing = self._running().standing()
+        self._rooms[self._now.look.partition("\n")[0]] = self._now.look
+
+    def _running(self) -> Simulator:
+        if self._simulator is None:
+            raise EnvFault("This world was closed; reset() opens it again.")
+        return self._simulator
+
+    def _standing(self) -> tuple[float, bool]:
+        score = max(0, self._raw()["score"]) / 100
+        return score, score == 1.0
+
+    def _state(self) -> str:
+        """The task; each room as it was when last seen, the present one as it is now; the inventory; which subgoals
+        are reached; and whether a number is asked for. What can't be seen from where the agent stands (a temperature,
+        the inside of what is closed, the age of a plant) is not part of it.
+        """
+        now = self._now
+        rooms = (self._rooms[name] for name in sorted(self._rooms))
+        return "\n".join((str(self._setup), *rooms, now.look, now.inventory, now.progress, str(now.asking)))
+
+    def _available_actions(self) -> list[str] | None:
+        return self._running().actions() if self._list_actions else None
+
+    def _raw(self) -> dict[str, Any]:
+        return {"score": round(100 * self._now.score), "moves": self._now.moves}
+
+    def oracle(self) -> str:
+        """The next action of ScienceWorld's own solution that wasn't tried yet.
+
+        Actions in between that change nothing that matters don't disturb it. After a change that the solution didn't
+        count on it goes on all the same, and may fail. Where the solution is at its end, or there is none, it waits.
+        """
+        left = self._left()
+        return left[0] if left else "wait"
+
+    def oracle_thought(self) -> str:
+        """The goal that comes next, what was just seen, and what the solution's next action is for."""
+        return self._situation().thought()
+
+    def oracle_plan(self) -> str:
+        """The goals that are left, and what is done about the first."""
+        return self._situation().outline()
+
+    def scene(self) -> dict[str, Any]:
+        """The room, what the agent carries, and which subgoals are reached; see `sciworld.scene.draw`."""
+        return draw(self._now.look, self._now.inventory, self._now.progress)
+
+    def _left(self) -> list[str]:
+        """What of the solution wasn't tried yet."""
+        if self._gold is None:
+            self._gold = gold_path(self._running(), self._setup)
+        left = list(self._gold)
+        for action in self._said:
+            if left and left[0] == action:
+                left.pop(0)
+        return left
+
+    def _situation(self) -> Situation:
+        return Situation(self._left(), self._now.progress, self._shown, self._now.asking)
+
+    def close(self) -> None:
+        """Give the place in the JVM back; the last world of a process to do so ends it."""
+        if self._simulator is not None:
+            self._simulator.close()
+            self._simulator = None

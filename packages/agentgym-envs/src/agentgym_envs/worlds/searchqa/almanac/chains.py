@@ -1,0 +1,179 @@
+"""Questions of one to three hops: a subject, named or described, and one relation after the other.
+
+A question stands only if each hop has one answer, all its passages belong to one part and differ from each other, it
+never comes back to where it was, and it doesn't give its answer away.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from agentgym_envs.worlds.searchqa.almanac import relations_codes, relations_countries, relations_places
+from agentgym_envs.worlds.searchqa.almanac.entities import (
+    City,
+    Country,
+    County,
+    Currency,
+    Entity,
+    Facts,
+    State,
+    Subdivision,
+    Zone,
+)
+from agentgym_envs.worlds.searchqa.almanac.questions import gives_away
+from agentgym_envs.worlds.searchqa.almanac.relations import Answer, Description, Relation
+from agentgym_envs.worlds.searchqa.almanac.splits import Part, part
+from agentgym_envs.worlds.searchqa.almanac.words import capitalised, choose
+
+RELATIONS: tuple[Relation[Any], ...] = (
+    *relations_places.CITY,
+    *relations_places.ZONE,
+    *relations_places.STATE,
+    *relations_places.COUNTY,
+    *relations_countries.COUNTRY,
+    *relations_countries.CURRENCY,
+    *relations_codes.SUBDIVISION,
+    *relations_codes.LANGUAGE,
+    *relations_codes.SCRIPT,
+    *relations_codes.ELEMENT,
+)
+DESCRIPTIONS: tuple[Description[Any], ...] = (
+    *relations_places.DESCRIPTIONS,
+    *relations_countries.DESCRIPTIONS,
+    *relations_codes.DESCRIPTIONS,
+)
+_LISTED = frozenset({"largest", "second", "third", "fourth", "fifth"})
+"""Relations whose passages tell the population of the place as well: asking for it would be no further hop."""
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A question before it has an id."""
+
+    text: str
+    answers: tuple[str, ...]
+    queries: tuple[str, ...]
+    support: tuple[str, ...]
+    part: Part
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """One way to make questions: what it starts from, and what it asks of that."""
+
+    kind: type[Entity]
+    start: Description[Any] | None
+    relations: tuple[Relation[Any], ...]
+
+    @property
+    def hops(self) -> int:
+        """Passages it takes."""
+        return len(self.relations) + (self.start is not None)
+
+    @property
+    def name(self) -> str:
+        """Such as `city-country-capital`, or `element-of-symbol-mass` where the subject is described."""
+        start = [f"of-{self.start.name}"] if self.start else []
+        return "-".join([self.kind.__name__.lower(), *start, *(r.name for r in self.relations)])
+
+    @property
+    def counts(self) -> bool:
+        """Whether it asks how many there are."""
+        return bool(self.relations) and self.relations[-1].counts
+
+
+def forms(hops: int) -> Iterator[Form]:
+    """All forms of so many hops."""
+    for kind in dict.fromkeys(r.kind for r in RELATIONS):
+        for chain in _chains(kind, hops):
+            yield Form(kind, None, chain)
+        for start in DESCRIPTIONS:
+            if start.kind is kind:
+                for chain in _chains(kind, hops - 1):
+                    yield Form(kind, start, chain)
+
+
+def _chains(kind: type[Entity], length: int) -> Iterator[tuple[Relation[Any], ...]]:
+    if length == 0:
+        yield ()
+    for relation in (r for r in RELATIONS if r.kind is kind and length):
+        if length == 1:
+            yield (relation,)
+        elif relation.leads:
+            yield from (
+                (relation, *rest) for rest in _chains(relation.leads, length - 1) if _goes_on(relation, rest[0])
+            )
+
+
+def _goes_on(relation: Relation[Any], following: Relation[Any]) -> bool:
+    """Whether it takes another passage to follow: titles and lists of places tell where and how large they are."""
+    told = relation.name in _LISTED and following.name == "population"
+    placed = following.leads in (Country, State) and following.kind in (City, County, Subdivision)
+    far = relation.name == "larger" and following.name == "distance"
+    return following is not relation and not (told or placed or far)
+
+
+def draft(facts: Facts, form: Form, subject: Entity) -> Draft | None:
+    """The question of that form about that subject; none where it would not be a fair one."""
+    value = form.start.value(facts, subject) if form.start else ""
+    path = _path(facts, form, subject)
+    if value is None or path is None:
+        return None
+    visited, answer = path
+    key = f"{form.name} {subject.id}"
+    queries, support, noun, text = list[str](), list[str](), called(subject), ""
+    if form.start:
+        noun, text = choose(key, form.start.nouns).format(v=value), choose(key, form.start.asks).format(v=value)
+        queries.append(form.start.query.format(v=value))
+        support.append(subject.id + form.start.aspect)
+    for here, relation in zip(visited, form.relations, strict=True):
+        queries.append(f"{searched(here, not queries)} {relation.query}")
+        support.append(here.id + relation.aspect)
+        text = choose(f"{key} {len(queries)}", relation.asks).format(x=noun)
+        noun = choose(f"{key} {len(queries)}", relation.nouns or ("",)).format(x=noun)
+    text = capitalised(text)
+    if len(set(support)) < len(support) or gives_away(text, answer.texts):
+        return None
+    return Draft(text, answer.texts, tuple(queries), tuple(support), part(subject))
+
+
+def _path(facts: Facts, form: Form, subject: Entity) -> tuple[list[Entity], Answer] | None:
+    """The entities that the relations start from, all of one part and each another, and what the last leads to."""
+    visited, answer = list[Entity](), Answer(subject.aliases, subject)
+    for relation in form.relations:
+        here = answer.entity
+        if here is None or part(here) != part(subject):
+            return None
+        visited.append(here)
+        found = relation.find(facts, here)
+        if found is None or found.entity in visited:
+            return None
+        answer = found
+    return visited, answer
+
+
+def called(subject: Entity) -> str:
+    """How a question names it."""
+    match subject:
+        case Currency():
+            return f"the {subject.name}"
+        case State():
+            return f"the US state of {subject.name}"
+        case Zone():
+            return f"the IANA time zone {subject.name}"
+        case Subdivision():
+            return f"the {subject.type} of {subject.name}"
+        case _:
+            return subject.name
+
+
+def searched(subject: Entity, first: bool) -> str:
+    """How an expert names it in a search: as the question does, or as the passages read so far allow."""
+    name = subject.title
+    if isinstance(subject, Country):
+        name = subject.plain
+    elif first and isinstance(subject, City | County | Subdivision):
+        name = subject.name
+    return " ".join(name.translate(str.maketrans("(),", "   ")).split())

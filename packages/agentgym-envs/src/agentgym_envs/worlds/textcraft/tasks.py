@@ -1,0 +1,89 @@
+"""The tasks of TextCraft and the text each begins with: the goal, the recipes it takes, and distractors among them.
+
+Everything here follows from the goal's name and the options alone: no generator, no hash seed, no order of files.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cache, lru_cache
+from itertools import islice
+from random import Random
+
+from agentgym_envs.core.tasks import Split, Task, Tasks, TaskSet
+from agentgym_envs.worlds.textcraft.expert import plan
+from agentgym_envs.worlds.textcraft.recipes import Recipe, load_table
+
+ENV_ID = "agentgym/TextCraft-v0"
+_TEST_SHARE = 5
+_GET_AMOUNTS = (*range(1, 10), 16, 32, 64)
+"""What fills a crafting grid, and up to a stack. With fewer, random play reaches a tenth of the goals of depth 2."""
+
+
+@cache
+def task_set(depth: tuple[int, int]) -> TaskSet:
+    """The goals whose crafting depth lies in `depth`, both ends included; one in five is for testing.
+
+    In each split the goals stand in the order of their hashes, so that its first tasks are a fair sample of it.
+    """
+    table = load_table()
+    goals = sorted((g for g in table.goals if depth[0] <= table.depth[g] <= depth[1]), key=_digest)
+    ids: dict[Split, list[str]] = {"train": [], "test": []}
+    for goal in goals:
+        split: Split = "train" if _digest(goal) % _TEST_SHARE else "test"
+        ids[split].append(f"textcraft/{split}/{goal.replace(' ', '_')}")
+    return TaskSet(train=Tasks(ids["train"], _task), test=Tasks(ids["test"], _task))
+
+
+def _digest(goal: str) -> int:
+    return int.from_bytes(hashlib.sha256(goal.encode()).digest())
+
+
+def _task(task_id: str) -> Task:
+    _, split, name = task_id.split("/")
+    goal = name.replace("_", " ")
+    depth = load_table().depth[goal]
+    return Task(
+        task_id, ENV_ID, "test" if split == "test" else "train", f"depth-{depth}", depth, payload={"goal": goal}
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Briefing:
+    """What an episode begins with."""
+
+    text: str
+    """The first observation."""
+    actions: tuple[str, ...]
+    """The commands that make sense."""
+
+
+@lru_cache(maxsize=4096)
+def brief(goal: str, distractors: int) -> Briefing:
+    """The briefing for a goal, with so many recipes that the shortest plan doesn't need (or all there are)."""
+    needed = dict.fromkeys(step.recipe for step in plan(goal, {}) if step.recipe is not None)
+    rng = Random(goal)
+    listed = _shuffled([*needed, *_distractors(needed, distractors, rng)], rng)
+    lines = [recipe.line for recipe in listed]
+    gathered = load_table().gathered
+    materials = sorted({m for r in listed for i, _ in r.using for m in i.members if m in gathered})
+    gets = (f"get {amount} {item}" for item in materials for amount in _GET_AMOUNTS)
+    text = "\n".join(["Crafting commands:", *lines, "", f"Goal: craft {goal}."])
+    return Briefing(text, ("inventory", *lines, *gets))
+
+
+def _distractors(needed: Iterable[Recipe], number: int, rng: Random) -> list[Recipe]:
+    """Recipes that aren't needed: half of them use or make something that is, the others come from anywhere."""
+    wanted = set(needed)
+    touched = {i.name for r in wanted for i, _ in r.using} | {r.item for r in wanted}
+    others = _shuffled((r for r in load_table().recipes if r not in wanted), rng)
+    related = (r for r in others if r.item in touched or any(i.name in touched for i, _ in r.using))
+    chosen = dict.fromkeys((*islice(related, number // 2), *others))
+    return list(islice(chosen, number))
+
+
+def _shuffled(recipes: Iterable[Recipe], rng: Random) -> list[Recipe]:
+    # Python keeps `random()` the same over its versions, and says nothing of the kind about `shuffle` and `sample`.
+    return sorted(recipes, key=lambda _: rng.random())

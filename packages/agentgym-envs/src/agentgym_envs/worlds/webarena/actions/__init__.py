@@ -1,0 +1,1 @@
+"""The action grammar, and how actions are carried out on a page."""

@@ -1,0 +1,252 @@
+"""What an agent can say in a browser, and how it is read: WebArena's action grammar and `select_option`. It knows
+words, not pages: whether an element exists is for others to find out.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Literal
+
+from agentgym_envs.worlds.webarena.actions.keys import chord
+
+
+@dataclass(frozen=True, slots=True)
+class Click:
+    """Click an element."""
+
+    element: int
+
+
+@dataclass(frozen=True, slots=True)
+class Type:
+    """Replace what stands in a field by `text`."""
+
+    element: int
+    text: str
+    enter: bool = True
+    """Whether to press Enter afterwards."""
+
+
+@dataclass(frozen=True, slots=True)
+class Hover:
+    """Put the mouse over an element."""
+
+    element: int
+
+
+@dataclass(frozen=True, slots=True)
+class Press:
+    """Press a key, or several at once."""
+
+    keys: str
+    """In Playwright's names, such as `Control+v`."""
+
+
+@dataclass(frozen=True, slots=True)
+class Scroll:
+    """Scroll by a screenful."""
+
+    direction: Literal["up", "down"]
+
+
+@dataclass(frozen=True, slots=True)
+class NewTab:
+    """Open an empty tab."""
+
+
+@dataclass(frozen=True, slots=True)
+class TabFocus:
+    """Go to another tab."""
+
+    index: int
+
+
+@dataclass(frozen=True, slots=True)
+class CloseTab:
+    """Close the current tab."""
+
+
+@dataclass(frozen=True, slots=True)
+class Goto:
+    """Go to an address."""
+
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
+class GoBack:
+    """Go back in the tab's history."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoForward:
+    """Go forward in the tab's history."""
+
+
+@dataclass(frozen=True, slots=True)
+class Select:
+    """Choose an option of a drop-down list."""
+
+    element: int
+    option: str
+
+
+@dataclass(frozen=True, slots=True)
+class Stop:
+    """End the task, with an answer where one is asked for."""
+
+    answer: str = ""
+
+
+Action = (
+    Click | Type | Hover | Press | Scroll | NewTab | TabFocus | CloseTab | Goto | GoBack | GoForward | Select | Stop
+)
+
+_LINES = {
+    "click": "click [id]",
+    "type": "type [id] [content] [press_enter_after=0|1]",
+    "hover": "hover [id]",
+    "press": "press [key_comb]",
+    "scroll": "scroll [down|up]",
+    "select_option": "select_option [id] [option]",
+    "new_tab": "new_tab",
+    "tab_focus": "tab_focus [tab_index]",
+    "close_tab": "close_tab",
+    "goto": "goto [url]",
+    "go_back": "go_back",
+    "go_forward": "go_forward",
+    "stop": "stop [answer]",
+}
+GRAMMAR = "\n".join(_LINES.values())
+"""One line for each action."""
+
+_EXAMPLES = {
+    "click": "click [12]",
+    "type": "type [12] [red shoes] [1]",
+    "hover": "hover [12]",
+    "press": "press [Ctrl+v]",
+    "scroll": "scroll [down]",
+    "select_option": "select_option [12] [Medium]",
+    "tab_focus": "tab_focus [0]",
+    "goto": "goto [http://home.example/]",
+    "stop": "stop [42]",
+}
+_SHOWN = 60
+_ID = r"\[?\s*(\d{1,9})\s*\]?"
+_TEXT = r"\[(.*)\]"
+
+
+def parse(text: str) -> Action | str:
+    """The action that `text` stands for, or a hint for the agent when it is none. Total: it never raises.
+
+    Case, blanks and backticks around the action don't matter, nor do brackets around a number. Of a reply with one
+    fenced part (WebArena's habit) only that part counts.
+    """
+    read = _read(text.strip().strip("`").strip())
+    fenced = re.findall(r"```(.+?)```", text, re.DOTALL)
+    return _read(fenced[0].strip()) if isinstance(read, str) and len(fenced) == 1 else read
+
+
+def _read(text: str) -> Action | str:
+    verb, rest = _split(text)
+    if verb not in _READERS:
+        return _unknown(text, verb)
+    action = _READERS[verb](rest)
+    if action is None:
+        example = f", such as {_EXAMPLES[verb]}" if verb in _EXAMPLES else ""
+        return f"{_short(text)} is not complete or has something left over; write {_LINES[verb]}{example}."
+    return action
+
+
+def _split(text: str) -> tuple[str, str]:
+    """The verb in its own spelling, and what follows. `go back` and `Tab-Focus` are what they seem to be."""
+    found = re.match(r"([a-z]+(?:[ _-](?:tab|focus|back|forward|option)\b)?)(.*)", text, re.DOTALL | re.IGNORECASE)
+    if found is None:
+        return "", text
+    return re.sub("[ -]", "_", found[1].lower()), found[2].strip()
+
+
+def _unknown(text: str, verb: str) -> str:
+    near = get_close_matches(verb, _LINES, 1, 0.5)
+    meant = f" Did you mean {_LINES[near[0]]}?" if near else ""
+    return f"{_short(text)} is not an action.{meant} The actions are: {', '.join(_LINES.values())}."
+
+
+def _short(text: str) -> str:
+    line = " ".join(text.split())
+    return repr(line if len(line) <= _SHOWN else f"{line[:_SHOWN]}…")
+
+
+def _element(make: Callable[[int], Action]) -> Callable[[str], Action | None]:
+    def read(rest: str) -> Action | None:
+        found = re.fullmatch(_ID, rest)
+        return make(int(found[1])) if found else None
+
+    return read
+
+
+def _bare(action: Action) -> Callable[[str], Action | None]:
+    return lambda rest: action if rest in ("", "[]", "()") else None
+
+
+def _type(rest: str) -> Action | None:
+    # The content ends at the last bracket that leaves nothing, or the flag alone, behind it.
+    flag = r"(?:\s*\[\s*(?:press_enter_after\s*=\s*)?([01])\s*\])?"
+    found = re.fullmatch(rf"\[\s*(\d{{1,9}})\s*\]\s*\[(.*?)\]{flag}", rest, re.DOTALL | re.IGNORECASE)
+    return Type(int(found[1]), found[2], found[3] != "0") if found else None
+
+
+def _select(rest: str) -> Action | None:
+    found = re.fullmatch(rf"\[\s*(\d{{1,9}})\s*\]\s*{_TEXT}", rest, re.DOTALL)
+    return Select(int(found[1]), found[2].strip()) if found else None
+
+
+def _press(rest: str) -> Action | str | None:
+    found = re.fullmatch(_TEXT, rest)
+    keys = (found[1] if found else rest).strip()
+    if not keys:
+        return None
+    known = chord(keys)
+    return Press(known.keys) if known.keys else known.hint
+
+
+def _scroll(rest: str) -> Action | None:
+    found = re.fullmatch(r"\[?\s*(?:direction\s*=\s*)?(up|down)\s*\]?", rest, re.IGNORECASE)
+    if found is None:
+        return None
+    return Scroll("up") if found[1].lower() == "up" else Scroll("down")
+
+
+def _goto(rest: str) -> Action | None:
+    found = re.fullmatch(_TEXT, rest)
+    url = (found[1] if found else rest).strip()
+    if not url or any(c.isspace() for c in url):
+        return None
+    return Goto(f"http://{url}" if re.match(r"(?:localhost|[\w-]+(?:\.[\w-]+)+)(?::\d+)?(?:[/?#]|$)", url) else url)
+
+
+def _stop(rest: str) -> Action | None:
+    found = re.fullmatch(_TEXT, rest, re.DOTALL)
+    if found is None and rest:
+        return None
+    return Stop(found[1].strip() if found else "")
+
+
+_READERS: dict[str, Callable[[str], Action | str | None]] = {
+    "click": _element(Click),
+    "type": _type,
+    "hover": _element(Hover),
+    "press": _press,
+    "scroll": _scroll,
+    "select_option": _select,
+    "new_tab": _bare(NewTab()),
+    "tab_focus": _element(TabFocus),
+    "close_tab": _bare(CloseTab()),
+    "goto": _goto,
+    "go_back": _bare(GoBack()),
+    "go_forward": _bare(GoForward()),
+    "stop": _stop,
+}

@@ -1,0 +1,1 @@
+"""Chromium through Playwright: sessions, tabs and when a page is idle."""

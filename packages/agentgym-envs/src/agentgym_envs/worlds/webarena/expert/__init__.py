@@ -1,0 +1,1 @@
+"""The expert on the embedded sites."""

@@ -1,0 +1,1 @@
+"""A page as an observation: accessibility tree, geometry and text."""

@@ -1,0 +1,14 @@
+"""What can be asked of an agent on the code host."""
+
+from __future__ import annotations
+
+from agentgym_envs.worlds.webarena.sites.code import tasks_ask, tasks_issues, tasks_merges, tasks_people, tasks_projects
+
+TEMPLATES = (
+    *tasks_ask.TEMPLATES,
+    *tasks_issues.TEMPLATES,
+    *tasks_merges.TEMPLATES,
+    *tasks_projects.TEMPLATES,
+    *tasks_people.TEMPLATES,
+)
+"""All templates of this site."""

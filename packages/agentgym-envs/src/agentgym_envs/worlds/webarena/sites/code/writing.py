@@ -1,0 +1,90 @@
+"""What several pages write: commits, files, notes on what was done to an issue or a merge request."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+
+from agentgym_envs.worlds.webarena.sites.code.base import RIGHT_NOW
+from agentgym_envs.worlds.webarena.sites.web import Visit
+
+
+def file_text(visit: Visit, project: int, branch: str, path: str) -> str | None:
+    """The content of a file on a branch, or None where there is no such file."""
+    text = visit.value(
+        "SELECT text FROM files JOIN contents ON contents.id = content WHERE project = ? AND path = ?", project, path
+    )
+    if text is not None:
+        for commit in unmerged(visit, project, branch):
+            if commit["path"] == path:
+                text = patched(text, commit)
+    return text
+
+
+def unmerged(visit: Visit, project: int, branch: str) -> list[sqlite3.Row]:
+    """The commits a branch is ahead by that change files, the oldest first."""
+    return visit.all(
+        "SELECT commits.*, contents.text AS added FROM commits JOIN contents ON contents.id = patch"
+        " WHERE project = ? AND branch = ? ORDER BY commits.created, commits.id",
+        project,
+        branch,
+    )
+
+
+def patched(text: str, commit: sqlite3.Row) -> str:
+    """A file's text with the lines that a commit of a branch adds."""
+    lines = text.splitlines(keepends=True)
+    place = min(commit["line"] - 1, len(lines))
+    return "".join(lines[:place]) + commit["added"] + "".join(lines[place:])
+
+
+def write_file(visit: Visit, project: int, path: str, text: str) -> None:
+    """Put a text in place of a file, or make one."""
+    content = visit.run("INSERT INTO contents (text) VALUES (?)", text)
+    visit.run("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", project, path, content)
+
+
+def commit_file(visit: Visit, project: int, branch: str, path: str, text: str, message: str) -> str:
+    """Write a file and the commit that says so; returns the commit's sha."""
+    write_file(visit, project, path, text)
+    return add_commit(visit, project, branch, message, path, max(1, len(text.splitlines())))
+
+
+def add_commit(visit: Visit, project: int, branch: str, message: str, path: str, lines: int) -> str:
+    """Write a commit of the visitor; returns its sha."""
+    number = visit.value("SELECT coalesce(max(id), 0) + 1 FROM commits")
+    sha = hashlib.sha1(f"{project}/{branch}/{number}".encode(), usedforsecurity=False).hexdigest()
+    visit.run(
+        "INSERT INTO commits (project, branch, sha, author, created, message, path, line, lines)"
+        " VALUES (?, ?, ?, ?, ?, ?, ?, 1, ?)",
+        *(project, branch, sha, visit.signed_in()["id"], RIGHT_NOW, message, path, lines),
+    )
+    visit.run("UPDATE projects SET updated = ? WHERE id = ?", RIGHT_NOW, project)
+    return sha
+
+
+def note(visit: Visit, kind: str, target: int, text: str) -> None:
+    """Say on an `issue` or a `merge` what the visitor did to it."""
+    visit.run(
+        f"INSERT INTO comments ({kind}, author, body, created, system) VALUES (?, ?, ?, ?, 1)",
+        *(target, visit.signed_in()["id"], text, RIGHT_NOW),
+    )
+    visit.run(f"UPDATE {kind}s SET updated = ? WHERE id = ?", RIGHT_NOW, target)
+
+
+def comment(visit: Visit, kind: str, target: int, text: str) -> None:
+    """Add a comment of the visitor to an `issue` or a `merge`."""
+    visit.run(
+        f"INSERT INTO comments ({kind}, author, body, created) VALUES (?, ?, ?, ?)",
+        *(target, visit.signed_in()["id"], text, RIGHT_NOW),
+    )
+    visit.run(f"UPDATE {kind}s SET updated = ? WHERE id = ?", RIGHT_NOW, target)
+
+
+def comments_on(visit: Visit, kind: str, target: int) -> list[sqlite3.Row]:
+    """What was said about an `issue` or a `merge`, in order."""
+    return visit.all(
+        "SELECT comments.*, name, full_name FROM comments JOIN accounts ON accounts.id = author"
+        f" WHERE {kind} = ? ORDER BY comments.created, comments.id",
+        target,
+    )

@@ -1,0 +1,20 @@
+"""The forum's tasks: what is asked, where to go, what to write, what to change about oneself, what to moderate."""
+
+from __future__ import annotations
+
+from agentgym_envs.worlds.webarena.sites.forum import (
+    tasks_asking,
+    tasks_finding,
+    tasks_keeping,
+    tasks_moderating,
+    tasks_writing,
+)
+from agentgym_envs.worlds.webarena.sites.tasks import Template
+
+TEMPLATES: tuple[Template, ...] = (
+    *tasks_asking.TEMPLATES,
+    *tasks_finding.TEMPLATES,
+    *tasks_writing.TEMPLATES,
+    *tasks_keeping.TEMPLATES,
+    *tasks_moderating.TEMPLATES,
+)

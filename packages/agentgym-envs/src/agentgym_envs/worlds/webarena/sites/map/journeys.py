@@ -1,0 +1,104 @@
+"""Directions from a place to another: out of the town, over the roads of the region, and in again."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+from dataclasses import dataclass
+
+from agentgym_envs.worlds.webarena.sites.region import MODES, Route, region
+
+__all__ = ["MODES", "Journey", "Step", "journey", "length_text", "time_text"]
+_IN_TOWN = {"car": 28.0, "bike": 14.0, "foot": 4.8}
+"""Kilometres per hour on streets."""
+_DETOUR = 1.3
+"""How much longer streets are than the straight line."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One line of the directions."""
+
+    text: str
+    metres: int
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Journey:
+    """The quickest way."""
+
+    steps: tuple[Step, ...]
+    towns: tuple[str, ...]
+    """All towns on the way, both ends included."""
+
+    @property
+    def metres(self) -> int:
+        """How long it is."""
+        return sum(step.metres for step in self.steps)
+
+    @property
+    def seconds(self) -> float:
+        """How long it takes."""
+        return sum(step.seconds for step in self.steps)
+
+    @property
+    def length(self) -> str:
+        """How long it is, as the page shows it."""
+        return length_text(self.metres)
+
+    @property
+    def time(self) -> str:
+        """How long it takes, as the page shows it."""
+        return time_text(self.seconds)
+
+
+def journey(start: sqlite3.Row, end: sqlite3.Row, mode: str) -> Journey:
+    """The way between two places (rows of `places`); `mode` is a key of `MODES`."""
+    if start["town"] == end["town"]:
+        across = _local(f"Go through {start['town']} to {end['name']}", start, (end["x"], end["y"]), mode)
+        return Journey(_walked(across), (start["town"],))
+    route = region().route(start["town"], end["town"], mode)
+    steps = [
+        *_walked(_local(f"From {start['name']} to the centre of {start['town']}", start, _center(start["town"]), mode)),
+        *_on_roads(route),
+        *_walked(_local(f"From the centre of {end['town']} to {end['name']}", end, _center(end["town"]), mode)),
+    ]
+    return Journey(tuple(steps), route.towns)
+
+
+def length_text(metres: float) -> str:
+    """`650 m`, `12.4 km`."""
+    return f"{round(metres, -1):.0f} m" if metres < 995 else f"{metres / 1000:.1f} km"
+
+
+def time_text(seconds: float) -> str:
+    """`48 min`, `2 h 5 min`."""
+    hours, minutes = divmod(max(1, round(seconds / 60)), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
+def _on_roads(route: Route) -> list[Step]:
+    steps: list[Step] = []
+    before = ""
+    for leg in route.legs:
+        road = leg.road
+        verb = "Continue on" if road.number == before else "Take"
+        text = f"{verb} the {road.number} from {leg.start} to {leg.end}"
+        steps.append(Step(text, road.metres, road.seconds(route.mode)))
+        before = road.number
+    return steps
+
+
+def _local(text: str, place: sqlite3.Row, to: tuple[float, float], mode: str) -> Step:
+    metres = round(1000 * _DETOUR * math.dist((place["x"], place["y"]), to))
+    return Step(text, metres, 3.6 * metres / _IN_TOWN[mode])
+
+
+def _walked(step: Step) -> tuple[Step, ...]:
+    return (step,) if step.metres else ()
+
+
+def _center(name: str) -> tuple[float, float]:
+    town = region().town(name)
+    return town.x, town.y

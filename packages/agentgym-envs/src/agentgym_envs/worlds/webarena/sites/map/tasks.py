@@ -1,0 +1,292 @@
+"""What one may be asked to do on the map."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from itertools import combinations, permutations
+from random import Random
+from urllib.parse import urlencode
+
+from agentgym_envs.worlds.webarena.sites.directory import PLACES
+from agentgym_envs.worlds.webarena.sites.map.finding import best, closest, distance, find
+from agentgym_envs.worlds.webarena.sites.map.journeys import MODES, journey
+from agentgym_envs.worlds.webarena.sites.map.kinds import KINDS
+from agentgym_envs.worlds.webarena.sites.tasks import (
+    Case,
+    Databases,
+    Step,
+    Template,
+    at,
+    back,
+    choose,
+    click,
+    fill,
+    said,
+    stop,
+)
+
+_URL = PLACES["map"].url
+_BY = {"car": "by car", "bike": "by bicycle", "foot": "on foot"}
+_VISITED = (
+    "café",
+    "restaurant",
+    "pub",
+    "hotel",
+    "museum",
+    "pharmacy",
+    "library",
+    "hospital",
+    "bookshop",
+    "post office",
+)
+_APART = 0.08
+"""Kilometres by which the nearest must be nearer than the next, to be told apart with certainty."""
+
+
+def search(text: str) -> Step:
+    """Type into the map's search box."""
+    return fill("searchbox", "Search places", text, enter=True)
+
+
+def get_directions(start: str, end: str, mode: str) -> list[Step]:
+    """Fill in the form for directions on the start page or the page of directions."""
+    return [
+        fill("textbox", "From", start),
+        fill("textbox", "To", end),
+        choose("Travel by", MODES[mode]),
+        click("button", "Get directions"),
+    ]
+
+
+def _towns(db: sqlite3.Connection, random: Random) -> list[sqlite3.Row]:
+    rows = db.execute("SELECT * FROM places WHERE kind = 'town' ORDER BY name").fetchall()
+    random.shuffle(rows)
+    return rows
+
+
+def _shuffled(db: sqlite3.Connection, random: Random, kinds: Sequence[str] = _VISITED) -> list[sqlite3.Row]:
+    marks = ", ".join("?" * len(kinds))
+    rows = db.execute(f"SELECT * FROM places WHERE kind IN ({marks}) ORDER BY id", kinds).fetchall()
+    random.shuffle(rows)
+    return rows
+
+
+def _town(*names: str) -> frozenset[str]:
+    return frozenset(f"town:{name}" for name in names)
+
+
+def _named(row: sqlite3.Row) -> str:
+    """A place as one speaks of it; the town is left out where the name has it."""
+    return row["name"] if row["town"] in row["name"] else f"{row['name']} in {row['town']}"
+
+
+def _open(db: sqlite3.Connection, row: sqlite3.Row) -> list[Step] | None:
+    """Search for a place by name and town and open it, where that finds it first."""
+    query = f"{row['name']} in {row['town']}"
+    found = find(db, query).found
+    same = [one for one in found if one.place["name"] == row["name"]]
+    return [search(query), click("link", row["name"])] if len(same) == 1 else None
+
+
+def _details(column: str) -> Callable[[Databases, Random], Iterator[Case]]:
+    def cases(databases: Databases, random: Random) -> Iterator[Case]:
+        db = databases["map"]
+        for row in _shuffled(db, random):
+            steps = _open(db, row)
+            if steps is not None and row[column]:
+                yield Case({"place": _named(row)}, _town(row["town"]), said(row[column]), [*steps, stop(row[column])])
+
+    return cases
+
+
+def _travel_times(databases: Databases, random: Random) -> Iterator[Case]:
+    towns = _towns(databases["map"], random)
+    pairs = list(permutations(towns, 2))
+    random.shuffle(pairs)
+    for start, end in pairs:
+        mode = random.choice(sorted(MODES))
+        time = journey(start, end, mode).time
+        values = {"start": start["name"], "end": end["name"], "by": _BY[mode]}
+        plan = [*get_directions(start["name"], end["name"], mode), stop(time)]
+        yield Case(values, _town(start["name"], end["name"]), said(time), plan)
+
+
+def _distances_in_town(databases: Databases, random: Random) -> Iterator[Case]:
+    db = databases["map"]
+    for start in _shuffled(db, random, ("museum", "hotel", "railway station")):
+        ends = _shuffled(db, random, ("theatre", "library", "park", "restaurant", "hospital"))
+        for end in [row for row in ends if row["town"] == start["town"]][:1]:
+            names = (f"{start['name']}, {start['town']}", f"{end['name']}, {end['town']}")
+            meant = [best(db, name) for name in names]
+            length = journey(start, end, "foot").length
+            if [row and row["id"] for row in meant] == [start["id"], end["id"]] and length.endswith("km"):
+                values = {"start": start["name"], "end": end["name"], "town": start["town"]}
+                plan = [*get_directions(*names, "foot"), stop(length.removesuffix(" km"))]
+                yield Case(values, _town(start["town"]), said(exact=length.removesuffix(" km")), plan)
+
+
+def _nearest(databases: Databases, random: Random) -> Iterator[Case]:
+    db = databases["map"]
+    for row in _shuffled(db, random, ("hotel", "railway station", "hospital", "university")):
+        kind = random.choice(
+            [kind for kind in ("pharmacy", "museum", "café", "restaurant", "bakery") if kind != row["kind"]]
+        )
+        query = f"{KINDS[kind].plural} near {row['name']}, {row['town']}"
+        results = find(db, query)
+        if results.near is None or results.near["id"] != row["id"]:
+            continue
+        first, second = results.found[:2]
+        gap = distance(second.place, row) - distance(first.place, row)
+        if first.place["town"] == row["town"] and gap > _APART and first.place["kind"] == second.place["kind"] == kind:
+            values = {"kind": kind, "place": _named(row)}
+            answer = first.place["name"]
+            yield Case(values, _town(row["town"]), said(answer), [search(query), stop(answer)])
+
+
+def _coordinates(databases: Databases, random: Random) -> Iterator[Case]:
+    db = databases["map"]
+    for row in _shuffled(db, random, ("museum", "theatre", "castle", "abbey", "restaurant", "pub", "school")):
+        lat, lon = f"{row['lat']:.5f}", f"{row['lon']:.5f}"
+        first, second = closest(db, float(lat), float(lon), 2)
+        if first.place["id"] == row["id"] and (second.km or 0.0) > _APART:
+            plan = [search(f"{lat}, {lon}"), stop(row["name"])]
+            yield Case({"lat": lat, "lon": lon}, _town(row["town"]), said(row["name"]), plan)
+
+
+def _show_directions(databases: Databases, random: Random) -> Iterator[Case]:
+    towns = _towns(databases["map"], random)
+    pairs = list(permutations(towns, 2))
+    random.shuffle(pairs)
+    for start, end in pairs:
+        mode = random.choice(("bike", "foot"))
+        query = urlencode({"from": start["name"], "to": end["name"], "mode": mode})
+        values = {"start": start["name"], "end": end["name"], "by": _BY[mode]}
+        plan = [*get_directions(start["name"], end["name"], mode), stop()]
+        yield Case(values, _town(start["name"], end["name"]), at(f"{_URL}/directions?{query}"), plan)
+
+
+def _show_place(databases: Databases, random: Random) -> Iterator[Case]:
+    db = databases["map"]
+    for row in _shuffled(db, random):
+        query = f"{row['kind']} {row['street']} in {row['town']}"
+        found = [one.place["id"] for one in find(db, query).found]
+        if found == [row["id"]]:
+            values = {"kind": row["kind"], "street": row["street"], "town": row["town"]}
+            plan = [search(query), click("link", row["name"]), stop()]
+            yield Case(values, _town(row["town"]), at(f"{_URL}/place/{row['id']}"), plan)
+
+
+def _on_the_way(databases: Databases, random: Random) -> Iterator[Case]:
+    pairs = list(combinations(_towns(databases["map"], random), 2))
+    random.shuffle(pairs)
+    for start, end in pairs:
+        between = journey(start, end, "car").towns[1:-1]
+        if 2 <= len(between) <= 4:
+            values = {"start": start["name"], "end": end["name"]}
+            plan = [*get_directions(start["name"], end["name"], "car"), stop(", ".join(between))]
+            yield Case(values, _town(start["name"], end["name"]), said(*between), plan)
+
+
+def _accessible(databases: Databases, random: Random) -> Iterator[Case]:
+    """Of a town's places of a kind exactly one is fully accessible; each has to be looked at."""
+    db = databases["map"]
+    for town in _towns(db, random):
+        for kind in random.sample(("restaurant", "café", "pub", "pharmacy", "museum"), 5):
+            rows = _in_town(db, town["name"], kind)
+            fit = [row for row in rows if row["wheelchair"] == "yes"]
+            if len(rows) > 1 and len(fit) == 1:
+                plan = [*_look_at_each(town["name"], kind, rows), stop(fit[0]["name"])]
+                values = {"kind": kind, "kinds": KINDS[kind].plural, "town": town["name"]}
+                yield Case(values, _town(town["name"]), said(exact=fit[0]["name"]), plan)
+                break
+
+
+def _most_stars(databases: Databases, random: Random) -> Iterator[Case]:
+    db = databases["map"]
+    for town in _towns(db, random):
+        rows = sorted(_in_town(db, town["name"], "hotel"), key=lambda row: -row["stars"])
+        if len(rows) > 1 and rows[0]["stars"] > rows[1]["stars"]:
+            plan = [*_look_at_each(town["name"], "hotel", rows), stop(f"{rows[0]['name']}, {rows[0]['phone']}")]
+            yield Case({"town": town["name"]}, _town(town["name"]), said(rows[0]["name"], rows[0]["phone"]), plan)
+
+
+def _two_stages(databases: Databases, random: Random) -> Iterator[Case]:
+    towns = _towns(databases["map"], random)
+    for _ in range(2000):
+        a, b, c = random.sample(towns, 3)
+        shown = [journey(a, b, "car").length, journey(b, c, "car").length]
+        total = f"{sum(float(length.removesuffix(' km')) for length in shown):.1f}"
+        if total.endswith(".0"):
+            continue  # "12" would be as right as "12.0"
+        values = {"a": a["name"], "b": b["name"], "c": c["name"]}
+        plan = [
+            *get_directions(a["name"], b["name"], "car"),
+            *get_directions(b["name"], c["name"], "car"),
+            stop(f"{total} km"),
+        ]
+        yield Case(values, _town(a["name"], b["name"], c["name"]), said(total), plan)
+
+
+def _in_town(db: sqlite3.Connection, town: str, kind: str) -> list[sqlite3.Row]:
+    return db.execute("SELECT * FROM places WHERE town = ? AND kind = ? ORDER BY name", (town, kind)).fetchall()
+
+
+def _look_at_each(town: str, kind: str, rows: Sequence[sqlite3.Row]) -> list[Step]:
+    steps = [search(f"{KINDS[kind].plural} in {town}")]
+    for row in rows:
+        steps += [click("link", row["name"]), back()]
+    return steps[:-1]
+
+
+TEMPLATES = (
+    Template("map/phone", ("map",), "What is the phone number of {{place}}?", _details("phone")),
+    Template("map/hours", ("map",), "When is {{place}} open? Answer as Wayfinder writes it.", _details("hours")),
+    Template("map/postcode", ("map",), "I want to write a letter to {{place}}: which postcode?", _details("postcode")),
+    Template(
+        "map/travel-time",
+        ("map",),
+        "How long does it take to go {{by}} from {{start}} to {{end}}? Answer in the form 2 h 5 min.",
+        _travel_times,
+    ),
+    Template(
+        "map/walk-in-town",
+        ("map",),
+        "How many kilometres is the walk from {{start}} to {{end}}, both in {{town}}? Answer with the number alone, as "
+        "directions show it.",
+        _distances_in_town,
+    ),
+    Template("map/nearest", ("map",), "Which {{kind}} is the nearest to {{place}}? Give its name.", _nearest),
+    Template("map/coordinates", ("map",), "What is the name of the place at {{lat}}, {{lon}}?", _coordinates),
+    Template(
+        "map/show-directions", ("map",), "Show me the directions from {{start}} to {{end}} {{by}}.", _show_directions
+    ),
+    Template("map/show-place", ("map",), "Open the page of the {{kind}} on {{street}} in {{town}}.", _show_place),
+    Template(
+        "map/on-the-way",
+        ("map",),
+        "Through which towns does one drive on the way from {{start}} to {{end}}? List those in between.",
+        _on_the_way,
+    ),
+    Template(
+        "map/accessible",
+        ("map",),
+        "Of the {{kinds}} in {{town}}, just one has wheelchair access without limits. Answer with its name only.",
+        _accessible,
+    ),
+    Template(
+        "map/most-stars",
+        ("map",),
+        "Find the hotel with the most stars in {{town}}; give its name and phone number.",
+        _most_stars,
+        held_out=True,
+    ),
+    Template(
+        "map/two-stages",
+        ("map",),
+        "I drive from {{a}} to {{b}} and from there to {{c}}. How many kilometres is that in all, adding up the two "
+        "distances shown?",
+        _two_stages,
+        held_out=True,
+    ),
+)

@@ -1,0 +1,103 @@
+"""What all pages of the administration stand on: the site, the guard at its door, how money and input are read.
+
+Knows no table but the accounts. Only whoever has the role `admin` gets past `get` and `post`.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from datetime import date, datetime
+from functools import wraps
+from pathlib import Path
+from typing import Any, cast
+
+from starlette.responses import Response
+
+from agentgym_envs.worlds.webarena.sites.directory import NOW
+from agentgym_envs.worlds.webarena.sites.web import Page, Refused, Site, Visit
+
+site = Site("shopping_admin", Path(__file__).parent)
+_MONEY = re.compile(r"\d{1,7}(\.\d{1,2})?", re.ASCII)
+_DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
+
+
+def get(path: str) -> Callable[[Page], Page]:
+    """Add a page that only administrators see."""
+    return _guarded(site.get(path))
+
+
+def post(path: str) -> Callable[[Page], Page]:
+    """Add what only administrators may do."""
+    return _guarded(site.post(path))
+
+
+def _guarded(add: Callable[[Page], Page]) -> Callable[[Page], Page]:
+    def guard(page: Page) -> Page:
+        @wraps(page)
+        def admitted(visit: Visit, **values: Any) -> Response:
+            if visit.signed_in()["role"] != "admin":
+                raise Refused("Only administrators of the shop may come in here.")
+            return page(visit, **values)
+
+        return add(admitted)
+
+    return guard
+
+
+def cents(text: str) -> int | None:
+    """An amount such as `12`, `12.5` or `$1,249.50` in cents, or None where it isn't one."""
+    plain = text.replace("$", "").replace(",", "").strip()
+    if not _MONEY.fullmatch(plain):
+        return None
+    whole, _, part = plain.partition(".")
+    return int(whole) * 100 + int(part.ljust(2, "0") or 0)
+
+
+def day(text: str) -> str | None:
+    """A date written as `2025-03-31`, or None where it isn't one."""
+    try:
+        return date.fromisoformat(text).isoformat() if _DAY.fullmatch(text) else None
+    except ValueError:
+        return None
+
+
+def count(text: str) -> int | None:
+    """A whole number from 0 to a million, or None where it isn't one."""
+    return int(text) if re.fullmatch(r"\d{1,6}|1000000", text, re.ASCII) else None
+
+
+def selected(visit: Visit) -> list[int]:
+    """The ids of the rows whose boxes were ticked."""
+    return [int(text) for text in visit.texts("selected") if re.fullmatch(r"\d{1,9}", text, re.ASCII)]
+
+
+def now() -> str:
+    """The present moment as the database writes it."""
+    return f"{NOW:%Y-%m-%d %H:%M}"
+
+
+def _money(amount: int | None) -> str:
+    return "–" if amount is None else f"{'-' if amount < 0 else ''}${abs(amount) / 100:,.2f}"
+
+
+def _when(moment: str | None) -> str:
+    return "–" if not moment else f"{datetime.fromisoformat(moment):%b %d, %Y %H:%M}"
+
+
+def _date(moment: str | None) -> str:
+    return "–" if not moment else f"{datetime.fromisoformat(moment):%b %d, %Y}"
+
+
+cast("dict[str, Any]", site.templates.filters).update(money=_money, when=_when, date=_date)
+cast("dict[str, Any]", site.templates.globals).update(
+    reports={
+        "/reports/sales": "Sales",
+        "/reports/bestsellers": "Bestsellers",
+        "/reports/search-terms": "Search terms",
+        "/reports/customers": "Best customers",
+        "/reports/coupons": "Coupon use",
+        "/reports/low-stock": "Low stock",
+        "/reports/carts": "Abandoned carts",
+    }
+)

@@ -1,0 +1,139 @@
+"""Lists of records as an office has them: filtered by a form, sorted by a click on a column, a page at a time."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from agentgym_envs.worlds.webarena.sites.shop_admin.dashboard import cents, count, day
+from agentgym_envs.worlds.webarena.sites.web import Visit, pages
+
+Option = tuple[str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the table."""
+
+    label: str
+    key: str = ""
+    """The selected value it is sorted by; empty where it can't be."""
+    right: bool = False
+    """Whether it holds numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Filter:
+    """A field of the filter form."""
+
+    key: str
+    label: str
+    sql: str
+    """A condition with one `?`; empty for a choice that only changes how the list is made."""
+    kind: Literal["words", "choice", "day", "money", "count"] = "words"
+    options: tuple[Option, ...] = ()
+    """For a choice: what is sent and what is shown."""
+
+
+@dataclass(frozen=True, slots=True)
+class Grid:
+    """A kind of list."""
+
+    select: str
+    """`SELECT ... FROM ...` without a condition, with an `id`."""
+    columns: tuple[Column, ...]
+    filters: tuple[Filter, ...]
+    order: str
+    """The key of the column it is sorted by at first."""
+    down: bool = True
+    """Whether the largest or latest comes first at first."""
+    size: int = 15
+    where: str = ""
+    """A condition that always holds."""
+    group: str = ""
+    """`GROUP BY ...`, where the rows are sums of others."""
+    totals: tuple[str, ...] = ()
+    """Names of the selected values that are summed up below the table."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """One page of a list, for the macros of `grid.html`."""
+
+    grid: Grid
+    rows: Sequence[sqlite3.Row]
+    pages: Mapping[str, int]
+    chosen: Mapping[str, str]
+    """What stands in the fields of the filter form."""
+    options: Mapping[str, Sequence[Option]]
+    sort: str
+    down: bool
+    errors: Sequence[str]
+    totals: Mapping[str, int]
+    """Over all pages."""
+
+
+def listing(visit: Visit, grid: Grid, options: Mapping[str, Sequence[Option]] | None = None) -> Listing:
+    """The page of the list that the address asks for; `options` are those choices that come from the database."""
+    offered = {part.key: (options or {}).get(part.key, part.options) for part in grid.filters}
+    conditions, values, errors = _conditions(visit, grid, offered)
+    where = " WHERE " + " AND ".join(conditions) if conditions else ""
+    select = f"{grid.select}{where} {grid.group}"
+    sums = ", ".join(["count(*)", *(f"total({name})" for name in grid.totals)])
+    total, *summed = visit.one(f"SELECT {sums} FROM ({select})", *values)
+    shown = pages(total, grid.size, visit.number("page"))
+    columns = {column.key: column for column in grid.columns if column.key}
+    asked = visit.text("sort") in columns
+    column = columns[visit.text("sort") if asked else grid.order]
+    down = visit.text("dir") == "desc" if asked else grid.down
+    order = f" ORDER BY {column.key} {'DESC' if down else 'ASC'}, id {'DESC' if down else 'ASC'}"
+    rows = visit.all(f"SELECT * FROM ({select}){order} LIMIT ? OFFSET ?", *values, shown["size"], shown["offset"])
+    chosen = {part.key: visit.text(part.key, 100) for part in grid.filters}
+    totals = {name: int(value) for name, value in zip(grid.totals, summed, strict=True)}
+    return Listing(grid, rows, shown, chosen, offered, column.key, down, errors, totals)
+
+
+def _conditions(
+    visit: Visit, grid: Grid, offered: Mapping[str, Sequence[Option]]
+) -> tuple[list[str], list[Any], list[str]]:
+    """The conditions of the filters that are filled in, their values, and what is wrong with what was typed."""
+    conditions: list[str] = [grid.where] if grid.where else []
+    values: list[Any] = []
+    errors: list[str] = []
+    for part in grid.filters:
+        text = visit.text(part.key, 100)
+        if not text or not part.sql:
+            continue
+        value = _value(part, text, offered[part.key])
+        if value is None:
+            errors.append(f"{part.label}: {text!r} isn't {_WANTED[part.kind]}; this filter was left out.")
+        else:
+            conditions.append(f"({part.sql})")
+            values.append(value)
+    return conditions, values, errors
+
+
+_WANTED = {
+    "words": "a text",
+    "choice": "one of the choices",
+    "day": "a date such as 2025-03-31",
+    "money": "an amount such as 24.50",
+    "count": "a whole number",
+}
+
+
+def _value(part: Filter, text: str, options: Sequence[Option]) -> Any:
+    match part.kind:
+        case "words":
+            escaped = text.replace("\\", "\\\\").replace("%", "\\%").replace("_", "\\_")
+            return f"%{escaped}%"
+        case "choice":
+            return text if any(text == value for value, _ in options) else None
+        case "day":
+            return day(text)
+        case "money":
+            return cents(text)
+        case "count":
+            return count(text)

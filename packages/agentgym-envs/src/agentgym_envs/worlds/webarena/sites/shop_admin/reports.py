@@ -1,0 +1,204 @@
+"""Reports over orders, searches and carts. Cancelled orders count in none of them but where they are named."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from starlette.responses import Response
+
+from agentgym_envs.worlds.webarena.sites.shop_admin.dashboard import count, get
+from agentgym_envs.worlds.webarena.sites.shop_admin.grid import Column, Filter, Grid, listing
+from agentgym_envs.worlds.webarena.sites.shop_admin.rules import GROUPS
+from agentgym_envs.worlds.webarena.sites.web import Visit
+
+_PERIODS = {
+    "month": "substr(orders.placed, 1, 7)",
+    "day": "date(orders.placed)",
+    "week": "date(orders.placed, 'weekday 0', '-6 days')",
+    "year": "substr(orders.placed, 1, 4)",
+}
+_BETWEEN = (
+    Filter("from", "From", "date(orders.placed) >= ?", "day"),
+    Filter("to", "To", "date(orders.placed) <= ?", "day"),
+)
+_KEPT = "orders.status <> 'cancelled'"
+
+SALES = Grid(
+    select="""SELECT {period} AS id, count(*) AS orders, sum(subtotal) AS subtotal, sum(discount) AS discounts,
+            sum(shipping) AS shipping, sum(total) AS revenue FROM orders""",
+    where=_KEPT,
+    group="GROUP BY 1",
+    columns=(
+        Column("Period", "id"),
+        Column("Orders", "orders", right=True),
+        Column("Goods", "subtotal", right=True),
+        Column("Discounts", "discounts", right=True),
+        Column("Shipping", "shipping", right=True),
+        Column("Revenue", "revenue", right=True),
+    ),
+    filters=(
+        *_BETWEEN,
+        Filter("by", "Per", "", "choice", (("month", "Month"), ("day", "Day"), ("week", "Week"), ("year", "Year"))),
+    ),
+    order="id",
+    size=20,
+    totals=("orders", "subtotal", "discounts", "shipping", "revenue"),
+)
+BESTSELLERS = Grid(
+    select="""SELECT products.id AS id, products.name AS name, products.sku AS sku, categories.name AS category,
+            sum(quantity) AS quantity, count(DISTINCT orders.id) AS orders, sum(quantity * order_items.price) AS revenue
+        FROM order_items JOIN orders ON orders.id = order_items.order_id
+        JOIN products ON products.id = order_items.product JOIN categories ON categories.id = products.category""",
+    where=_KEPT,
+    group="GROUP BY products.id",
+    columns=(
+        Column("Product", "name"),
+        Column("SKU", "sku"),
+        Column("Category", "category"),
+        Column("Pieces sold", "quantity", right=True),
+        Column("Orders", "orders", right=True),
+        Column("Revenue", "revenue", right=True),
+    ),
+    filters=(*_BETWEEN, Filter("category", "Category", "products.category = ?", "choice")),
+    order="quantity",
+)
+SEARCHES = Grid(
+    select="SELECT *, term AS id FROM search_terms",
+    columns=(
+        Column("Search term", "term"),
+        Column("Uses", "uses", right=True),
+        Column("Results", "results", right=True),
+        Column("Last used", "last_used"),
+    ),
+    filters=(
+        Filter("term", "Search term", "term LIKE ? ESCAPE '\\'"),
+        Filter("least", "Uses from", "uses >= ?", "count"),
+        Filter("results", "Results up to", "results <= ?", "count"),
+    ),
+    order="uses",
+)
+CUSTOMERS = Grid(
+    select="""SELECT accounts.id AS id, first_name || ' ' || last_name AS customer, accounts.email AS email,
+            sum(orders.status <> 'cancelled') AS orders, sum(orders.status = 'cancelled') AS cancelled,
+            sum(iif(orders.status = 'cancelled', 0, orders.total)) AS spent
+        FROM orders JOIN accounts ON accounts.id = orders.account""",
+    group="GROUP BY accounts.id",
+    columns=(
+        Column("Customer", "customer"),
+        Column("Email", "email"),
+        Column("Orders", "orders", right=True),
+        Column("Cancelled orders", "cancelled", right=True),
+        Column("Spent", "spent", right=True),
+    ),
+    filters=(*_BETWEEN, Filter("group", "Group", "customer_group = ?", "choice")),
+    order="spent",
+)
+COUPONS = Grid(
+    select="""SELECT orders.coupon AS id, orders.coupon AS code, count(*) AS orders, sum(discount) AS discounts,
+            sum(total) AS revenue FROM orders""",
+    where=f"{_KEPT} AND orders.coupon IS NOT NULL",
+    group="GROUP BY orders.coupon",
+    columns=(
+        Column("Coupon", "code"),
+        Column("Orders", "orders", right=True),
+        Column("Discounts", "discounts", right=True),
+        Column("Revenue", "revenue", right=True),
+    ),
+    filters=_BETWEEN,
+    order="orders",
+    totals=("orders", "discounts", "revenue"),
+)
+STOCK = Grid(
+    select="""SELECT products.*, categories.name AS category_name
+        FROM products JOIN categories ON categories.id = products.category""",
+    where="products.active = 1",
+    columns=(
+        Column("Product", "name"),
+        Column("SKU", "sku"),
+        Column("Category", "category_name"),
+        Column("Stock", "stock", right=True),
+    ),
+    filters=(
+        Filter("category", "Category", "products.category = ?", "choice"),
+        Filter("threshold", "Stock up to", "products.stock <= ?", "count"),
+    ),
+    order="stock",
+    down=False,
+)
+CARTS = Grid(
+    select="""SELECT accounts.id AS id, first_name || ' ' || last_name AS customer, accounts.email AS email,
+            sum(quantity) AS pieces, group_concat(products.name, ', ') AS content,
+            sum(quantity * coalesce(sale_price, price)) AS worth
+        FROM cart_items JOIN accounts ON accounts.id = cart_items.account
+        JOIN products ON products.id = cart_items.product""",
+    group="GROUP BY accounts.id",
+    columns=(
+        Column("Customer", "customer"),
+        Column("Email", "email"),
+        Column("Content"),
+        Column("Pieces", "pieces", right=True),
+        Column("Worth", "worth", right=True),
+    ),
+    filters=(Filter("customer", "Customer", "first_name || ' ' || last_name LIKE ? ESCAPE '\\'"),),
+    order="worth",
+)
+
+
+@get("/reports")
+def reports(visit: Visit) -> Response:
+    """Which reports there are."""
+    return visit.render("reports.html")
+
+
+@get("/reports/sales")
+def sales(visit: Visit) -> Response:
+    """Orders and revenue per day, week, month or year."""
+    by = visit.text("by")
+    period = _PERIODS.get(by, _PERIODS["month"])
+    found = listing(visit, replace(SALES, select=SALES.select.format(period=period)))
+    return visit.render("report_sales.html", list=found, weeks=by == "week")
+
+
+@get("/reports/bestsellers")
+def bestsellers(visit: Visit) -> Response:
+    """What was sold most in a time."""
+    return visit.render("report_bestsellers.html", list=listing(visit, BESTSELLERS, {"category": _categories(visit)}))
+
+
+@get("/reports/search-terms")
+def search_terms(visit: Visit) -> Response:
+    """What is looked for in the shop."""
+    return visit.render("report_searches.html", list=listing(visit, SEARCHES))
+
+
+@get("/reports/customers")
+def best_customers(visit: Visit) -> Response:
+    """Who orders most, spends most, cancels most."""
+    groups = [(name, name) for name in GROUPS]
+    return visit.render("report_customers.html", list=listing(visit, CUSTOMERS, {"group": groups}))
+
+
+@get("/reports/coupons")
+def coupon_use(visit: Visit) -> Response:
+    """What the coupons brought and cost."""
+    return visit.render("report_coupons.html", list=listing(visit, COUPONS))
+
+
+@get("/reports/low-stock")
+def low_stock(visit: Visit) -> Response:
+    """Which products are running out."""
+    grid, threshold = STOCK, visit.value("SELECT value FROM settings WHERE name = 'low_stock'")
+    if not visit.text("threshold"):
+        grid = replace(grid, where=f"{grid.where} AND products.stock <= {count(threshold) or 0}")
+    found = listing(visit, grid, {"category": _categories(visit)})
+    return visit.render("report_stock.html", list=found, threshold=visit.text("threshold", 20) or threshold)
+
+
+@get("/reports/carts")
+def abandoned_carts(visit: Visit) -> Response:
+    """What customers have put into their carts and not ordered."""
+    return visit.render("report_carts.html", list=listing(visit, CARTS))
+
+
+def _categories(visit: Visit) -> list[tuple[str, str]]:
+    return [(str(row["id"]), row["name"]) for row in visit.all("SELECT id, name FROM categories ORDER BY name")]

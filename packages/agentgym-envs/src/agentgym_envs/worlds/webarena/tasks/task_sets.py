@@ -1,0 +1,84 @@
+"""The task sets that the world can be made with: its own on the embedded sites, WebArena's, and files of tasks."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+
+from agentgym_envs.core.tasks import SPLITS, Task, Tasks, TaskSet
+from agentgym_envs.worlds.webarena.evaluation import needs_judge
+from agentgym_envs.worlds.webarena.sites import store
+from agentgym_envs.worlds.webarena.tasks.task_files import read_tasks, task_of
+from agentgym_envs.worlds.webarena.tasks.verified import VERIFIED_SETS, verified_tasks
+
+EMBEDDED = "embedded"
+
+
+def check_task_set(name: str) -> None:
+    """Check that there is a set of that name, or a file or folder.
+
+    Raises:
+        ValueError: when there is neither.
+    """
+    if name not in (EMBEDDED, *VERIFIED_SETS) and not Path(name).expanduser().exists():
+        known = ", ".join((EMBEDDED, *VERIFIED_SETS))
+        raise ValueError(
+            f"There is no task set {name!r}: give {known}, or a file or folder of tasks in WebArena's JSON."
+        )
+
+
+def task_set(name: str, *, judged: bool, skip_judged: bool = False) -> TaskSet:
+    """The set `name`, which `check_task_set` let pass.
+
+    Args:
+        name: `embedded`, `webarena`, `webarena-verified`, `webarena-verified-hard`, or a path.
+        judged: Whether there is a model to judge answers by. Without one, a task that needs it raises a `ValueError`
+            when it is asked for.
+        skip_judged: Leave such tasks out instead.
+
+    Raises:
+        ValueError: when a file isn't one of tasks.
+        DependencyNotInstalled: when the set comes with a package that is missing.
+    """
+    if name == EMBEDDED:
+        return _embedded()
+    tasks = _published(name)
+    if skip_judged and not judged:
+        tasks = tuple(task for task in tasks if not needs_judge(task.payload))
+    return _set_of(tasks, name, judged=judged)
+
+
+@cache
+def _embedded() -> TaskSet:
+    parts = {split: [task_of(record, split, split) for record in store.tasks()[split]] for split in SPLITS}
+    by_id = {task.id: task for tasks in parts.values() for task in tasks}
+    train, dev, test = (Tasks([task.id for task in parts[split]], by_id.__getitem__) for split in SPLITS)
+    return TaskSet(train=train, dev=dev, test=test, name="AgentGym's embedded sites, not WebArena's benchmark")
+
+
+@cache
+def _published(name: str) -> tuple[Task, ...]:
+    return verified_tasks(name) if name in VERIFIED_SETS else read_tasks(*_file(name))
+
+
+def _file(name: str) -> tuple[Path, str]:
+    path = Path(name).expanduser().resolve()
+    return path, path.name.partition(".")[0]
+
+
+def _set_of(tasks: Sequence[Task], name: str, *, judged: bool) -> TaskSet:
+    """All of them in `test`: the sets as published have no other split."""
+    by_id = {task.id: task for task in tasks}
+
+    def build(task_id: str) -> Task:
+        task = by_id[task_id]
+        if not judged and needs_judge(task.payload):
+            raise ValueError(
+                f"Task {task_id} is judged by a model, and none is configured: give judge='MODEL@URL' of an "
+                "OpenAI-compatible endpoint, or skip_judged=True to leave such tasks out."
+            )
+        return task
+
+    every = Tasks(list(by_id), build)
+    return TaskSet(train=every[:0], test=every, name=name)

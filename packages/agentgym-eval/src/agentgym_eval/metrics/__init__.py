@@ -1,0 +1,1 @@
+"""Metrics of episodes: success, pass@k, intervals, paired comparisons and token usage."""

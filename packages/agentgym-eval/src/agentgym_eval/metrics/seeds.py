@@ -1,0 +1,72 @@
+"""Two ways of training, compared over their seeds: how far a difference varies from one training run to the next.
+
+An interval over tasks says nothing about that: it takes the two models as they are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from agentgym_eval.metrics.comparison import Comparison, Difference
+from agentgym_eval.metrics.intervals import LEVEL, POWER, Interval
+
+
+@dataclass(frozen=True, slots=True)
+class AcrossSeeds:
+    """What sets two ways of training apart, each seed's run of the one paired with that of the other. All of it is the
+    second's less the first's.
+    """
+
+    first: str
+    second: str
+    seeds: int
+    success: Difference
+    score: Difference
+    turns: Difference
+
+    def to_dict(self) -> dict[str, Any]:
+        """As JSON values; what is NaN here is None there."""
+        figures = {name: getattr(self, name).to_dict() for name in ("success", "score", "turns")}
+        return {"first": self.first, "second": self.second, "seeds": self.seeds} | figures
+
+
+def across_seeds(pairs: Sequence[Comparison]) -> AcrossSeeds:
+    """The comparisons of each seed's two runs, as one over seeds."""
+
+    def differ(name: str) -> Difference:
+        found: list[Difference] = [getattr(pair, name) for pair in pairs]
+        return over_seeds([at.first for at in found], [at.second for at in found], tasks=min(p.tasks for p in pairs))
+
+    more = f" and {len(pairs) - 1} more"
+    figures = map(differ, ("success", "score", "turns"))
+    return AcrossSeeds(pairs[0].first + more, pairs[0].second + more, len(pairs), *figures)
+
+
+def over_seeds(first: Sequence[float], second: Sequence[float], *, tasks: int = 0) -> Difference:
+    """A figure of two ways of training, by Student's paired test over seeds (Student 1908).
+
+    Args:
+        first: One for each seed.
+        second: Of the same seeds, in the same order.
+        tasks: How many tasks each figure is over.
+
+    Returns:
+        The difference with its 95% t-interval. Interval, p-value and detectable difference are NaN for one seed.
+    """
+    from scipy import stats
+
+    gains = np.asarray(second, dtype=np.float64) - np.asarray(first, dtype=np.float64)
+    mean, freedom = float(gains.mean()), len(gains) - 1
+    low = high = p = least = math.nan
+    if freedom:
+        error = float(gains.std(ddof=1)) / math.sqrt(len(gains))
+        reach = float(stats.t.ppf((1 + LEVEL) / 2, freedom))
+        low, high, least = mean - reach * error, mean + reach * error, (reach + stats.t.ppf(POWER, freedom)) * error
+        p = float(2 * stats.t.sf(abs(mean) / error, freedom)) if error else float(not mean)
+    interval = Interval(mean, low, high, tasks)
+    return Difference(float(np.mean(first)), float(np.mean(second)), interval, p, p, float(least))

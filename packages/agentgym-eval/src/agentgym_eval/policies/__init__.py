@@ -1,0 +1,1 @@
+"""Policies that need no torch: oracle, random, scripted, and OpenAI-compatible endpoints."""

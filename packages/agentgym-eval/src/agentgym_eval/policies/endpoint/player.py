@@ -1,0 +1,161 @@
+"""A language model behind an endpoint, as a player."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
+
+from agentgym_envs import EnvFault, Reply, Seat
+
+from agentgym_eval.metrics.usage import Usage
+from agentgym_eval.policies.endpoint.client import Client, Refused, Unanswered
+from agentgym_eval.policies.endpoint.messages import reply
+from agentgym_eval.policies.metered import Metered
+from agentgym_eval.storage.journal import Journal, Place
+from agentgym_eval.util.errors import RunStopped, UsageError, did_you_mean
+from agentgym_eval.util.tool_calls import native, plain
+
+_TOO_LONG = ("context_length", "context length", "context window", "maximum context", "too long")
+_FILTERED = ("content_filter", "content_policy", "content management policy", "moderation", "flagged")
+_CUT = "content_filter"
+_SHOWN = 10  # models in a message
+
+
+class Endpoint(Metered):
+    """Asks the model for each reply, as many at once as there are episodes under way."""
+
+    def __init__(
+        self,
+        client: Client,
+        model: str,
+        *,
+        temperature: float,
+        max_tokens: int,
+        body: Mapping[str, Any] | None = None,
+        native_tools: bool = True,
+    ) -> None:
+        """Seat it.
+
+        Args:
+            client: Asks.
+            model: As the endpoint calls it.
+            temperature: Of sampling.
+            max_tokens: Of a reply.
+            body: Further fields of each request.
+            native_tools: Whether functions are shown as tools, else described in words.
+        """
+        self.name = f"openai:{model}"
+        self._client, self._model = client, model
+        self._body = {"temperature": temperature, **(body or {})}
+        self._max_tokens, self._limit = max_tokens, "max_tokens"
+        self._native = native_tools
+        self._asking = 0
+        self._asked = asyncio.Condition()
+
+    async def reply(self, seat: Seat) -> Reply:
+        """What the model says, or said when it was asked the same in this episode before and its journal has the reply.
+        A reply that the budget of tokens cut, or a conversation that doesn't fit, ends the episode.
+
+        Raises:
+            EnvFault: when the endpoint refuses this conversation or can't answer it, or its filter cuts the reply.
+            RunStopped: when it refuses all, can't be reached, or the run's budget is spent.
+            UsageError: when it has no such model.
+        """
+        request, journal = self._request(seat), self.journal
+        digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
+        place = Place(seat.key, seat.info["task_id"], seat.sample, digest)
+        while journal is not None and (kept := journal.replay(place)) is not None:
+            if kept.finish_reason != _CUT:
+                return kept
+        try:
+            said = await self._within_budget(request, partial(self._kept, place, journal))
+        except Refused as refused:
+            return await self._refused(refused)
+        except Unanswered as unanswered:
+            raise EnvFault(str(unanswered)) from unanswered
+        if said.finish_reason == _CUT:
+            raise EnvFault(f"{self._client.shown} cut the reply with its content filter")
+        return said
+
+    def leave(self, key: int) -> None:
+        """The attempt with this key has ended."""
+        if self.journal is not None:
+            self.journal.leave(key)
+
+    async def close(self) -> None:
+        """Close the connections. Answers that are under way are kept first."""
+        await self._client.close()
+
+    def _kept(self, place: Place, journal: Journal | None, answer: Any, seconds: float) -> Reply:
+        """The reply that has just come."""
+        said = reply(answer, seconds)
+        self.usage += Usage.of(said.usage)
+        if journal is not None:
+            journal.keep(place, said)
+        return said
+
+    async def _within_budget(self, request: dict[str, Any], kept: partial[Reply]) -> Reply:
+        """Ask, unless the budget is spent. What is under way then is answered before the run ends."""
+        async with self._asked:
+            while True:
+                try:
+                    self.budget.check(self.usage, self._asking)
+                    break
+                except RunStopped:
+                    if not self._asking:
+                        raise
+                    await self._asked.wait()
+            self._asking += 1
+        try:
+            return await self._ask(request, kept)
+        finally:
+            self._asking -= 1
+            async with self._asked:
+                self._asked.notify_all()
+
+    async def _ask(self, request: dict[str, Any], kept: partial[Reply]) -> Reply:
+        limit, known = self._limit, self.usage.requests > 0
+        try:
+            return await self._client.ask(self._limited(request), kept, known=known)
+        except Refused as refused:
+            if limit != "max_tokens" or "max_completion_tokens" not in refused.message:
+                raise
+            self._limit = "max_completion_tokens"  # what models that think before they speak call it
+            return await self._client.ask(self._limited(request), kept, known=known)
+
+    def _limited(self, request: dict[str, Any]) -> dict[str, Any]:
+        """The request with its limit of tokens as the model calls it."""
+        return {self._limit if name == "max_tokens" else name: value for name, value in request.items()}
+
+    def _request(self, seat: Seat) -> dict[str, Any]:
+        request = {"model": self._model, "max_tokens": self._max_tokens, **self._body}
+        if not (seat.tools and self._native):
+            return request | {"messages": plain(seat.conversation, seat.tools)}
+        choice = {} if seat.kind == "act" else {"tool_choice": "none"}
+        return request | {"messages": native(seat.conversation, write=json.dumps), "tools": list(seat.tools), **choice}
+
+    async def _refused(self, refused: Refused) -> Reply:
+        about, where = f"{refused.code} {refused.message}".lower(), self._client.shown
+        filtered = any(words in about for words in _FILTERED)
+        if refused.status == 401 or (refused.status == 403 and not filtered):
+            raise RunStopped(f"{where} refuses the key ({refused}). Set OPENAI_API_KEY to one that it takes.")
+        if refused.status in (402, 429):
+            raise RunStopped(f"{where} wants to be paid ({refused}).")
+        if refused.status == 404:
+            raise UsageError(await self._missing(refused))
+        if any(words in about for words in _TOO_LONG):
+            return Reply("", "length")
+        if self.usage.requests or filtered:
+            raise EnvFault(f"{where} refuses the conversation ({refused})")
+        hint = " Where an endpoint has no tools, --no-native-tools describes the functions." if "tool" in about else ""
+        raise RunStopped(f"{where} refuses the first request ({refused}).{hint}")
+
+    async def _missing(self, refused: Refused) -> str:
+        models = await self._client.models()
+        there = f" Its models: {', '.join(models[:_SHOWN])}." if models else " Is the address right, up to /v1?"
+        hint = did_you_mean(self._model, models)
+        return f"{self._client.shown} has no model {self._model!r} ({refused}).{hint}{there}"

@@ -1,0 +1,143 @@
+"""Reports as tables for a terminal."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Table
+
+from agentgym_eval.metrics.comparison import Comparison
+from agentgym_eval.metrics.intervals import Interval
+from agentgym_eval.metrics.seeds import AcrossSeeds
+from agentgym_eval.metrics.summary import Figures, Report
+from agentgym_eval.reports.evaluated import Evaluated
+from agentgym_eval.reports.tables import of_clusters, summary
+
+_MOST_DIFFICULTIES = 10
+_UNBOUNDED = 10_000
+_Columns = Mapping[str, Callable[[Figures], str]]
+
+
+def print_report(report: Report, title: str, console: Console) -> None:
+    """Print a row for all tasks, for each category and for each difficulty; below each mean its 95% interval.
+
+    Where the terminal isn't wide enough, the columns are in several tables and nothing is cut. The difficulties are
+    left out where they are the categories under other names, or too many for a table.
+    """
+    counts: _Columns = {
+        "tasks": lambda figures: str(figures.tasks),
+        "episodes": lambda figures: str(figures.episodes),
+        "failed": lambda figures: f"[red]{figures.failed}[/red]" if figures.failed else "0",
+        "success": lambda figures: _cell(figures.success, percent=True),
+        "score": lambda figures: _cell(figures.score, percent=True),
+        "turns": lambda figures: _cell(figures.turns),
+    }
+    if not math.isnan(report.overall.tokens.mean):
+        counts = {**counts, "tokens": lambda figures: _cell(figures.tokens)}
+    passes: _Columns = {
+        **{f"pass@{k}": lambda figures, k=k: _cell(figures.pass_at[k], percent=True) for k in report.overall.pass_at},
+        **{
+            f"pass^{k}": lambda figures, k=k: _cell(figures.pass_hat[k], percent=True)
+            for k in report.overall.pass_hat
+            if k > 1  # pass^1 is pass@1
+        },
+    }
+    console.print(escape(title), style="bold")
+    whole = {**counts, **passes}
+    fits = _fits(_table(report, whole, console.width), console)
+    for columns in [whole] if fits else [*_split(report, counts, console), *_split(report, passes, console)]:
+        console.print(_table(report, columns, console.width))
+    for note in _notes(report):
+        console.print(escape(note), style="dim")
+
+
+def print_runs(
+    runs: Sequence[Evaluated],
+    comparisons: Sequence[Comparison],
+    title: str,
+    console: Console,
+    across: AcrossSeeds | None = None,
+) -> None:
+    """Print a row for each run and, below, one for each pair that is compared, and one for all of them over seeds."""
+    console.print(escape(title), style="bold")
+    for table in summary(runs, comparisons, across):
+        drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for i, column in enumerate(table.columns):
+            drawn.add_column(escape(column), justify="right" if i else "left", overflow="fold")
+        for row in table.rows:
+            drawn.add_row(*(f"{escape(cell.text)}\n[dim]{escape(cell.small)}[/dim]".rstrip() for cell in row))
+        console.print(drawn)
+        for note in table.notes:
+            console.print(escape(note), style="dim")
+
+
+def _split(report: Report, columns: _Columns, console: Console) -> Iterator[_Columns]:
+    """The columns in as many parts as it takes for each to fit beside the names of the rows."""
+    part: dict[str, Callable[[Figures], str]] = {}
+    for heading, cell in columns.items():
+        if part and not _fits(_table(report, {**part, heading: cell}, console.width), console):
+            yield part
+            part = {}
+        part[heading] = cell
+    if part:
+        yield part
+
+
+def _fits(table: Table, console: Console) -> bool:
+    unbounded = console.options.update(width=_UNBOUNDED)
+    return console.measure(table, options=unbounded).maximum <= console.width
+
+
+def _table(report: Report, columns: _Columns, width: int) -> Table:
+    drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    drawn.add_column("", overflow="fold", max_width=max(1, width // 2))
+    for heading in columns:
+        drawn.add_column(heading, justify="right", no_wrap=True)
+    for name, figures, ends_section in _rows(report):
+        drawn.add_row(escape(name), *(cell(figures) for cell in columns.values()), end_section=ends_section)
+    return drawn
+
+
+def _rows(report: Report) -> Iterator[tuple[str, Figures, bool]]:
+    yield "all", report.overall, True
+    yield from _group("{}", report.by_category)
+    same = list(report.by_difficulty.values()) == list(report.by_category.values())
+    if not same and len(report.by_difficulty) <= _MOST_DIFFICULTIES:
+        yield from _group("difficulty {}", report.by_difficulty)
+
+
+def _group(name: str, groups: Mapping[Any, Figures]) -> Iterator[tuple[str, Figures, bool]]:
+    last = len(groups) - 1
+    for i, (group, figures) in enumerate(groups.items()):
+        yield name.format(group), figures, i == last
+
+
+def _cell(interval: Interval, *, percent: bool = False) -> str:
+    if math.isnan(interval.mean):
+        return "-"
+    factor, unit = (100, "%") if percent else (1, "")
+    mean = f"{interval.mean * factor:.1f}{unit}"
+    if math.isnan(interval.low):
+        return mean
+    return f"{mean}\n[dim]{interval.low * factor:.1f}–{interval.high * factor:.1f}[/dim]"
+
+
+def _notes(report: Report) -> Iterator[str]:
+    ended = ", ".join(f"{count} {stop}" for stop, count in report.overall.stops.items())
+    yield f"Episodes by how they ended: {ended}."
+    yield "Below each mean: its 95% interval over tasks. Failed episodes are in no mean."
+    if clusters := of_clusters(report.overall):
+        yield clusters
+    if len(report.by_difficulty) > _MOST_DIFFICULTIES:
+        yield f"The {len(report.by_difficulty)} difficulties are too many for a table; the JSON has each of them."
+    for k in report.overall.pass_at:
+        if left_out := report.overall.left_out(k):
+            yield f"pass@{k} and pass^{k} leave out tasks with fewer than {k} attempts that did not fail: {left_out}."
+    for fault, count in islice(report.faults.items(), 3):
+        yield f"Failed episodes, {count} of them: {fault}"

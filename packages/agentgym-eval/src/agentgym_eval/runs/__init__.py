@@ -1,0 +1,1 @@
+"""Evaluation runs: settings, environments, resumable play and comparisons of finished runs."""

@@ -1,0 +1,1 @@
+"""What a run writes to disk: episodes, replies, provenance, and the lock on its folder."""

@@ -1,0 +1,1 @@
+"""Errors, progress display, signals and tool-call messages."""

@@ -1,0 +1,1 @@
+"""What the viewer knows of runs and episodes on disk, and queries over it."""

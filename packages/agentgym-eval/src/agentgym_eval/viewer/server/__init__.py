@@ -1,0 +1,1 @@
+"""The viewer as a live site and as exported files."""

@@ -1,0 +1,113 @@
+"""Advantages relative to the other samples of the same task: GRPO, Dr. GRPO, RLOO. They need no critic."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Literal
+
+from agentgym_trainer.algorithms.advantages.returns import Assigned, check_discounts, normalised, turn_rewards
+from agentgym_trainer.algorithms.group_filter import ROUNDING
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from agentgym_trainer.algorithms.types import Experience, Total
+
+Baseline = Literal["mean", "leave_one_out", "length"]
+Scale = Literal["std", "none"]
+
+
+@dataclass(frozen=True)
+class GroupRelative:
+    """(return - baseline of the group) / scale.
+
+    GRPO (arXiv 2402.03300, section 4.1.2): mean and std. Dr. GRPO (arXiv 2503.20783, section 3.2): mean, no scale.
+    RLOO (arXiv 2402.14740, eq. 8): leave_one_out, no scale. OPO (arXiv 2505.23585): length, no scale.
+
+    Length bias: `mean` and `leave_one_out` make the advantages of a group's episodes sum to 0, each counted once. A
+    loss that is a mean over tokens counts each as often as it has completion tokens, so where failed episodes are
+    longer than successful ones, the weighted sum is below 0 and the update makes the group's tokens less likely on the
+    whole. `length` or `whiten` remove that, and so does a loss that is a mean over episodes (`Aggregation`).
+    """
+
+    needs_critic: ClassVar[bool] = False
+    compares_groups: ClassVar[bool] = True
+
+    baseline: Baseline = "mean"
+    """What a return is compared with. mean: the mean of the group. leave_one_out: the mean of the others in it. length:
+    the mean of the group weighted by completion tokens, sum(tokens * return) / sum(tokens), as in OPO."""
+    scale: Scale = "std"
+    """Divide by the standard deviation of the group's returns (about their plain mean, n - 1 in the denominator, as in
+    TRL, verl and SkyRL; without their epsilon: groups that are flat up to rounding get 0), or not at all."""
+    returns: Literal["episode", "turn"] = "episode"
+    """Every token of an episode gets the advantage of the episode's return; or the tokens of each turn that of the
+    return from there on, compared with the members of the group that said something in the turn of that number. Turns
+    may differ where episodes don't: then keep flat groups."""
+    gamma: float = 1.0
+    """Discount from turn to turn."""
+    whiten: bool = False
+    """At last, subtract the mean of the advantages of all completion tokens of all processes and divide by their
+    standard deviation (n in the denominator): the global normalisation of arXiv 2501.03262."""
+
+    def __post_init__(self) -> None:
+        check_discounts(gamma=self.gamma)
+
+    def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
+        """Advantages; 0 where a group teaches nothing."""
+        turns = turn_rewards(experience, penalty_N)
+        to_go_EK, tokens_EK = turns.to_go(self.gamma), turns.tokens_EK
+        if self.returns == "episode":
+            # No turns at all where there are no episodes.
+            return_E, length_E = to_go_EK[:, :1].sum(1), tokens_EK.sum(1)
+            advantage_E = relative(return_E, experience.group_E, length_E, baseline=self.baseline, scale=self.scale)
+            advantage_N = advantage_E[experience.episode_N]
+        else:
+            e_X, k_X = turns.said_EK.nonzero(as_tuple=True)
+            group_X = experience.group_E[e_X] * to_go_EK.shape[1] + k_X
+            return_X, length_X = to_go_EK[e_X, k_X], tokens_EK[e_X, k_X]
+            advantage_X = relative(return_X, group_X, length_X, baseline=self.baseline, scale=self.scale)
+            advantage_EK = to_go_EK.index_put((e_X, k_X), advantage_X)
+            advantage_N = advantage_EK[experience.episode_N, experience.turn_N]
+        return Assigned((normalised(advantage_N, total) if self.whiten else advantage_N).float())
+
+
+def relative(
+    value_X: Tensor, group_X: Tensor, length_X: Tensor, *, baseline: Baseline = "mean", scale: Scale = "none"
+) -> Tensor:
+    """Compare each value with those of its group.
+
+    Args:
+        value_X: Float64.
+        group_X: Group of each, any numbers.
+        length_X: Completion tokens that get the advantage, which weigh a value in the baseline `length`.
+        baseline: What it is compared with.
+        scale: What the difference is divided by.
+
+    Returns:
+        X, float64; 0 for those that are alone, and where all of a group are the same up to rounding.
+    """
+    group_X, size_G = group_X.unique(return_inverse=True, return_counts=True)[1:]
+    size_X, zero_G = size_G.double()[group_X], value_X.new_zeros(len(size_G))
+
+    def total(number_X: Tensor) -> Tensor:
+        return zero_G.index_add(0, group_X, number_X)[group_X]
+
+    def most(number_X: Tensor) -> Tensor:
+        return zero_G.scatter_reduce(0, group_X, number_X, "amax", include_self=False)[group_X]
+
+    spread_X = most(value_X) + most(-value_X)
+    centred_X = value_X - total(value_X) / size_X
+    unbiased_X = size_X / (size_X - 1)
+    match baseline:
+        case "mean":
+            advantage_X = centred_X
+        case "leave_one_out":
+            advantage_X = centred_X * unbiased_X
+        case "length":
+            # About the plain mean, the sums are small and lose no digits. A group that said nothing weighs nothing.
+            weight_X = length_X.double()
+            advantage_X = centred_X - total(weight_X * centred_X) / total(weight_X).clamp(min=1)
+    if scale == "std":
+        advantage_X = advantage_X / (total(centred_X.square()) / size_X * unbiased_X).sqrt()
+    # Where a group teaches nothing, the above may have divided by 0.
+    return advantage_X.where(spread_X > ROUNDING * most(value_X.abs()).clamp(min=1), 0.0)

@@ -1,0 +1,1 @@
+"""What each training step plays: horizon schedules, task samplers and their state."""

@@ -1,0 +1,1 @@
+"""Sampling with a Hugging Face model in this process."""

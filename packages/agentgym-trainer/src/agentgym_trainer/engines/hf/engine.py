@@ -1,0 +1,250 @@
+"""Samples from a Hugging Face model, with a cache that is kept over the turns and shared by those that begin alike.
+
+From the very module that trains, so that no weights are copied and the log-probabilities are the learner's own; or from
+a copy, so that it can sample while the learner works. Knows nothing of the learner but the weights that it sends.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Collection, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from peft import PeftModel, set_peft_model_state_dict
+from torch import Tensor
+
+from agentgym_trainer.engines.base import Completion, Sampling, Usage, Weights
+from agentgym_trainer.engines.batching import Batching
+from agentgym_trainer.engines.hf.forward_plan import Reading
+from agentgym_trainer.engines.hf.kv_cache import RAGGED
+from agentgym_trainer.engines.hf.scheduler import Row, Rows
+
+KEPT = 2**17
+"""Tokens that stay in the cache although nothing goes on there, so that trajectories go on which wait for their worlds:
+64 of 2,000 tokens."""
+
+
+def transformers_engine(
+    model: Any,
+    *,
+    end_id: int,
+    own_copy: bool = False,
+    autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    keep: int = KEPT,
+) -> Batching:
+    """An engine that samples from `model`, a causal language model or a peft model of one, where it is.
+
+    Args:
+        model: With `own_copy`, as it was before it was distributed; the copy is made at once.
+        end_id: The token that ends a reply.
+        own_copy: Whether to sample from a copy of the model. Otherwise it must not be trained in the meantime, and
+            `load` takes note of the version only: the weights are there.
+        autocast: Gives a context for each forward pass, such as accelerate's `autocast`.
+        keep: The most tokens in the cache of trajectories that aren't being sampled.
+
+    Raises:
+        ValueError: when the model attends in another way than causally over everything.
+    """
+    kinds = set(getattr(model.config, "layer_types", None) or []) - {"full_attention"}
+    if kinds:
+        raise ValueError(
+            f"{model.config.model_type} has layers of {', '.join(sorted(kinds))}, which the transformers engine "
+            "can't keep over turns; choose a model with full attention, such as Qwen2.5 or Llama 3."
+        )
+    sampled = copy.deepcopy(model).requires_grad_(False).eval() if own_copy else model
+
+    def make(usage: Usage) -> _Core:
+        return _Core(sampled, usage, end_id=end_id, own=own_copy, autocast=autocast, keep=keep)
+
+    return Batching(make, in_thread=False)
+
+
+@dataclass(slots=True)
+class _Draft:
+    """A reply in the making."""
+
+    row: Row
+    context: int
+    """How many of the row's ids are the context that it was asked for with."""
+    sampling: Sampling
+    chances: list[float]
+    """One random number in [0, 1) for each token of the budget."""
+    logprobs: list[float] = field(default_factory=list[float])
+    versions: list[int] = field(default_factory=list[int])
+    """Of the weights that each token was sampled with."""
+
+    @property
+    def chance(self) -> float:
+        return self.chances[len(self.logprobs)]
+
+
+class _Core:
+    """Computes on the device of the model."""
+
+    def __init__(
+        self,
+        model: Any,
+        usage: Usage,
+        *,
+        end_id: int,
+        own: bool,
+        autocast: Callable[[], AbstractContextManager[Any]],
+        keep: int,
+    ) -> None:
+        self.max_context: int = model.config.max_position_embeddings
+        self.version = 0
+        self._model = model
+        self._causal_lm: Any = model.get_base_model() if isinstance(model, PeftModel) else model
+        self._usage = usage
+        self._end_id = end_id
+        self._own = own
+        self._autocast = autocast
+        self._keep = keep
+        self._drafts: dict[int, _Draft] = {}
+        self._numbers: dict[Row, int] = {}
+        self._rows: Rows | None = None
+
+    def admit(self, number: int, ids: Sequence[int], sampling: Sampling) -> None:
+        """Find a row for a request."""
+        chances = np.random.default_rng(sampling.seed).random(sampling.max_tokens).tolist()
+        self._drafts[number] = _Draft(self._join(number, ids), len(ids), sampling, chances)
+
+    def abort(self, numbers: Collection[int]) -> None:
+        """Let the rows of requests rest."""
+        for number in numbers:
+            if number in self._drafts:
+                self._leave(number)
+
+    def _join(self, number: int, ids: Sequence[int]) -> Row:
+        """The row that a request goes on in, from these ids."""
+        if self._rows is None:
+            self._rows = Rows(self._causal_lm.device, self._usage, keep=self._keep)
+        row = self._rows.join(ids)
+        self._numbers[row] = number
+        return row
+
+    @torch.no_grad()
+    def step(self) -> list[tuple[int, Completion]]:
+        """One forward pass for all, and a token for each whose context has been read."""
+        assert self._rows is not None
+        rows, reading = self._rows.read([draft.row for draft in self._drafts.values()])
+        logits = self._forward(rows, reading)
+        read = [i for i, row in enumerate(rows) if row.read == len(row.ids)]
+        if not read:
+            return []
+        if len(read) < len(rows):
+            logits = logits[torch.tensor(read, device=logits.device)]
+        numbers = [self._numbers[rows[i]] for i in read]
+        drafts = [self._drafts[number] for number in numbers]
+        temperatures = [draft.sampling.temperature for draft in drafts]
+        ids, logprobs = draw(logits, temperatures, [draft.chance for draft in drafts])
+        self._usage.generated += len(drafts)
+        done: list[tuple[int, Completion]] = []
+        for number, draft, token, logprob in zip(numbers, drafts, ids, logprobs, strict=True):
+            draft.row.ids.append(token)
+            draft.logprobs.append(logprob)
+            draft.versions.append(self.version)
+            if token == self._end_id or len(draft.logprobs) == draft.sampling.max_tokens:
+                finish = "stop" if token == self._end_id else "length"
+                said = self._leave(number)
+                done.append((number, Completion.sampled(said, draft.logprobs, finish, draft.versions)))
+        return done
+
+    def _forward(self, rows: Sequence[Row], reading: Reading) -> Tensor:
+        """Logits behind what each row has read now, float32 [rows, V]."""
+        model = self._causal_lm
+        if model.training:
+            model.eval()
+        assert self._rows is not None
+        ids = [row.ids[span.start : span.stop] for row, span in zip(rows, reading.spans, strict=True)]
+        with self._autocast(), _attention(model.config, RAGGED):
+            logits = model(
+                input_ids=reading.listed(ids)[None],
+                position_ids=reading.position_T[None],
+                # Keeps transformers from making a mask.
+                attention_mask=torch.ones(1, 1, 0, 0, dtype=torch.bool, device=reading.position_T.device),
+                use_cache=False,
+                logits_to_keep=torch.arange(len(rows), device=reading.position_T.device),
+                ragged=self._rows.cache,
+            ).logits
+        return logits[0].float()
+
+    def _leave(self, number: int) -> list[int]:
+        """Let a request go. What it has said, as token ids."""
+        draft = self._drafts.pop(number)
+        del self._numbers[draft.row]
+        if self._rows is not None:
+            self._rows.leave(draft.row)
+        return draft.row.ids[draft.context :]
+
+    def load(self, weights: Weights) -> None:
+        """Take new weights; what was computed with the old ones is dropped, and what is under way read again."""
+        self.rest()
+        if self._own:
+            _copy_weights(self._model, weights)
+        self.version = weights.version
+        self._numbers = {}
+        for number, draft in self._drafts.items():
+            draft.row = self._join(number, draft.row.ids)
+
+    def rest(self) -> None:
+        """Drop the cache."""
+        self._rows = None
+
+    def close(self) -> None:
+        """Drop everything."""
+        self._rows, self._drafts, self._numbers = None, {}, {}
+
+
+@contextmanager
+def _attention(config: Any, name: str) -> Generator[None]:
+    """Let the model attend in this way meanwhile."""
+    before, config._attn_implementation = config._attn_implementation, name
+    try:
+        yield
+    finally:
+        config._attn_implementation = before
+
+
+def draw(logits: Tensor, temperatures: Sequence[float], chances: Sequence[float]) -> tuple[list[int], list[float]]:
+    """One token per row, by inversion of the row's cumulative distribution, and its log-probability.
+
+    Args:
+        logits: float32 [rows, V].
+        temperatures: Of each row; at 0 it is the most likely token, with log-probability 0.
+        chances: A number in [0, 1) for each row.
+    """
+    by_row = torch.tensor([temperatures, chances], dtype=torch.float64, device=logits.device)[..., None]
+    temperature, chance = by_row
+    if set(temperatures) != {1.0}:
+        logits = logits / torch.where(temperature > 0, temperature, 1.0).float()
+    logp = torch.log_softmax(logits, -1)
+    cumulative = logp.double().exp().cumsum(-1)
+    # Rounding leaves the sum a little off 1.
+    ids = torch.searchsorted(cumulative, chance * cumulative[:, -1:], right=True).clamp(max=logits.shape[1] - 1)
+    if 0 in temperatures:
+        greedy = temperature == 0
+        ids = torch.where(greedy, logits.argmax(-1, keepdim=True), ids)
+        drawn = logp.gather(1, ids).masked_fill(greedy, 0.0)
+    else:
+        drawn = logp.gather(1, ids)
+    # One transfer; doubles hold ids exactly.
+    tokens, logprobs = torch.cat([ids.double(), drawn.double()], 1).T.tolist()
+    return [int(token) for token in tokens], logprobs
+
+
+def _copy_weights(model: Any, weights: Weights) -> None:
+    """Copy tensors in place: an adapter's into the adapter, whole models' into the model."""
+    if weights.adapter is not None:
+        set_peft_model_state_dict(model, dict(weights.tensors()))
+        return
+    own = model.state_dict()
+    with torch.no_grad():
+        for name, tensor in weights.tensors():
+            if name not in own:
+                raise ValueError(f"The weights have {name}, which the engine's model doesn't; it is another model.")
+            own[name].copy_(tensor)

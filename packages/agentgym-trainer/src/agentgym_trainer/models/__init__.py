@@ -1,0 +1,1 @@
+"""The models that train: loading, heads, attention and weights."""

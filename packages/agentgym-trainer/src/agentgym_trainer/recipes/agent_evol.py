@@ -1,0 +1,49 @@
+"""Recipes of AgentEvol.
+
+The one for a real model has the settings of AgentGym's scripts (arXiv 2406.04151): four iterations, one pass over the
+data with 8 GPUs x 2 x 2 episodes in an update, learning rate 1e-5, gradients clipped at 1, contexts of 4,096 tokens.
+The model and the horizon are those of AgentGym-RL (arXiv 2509.08755); the number of the experts' episodes is ours.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import Any
+
+from agentgym_trainer.config import SFT, AgentEvol, Data, Exploration, Generation, Optimizer, World
+from agentgym_trainer.curriculum.horizon import FixedHorizon
+from agentgym_trainer.recipes.recipe import Recipe
+from agentgym_trainer.recipes.sft import SFT_RECIPES
+
+_SFT = SFT_RECIPES["sft-textcraft"].config
+_AS_BEFORE: dict[str, Any] = {f.name: getattr(_SFT, f.name) for f in fields(SFT)}
+_TEXTCRAFT = replace(
+    AgentEvol(**_AS_BEFORE),
+    model="runs/sft-textcraft/model",
+    data=Data(episodes=60, tasks=60),
+    optimizer=replace(_SFT.optimizer, lr=1e-3, warmup=5),
+    evaluation=replace(_SFT.evaluation, every=0),
+    epochs=3,
+    iterations=3,
+    exploration=Exploration(samples=4),
+)
+_WORLDS = AgentEvol(
+    world=World("agentgym/TextCraft-v0"),
+    others=(World("agentgym/BabyAI-v0"), World("agentgym/SciWorld-v0")),
+    horizon=FixedHorizon(30),
+    generation=Generation(max_tokens=512, max_context=4_096),
+    optimizer=Optimizer(lr=1e-5, betas=(0.9, 0.999)),
+    data=Data(episodes=3_000),
+    batch=32,
+    slots=64,
+    gradient_checkpointing=True,
+    precision="bf16",
+    exploration=Exploration(temperature=0.0, thresholds=("agentgym/BabyAI-v0=0", "agentgym/SciWorld-v0=0.99")),
+)
+
+EVOL_RECIPES = {
+    "evol-textcraft": Recipe(
+        "the model of sft-textcraft explores and learns from what went well, on a CPU", _TEXTCRAFT
+    ),
+    "evol-worlds": Recipe("AgentEvol over TextCraft, BabyAI and SciWorld", _WORLDS),
+}

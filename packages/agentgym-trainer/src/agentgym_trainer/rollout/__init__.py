@@ -1,0 +1,1 @@
+"""Rollouts: environments and tasks in, groups of episodes out."""

@@ -1,0 +1,149 @@
+"""The worlds of a run: one, or a mixture with weights. Opens them as the configuration asks; knows no model."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Generator, Iterator, Mapping, Sequence
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any
+
+import gymnasium
+from agentgym_envs import EnvFault, EnvPool, Episode, Job, Policy, ReplyWrapper, Task, TaskSet, play_many, text_env
+from agentgym_envs.core.registry import UnknownOption
+from agentgym_envs.util.redaction import resolved
+from agentgym_eval.runs.environments import open_world, world_spec
+from agentgym_eval.runs.settings import PlaySettings
+from agentgym_eval.util.errors import UsageError
+
+from agentgym_trainer.config import Evaluation, Setup, World
+
+
+@dataclass(frozen=True, slots=True)
+class OpenWorld:
+    """One world of the run: one of it at hand, and in a pool as many as episodes are played at once."""
+
+    name: str
+    """The Gymnasium id that its tasks and episodes carry."""
+    weight: float
+    """Its share of each step's tasks, up to a factor."""
+    wrapped: ReplyWrapper
+    """The one at hand: knows the tasks and instructions, and parses replies."""
+    pool: EnvPool
+    """The others, without wrappers: they take actions."""
+
+    @property
+    def tasks(self) -> TaskSet:
+        """All tasks under the world's options."""
+        return text_env(self.wrapped).tasks
+
+    def watch(self, policy: Policy, tasks: Sequence[Task], *, seed: int, horizon: int) -> Iterator[Episode]:
+        """Let a player who needs no engine, such as an expert, play each task once in the world at hand."""
+        yield from play_many([self.wrapped], policy, jobs(tasks, samples=1, seed=seed), horizon=horizon)
+
+
+@dataclass(frozen=True, slots=True)
+class Deal:
+    """Episodes of one task that are to be played."""
+
+    number: int
+    """Place among all that are played in this step or evaluation."""
+    world: OpenWorld
+    jobs: tuple[Job, ...]
+
+    def to_json(self) -> dict[str, Any]:
+        """As JSON values, of which `dealt_again` makes the same episodes."""
+        first = self.jobs[0]
+        return {"env": self.world.name, "task": first.task_id, "seed": first.seed, "episodes": len(self.jobs)}
+
+
+def jobs(tasks: Sequence[Task], *, samples: int, seed: int) -> list[Job]:
+    """The jobs of `samples` episodes of each task, those of a task together. One that is there twice is played with
+    other samples, not with the same ones again.
+    """
+    times = Counter(task.id for task in tasks)
+    return [Job(task, sample, seed) for task, count in times.items() for sample in range(count * samples)]
+
+
+def deals(world: OpenWorld, tasks: Sequence[Task], *, samples: int, seed: int, after: int = 0) -> list[Deal]:
+    """A deal for each of the tasks, numbered on from `after`."""
+    by_task = groupby(jobs(tasks, samples=samples, seed=seed), key=lambda job: job.task_id)
+    return [Deal(number, world, tuple(some)) for number, (_, some) in enumerate(by_task, after)]
+
+
+def dealt_again(records: Sequence[Mapping[str, Any]], worlds: Sequence[OpenWorld]) -> list[Deal]:
+    """The deals that `Deal.to_json` made these records of, numbered from 0."""
+    named = {world.name: world for world in worlds}
+    return [
+        Deal(
+            number,
+            named[record["env"]],
+            tuple(Job(record["task"], sample, record["seed"]) for sample in range(record["episodes"])),
+        )
+        for number, record in enumerate(records)
+    ]
+
+
+@contextmanager
+def open_worlds(config: Setup) -> Generator[list[OpenWorld]]:
+    """Open every world of the configuration, and close them all at the end.
+
+    Raises:
+        UsageError: when one doesn't exist, doesn't take its options, has no tasks, or is named twice.
+    """
+    with ExitStack() as stack:
+        opened: dict[str, OpenWorld] = {}
+        for world in config.worlds:
+            new = _open(world, config, stack)
+            if new.name in opened:
+                raise UsageError(
+                    f"A mixture names each world once; {new.name} is in it twice. Join their options into one."
+                )
+            opened[new.name] = new
+        yield list(opened.values())
+
+
+def _open(world: World, config: Setup, stack: ExitStack) -> OpenWorld:
+    settings = PlaySettings(
+        env=world.env,
+        policy="the model in training",
+        agent=world.agent,
+        instructions=world.instructions,
+        horizon=config.horizon.longest,
+        options=world.options,
+    )
+    try:
+        wrapped = stack.enter_context(closing(open_world(settings)))
+    except UsageError as error:
+        if isinstance(error.__cause__, UnknownOption):
+            idiom = "--world.options KEY=VALUE ... gives all of them anew, and none with nothing behind it."
+            raise UsageError(f"{error} {idiom}") from error
+        raise
+    name = _name(world, wrapped, config.evaluation)
+    try:
+        pool = EnvPool(world_spec(settings), config.slots, resolved(world.backend) or None, deadline=world.deadline)
+    except (ValueError, ImportError, OSError, gymnasium.error.Error) as error:
+        raise UsageError(f"{world.env} can't be put in a pool: {error}") from error
+    return OpenWorld(name, world.weight, wrapped, stack.enter_context(pool))
+
+
+def _name(world: World, env: ReplyWrapper, evaluation: Evaluation) -> str:
+    try:
+        tasks = text_env(env).tasks
+        if not tasks.train:
+            raise UsageError(f"{world.env} has no train tasks under these options; training needs some.")
+        if not tasks.split(evaluation.split):
+            raise UsageError(
+                f"{world.env} has no dev tasks under these options, by which a run is judged in its course: its "
+                f"{len(tasks.train)} train tasks are too few to set some of them aside. Choose options with more, give "
+                "the environment's TaskSet a `dev` split, or go by training tasks: --evaluation.split train."
+            )
+        if evaluation.test and not tasks.test:
+            raise UsageError(
+                f"{world.env} has no test tasks under these options, which a run ends with; leave that out with "
+                "--evaluation.no-test."
+            )
+        return tasks.train[0].env
+    except (EnvFault, ValueError, OSError, gymnasium.error.Error) as error:
+        raise UsageError(f"The tasks of {world.env} can't be had: {error}") from error

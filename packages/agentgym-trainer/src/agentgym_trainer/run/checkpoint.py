@@ -1,0 +1,339 @@
+"""Checkpoints: folders that `from_pretrained` loads as they are, plus what an exact continuation needs.
+
+A checkpoint is written under another name, sealed with a manifest of every file's size and SHA-256, and renamed; one
+that was half-written or damaged since is recognised, and the one before it used. Knows neither worlds nor schedules:
+what they remember is carried along as it is. The folder must be one that all processes see.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import re
+import shutil
+import time
+from collections.abc import Callable, Generator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from agentgym_eval.util.errors import UsageError
+from peft import set_peft_model_state_dict
+from peft.utils import SAFETENSORS_WEIGHTS_NAME
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from agentgym_trainer.curriculum.state import Best, Progress
+from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.learner.finite_checks import NotFinite, check_weights
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.run.disk import writing
+
+MANIFEST = "manifest.json"
+PROGRESS = "progress.json"
+METRICS = "metrics.jsonl"
+"""The run's metrics up to the checkpoint: sealed with it, so that neither is without the other."""
+CRITIC = "critic.safetensors"
+_NAME = re.compile(r"\.?step-(\d{6,})")
+
+
+class Checkpoints:
+    """The checkpoints of one run: `step-000100` and so on, and `best`, a link to the best of them."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        keep: int,
+        say: Callable[[str], None],
+        minutes: float = 0.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        """Look after the checkpoints in `folder`, which need not exist yet.
+
+        Args:
+            folder: Where they lie, or will.
+            keep: How many of the last ones stay; the best stays besides.
+            say: Told, in a sentence, of each checkpoint that is passed over and why.
+            minutes: How long after a checkpoint the next one is overdue; 0: never.
+            clock: Tells the time in seconds.
+        """
+        self.folder = folder
+        self.best = folder / "best"
+        self._keep = keep
+        self._say = say
+        self._minutes = minutes
+        self._clock = clock
+        self._saved = clock()
+
+    def at(self, step: int) -> Path:
+        """Where the checkpoint of this step lies, or would."""
+        return self.folder / f"step-{step:06d}"
+
+    @property
+    def overdue(self) -> bool:
+        """Whether `minutes` have passed since the last checkpoint of this process, or since it began."""
+        return self._minutes > 0 and self._clock() - self._saved >= 60 * self._minutes
+
+    def latest(self) -> Path | None:
+        """The last whole checkpoint, or None when none was ever finished.
+
+        Raises:
+            UsageError: when there are some and all are damaged. Beginning anew would throw away metrics and whatever
+                of them can still be saved, so that is left to a person.
+        """
+        damage: list[str] = []
+        for path in sorted(self.folder.glob("*step-*"), key=_age, reverse=True):
+            if not _NAME.fullmatch(path.name):
+                continue
+            problem = find_damage(path)
+            if path.name.startswith(".") and not problem:
+                return self._name(path, path.with_name(path.name[1:]))
+            if path.name.startswith("."):
+                self._say(f"Passing over {path.name[1:]}: it was never finished.")
+            elif problem:
+                damage.append(f"{path.name} ({problem})")
+                self._say(f"Passing over {damage[-1]}: it is damaged.")
+            else:
+                return path
+        if damage:
+            raise UsageError(
+                f"All checkpoints in {self.folder} are damaged: {'; '.join(damage)}. Nothing was changed. Put a whole "
+                f"one back from a copy, or remove {self.folder} to train from the start."
+            )
+        return None
+
+    def resume(self, learner: Learner) -> Progress | None:
+        """Bring the learner to where the last whole checkpoint left it; None when there is none.
+
+        Raises:
+            UsageError: as `latest` does.
+        """
+        ranks, found = Ranks(), None
+        with ranks.together():  # or the others would wait for a path that never comes
+            if ranks.leads:
+                found = self.latest()
+        path = ranks.tell(found)
+        if path is None:
+            return None
+        progress = self.load(path, learner)
+        if learner.accelerator.is_main_process:
+            self.tidy(progress.step, progress.best)
+        return progress
+
+    @staticmethod
+    def load(path: Path, learner: Learner) -> Progress:
+        """Bring the learner to where it was at this checkpoint."""
+        with learner.accelerator.register_load_state_pre_hook(partial(_read_weights, learner)):
+            learner.accelerator.load_state(str(path))
+        return Progress.from_json(json.loads((path / PROGRESS).read_text(encoding="utf-8")))
+
+    def save(self, learner: Learner, tokenizer: Any, progress: Progress, metrics: Path | None = None) -> Path:
+        """Write a checkpoint, point `best` at the best one and remove those that are no longer kept.
+
+        Every process calls this.
+
+        Args:
+            learner: What is saved.
+            tokenizer: That of its policy.
+            progress: How far the run has come.
+            metrics: The file of the run's metrics, of which the checkpoint has a copy.
+
+        Raises:
+            NotFinite: when the weights aren't finite. Nothing is written.
+            OSError: when it can't be written, for one because the disk is full. The others are untouched.
+        """
+        final = self.at(progress.step)
+        unfinished = final.with_name(f".{final.name}")
+        accelerator = learner.accelerator
+        check_weights(learner.actor.parameters(), accelerator)
+        if accelerator.is_main_process:
+            with self._writing(final):
+                self._make_room(unfinished)
+        accelerator.wait_for_everyone()
+        try:
+            with self._writing(final):
+                _write(unfinished, learner, tokenizer, progress)
+                if accelerator.is_main_process:
+                    _copy_metrics(metrics, unfinished)
+                accelerator.wait_for_everyone()
+                if accelerator.is_main_process:
+                    seal(unfinished)
+        except OSError:
+            shutil.rmtree(unfinished, ignore_errors=True)
+            raise
+        if accelerator.is_main_process:
+            self._name(unfinished, final)
+            self.tidy(progress.step, progress.best)
+        accelerator.wait_for_everyone()
+        self._saved = self._clock()
+        return final
+
+    def adopt(self, written: Path, step: int, best: Best | None, metrics: Path | None = None) -> Path:
+        """Make what another library has written the checkpoint of this step, with a copy of `metrics`. One process
+        calls this.
+
+        Raises:
+            OSError: when that can't be done, for one because the disk is full. The others are untouched.
+        """
+        with self._writing(self.at(step)):
+            _copy_metrics(metrics, written)
+            seal(written)
+            final = self._name(written, self.at(step))
+        self.tidy(step, best)
+        self._saved = self._clock()
+        return final
+
+    def tidy(self, step: int, at_best: Best | None) -> None:
+        """Point `best` where it belongs and remove what is no longer kept. A killed process may have done neither."""
+        best = self.at(at_best.step) if at_best else None
+        if best and best.exists():
+            link = self.folder / ".best"
+            link.unlink(missing_ok=True)
+            link.symlink_to(best.name)
+            link.replace(self.best)
+        # Those of later steps were passed over as damaged; they don't count and are written again.
+        past = [path for path in self._all() if _age(path)[0] <= step]
+        for old in past[: -self._keep]:
+            if old != best:
+                shutil.rmtree(old)
+
+    @staticmethod
+    def step_of(checkpoint: Path) -> int:
+        """Updates done at a checkpoint."""
+        return _age(checkpoint)[0]
+
+    def _make_room(self, unfinished: Path) -> None:
+        for leftover in self.folder.glob(".step-*"):
+            shutil.rmtree(leftover)
+        unfinished.mkdir(parents=True)
+
+    def _name(self, sealed: Path, final: Path) -> Path:
+        """Give a checkpoint that is whole its name. There is one of that name already where it was damaged, or written
+        before an evaluation of its step.
+        """
+        shutil.rmtree(final, ignore_errors=True)
+        sealed.rename(final)
+        _sync(self.folder)
+        return final
+
+    @contextmanager
+    def naming_last(self) -> Generator[None]:
+        """Name the last healthy checkpoint where training ends because something isn't finite."""
+        try:
+            yield
+        except NotFinite as error:
+            found = self._all()
+            last = f"The last healthy checkpoint is {found[-1]}" if found else "No checkpoint was written before that"
+            raise NotFinite(f"{error} {last}, and nothing was saved since.") from error
+
+    def _writing(self, path: Path) -> AbstractContextManager[None]:
+        """Tell in a sentence why the checkpoint can't be written."""
+        others = ", ".join(found.name for found in self._all() if found != path)
+        return writing(path, then=f"go on with --resume. The others are untouched ({others or 'there is none'})")
+
+    def _all(self) -> list[Path]:
+        return sorted((path for path in self.folder.glob("step-*") if _NAME.fullmatch(path.name)), key=_age)
+
+
+def seal(folder: Path) -> None:
+    """Note size and SHA-256 of every file in the manifest. All of it is on the disk when this returns."""
+    files = {path.relative_to(folder).as_posix(): _fingerprint(path) for path in _files(folder)}
+    for path in folder.rglob("*"):
+        _sync(path)
+    manifest = folder / MANIFEST
+    manifest.write_text(json.dumps({"files": files}, indent=1) + "\n", encoding="utf-8")
+    _sync(manifest)
+    _sync(folder)
+
+
+def find_damage(folder: Path) -> str | None:
+    """What is wrong with a checkpoint, or None when every file is as it was sealed. Reads all of it."""
+    try:
+        files: dict[str, dict[str, Any]] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
+        for name, sealed in files.items():
+            path = folder / name
+            if not path.is_file():
+                return f"{name} is missing"
+            if path.stat().st_size != sealed["size"]:
+                return f"{name} has {path.stat().st_size} bytes instead of {sealed['size']}"
+            if _fingerprint(path) != sealed:
+                return f"{name} has other content than was written"
+    except FileNotFoundError:
+        return f"{MANIFEST} is missing"
+    except (OSError, ValueError, LookupError, TypeError) as error:
+        return f"it can't be read: {error}"
+    return None
+
+
+def _copy_metrics(metrics: Path | None, folder: Path) -> None:
+    if metrics is not None and metrics.exists():
+        shutil.copyfile(metrics, folder / METRICS)
+
+
+def _write(folder: Path, learner: Learner, tokenizer: Any, progress: Progress) -> None:
+    """Weights, optimizer, schedule, scaler and generators, tokenizer and progress."""
+    accelerator = learner.accelerator
+    with accelerator.register_save_state_pre_hook(partial(_write_weights, learner)):
+        accelerator.save_state(str(folder))
+    if accelerator.is_main_process:
+        tokenizer.save_pretrained(folder)
+        (folder / PROGRESS).write_text(json.dumps(progress.to_json(), indent=1) + "\n", encoding="utf-8")
+
+
+def _write_weights(learner: Learner, models: list[Any], weights: list[Any], folder: str) -> None:
+    """Hugging Face's layout in place of what accelerate would write: the policy or its adapter, and a critic's file."""
+    weights.clear()
+    accelerator = learner.accelerator
+    state: Any = accelerator.get_state_dict(learner.actor)
+    if accelerator.is_main_process:
+        policy: Any = accelerator.unwrap_model(learner.actor).policy
+        policy.save_pretrained(folder, state_dict=_part(state, "policy."))
+        if critic := _part(state, "critic."):
+            save_file({name: tensor.contiguous() for name, tensor in critic.items()}, Path(folder, CRITIC))
+
+
+def _read_weights(learner: Learner, models: list[Any], folder: str) -> None:
+    """`models` is empty where accelerate has read its own sharded copies already."""
+    if not models:
+        return
+    models.clear()
+    actor: Any = learner.accelerator.unwrap_model(learner.actor)
+    if actor.has_adapter:
+        set_peft_model_state_dict(actor.policy, load_file(Path(folder, SAFETENSORS_WEIGHTS_NAME)))
+    else:
+        stored = type(actor.policy).from_pretrained(folder, dtype=actor.policy.dtype)
+        actor.policy.load_state_dict(stored.state_dict())
+    if actor.critic is not None:
+        actor.critic.load_state_dict(load_file(Path(folder, CRITIC)))
+
+
+def _part(state: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.rglob("*") if path.is_file())
+
+
+def _fingerprint(path: Path) -> dict[str, Any]:
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+    return {"size": path.stat().st_size, "sha256": digest}
+
+
+def _sync(path: Path) -> None:
+    """Wait until a file, or the names in a folder, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _age(path: Path) -> tuple[int, bool]:
+    """Sorts by step; an unfinished checkpoint comes after a finished one of its step."""
+    match = _NAME.fullmatch(path.name)
+    return int(match[1]) if match else -1, path.name.startswith(".")

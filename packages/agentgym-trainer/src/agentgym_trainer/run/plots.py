@@ -1,0 +1,103 @@
+"""The picture of a run: success in every world as it goes on, and the loss where a run learns from data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from agentgym_eval.metrics.summary import Figures
+from numpy.typing import NDArray
+
+from agentgym_trainer.config import AgentEvol, Config, Setup
+from agentgym_trainer.run.folder import MANNERS, RunFolder
+
+_SMOOTHED_OVER = 5
+ByStep = dict[str, dict[int, Figures]]
+"""Figures of evaluations, by manner and step."""
+
+
+def draw_curve(config: Setup, folder: RunFolder, found: Mapping[str, Mapping[str, ByStep]]) -> Path:
+    """Draw every world's success over environment steps; where a run learns from data, over updates and with the loss;
+    where it evolves, over the models trained. `found` has the figures of each split and, in it, of each world.
+    """
+    import matplotlib
+
+    matplotlib.use("Agg")
+    from matplotlib import pyplot as plt
+
+    lines, acting = list(folder.read_metrics()), isinstance(config, Config)
+    evolving = isinstance(config, AgentEvol)
+    worlds = list(dict.fromkeys(world for by_world in found.values() for world in by_world))
+    rows = len(worlds) + (not acting and not evolving)
+    height = 4.5 * rows  # inches
+    figure, grid = plt.subplots(rows, figsize=(8, height), sharex=True, squeeze=False)
+    figure.subplots_adjust(left=0.09, right=0.98, top=1 - 0.35 / height, bottom=0.55 / height, hspace=0.15)
+    for axes, world in zip(grid[:, 0], worlds, strict=False):
+        if acting:
+            _draw_training(axes, lines, world)
+            _mark_stages(axes, lines)
+        at = {0: 0, **{line["step"]: line["env_steps" if acting else "step"] for line in lines}}
+        for split, by_world in found.items():
+            if world in by_world:
+                _draw_evaluations(axes, at, by_world[world], split)
+        axes.set(ylabel="success", ylim=(0, 1.02), title=world)
+        axes.legend(loc="lower right")
+    if not acting and not evolving:
+        _draw_loss(grid[-1, 0], lines)
+    for axes in grid[:, 0]:
+        axes.set(xlabel="environment steps" if acting else "models trained" if evolving else "updates")
+        axes.grid(alpha=0.2)
+        axes.locator_params(axis="x", integer=True)
+        axes.label_outer()
+    figure.savefig(folder.curve, dpi=130)
+    plt.close(figure)
+    return folder.curve
+
+
+def _draw_loss(axes: Any, lines: list[dict[str, Any]]) -> None:
+    learned = [
+        (line["step"], line["loss"]) for line in lines if line.get("loss") is not None
+    ]  # none where it was skipped
+    steps, loss = np.array(learned, float).reshape(-1, 2).T
+    axes.plot(steps, loss, color="C0", alpha=0.25, linewidth=1)
+    axes.plot(steps, _smoothed(loss), color="C0")
+    axes.set(ylabel="loss", ylim=(0, None))
+
+
+def _draw_training(axes: Any, lines: list[dict[str, Any]], world: str) -> None:
+    played = [(line["env_steps"], line["worlds"][world]["success"]) for line in lines]
+    steps, success = np.array([at for at in played if at[1] is not None], float).reshape(-1, 2).T
+    axes.plot(steps, success, color="C0", alpha=0.25, linewidth=1)
+    axes.plot(steps, _smoothed(success), color="C0", label="training tasks, sampled")
+
+
+def _draw_evaluations(axes: Any, env_steps: dict[int, int], figures: ByStep, split: str) -> None:
+    """In the course of a run a line; of the test, at its ends, single marks."""
+    look = {"linestyle": "none", "marker": "D"} if split == "test" else {"marker": "o"}
+    for manner, color in zip(MANNERS, ("C3", "C2"), strict=True):
+        marks = [(env_steps[step], by.success) for step, by in figures[manner].items() if step in env_steps]
+        means = [at.mean for _, at in marks]
+        spread = [[at.mean - at.low for _, at in marks], [at.high - at.mean for _, at in marks]]
+        label = f"{split} tasks, {manner}"
+        axes.errorbar([x for x, _ in marks], means, spread, color=color, capsize=3, label=label, **look)
+
+
+def _mark_stages(axes: Any, lines: list[dict[str, Any]]) -> None:
+    """A line where each stage of the horizon begins, with its turns and, where the schedule chose it, the reason."""
+    begins, number = 0, None
+    for line in lines:
+        stage = line["stage"]
+        if stage["number"] != number:
+            number = stage["number"]
+            why = f" ({stage['why']})" if stage["why"] not in ("begin", "steps") else ""
+            text = f"{line['horizon']} turns{why}"
+            axes.axvline(begins, color="grey", linestyle=":", linewidth=1)
+            axes.annotate(text, (begins, 1.0), (3, -8), textcoords="offset points", color="grey", size=8)
+        begins = line["env_steps"]
+
+
+def _smoothed(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Mean over the last few steps."""
+    return np.array([values[max(0, i + 1 - _SMOOTHED_OVER) : i + 1].mean() for i in range(len(values))])

@@ -1,0 +1,145 @@
+"""What a finished run ends with: tables before and after, the curve, the summary, and the next command to try."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from agentgym_envs.util.files import write_whole
+from agentgym_envs.util.installation import command
+from agentgym_eval.metrics.intervals import Interval
+from agentgym_eval.metrics.summary import report
+from rich.console import Console
+from rich.table import Table
+
+from agentgym_trainer.config import AgentEvol, Setup, World
+from agentgym_trainer.run.disk import writing
+from agentgym_trainer.run.folder import MANNERS, RunFolder, played_splits
+from agentgym_trainer.run.plots import ByStep, draw_curve
+
+
+def finish(config: Setup, folder: RunFolder, console: Console, *, seconds: float) -> None:
+    """Write `curve.png` and `summary.json` and show what came of the run."""
+    found = {split: _figures(config, folder, test=split == "test") for split in played_splits(config)}
+    during = config.evaluation.split
+    steps = max(found[during].overall[MANNERS[0]])
+    _write_summary(steps, folder, found, seconds)
+    with writing(folder.curve):
+        draw_curve(config, folder, {split: figures.by_world for split, figures in found.items()})
+    shown = _shown(config, steps)
+    for split, figures in reversed(found.items()):
+        console.print(_table(config, split, {step: shown[step] for step in shown if step in figures.steps}, figures))
+    done = "models" if isinstance(config, AgentEvol) else "updates"
+    for line in (
+        f"{steps} {done}; this sitting took {seconds:.0f} s. The run: {folder.path}",
+        f"Its curve: {folder.curve}",
+        "To look at the run and its episodes in a browser:",
+        f"  {command('view')} {shlex.quote(str(folder.path))}",
+        "Next, let the trained model play all test tasks:",
+        *(f"  {_evaluate(config, world, folder.model)}" for world in config.worlds),
+    ):
+        console.print(line, highlight=False, soft_wrap=True, markup=False)
+
+
+def _shown(config: Setup, last: int) -> dict[int, str]:
+    """The steps whose evaluations are shown, with their names."""
+    if isinstance(config, AgentEvol):
+        return {0: "before", 1: "cloned"} | {step: f"iteration {step - 1}" for step in range(2, last + 1)}
+    return {0: "before", last: "after"}
+
+
+def _evaluate(config: Setup, world: World, model: Path) -> str:
+    """The command that plays a world as it was trained on."""
+    flags = [
+        f"--env {world.env} --policy {shlex.quote(f'hf:{model}')} --split test --samples 4 --agent {world.agent}",
+        f"--horizon {config.horizon.longest} --max-tokens {config.generation.max_tokens}",
+        f"--temperature {config.generation.temperature:g}",
+    ]
+    flags += [] if world.instructions else ["--no-instructions"]
+    # Options are Python literals, in which quotes are single ones as a rule.
+    flags += ["--options", *(f'"{option}"' for option in world.options)] if world.options else []
+    return " ".join([command("evaluate"), *flags])
+
+
+@dataclass(frozen=True, slots=True)
+class _Evaluations:
+    """What a run's evaluations on one split came to."""
+
+    overall: ByStep
+    by_world: dict[str, ByStep]
+
+    @property
+    def steps(self) -> Collection[int]:
+        """Those at which there was an evaluation."""
+        return self.overall[MANNERS[0]].keys()
+
+
+def _figures(config: Setup, folder: RunFolder, *, test: bool) -> _Evaluations:
+    """Of those in the course of the run, or of the `test` at its end."""
+    played = {
+        (manner, step): folder.read_evaluation(step, manner, test=test) or []
+        for manner in MANNERS
+        for step in folder.evaluated_steps(manner, test=test)
+    }
+
+    def figures(world: str | None) -> ByStep:
+        found: ByStep = {manner: {} for manner in MANNERS}
+        for (manner, step), episodes in played.items():
+            chosen = [episode for episode in episodes if world in (None, episode.env)]
+            ks = config.evaluation.ks if manner == "sampled" else (1,)
+            found[manner][step] = report(chosen, ks=ks, seed=config.seed).overall
+        return found
+
+    worlds = dict.fromkeys(episode.env for episodes in played.values() for episode in episodes)
+    return _Evaluations(figures(None), {world: figures(world) for world in worlds})
+
+
+def _write_summary(steps: int, folder: RunFolder, found: Mapping[str, _Evaluations], seconds: float) -> None:
+    def record(figures: ByStep) -> dict[str, Any]:
+        return {m: {str(step): f.to_dict() for step, f in by.items()} for m, by in figures.items()}
+
+    worlds = dict.fromkeys(world for each in found.values() for world in each.by_world)
+    summary = {
+        "steps": steps,
+        "seconds": round(seconds, 1),
+        "evaluations": {split: record(each.overall) for split, each in found.items()},
+        "worlds": {
+            world: {split: record(each.by_world[world]) for split, each in found.items() if world in each.by_world}
+            for world in worlds
+        },
+    }
+    with writing(folder.summary):
+        write_whole(folder.summary, json.dumps(summary, indent=2, allow_nan=False) + "\n")
+
+
+_WHEN = {True: "played once, at the end", False: "played on the way"}
+
+
+def _table(config: Setup, split: str, steps: dict[int, str], found: _Evaluations) -> Table:
+    """Success on the tasks of a split at these steps."""
+    overall, by_world = found.overall, found.by_world
+    sampled, last = overall["sampled"], max(steps)
+    title = f"{sampled[last].tasks} {split} tasks, {_WHEN[split == 'test']}; 95% intervals over tasks"
+    table = Table(title=title, title_justify="left")
+    table.add_column("", no_wrap=True)
+    for name in steps.values():
+        table.add_column(name, justify="right", no_wrap=len(steps) < 3)
+    how = {"sampled": f"sampled at {config.generation.temperature:g}", "greedy": "greedy"}
+    for manner, by in overall.items():
+        for k in by[last].pass_at:
+            table.add_row(f"pass@{k}, {how[manner]}", *(_interval(by[step].pass_at[k]) for step in steps))
+    for world, figures in by_world.items() if len(by_world) > 1 else ():
+        for manner, by in figures.items():
+            table.add_row(f"{world.rpartition('/')[2]}, {manner}", *(_interval(by[step].success) for step in steps))
+    for name in ("score", "turns"):
+        table.add_row(f"{name}, sampled", *(f"{getattr(sampled[step], name).mean:.3f}" for step in steps))
+    table.add_row("failed episodes", *(str(sum(by[step].failed for by in overall.values())) for step in steps))
+    return table
+
+
+def _interval(at: Interval) -> str:
+    return f"{at.mean:.3f} ({at.low:.3f} to {at.high:.3f})"

@@ -1,0 +1,98 @@
+"""Trajectories as tensors, without padding: what a model reads (tokens) and what an algorithm sees (experience).
+
+The shapes' legend stands in `algorithms/experience.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from itertools import accumulate
+
+import torch
+from torch import Tensor
+
+from agentgym_trainer.algorithms.types import Experience
+from agentgym_trainer.tokens.trajectory import Segment, Trajectory
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """Tokens of all segments end to end, those of an episode together, and the experience in them."""
+
+    ids_S: Tensor
+    """Token ids, int64."""
+    position_S: Tensor
+    """Position of each token in its segment, int64."""
+    at_N: Tensor
+    """Where in S each said token stands, int64, ascending."""
+    starts: tuple[int, ...]
+    """Where in S each segment starts, and at the end the number of tokens."""
+    said_starts: tuple[int, ...]
+    """Where in N the said tokens of each segment start, and at the end the number of said tokens."""
+    episodes: tuple[int, ...]
+    """Episode of each segment."""
+    experience: Experience
+
+    @property
+    def lengths(self) -> list[int]:
+        """Number of tokens of each segment."""
+        return [end - start for start, end in zip(self.starts, self.starts[1:], strict=False)]
+
+    def to(self, device: torch.device) -> Batch:
+        """The same batch on another device."""
+        tensors = {name: getattr(self, name).to(device) for name in ("ids_S", "position_S", "at_N")}
+        known = {name: getattr(self.experience, name) for name in Experience.__slots__}
+        moved = {name: tensor.to(device) for name, tensor in known.items() if tensor is not None}
+        return replace(self, **tensors, experience=replace(self.experience, **moved))
+
+
+def make_batch(trajectories: Sequence[Trajectory]) -> Batch:
+    """Lay trajectories end to end. There may be none: other processes may have some."""
+    segments = [segment for trajectory in trajectories for segment in trajectory.segments]
+    said_S = torch.tensor([said for segment in segments for said in segment.said], dtype=torch.bool)
+    return Batch(
+        ids_S=_whole_numbers(token for segment in segments for token in segment.ids),
+        position_S=_whole_numbers(position for segment in segments for position in range(len(segment.ids))),
+        at_N=said_S.nonzero()[:, 0],
+        starts=(0, *accumulate(len(segment.ids) for segment in segments)),
+        said_starts=(0, *accumulate(sum(segment.said) for segment in segments)),
+        episodes=tuple(e for e, trajectory in enumerate(trajectories) for _ in trajectory.segments),
+        experience=_experience(trajectories, segments, said_S),
+    )
+
+
+def _experience(trajectories: Sequence[Trajectory], segments: Sequence[Segment], said_S: Tensor) -> Experience:
+    episode_S = _whole_numbers(e for e, t in enumerate(trajectories) for s in t.segments for _ in s.ids)
+    turn_S = _whole_numbers(turn for segment in segments for turn in segment.turns)
+    logprob_S = torch.tensor([logprob for segment in segments for logprob in segment.logprobs], dtype=torch.float32)
+    E, K = len(trajectories), max((len(t.rewards) for t in trajectories), default=0)
+    rewards_EK, played_EK = torch.zeros(E, K), torch.zeros(E, K, dtype=torch.bool)
+    state_EK, observation_EK = torch.full((2, E, K), -1, dtype=torch.long)
+    groups: dict[str, int] = {}
+    states: dict[str, int] = {}
+    observations: dict[tuple[str, str], int] = {}
+    for e, trajectory in enumerate(trajectories):
+        turns = len(trajectory.rewards)
+        rewards_EK[e, :turns] = torch.tensor(trajectory.rewards)
+        played_EK[e, :turns] = True
+        state_EK[e, :turns] = torch.tensor([states.setdefault(state, len(states)) for state in trajectory.states])
+        observation_EK[e, :turns] = torch.tensor(
+            [observations.setdefault(seen, len(observations)) for seen in trajectory.observations]
+        )
+        groups.setdefault(trajectory.group, len(groups))
+    return Experience(
+        episode_N=episode_S[said_S],
+        turn_N=turn_S[said_S],
+        sampled_N=logprob_S[said_S],
+        rewards_EK=rewards_EK,
+        played_EK=played_EK,
+        state_EK=state_EK,
+        group_E=_whole_numbers(groups[trajectory.group] for trajectory in trajectories),
+        observation_EK=observation_EK,
+        loss_mask_E=torch.tensor([trajectory.in_loss for trajectory in trajectories], dtype=torch.bool),
+    )
+
+
+def _whole_numbers(numbers: Iterable[int]) -> Tensor:
+    return torch.tensor(list(numbers), dtype=torch.long)

@@ -1,0 +1,287 @@
+"""Direct preference optimization through TRL's trainer, on pairs of episodes as token ids.
+
+TRL computes the loss; which tokens stand where, and which of them are compared, is ours: a collator gives it rows in
+which only what the agent said since the two diverged counts. A conversation that begins anew, as with a window, stands
+in the same row as the one before, and neither sees the other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from agentgym_envs import Episode, Task
+from agentgym_eval.data.pairs import Pair, make_pairs
+from agentgym_eval.policies.policies import Oracle
+from agentgym_eval.util.errors import UsageError
+from datasets import Dataset
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
+from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_trainer import DPOTrainer
+
+from agentgym_trainer.config import DPO
+from agentgym_trainer.curriculum.state import Reached
+from agentgym_trainer.curriculum.task_sampler import apportion, evenly
+from agentgym_trainer.models.load import check_model, load_model
+from agentgym_trainer.rollout.environments import Deal, OpenWorld, deals
+from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.disk import writing
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.stopping import Stopping
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.encode import encode
+from agentgym_trainer.tokens.trajectory import trajectory
+from agentgym_trainer.trainers.evaluation import HeldOut
+from agentgym_trainer.trainers.training_data import keep_episodes
+from agentgym_trainer.trainers.trl_guard import Guarded
+from agentgym_trainer.trainers.trl_run import Pupil, learn_from_data, trainer_arguments
+
+REFERENCE = "reference.safetensors"
+
+Row = dict[str, list[dict[str, list[int]]]]
+"""A pair as `chosen` and `rejected`: for each the segments with something to compare, of `ids` and `said`."""
+
+
+def encode_pair(chat: Chat, pair: Pair) -> Row:
+    """The pair as token ids. Segments that end before the two diverge are in neither."""
+    sides = zip(("chosen", "rejected"), pair.compared(), strict=True)
+    found = {name: trajectory(encode(chat, episode)).segments for name, episode in sides}
+    return {
+        name: [{"ids": list(s.ids), "said": [int(said) for said in s.said]} for s in segments if any(s.said)]
+        for name, segments in found.items()
+    }
+
+
+def length(row: Row) -> int:
+    """Tokens of the longer side, which go through the model together."""
+    return max(sum(len(segment["ids"]) for segment in side) for side in row.values())
+
+
+def longest_segment(row: Row) -> int:
+    """Tokens of the longest segment of either side: the most that stood in one context."""
+    return max(len(segment["ids"]) for side in row.values() for segment in side)
+
+
+@dataclass(frozen=True)
+class PairCollator:
+    """Rows as TRL's trainer reads them: first all that were chosen, then all that were rejected."""
+
+    pad_id: int
+
+    def __call__(self, rows: Sequence[Row]) -> dict[str, Tensor]:
+        """Tensors [2 * pairs, tokens], padded to the longest.
+
+        Returns:
+            `input_ids`; `completion_mask`, 1 where the agent said the token since the two diverged; `attention_mask`,
+            and where a row has several segments `position_ids` and a mask of who sees whom, bool [2 * pairs, 1, tokens,
+            tokens].
+        """
+        sides = [row[name] for name in ("chosen", "rejected") for row in rows]
+        padded = {
+            "input_ids": _padded([[i for s in side for i in s["ids"]] for side in sides], self.pad_id),
+            "completion_mask": _padded([[i for s in side for i in s["said"]] for side in sides], 0),
+        }
+        segment = _padded([[n for n, s in enumerate(side) for _ in s["ids"]] for side in sides], -1)
+        if all(len(side) == 1 for side in sides):
+            return {**padded, "attention_mask": (segment >= 0).long()}
+        positions = [[t for s in side for t in range(len(s["ids"]))] for side in sides]
+        same, causal = segment[:, :, None] == segment[:, None, :], torch.ones(2 * (segment.shape[1],)).tril().bool()
+        return {**padded, "position_ids": _padded(positions, 0), "attention_mask": (same & causal)[:, None]}
+
+
+class PairTrainer(Guarded, DPOTrainer):
+    """TRL's trainer on pairs that are token ids already.
+
+    Where an adapter trains, the reference is the model without it; where it moves, checkpoints keep it.
+    """
+
+    def __init__(self, model: Any, rows: Sequence[Row], chat: Chat, settings: DPOConfig, reference: Any) -> None:
+        """Train `model` on these pairs.
+
+        Args:
+            model: A causal language model, or a peft model of one.
+            rows: The pairs.
+            chat: That of the model.
+            settings: What TRL is told.
+            reference: A model that nobody else uses; None where an adapter trains.
+        """
+        super().__init__(
+            model=model,
+            ref_model=reference,
+            args=settings,
+            data_collator=PairCollator(chat.pad_id),
+            train_dataset=Dataset.from_list(list(rows)),
+            processing_class=chat.tokenizer,
+        )
+        self.moves = settings.sync_ref_model
+        if reference is None:
+            # A copy of the new adapter, which does nothing yet: what it stands for is the model without one.
+            model.delete_adapter("ref")
+
+    def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, dataset_name: str) -> Any:
+        return dataset
+
+    def _save_checkpoint(self, model: Any, trial: Any) -> None:
+        super()._save_checkpoint(model, trial)
+        if self.moves and self.args.should_save:
+            weights: dict[str, Tensor] = self._reference().state_dict()
+            folder = Path(str(self.args.output_dir), f"checkpoint-{self.state.global_step}")
+            # Clones, because safetensors takes no two names for one tensor, such as that of tied embeddings.
+            with writing(folder):
+                save_file({name: tensor.clone() for name, tensor in weights.items()}, folder / REFERENCE)
+
+    def _load_from_checkpoint(self, resume_from_checkpoint: str, model: Any = None) -> None:
+        super()._load_from_checkpoint(resume_from_checkpoint, model)
+        if self.moves:
+            self._reference().load_state_dict(load_file(Path(resume_from_checkpoint, REFERENCE)))
+
+    def _reference(self) -> Any:
+        return self.accelerator.unwrap_model(self.ref_model)
+
+
+def train(config: DPO, folder: RunFolder, tracker: Tracker, stopping: Stopping) -> Reached:
+    """Begin a run of direct preference optimization or go on with one. All processes of the run call this.
+
+    Returns:
+        How far it came. At the end, the folder holds the model, evaluations, and metrics of the whole run.
+
+    Raises:
+        UsageError: when the model, a world, a file or an option doesn't exist, the engine can't be had, or the episodes
+            make no pair.
+        EngineError: when the engine can't be brought back.
+        Stopped: when the run is to end at once. What is done is saved.
+    """
+    if config.player == "model" and config.model == "scratch" and not config.data.files:
+        raise UsageError(
+            "A model from scratch does nothing well yet that it could prefer. Name one that was trained, such as "
+            "--model runs/sft-textcraft/model, or have experts play with --player expert."
+        )
+    if config.reference.model:
+        check_model(config.reference.model)
+
+    def make_trainer(pupil: Pupil) -> PairTrainer:
+        pairs = make_pairs(pupil.episodes, config.pairs)
+        tasks = len({pair.chosen.task_id for pair in pairs}), len({episode.task_id for episode in pupil.episodes})
+        rows, left_out = learnable(pupil, pairs, config)
+        tracker.say(f"Learning from {len(rows)} pairs of episodes, of {tasks[0]} of {tasks[1]} tasks{left_out}.")
+        settings = dpo_settings(config, trainer_arguments(config, folder, longest=2 * max(map(length, rows))))
+        return PairTrainer(pupil.model, rows, pupil.chat, settings, _reference_of(config, pupil))
+
+    def play(held_out: HeldOut) -> list[Episode]:
+        return play_pairs(config, held_out)
+
+    return learn_from_data(config, folder, tracker, stopping, make_trainer, play=None if config.data.files else play)
+
+
+def learnable(pupil: Pupil, pairs: Sequence[Pair], config: DPO) -> tuple[list[Row], str]:
+    """The pairs that can be learned from, and the end of a sentence on them that says why others can't.
+
+    Raises:
+        UsageError: when there is none; the message says why.
+    """
+    told = [row for pair in pairs if all((row := encode_pair(pupil.chat, pair)).values())]
+    rows = [row for row in told if longest_segment(row) <= config.generation.max_context]
+    if not rows:
+        raise UsageError(_why_none(config, len(pupil.episodes), len(pairs), len(told)))
+    unsaid, too_long = len(pairs) - len(told), len(told) - len(rows)
+    left_out = f"; {too_long} more are longer than generation.max_context" if too_long else ""
+    if unsaid:
+        left_out += f"; in {unsaid} more one side has nothing to learn from (`loss: false`)"
+    return rows, left_out
+
+
+def play_pairs(config: DPO, held_out: HeldOut) -> list[Episode]:
+    """Several episodes of each of some training tasks, by the model as it is or by experts; once played, they are read
+    back. All processes call this, and all have them.
+    """
+    folder, ranks, tracker = held_out.folder, held_out.ranks, held_out.tracker
+    if not ranks.tell(folder.data.exists()):
+        chosen = _tasks(config, held_out.worlds)
+        who, count = f"the {config.player}", sum(len(tasks) for _, tasks in chosen)
+        tracker.say(f"Of {count} training tasks {config.samples} episodes each are played by {who}.")
+        found = _by_model(config, held_out, chosen) if config.player == "model" else _by_experts(config, chosen)
+        folder.keeps_data = config.player == "model"
+        with ranks.together():
+            if ranks.leads:
+                keep_episodes(found, config.data, who, folder, tracker)
+                tracker.say(f"Another run learns from the same with --data.files {folder.data}")
+    return folder.read_data()
+
+
+def dpo_settings(config: DPO, arguments: dict[str, Any]) -> DPOConfig:
+    """What TRL is told: `arguments`, and what is DPO's own."""
+    return DPOConfig(
+        **arguments,
+        beta=config.beta,
+        loss_type=[config.loss, "sft"] if config.imitation else [config.loss],
+        loss_weights=[1.0, config.imitation] if config.imitation else None,
+        label_smoothing=config.label_smoothing,
+        ld_alpha=config.ld_alpha if config.ld_alpha < 1 else None,
+        sync_ref_model=config.reference.sync > 0,
+        ref_model_sync_steps=max(1, config.reference.sync),
+        ref_model_mixup_alpha=config.reference.share,
+        max_length=None,
+        remove_unused_columns=False,
+    )
+
+
+def _tasks(config: DPO, worlds: Sequence[OpenWorld]) -> list[tuple[OpenWorld, list[Task]]]:
+    """Training tasks of each world, as many as its share is of all."""
+    rng = np.random.default_rng([config.seed, config.samples])
+    shares = apportion(max(1, config.data.episodes // config.samples), [world.weight for world in worlds], rng)
+    return [
+        (world, [world.tasks.train[i] for i in evenly(world.tasks.train.ids, share, rng)])
+        for world, share in zip(worlds, shares, strict=True)
+    ]
+
+
+def _by_model(config: DPO, held_out: HeldOut, chosen: Sequence[tuple[OpenWorld, list[Task]]]) -> list[Episode]:
+    dealt = list[Deal]()
+    for world, tasks in chosen:
+        dealt += deals(world, tasks, samples=config.samples, seed=config.seed, after=len(dealt))
+    return held_out.play(dealt, config.generation.temperature)
+
+
+def _by_experts(config: DPO, chosen: Sequence[tuple[OpenWorld, list[Task]]]) -> list[Episode]:
+    expert, turns = Oracle(config.data.noise), config.horizon.longest
+    return [
+        episode
+        for world, tasks in chosen
+        for episode in world.watch(expert, tasks * config.samples, seed=config.seed, horizon=turns)
+    ]
+
+
+def _why_none(config: DPO, episodes: int, pairs: int, told: int) -> str:
+    """Why nothing can be learned: of so many `pairs`, so many have something `told` on both sides."""
+    if told:
+        return (
+            f"All {told} pairs have a context of more than generation.max_context, {config.generation.max_context} "
+            "tokens. Raise it, or have episodes played with the habit window, which keeps contexts short."
+        )
+    if pairs:
+        return f"In all {pairs} pairs there is a side with nothing to learn from: its replies are marked `loss: false`."
+    return (
+        f"The {episodes} episodes make no pair: no two of a task and an agent begin alike and differ in score by "
+        f"pairs.min_gap, {config.pairs.min_gap:g}, or more. Lower it, or have more episodes of each task."
+    )
+
+
+def _reference_of(config: DPO, pupil: Pupil) -> Any:
+    """The model that the policy is held against, or None for the policy without its adapter."""
+    if config.reference.model:
+        model, chat = load_model(config.reference.model, dtype=pupil.model.dtype, device=pupil.model.device)
+        if chat.tokenizer.get_vocab() != pupil.chat.tokenizer.get_vocab():
+            raise UsageError(f"The reference {config.reference.model} has another vocabulary than {config.model}.")
+        return model.eval()
+    return None if config.lora.rank else deepcopy(pupil.model).eval()
+
+
+def _padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:
+    return pad_sequence([torch.tensor(row, dtype=torch.long) for row in rows], batch_first=True, padding_value=value)

@@ -1,0 +1,333 @@
+"""Runs that learn from data with a trainer of TRL's: what they have in common, whatever the loss.
+
+The trainer updates the weights; here it is surrounded with what every run of ours has: worlds to be evaluated in
+before, after and in between, checkpoints that survive a kill, metrics, and a model at the end.
+"""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Callable, Generator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from agentgym_envs import Episode
+from agentgym_eval.policies.policies import Oracle
+from agentgym_eval.util.errors import UsageError
+from datasets import disable_progress_bars
+from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
+
+from agentgym_trainer.config import FromData
+from agentgym_trainer.curriculum.horizon import Stage
+from agentgym_trainer.curriculum.state import Best, Progress, Reached
+from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.engines.base import EngineError
+from agentgym_trainer.learner.finite_checks import Skips, check_weights, listed
+from agentgym_trainer.models.load import check_model, is_adapter, load_model, with_lora
+from agentgym_trainer.models.weights import weights_of
+from agentgym_trainer.rollout.environments import OpenWorld, open_worlds
+from agentgym_trainer.rollout.failures import TooManyFailed
+from agentgym_trainer.rollout.groups import Outcome
+from agentgym_trainer.rollout.runner import Rollouts
+from agentgym_trainer.run.checkpoint import METRICS, Checkpoints
+from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.run.metrics import success_figures, success_rate
+from agentgym_trainer.stopping import Stopped, Stopping
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.trainers.evaluation import HeldOut
+from agentgym_trainer.trainers.setup import (
+    from_scratch,
+    has_own_weights,
+    leave_model,
+    open_accelerator,
+    open_engine,
+    refusing,
+    save_start,
+)
+from agentgym_trainer.trainers.training_data import gather_episodes
+
+
+@dataclass(frozen=True, slots=True)
+class Pupil:
+    """Who learns, and from what."""
+
+    model: Any
+    """A Hugging Face causal language model, or a peft model of one where an adapter trains."""
+    chat: Chat
+    episodes: Sequence[Episode]
+
+
+MakeTrainer = Callable[[Pupil], Any]
+"""Makes a trainer of TRL's, with `Guarded` mixed in and the `trainer_arguments` of the run."""
+
+
+Play = Callable[[HeldOut], list[Episode]]
+"""Plays the episodes that a run learns from; all processes call it, and all have them."""
+
+
+def learn_from_data(
+    config: FromData,
+    folder: RunFolder,
+    tracker: Tracker,
+    stopping: Stopping,
+    make_trainer: MakeTrainer,
+    *,
+    play: Play | None = None,
+) -> Reached:
+    """Begin a run or go on with one, as far as `stopping` lets it. All processes of the run call this.
+
+    Args:
+        config: Of the run.
+        folder: Of the run.
+        tracker: Shows how it goes.
+        stopping: Asked after every step.
+        make_trainer: Makes the trainer.
+        play: Has the model that training begins with play the episodes; None: they come from where `config.data` says.
+
+    Raises:
+        UsageError: when the model, a world, a file or an option doesn't exist, or the engine can't be had.
+        EngineError: when the engine can't be brought back.
+        Stopped: when the run is to end at once. What is done is saved.
+    """
+    # They would tear the run's own bars apart.
+    disable_progress_bars()
+    torch.set_num_threads(config.threads)
+    accelerator, ranks = open_accelerator(config), Ranks()
+    with open_worlds(config) as worlds, tracker.showing():
+        if config.model != "scratch" and not folder.start.exists():
+            check_model(config.model)
+        episodes = [] if play else gather_episodes(config, config.data, worlds, folder, tracker, stopping)
+        made_here = config.model == "scratch" or is_adapter(config.model)
+        if made_here and not ranks.tell(folder.start.exists()):
+            _make_start(config, folder, worlds, episodes)
+        name = str(folder.start) if made_here else config.model
+        model, chat = load_model(name, dtype=torch.float32, device=accelerator.device)
+        model = with_lora(model, config.lora, seed=config.seed) if config.lora.rank else model
+        apart = has_own_weights(config, accelerator)
+        engine = open_engine(config, name, model, chat, accelerator, folder.path, tracker.say, apart=apart)
+        with Rollouts(engine, stopping.check) as rollouts:
+            held_out = HeldOut(config, folder, worlds, chat, tracker, rollouts)
+            if play:
+                with Ranks().together():
+                    rollouts.load(weights_of(model.eval(), 0))
+                episodes = play(held_out)
+            with refusing(config):
+                trainer = make_trainer(Pupil(model, chat, episodes))
+            reached = Lessons(config, trainer, held_out, stopping).run()
+        if reached.done and ranks.leads:
+            leave_model(folder.checkpoints / f"step-{reached.step:06d}", folder.model)
+    return reached
+
+
+def trainer_arguments(config: FromData, folder: RunFolder, *, longest: int) -> dict[str, Any]:
+    """What any trainer of TRL's is told.
+
+    Args:
+        config: Of the run.
+        folder: Where checkpoints go.
+        longest: Tokens of the longest example, which decide how many go through the model at once.
+
+    Raises:
+        UsageError: when the batch can't be shared out among the processes.
+    """
+    optimizer, ranks = config.optimizer, Ranks()
+    if config.batch % ranks.count:
+        raise UsageError(f"A batch of {config.batch} can't be shared out evenly among {ranks.count} processes.")
+    share, fits = config.batch // ranks.count, max(1, optimizer.micro_tokens // longest)
+    at_once = max(count for count in range(1, min(share, fits) + 1) if share % count == 0)
+    return {
+        "output_dir": str(folder.checkpoints),
+        "per_device_train_batch_size": at_once,
+        "gradient_accumulation_steps": share // at_once,
+        "num_train_epochs": config.epochs,
+        "learning_rate": optimizer.lr,
+        "adam_beta1": optimizer.betas[0],
+        "adam_beta2": optimizer.betas[1],
+        "weight_decay": optimizer.weight_decay,
+        "max_grad_norm": optimizer.clip_norm,
+        "lr_scheduler_type": {"constant": "constant_with_warmup"}.get(optimizer.schedule, optimizer.schedule),
+        "warmup_steps": optimizer.warmup,
+        "gradient_checkpointing": config.gradient_checkpointing,
+        "use_cpu": config.device == "cpu" or not torch.accelerator.is_available(),
+        "bf16": config.precision == "bf16",
+        "fp16": config.precision == "fp16",
+        "seed": config.seed,
+        "logging_steps": 1,
+        "save_strategy": "steps",
+        "save_steps": config.save_every,
+        "report_to": "none",
+        "disable_tqdm": True,
+        "dataloader_pin_memory": False,
+    }
+
+
+class Lessons(TrainerCallback):
+    """One run, as its trainer goes on."""
+
+    def __init__(self, config: FromData, trainer: Any, held_out: HeldOut, stopping: Stopping) -> None:
+        """Surround `trainer`; asked after every step, `stopping` says whether the run is to be saved and end early."""
+        self.config = config
+        self.trainer = trainer
+        self.trainer.skips = Skips(config.optimizer.max_skips)
+        self.held_out = held_out
+        self.folder = held_out.folder
+        self.tracker = held_out.tracker
+        minutes, say = config.save_minutes, self.tracker.say
+        self.checkpoints = Checkpoints(self.folder.checkpoints, keep=config.keep, minutes=minutes, say=say)
+        self.ranks = Ranks()
+        self._stopping = stopping
+        self._tested: dict[str, Any] = {}
+        self._cut_short: EngineError | TooManyFailed | Stopped | None = None
+        self._best: Best | None = None
+        self._evaluating = 0.0
+        self._since = time.perf_counter()
+
+    def run(self) -> Reached:
+        """Train from the last checkpoint, if there is one, to the end or to where it is to stop.
+
+        Raises:
+            OSError: when a checkpoint can't be written.
+            TooManyFailed, EngineError, Stopped: when one of them has ended an evaluation. What is done is saved.
+            NotFinite: when the weights aren't finite, or too many optimizer steps in a row were skipped.
+        """
+        latest = self.ranks.tell(self.checkpoints.latest() if self.ranks.leads else None)
+        step = self.checkpoints.step_of(latest) if latest else 0
+        with self.ranks.together():
+            if self.ranks.leads:
+                self._tidy(step, latest)
+        self._best = self.ranks.tell(self._best_so_far() if self.ranks.leads else None)
+        if not step:
+            self._evaluate(0)
+        self.trainer.remove_callback(PrinterCallback)
+        self.trainer.add_callback(self)
+        self._since = time.perf_counter()
+        with self.checkpoints.naming_last():
+            self.trainer.train(resume_from_checkpoint=str(latest) if latest else None)
+        if self._cut_short:
+            raise self._cut_short
+        state = self.trainer.state
+        return Reached(state.global_step, of=state.max_steps)
+
+    def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Make good the evaluation that was cut short in the sitting before, after its step was saved."""
+        step = state.global_step
+        if step and self.held_out.is_due(step, state.max_steps) and not self.ranks.tell(self._has_told(step)):
+            self._test(state)
+            if self.ranks.leads:
+                self.folder.amend(step, self._tested)
+                self.checkpoints.tidy(step, self._best)
+
+    def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Evaluate where it is due, save where that is overdue, and stop where it is asked for."""
+        self._tested = {}
+        if self.held_out.is_due(state.global_step, state.max_steps):
+            try:
+                self._test(state)
+            except (EngineError, TooManyFailed, Stopped) as error:
+                self._cut_short = error
+                control.should_save = control.should_training_stop = True
+                return
+            control.should_save |= self._best is not None and self._best.step == state.global_step
+        control.should_save |= self.ranks.tell(self.checkpoints.overdue)
+        if self.ranks.any(self._stopping()):
+            control.should_save = control.should_training_stop = True
+
+    def on_log(self, args: Any, state: TrainerState, control: TrainerControl, **given: Any) -> None:
+        """Write the line of a step."""
+        logs: dict[str, Any] = given["logs"]
+        if "loss" not in logs:  # the trainer's last words on the whole
+            return
+        now = time.perf_counter()
+        seconds = {"update": now - self._since - self._evaluating, "evaluation": self._evaluating}
+        self._since, self._evaluating = now, 0.0
+        figures = {name: value for name, value in logs.items() if name not in ("num_tokens", "total_flos")}
+        figures |= {"skipped": float(self.trainer.skipped)}
+        if self.trainer.skipped:  # TRL shows the mean of earlier losses in its place
+            del figures["loss"], figures["grad_norm"]
+            causes = listed(self.trainer.skips.causes)
+            self.tracker.say(f"Step {state.global_step} was skipped: values in the {causes} weren't finite.")
+        if self.ranks.leads:
+            self.folder.log({"step": state.global_step, **figures, **self._tested, "seconds": seconds})
+        self.tracker.lesson(state.global_step, state.max_steps, figures)
+
+    def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
+        """Make what the trainer has written one of our checkpoints."""
+        with self.ranks.together():
+            if self.ranks.leads:
+                written = self.folder.checkpoints / f"checkpoint-{state.global_step}"
+                self.checkpoints.adopt(written, state.global_step, self._best, self.folder.metrics)
+
+    def _test(self, state: TrainerState) -> None:
+        """Evaluate, and see whether this is the best step so far."""
+        began = time.perf_counter()
+        self._tested = self._evaluate(state.global_step)
+        self._evaluating = time.perf_counter() - began
+        self._best = _better(self._best, state.global_step, self._tested[self.config.evaluation.split]["sampled"])
+
+    def _has_told(self, step: int) -> bool:
+        """Whether the line of this step has its evaluation."""
+        split = self.config.evaluation.split
+        return any(split in line for line in self.folder.read_metrics() if line["step"] == step)
+
+    def _evaluate(self, step: int) -> dict[str, Any]:
+        """Success on the tasks of evaluations, of all worlds and of each."""
+        played, split = self.held_out.evaluate(step, lambda: self._playing(step)), self.config.evaluation.split
+        names = [world.name for world in self.held_out.worlds]
+        worlds = {name: {split: success_figures(played, name)} for name in names}
+        return {split: success_figures(played), "worlds": worlds}
+
+    @contextmanager
+    def _playing(self, step: int) -> Generator[None]:
+        """The engine samples with the weights of this step. Nothing that is drawn meanwhile shows in the training."""
+        model, rollouts = self.trainer.model, self.held_out.rollouts
+        was_training, cuda = model.training, [model.device] if model.device.type == "cuda" else []
+        model.eval()
+        check_weights(model.parameters(), self.trainer.accelerator)
+        weights = weights_of(self.trainer.accelerator.unwrap_model(model), step)
+        try:
+            with torch.random.fork_rng(cuda):
+                with self.ranks.together():
+                    rollouts.load(weights)
+                yield
+                with self.ranks.together():
+                    rollouts.rest()
+        finally:
+            model.train(was_training)
+
+    def _best_so_far(self) -> Best | None:
+        """The best step among the evaluations that lie in the folder; that before the first update is no candidate."""
+        best = None
+        for step in self.folder.evaluated_steps("sampled"):
+            outcomes = map(Outcome.of, self.folder.read_evaluation(step, "sampled") or [])
+            best = _better(best, step, success_rate(outcomes))
+        return best
+
+    def _tidy(self, step: int, latest: Path | None) -> None:
+        """Take back what a killed process has left behind the checkpoint that the run goes on from."""
+        if told := self.folder.rewind(step, latest and latest / METRICS):
+            self.tracker.say(told)
+        for leftover in self.folder.checkpoints.glob("checkpoint-*"):
+            shutil.rmtree(leftover)
+
+
+def _better(best: Best | None, step: int, success: float | None) -> Best | None:
+    """The better of two checkpoints, the first of equals. `success` is None where every episode failed."""
+    known = Progress(Stage(1), step, best=best).evaluated(success)
+    return known.best
+
+
+def _make_start(config: FromData, folder: RunFolder, worlds: Sequence[OpenWorld], episodes: Sequence[Episode]) -> None:
+    """Leave the model that learns where it can be loaded from: made from scratch, or an adapter merged with its own."""
+    ranks = Ranks()
+    with ranks.together():
+        if ranks.leads:
+            if config.model == "scratch":
+                model, chat = from_scratch(config, worlds, Oracle(config.data.noise), episodes)
+            else:
+                model, chat = load_model(config.model, dtype=torch.float32, device=torch.device("cpu"))
+            save_start(folder, model, chat)
