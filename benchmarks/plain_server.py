@@ -1,4 +1,4 @@
-"""A server in the predecessor's style, for `server.py` to measure ours against: one POST a step, handlers that block,
+"""A server in AgentGym's style, for `server.py` to measure ours against: one POST a step, handlers that block,
 and a dict of worlds. It is started as `python plain_server.py`, takes a free port and prints its URL.
 """
 

@@ -16,7 +16,8 @@ from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from agentgym_envs.worlds.sciworld import SciWorld, jvm_pool
+from agentgym_envs.worlds.sciworld import jvm_pool
+from agentgym_envs.worlds.sciworld.env import SciWorld
 
 TASKS = ("boil", "use-thermometer", "find-living-thing", "test-conductivity")
 

@@ -1,11 +1,11 @@
 """How many TextCraft steps a second our server plays, in single calls and in batches, and how long one call takes;
-beside `plain_server.py`, which is in the predecessor's style: one POST a step.
+beside `plain_server.py`, which is in AgentGym's style: one POST a step.
 
     uv run python benchmarks/server.py --seconds 4 --out server.json
 
 Each row has a server of its own, in a process of its own, with SESSIONS sessions. The client is one thread with plain
 sockets and requests written beforehand, so that what is measured is the server; rows that say so have another client.
-`x loop` compares with the plain server and the predecessor's client, which plays one world after the other and waits
+`x loop` compares with the plain server and AgentGym's client, which plays one world after the other and waits
 for each call; `x best` with the plain server at its best, and `CPU x` with what it computes per step there.
 Clients and servers share the machine's cores, and whoever else is at work there: `CPU us` is the processor time of
 the server per step, which depends least on that.
@@ -84,7 +84,7 @@ def ours(workers: int) -> Any:
 
 
 def plain() -> Any:
-    """The one in the predecessor's style."""
+    """The one in AgentGym's style."""
     return started(sys.executable, str(Path(__file__).with_name("plain_server.py")))
 
 
@@ -228,7 +228,7 @@ def play_pool(url: str, seconds: float) -> Played:
 
 
 def play_httpx(url: str, bodies: Sequence[Sequence[Any]], seconds: float) -> Played:
-    """Play as the predecessor's client does: one world after the other, each call waited for."""
+    """Play as AgentGym's client does: one world after the other, each call waited for."""
     took: list[float] = []
     with httpx.Client() as client:
         began = now = time.perf_counter()

@@ -34,8 +34,8 @@ import retrieval
 from gymnasium.error import DependencyNotInstalled
 
 TASKS, MANY = 8, 96
-PREDECESSOR = {"agentgym/BabyAI-v0": 540.0}
-"""Steps/s of the predecessor's wrapper of the same simulator."""
+AGENTGYM = {"agentgym/BabyAI-v0": 540.0}
+"""Steps/s of AgentGym's wrapper of the same simulator."""
 AT_ONCE = {"agentgym/WebArena-v0": (1, 4, 16, 64)}
 """Worlds that are played at once, and how many."""
 
@@ -161,12 +161,8 @@ def show_speeds(chosen: list[agentgym_envs.World], counts: list[int] | None, sec
             yield speed
             steps = f"{speed.steps_per_second:>10,.0f}{speed.ms_per_step:>10.3f}"
             resets = f"{speed.resets_per_second:>10,.0f}{speed.ms_per_reset:>10.2f}"
-            before = PREDECESSOR.get(world.id)
-            ratio = (
-                ""
-                if before is None
-                else f"  {speed.steps_per_second / before:.1f} times the predecessor's {before:.0f}"
-            )
+            before = AGENTGYM.get(world.id)
+            ratio = "" if before is None else f"  {speed.steps_per_second / before:.1f} times AgentGym's {before:.0f}"
             print(
                 f"{world.id:<24}{worlds:>8}{steps}{resets}{speed.megabytes:>8,.0f}{speed.faults:>8}{ratio}", flush=True
             )

@@ -15,7 +15,8 @@ from pathlib import Path
 import gymnasium
 from agentgym_envs.core.registry import WORLDS
 from agentgym_envs.core.tasks import SPLITS, Split, Task
-from agentgym_envs.worlds.babyai import BabyAI, tasks
+from agentgym_envs.worlds.babyai import tasks
+from agentgym_envs.worlds.babyai.env import BabyAI
 
 SEEDS: dict[Split, int] = {"train": 512, "test": 64}
 FEWEST: dict[Split, int] = {"train": 256, "test": 32}

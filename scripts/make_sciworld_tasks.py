@@ -14,7 +14,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from agentgym_envs.worlds.sciworld import SciWorld, tasks
+from agentgym_envs.worlds.sciworld import tasks
+from agentgym_envs.worlds.sciworld.env import SciWorld
 from agentgym_envs.worlds.sciworld.jvm import JvmSpec
 from agentgym_envs.worlds.sciworld.jvm_pool import enter, leave
 from agentgym_envs.worlds.sciworld.simulator import find_jar, jar_version

@@ -40,7 +40,6 @@ NEVER = [
     ("agentgym_envs.worlds.textcraft.env", "agentgym_envs.worlds.babyai", "worlds-apart"),
     ("agentgym_envs.worlds.sciworld.env", "agentgym_envs.worlds.searchqa.env", "worlds-apart"),
     ("agentgym_envs.core.registry", "agentgym_envs.worlds.textcraft", "worlds-by-name"),
-    ("agentgym_envs.worlds.searchqa.almanac.store", "agentgym_envs.worlds.searchqa", "worlds-by-name"),
     ("agentgym_envs.retrieval.http", "agentgym_envs.retrieval.server", "client-and-server"),
     ("agentgym_envs.worlds.searchqa.env", "fastapi", "client-and-server"),
     ("agentgym_envs.worlds.webarena.sites.tasks", "agentgym_envs.worlds.webarena.sites.web", "client-and-server"),

@@ -163,7 +163,7 @@ def test_files_of_all_formats_and_folders_of_them_are_read_in_order(tmp_path: Pa
 
 
 @pytest.mark.parametrize("to", ["episodes", "trl"])
-def test_a_folder_of_arrays_is_read_as_the_predecessor_has_them(to: str, tmp_path: Path) -> None:
+def test_a_folder_of_arrays_is_read_as_the_agentgym_has_them(to: str, tmp_path: Path) -> None:
     one, two = played("react", 1), played("react", 2)
     for name, episode in (("b.json", two), ("a.json", one)):
         (tmp_path / name).write_text(json.dumps(list(records([episode, episode], to))))

@@ -1,4 +1,4 @@
-"""The predecessor's item-id files as tasks to play."""
+"""AgentGym's item-id files as tasks to play."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_what_does_not_coincide_is_refused_or_left_out(tmp_path: Path, capsys: p
     file = items(tmp_path, "babyai_2", "babyai_15", "babyai_55")
     arguments = ["--env", "babyai", "--policy", "oracle", "--items", str(file), "--out", str(tmp_path / "run")]
     assert evaluate(arguments) == 2
-    refused = "2 of 3 items name no task here: babyai_15, babyai_55. The predecessor's task 'babyai_15' is seed 0 of"
+    refused = "2 of 3 items name no task here: babyai_15, babyai_55. AgentGym's task 'babyai_15' is seed 0 of"
     err = capsys.readouterr().err
     assert refused in err
     assert "Go on without them: --skip." in err
@@ -111,7 +111,7 @@ def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
         read_items([tmp_path / "none.json"])
 
 
-def test_numbers_that_are_none_of_the_predecessor_s_are_refused(tmp_path: Path) -> None:
+def test_numbers_that_are_none_of_the_agentgym_s_are_refused(tmp_path: Path) -> None:
     found = read_items([items(tmp_path, "babyai_٣", f"babyai_{'9' * 5_000}", "babyai_3")])
     assert list(found.tasks) == ["babyai_3"]
     assert all("its numbers are up to 9 digits from 0 to 9" in why for why in found.refused.values())

@@ -140,7 +140,7 @@ def test_signals_keep_what_is_done_and_say_how_to_go_on(tmp_path: Path, name: st
 
 def test_ctrl_c_ends_a_player_who_thinks_for_ever(tmp_path: Path) -> None:
     code = (
-        "from agentgym_eval import policies; from counting_player import Counter, Entry, never; "
+        "from agentgym_eval.policies import policies; from counting_player import Counter, Entry, never; "
         "policies.entry_points = lambda group: [Entry(Counter(never))]; " + COMMANDS["evaluate"]
     )
     arguments = [sys.executable, "-c", code, "--env", ENV, "--policy", "counter", "--samples", "3", "--slots", "4"]

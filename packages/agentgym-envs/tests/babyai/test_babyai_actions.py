@@ -3,8 +3,8 @@ from __future__ import annotations
 import gymnasium
 import pytest
 from agentgym_envs import make, text_env
-from agentgym_envs.worlds.babyai import BabyAI
 from agentgym_envs.worlds.babyai.actions import normalise
+from agentgym_envs.worlds.babyai.env import BabyAI
 from hypothesis import given
 from hypothesis import strategies as st
 

@@ -7,7 +7,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from agentgym_envs.worlds.babyai import BabyAI, tasks
+from agentgym_envs.worlds.babyai import tasks
+from agentgym_envs.worlds.babyai.env import BabyAI
 from agentgym_envs.worlds.babyai.simulator import AHEAD, Cell
 from agentgym_envs.worlds.babyai.view import kind_of
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 import pytest
-from agentgym_envs.worlds.babyai import BabyAI
+from agentgym_envs.worlds.babyai.env import BabyAI
 
 pytestmark = pytest.mark.quick
 

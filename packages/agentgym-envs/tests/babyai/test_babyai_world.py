@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from agentgym_envs import make, text_env
 from agentgym_envs.checks.contract import check_text_env
-from agentgym_envs.worlds.babyai import BabyAI
+from agentgym_envs.worlds.babyai.env import BabyAI
 from agentgym_envs.worlds.babyai.expert import Expert
 
 SMALL = ["GoToRedBallNoDists", "GoToObj", "PickupLoc"]

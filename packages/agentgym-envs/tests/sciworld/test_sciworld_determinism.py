@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
-from agentgym_envs.worlds.sciworld import SciWorld
+from agentgym_envs.worlds.sciworld.env import SciWorld
 from agentgym_envs.worlds.sciworld.tasks import kinds
 from share import share
 
@@ -61,7 +61,7 @@ def together(games: Sequence[Game], **options: Any) -> list[Said]:
 
 def in_a_subprocess(games: Sequence[Game]) -> list[Said]:
     code = (
-        "import json, sys\nfrom agentgym_envs.worlds.sciworld import SciWorld\nworld = SciWorld()\n"
+        "import json, sys\nfrom agentgym_envs.worlds.sciworld.env import SciWorld\nworld = SciWorld()\n"
         "print(json.dumps([[world.reset(options={'task': t}), *map(world.step, a)] for t, a in json.load(sys.stdin)]))"
     )
     done = subprocess.run(

@@ -14,8 +14,9 @@ import psutil
 import pytest
 from agentgym_envs import make
 from agentgym_envs.core.text_env import EnvFault
-from agentgym_envs.worlds.sciworld import SciWorld, jvm_pool
 from agentgym_envs.worlds.sciworld import jvm as jvm_module
+from agentgym_envs.worlds.sciworld import jvm_pool
+from agentgym_envs.worlds.sciworld.env import SciWorld
 from agentgym_envs.worlds.sciworld.jvm import Jvm, JvmSpec
 from agentgym_envs.worlds.sciworld.simulator import find_jar
 from gymnasium.vector import AsyncVectorEnv
@@ -197,7 +198,7 @@ def test_games_that_are_over_leave_no_memory_behind() -> None:
 
 _OWNER = """
 import os, signal, sys
-from agentgym_envs.worlds.sciworld import SciWorld
+from agentgym_envs.worlds.sciworld.env import SciWorld
 world = SciWorld()
 world.reset(options={"task": "sciworld/train/boil/0"})
 print(world.jvm_pid, flush=True)

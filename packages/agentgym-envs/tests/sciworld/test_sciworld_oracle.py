@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 from agentgym_envs import WORLDS
 from agentgym_envs.core.action_schema import ACT, call_for
-from agentgym_envs.worlds.sciworld import SciWorld
 from agentgym_envs.worlds.sciworld import expert as gold_module
+from agentgym_envs.worlds.sciworld.env import SciWorld
 from agentgym_envs.worlds.sciworld.expert import EDITION, gold_path, shortened, worded
 from agentgym_envs.worlds.sciworld.simulator import Setup, Simulator, jar_version
 from share import share

@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 import pytest
-from agentgym_envs.worlds.sciworld import SciWorld
+from agentgym_envs.worlds.sciworld.env import SciWorld
 from agentgym_envs.worlds.sciworld.reasons import Situation
 
 PROGRESS = """Completed keys:

@@ -4,8 +4,9 @@ from collections import Counter
 
 import pytest
 from agentgym_envs.core.tasks import SPLITS
-from agentgym_envs.worlds.sciworld import SciWorld
-from agentgym_envs.worlds.sciworld.tasks import AGENTGYM, choose, from_predecessor, kinds, simplify, task_set
+from agentgym_envs.worlds.sciworld.agentgym_ids import from_agentgym
+from agentgym_envs.worlds.sciworld.env import SciWorld
+from agentgym_envs.worlds.sciworld.tasks import AGENTGYM, choose, kinds, simplify, task_set
 
 WORLD = SciWorld()
 PAPER = {"Measure", "Test-Cond", "Find", "Chem", "Lifespan"}
@@ -94,13 +95,13 @@ def test_options_below_one_are_refused() -> None:
         ("sciworld_4638", "sciworld/test/identify-life-stages-2/9"),
     ],
 )
-def test_the_predecessors_ids_have_ours(item: str | int, task: str) -> None:
-    assert from_predecessor(item) == task
+def test_the_agentgyms_ids_have_ours(item: str | int, task: str) -> None:
+    assert from_agentgym(item) == task
 
 
-def test_the_predecessors_order_is_a_walk_through_all_of_its_tasks() -> None:
-    walk = [from_predecessor(number) for number in range(4639)]
+def test_the_agentgyms_order_is_a_walk_through_all_of_its_tasks() -> None:
+    walk = [from_agentgym(number) for number in range(4639)]
     assert sorted(walk) == sorted(task.id for task in SciWorld(tasks=AGENTGYM).tasks)
     for item in (4639, -1, "sciworld_x", "babyai_3"):
         with pytest.raises(KeyError, match="from sciworld_0 to sciworld_4638"):
-            from_predecessor(item)
+            from_agentgym(item)

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from agentgym_envs import make
-from agentgym_envs.worlds.sciworld import SciWorld
+from agentgym_envs.worlds.sciworld.env import SciWorld
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -290,7 +290,7 @@ def test_making_a_world_and_asking_for_its_tasks_starts_no_jvm() -> None:
             "import agentgym_envs\n"
             "env = agentgym_envs.make('agentgym/SciWorld-v0')\n"
             "env.unwrapped.tasks.test[0]\n"
-            "from agentgym_envs.worlds.sciworld import pool; print(pool.jvms(), env.unwrapped.jvm_pid)"
+            "from agentgym_envs.worlds.sciworld import jvm_pool; print(jvm_pool.jvms(), env.unwrapped.jvm_pid)"
         )
         == "() None\n"
     )

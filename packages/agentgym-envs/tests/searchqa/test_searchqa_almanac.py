@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from agentgym_envs import Task, make, text_env
-from agentgym_envs.worlds.searchqa import SearchQA
+from agentgym_envs.worlds.searchqa.env import SearchQA
 
 
 def success(world: SearchQA, tasks: list[Task], act: Callable[[Task], str]) -> float:

@@ -1,4 +1,4 @@
-"""The published sets from files and through `datasets`, and the predecessor's numbers for their questions."""
+"""The published sets from files and through `datasets`, and AgentGym's numbers for their questions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ import datasets
 import httpx
 import pytest
 from agentgym_envs import make, text_env
-from agentgym_envs.worlds.searchqa import from_predecessor, published
+from agentgym_envs.worlds.searchqa import published
+from agentgym_envs.worlds.searchqa.agentgym_ids import from_agentgym
 from agentgym_envs.worlds.searchqa.published import PUBLISHED, Row, load
 from gymnasium.error import DependencyNotInstalled
 
@@ -137,7 +138,7 @@ def test_without_datasets_its_command_is_told(hub: Path, monkeypatch: pytest.Mon
         load("bamboogle", None)
 
 
-# First and last item of every range in the predecessor's own table.
+# First and last item of every range in AgentGym's own table.
 RANGES = {
     (0, 3_609): "test/nq",
     (3_610, 14_922): "test/triviaqa",
@@ -152,11 +153,11 @@ RANGES = {
 
 
 @pytest.mark.parametrize(("items", "tasks"), RANGES.items())
-def test_the_predecessors_items(items: tuple[int, int], tasks: str) -> None:
+def test_the_agentgyms_items(items: tuple[int, int], tasks: str) -> None:
     first, last = items
-    assert from_predecessor(f"searchqa_{first}") == f"searchqa/{tasks}/0"
-    assert from_predecessor(first) == f"searchqa/{tasks}/0"
-    assert from_predecessor(f"searchqa_{last}") == f"searchqa/{tasks}/{last - first}"
+    assert from_agentgym(f"searchqa_{first}") == f"searchqa/{tasks}/0"
+    assert from_agentgym(first) == f"searchqa/{tasks}/0"
+    assert from_agentgym(f"searchqa_{last}") == f"searchqa/{tasks}/{last - first}"
     split, name = tasks.split("/")
     assert last - first + 1 == getattr(PUBLISHED[name], split)
 
@@ -164,4 +165,4 @@ def test_the_predecessors_items(items: tuple[int, int], tasks: str) -> None:
 @pytest.mark.parametrize("item", ["searchqa_221328", "searchqa_-1", "babyai_3", "searchqa_", -1, 221328])
 def test_other_items_are_refused(item: str | int) -> None:
     with pytest.raises(KeyError, match="its ids go from searchqa_0 to searchqa_221327"):
-        from_predecessor(item)
+        from_agentgym(item)

@@ -1,4 +1,4 @@
-"""The predecessor's protocol, spoken by stand-ins for its clients: whole episodes, and what they must not miss."""
+"""AgentGym's protocol, spoken by stand-ins for its clients: whole episodes, and what they must not miss."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from itertools import count
 from typing import Any
 
 import pytest
+from agentgym_clients import CLIENTS, Client
 from agentgym_envs import make
 from agentgym_envs.agentgym_ids import WORLDS, task_id
 from agentgym_envs.core.registry import text_env
@@ -19,11 +20,10 @@ from agentgym_envs.server.errors import Refusal
 from agentgym_envs.server.session_types import Session
 from agentgym_envs.server.sessions import Sessions
 from agentgym_envs.server.settings import Settings
-from agentgym_envs.worlds.textcraft import TextCraft as TextCraftWorld
+from agentgym_envs.worlds.textcraft.env import TextCraft as TextCraftWorld
 from fastapi import FastAPI
 from hypothesis import given
 from hypothesis import strategies as st
-from predecessor_clients import CLIENTS, Client
 from starlette.testclient import TestClient
 
 
@@ -78,7 +78,7 @@ def test_textcraft_is_played_by_places_in_our_splits(http: TestClient) -> None:
     assert client.close() is True
 
 
-def test_babyai_is_played_by_the_predecessors_numbers(http: TestClient) -> None:
+def test_babyai_is_played_by_the_agentgyms_numbers(http: TestClient) -> None:
     client = CLIENTS["babyai"](http, "/compat/babyai")
     for number in (0, 16, 3, 459):
         scores = played(client, task_id(f"babyai_{number}"), number, time_discount=True)
@@ -96,9 +96,7 @@ def test_after_the_end_nothing_is_paid(http: TestClient) -> None:
 
 
 @pytest.mark.long
-def test_sciworld_is_played_by_the_predecessors_numbers(
-    http: TestClient, requires_world: Callable[[str], None]
-) -> None:
+def test_sciworld_is_played_by_the_agentgyms_numbers(http: TestClient, requires_world: Callable[[str], None]) -> None:
     requires_world(WORLDS["sciworld"])
     client = CLIENTS["sciworld"](http, "/compat/sciworld")
     number = 4_633  # a short one
@@ -303,7 +301,7 @@ def test_each_kind_of_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -
         assert http.post("/compat/babyai/reset", json={"id": "x"}).status_code == 422
         assert http.post("/v1/sessions", json={}).status_code == 422  # whose clients read what is answered
     first, *others = [record.getMessage() for record in caplog.records if record.name == "agentgym_envs.server.errors"]
-    assert first.startswith("/compat/babyai/reset answered 404: The predecessor's task 'babyai_60000' is seed 1500 of ")
+    assert first.startswith("/compat/babyai/reset answered 404: AgentGym's task 'babyai_60000' is seed 1500 of ")
     assert [said.partition(":")[0] for said in others] == [
         "/compat/chess?/create answered 404",
         "/compat/go/create answered 404",

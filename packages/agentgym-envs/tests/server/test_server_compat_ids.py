@@ -1,4 +1,4 @@
-"""The predecessor's numbers of tasks and our ids: counts and arithmetic as its servers have them, both ways."""
+"""AgentGym's numbers of tasks and our ids: counts and arithmetic as its servers have them, both ways."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def test_what_is_no_task_of_both_has_no_number(task: str) -> None:
     ],
 )
 def test_what_we_do_not_have_is_refused(item: str) -> None:
-    with pytest.raises(KeyError, match="predecessor"):
+    with pytest.raises(KeyError, match="AgentGym"):
         task_id(item)
 
 
@@ -100,8 +100,8 @@ def test_what_we_do_not_have_is_refused(item: str) -> None:
         "maze/train/1",
     ],
 )
-def test_what_the_predecessor_does_not_have_is_refused(task: str) -> None:
-    with pytest.raises(KeyError, match="predecessor"):
+def test_what_agentgym_does_not_have_is_refused(task: str) -> None:
+    with pytest.raises(KeyError, match="AgentGym"):
         item_id(task)
 
 

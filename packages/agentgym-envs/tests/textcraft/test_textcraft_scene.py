@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-from agentgym_envs.worlds.textcraft import TextCraft
+from agentgym_envs.worlds.textcraft.env import TextCraft
 
 pytestmark = pytest.mark.quick
 

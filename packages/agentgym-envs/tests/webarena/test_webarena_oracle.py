@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 from agentgym_envs.core.tasks import SPLITS, Task
-from agentgym_envs.worlds.webarena import WebArena
 from agentgym_envs.worlds.webarena.browser.site_urls import Sites
+from agentgym_envs.worlds.webarena.env import WebArena
 from agentgym_envs.worlds.webarena.evaluation import database, string_match, url_match
 from agentgym_envs.worlds.webarena.page.observation import literal
 from agentgym_envs.worlds.webarena.sites import store

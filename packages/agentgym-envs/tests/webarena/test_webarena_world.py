@@ -21,8 +21,8 @@ import pytest
 from agentgym_envs.core.registry import make, text_env
 from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.util.screenshots import Album
-from agentgym_envs.worlds.webarena import WebArena
 from agentgym_envs.worlds.webarena.browser.browser import acquire
+from agentgym_envs.worlds.webarena.env import WebArena
 from browser_processes import alive, command_line, descendants
 from pages_server import Page, PagesServer
 

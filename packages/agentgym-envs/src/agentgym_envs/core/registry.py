@@ -37,32 +37,32 @@ class World:
 WORLDS = (
     World(
         "agentgym/TextCraft-v0",
-        "agentgym_envs.worlds.textcraft:TextCraft",
+        "agentgym_envs.worlds.textcraft.env:TextCraft",
         60,
         about="Craft a Minecraft item from what can be gathered, by the game's recipes.",
     ),
     World(
         "agentgym/BabyAI-v0",
-        "agentgym_envs.worlds.babyai:BabyAI",
+        "agentgym_envs.worlds.babyai.env:BabyAI",
         100,
         about="Find, open, pick up and move things in the rooms of a grid.",
     ),
     World(
         "agentgym/SciWorld-v0",
-        "agentgym_envs.worlds.sciworld:SciWorld",
+        "agentgym_envs.worlds.sciworld.env:SciWorld",
         250,
         about="Carry out a school science experiment in a simulated house.",
     ),
     World(
         "agentgym/SearchQA-v0",
-        "agentgym_envs.worlds.searchqa:SearchQA",
+        "agentgym_envs.worlds.searchqa.env:SearchQA",
         10,
         agent="tags",
         about="Answer a question by searching a collection of passages.",
     ),
     World(
         "agentgym/WebArena-v0",
-        "agentgym_envs.worlds.webarena:WebArena",
+        "agentgym_envs.worlds.webarena.env:WebArena",
         30,
         about="Complete an errand on web sites through a browser.",
     ),

@@ -62,7 +62,7 @@ def here() -> Installation:
         installer = distribution("agentgym-envs").read_text("INSTALLER")
     except PackageNotFoundError:
         installer = None
-    return found(Path(__file__).resolve().parent, installer)
+    return found(Path(__file__).resolve().parents[1], installer)
 
 
 def command(name: str, *, ours: bool = True) -> str:

@@ -31,23 +31,23 @@ _SHOWN = 5  # of those that are left out
 class ConvertSettings:
     """Convert episodes to and from the formats of others; what a file holds shows in it.
 
-    Read are our episodes, the predecessor's conversations, and what others write: messages of chat endpoints (TRL,
+    Read are our episodes, AgentGym's conversations, and what others write: messages of chat endpoints (TRL,
     OpenAI), ShareGPT, prompts with completions, preferences and alpaca, as JSON lines or a JSON array, or a folder.
     """
 
     inputs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(name="in", metavar="IN [IN ...]")]
     """Files and folders to read."""
-    to: Literal["episodes", "trl", "predecessor", "items", "pairs"]
-    """Our episodes, TRL's conversations, the predecessor's conversations, the predecessor's ids of the tasks, or TRL's
+    to: Literal["episodes", "trl", "agentgym", "items", "pairs"]
+    """Our episodes, TRL's conversations, AgentGym's conversations, AgentGym's ids of the tasks, or TRL's
     preferences, for which episodes of a task are paired up by their scores."""
     out: Path
     """File to write."""
     score: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     """What conversations scored whose file doesn't say, from 0 to 1."""
     skip: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Leave out, and count, what is about tasks that only one of the predecessor and we has; otherwise refused."""
+    """Leave out, and count, what is about tasks that only one of AgentGym and we has; otherwise refused."""
     keep: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Keep the predecessor's conversations about tasks that we lack, as data of no world; otherwise refused."""
+    """Keep AgentGym's conversations about tasks that we lack, as data of no world; otherwise refused."""
     pairs: Pairing = field(default_factory=Pairing)
     """Which ones are made, for `--to pairs`."""
     overwrite: bool = False

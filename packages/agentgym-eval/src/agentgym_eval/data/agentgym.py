@@ -1,4 +1,4 @@
-"""The predecessor's conversation files and item-id files (AgentGym, arXiv 2406.04151).
+"""AgentGym's conversation files and item-id files (AgentGym, arXiv 2406.04151).
 
 A conversation file is a JSON array of `{"item_id": "babyai_123", "conversations": [{"from": "human" | "gpt", "loss":
 null | true | false, "value": "..."}]}`; its first message has the instructions, and the reply to it is no action. An
@@ -30,7 +30,7 @@ _AGREED = "OK."
 
 
 class NoCounterpart(ValueError):
-    """A task that the predecessor and we don't share; the message says why."""
+    """A task that AgentGym and we don't share; the message says why."""
 
 
 def read(record: dict[str, Any]) -> Recording:
@@ -90,7 +90,7 @@ def _tasks(env: str) -> TaskSet:
 
 
 def item_id(episode: Episode) -> str:
-    """The predecessor's id of the task of an episode; what is of no world has kept its own, if it had one.
+    """AgentGym's id of the task of an episode; what is of no world has kept its own, if it had one.
 
     Raises:
         NoCounterpart: when it has no such task, or the world isn't installed.
@@ -99,7 +99,7 @@ def item_id(episode: Episode) -> str:
         if _ID.fullmatch(episode.task_id):
             return episode.task_id
         raise NoCounterpart(
-            f"The conversation {episode.task_id!r} is about no task: the predecessor's ids are such as babyai_123."
+            f"The conversation {episode.task_id!r} is about no task: AgentGym's ids are such as babyai_123."
         )
     try:
         return agentgym_ids.item_id(episode.task_id)

@@ -27,7 +27,7 @@ from agentgym_eval.util.errors import UsageError
 FORMATS = {
     "episodes": "schema",
     "trl": "messages",
-    "predecessor": "conversations",
+    "agentgym": "conversations",
     "items": "item_id",
 }
 """What can be written, and the key by which its records are known. `elsewhere` has the formats that are only read."""
@@ -45,7 +45,7 @@ def read_data(
     """The episodes in files of any format, in order.
 
     Args:
-        paths: Files of our episodes, of the predecessor's conversations or in a format of `elsewhere` or TRL's, as JSON
+        paths: Files of our episodes, of AgentGym's conversations or in a format of `elsewhere` or TRL's, as JSON
             lines or a JSON array; or folders: of a run, or of such files.
         score: That of all conversations whose file says none, from 0 to 1.
         skip: Is told why each conversation is left out whose task none of ours is; without it such are refused.
@@ -109,7 +109,7 @@ class _Reading:
         elif kind == "trl":
             said = chat_messages.recording(record["messages"], record.get("tools"), told=self.told)
             yield self._recorded(said, Task(name, "", "train", "", 0), self.score)
-        elif kind == "predecessor":
+        elif kind == "agentgym":
             if (task := self._task(record)) is not None:
                 yield self._recorded(agentgym.read(record), task, self.score)
         else:
@@ -119,7 +119,7 @@ class _Reading:
                 yield self._recorded(found.recording, task, score, found.agent)
 
     def _task(self, record: dict[str, Any]) -> Task | None:
-        """The task of a conversation of the predecessor's; None where it is left out."""
+        """The task of a conversation of AgentGym's; None where it is left out."""
         try:
             return agentgym.task(record)
         except NoCounterpart as error:
@@ -198,10 +198,10 @@ def _lines(lines: Iterable[str]) -> Iterator[Any]:
 
 
 def _format(record: dict[str, Any], path: Path) -> str:
-    ours = {name: key for name, key in FORMATS.items() if name != "predecessor"}
+    ours = {name: key for name, key in FORMATS.items() if name != "agentgym"}
     found = next((name for name, key in ours.items() if key in record), None) or other_formats.kind_of(record)
     if found in ("items", "sharegpt") and "item_id" in record and record.get("conversations"):
-        return "predecessor"
+        return "agentgym"
     if found == "items" or record.get("conversations") == []:
         raise UsageError(
             f"{path} has ids of tasks and no conversations. Play them: {command('collect')} --items {path}, "
@@ -226,12 +226,12 @@ def records(
     Args:
         episodes: In order.
         to: One of `FORMATS`.
-        skip: Is told why each episode is left out whose task the predecessor doesn't have; without it such are refused.
+        skip: Is told why each episode is left out whose task AgentGym doesn't have; without it such are refused.
 
     Raises:
         UsageError: when one is refused, or its turns are none that its agent comes to.
     """
-    made = {"episodes": _own, "trl": trl.records, "predecessor": agentgym.records, "items": agentgym.items}[to]
+    made = {"episodes": _own, "trl": trl.records, "agentgym": agentgym.records, "items": agentgym.items}[to]
     seen: set[str] = set()
     for found in episodes:
         try:
@@ -254,7 +254,7 @@ def _own(found: Episode) -> Iterator[dict[str, Any]]:
 
 
 def content(found: Iterable[dict[str, Any]], to: str) -> str:
-    """The file with these records: a JSON array where the predecessor reads it, and elsewhere JSON lines."""
-    if to in ("predecessor", "items"):
+    """The file with these records: a JSON array where AgentGym reads it, and elsewhere JSON lines."""
+    if to in ("agentgym", "items"):
         return json.dumps(list(found), ensure_ascii=False, indent=1) + "\n"
     return "".join(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in found)

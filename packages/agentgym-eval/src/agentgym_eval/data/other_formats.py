@@ -1,4 +1,4 @@
-"""Formats that others keep conversations in, apart from TRL's `messages` and the predecessor's: ShareGPT's, prompts
+"""Formats that others keep conversations in, apart from TRL's `messages` and AgentGym's: ShareGPT's, prompts
 with completions (TRL's, and the rollouts of verifiers), preferences (TRL's, and those that we write) and alpaca's.
 
 Each record becomes conversations of `dialogue`, with what it says of score and task.

@@ -1,4 +1,4 @@
-"""The predecessor's item-id files, as tasks to play: `[{"item_id": "babyai_123"}]`. Knows no world but by its name."""
+"""AgentGym's item-id files, as tasks to play: `[{"item_id": "babyai_123"}]`. Knows no world but by its name."""
 
 from __future__ import annotations
 

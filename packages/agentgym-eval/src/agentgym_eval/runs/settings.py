@@ -59,7 +59,7 @@ class _Play:
     task: tuple[str, ...] = ()
     """Exactly these task ids, of whichever split, instead of --split and --tasks."""
     items: tuple[Path, ...] = ()
-    """Exactly the tasks in these item-id files of the predecessor: [{"item_id": "babyai_123"}]."""
+    """Exactly the tasks in these item-id files of AgentGym: [{"item_id": "babyai_123"}]."""
     skip: tyro.conf.FlagCreatePairsOff[bool] = False
     """Leave out the items that name no task of ours, instead of refusing them."""
     samples: int = 1

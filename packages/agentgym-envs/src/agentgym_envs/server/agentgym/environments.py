@@ -1,4 +1,4 @@
-"""The environments that the predecessor's clients have open: small numbers, and our session behind each.
+"""The environments that AgentGym's clients have open: small numbers, and our session behind each.
 
 A number is never used again. Knows no payloads and no HTTP.
 """
@@ -18,7 +18,7 @@ from agentgym_envs.server.session_types import Session
 from agentgym_envs.server.sessions import Sessions
 
 Numbering = Split | None
-"""How a client counts tasks: by their places in a split of ours, or with None as the predecessor does."""
+"""How a client counts tasks: by their places in a split of ours, or with None as AgentGym does."""
 Options = Callable[[Numbering, str | None], Mapping[str, Any]]
 """The options that a world is made with for a way of counting, and for a task where that matters."""
 
@@ -43,7 +43,7 @@ class Environments:
 
         Args:
             sessions: What holds the worlds.
-            name: The predecessor's name of the world.
+            name: AgentGym's name of the world.
             options: See `Options`.
         """
         self.name = name

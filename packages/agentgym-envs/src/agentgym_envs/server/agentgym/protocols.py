@@ -1,5 +1,5 @@
-"""What each of the predecessor's servers takes and answers: which fields name an environment and a task, where the
-action is in what a client sends, and the payloads. Rewards and scores are ours, in the predecessor's unit.
+"""What each of AgentGym's servers takes and answers: which fields name an environment and a task, where the
+action is in what a client sends, and the payloads. Rewards and scores are ours, in AgentGym's unit.
 """
 
 from __future__ import annotations
@@ -164,7 +164,7 @@ class WebArena(Protocol):
     closed: ClassVar[object] = {"closed": "closed"}
 
     def options(self, numbering: Numbering, task: str | None) -> Mapping[str, Any]:
-        """The predecessor's tasks are WebArena's on the real sites, ours are on those that come along."""
+        """AgentGym's tasks are WebArena's on the real sites, ours are on those that come along."""
         return {"task_set": "webarena"} if numbering is None else {}
 
     def action(self, sent: str) -> str:
@@ -194,4 +194,4 @@ class WebArena(Protocol):
 
 
 PROTOCOLS: tuple[Protocol, ...] = (Protocol(), TextCraft(), SciWorld(), SearchQA(), WebArena())
-"""One for each world that the predecessor and we share."""
+"""One for each world that AgentGym and we share."""

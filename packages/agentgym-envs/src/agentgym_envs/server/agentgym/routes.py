@@ -1,6 +1,6 @@
-"""The routes under `/compat`: create, reset, step, observation and close of each world, in the predecessor's words.
+"""The routes under `/compat`: create, reset, step, observation and close of each world, in AgentGym's words.
 
-Errors have our statuses and our form, where the predecessor answers 200 with an error inside, or with a score of 0: its
+Errors have our statuses and our form, where AgentGym answers 200 with an error inside, or with a score of 0: its
 clients take any status but 200 for an error.
 """
 
@@ -115,7 +115,7 @@ class _Routes:
         world, split = request.path_params["world"], request.path_params.get("split")
         if world not in self._worlds:
             there = ", ".join(self._worlds)
-            raise Refusal(404, "unknown_world", f"The predecessor and we share no world {world!r}, but {there}.")
+            raise Refusal(404, "unknown_world", f"AgentGym and we share no world {world!r}, but {there}.")
         if split not in _NUMBERINGS:
             raise Refusal(404, "not_found", f"There is no split {split!r} of {world}; there are {', '.join(SPLITS)}.")
         return _Place(*self._worlds[world], _NUMBERINGS[split])

@@ -45,7 +45,7 @@ def menu(view: View) -> dict[str, Plan]:
 
 
 def normalise(action: str) -> str:
-    """The action in lower case with single spaces and no full stop; the predecessor's `pickup` is `pick up`."""
+    """The action in lower case with single spaces and no full stop; AgentGym's `pickup` is `pick up`."""
     return re.sub(r"^pickup\b", "pick up", " ".join(action.lower().split()).rstrip("."))
 
 

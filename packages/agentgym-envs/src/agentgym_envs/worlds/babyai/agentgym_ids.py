@@ -1,7 +1,7 @@
-"""The predecessor's numbers of BabyAI's tasks: its 40 levels take turns, seed after seed.
+"""AgentGym's numbers of BabyAI's tasks: its 40 levels take turns, seed after seed.
 
 Its fourth level is `BabyAI-GoToObjS6-v0`, in which Minigrid up to 2.3.1 built the rooms of GoToObjS4 by mistake; later
-versions have `GoToObjS6-v1` and nothing under the name that the predecessor asks for. So the fourth is GoToObjS4 here.
+versions have `GoToObjS6-v1` and nothing under the name that AgentGym asks for. So the fourth is GoToObjS4 here.
 Minigrid before 3.2 words the mission of some seeds of SynthS5R2, SynthLoc and SynthSeq otherwise: 24 of 300.
 """
 
@@ -54,8 +54,8 @@ LEVELS = (
 """In its order, by our short names."""
 
 
-def from_predecessor(item: str | int) -> str:
-    """Our id of one of the predecessor's tasks, such as `babyai_123` or its `data_idx` 123.
+def from_agentgym(item: str | int) -> str:
+    """Our id of one of AgentGym's tasks, such as `babyai_123` or its `data_idx` 123.
 
     Its seeds begin at 0 as those of our training split do; all its tasks, for testing as well, are in that split.
 
@@ -64,27 +64,27 @@ def from_predecessor(item: str | int) -> str:
     """
     number = str(item).removeprefix("babyai_")
     if not number.isdecimal():
-        raise KeyError(f"The predecessor has no task {item!r}; its ids are babyai_0, babyai_1 and so on.")
+        raise KeyError(f"AgentGym has no task {item!r}; its ids are babyai_0, babyai_1 and so on.")
     seed, place = divmod(int(number), len(LEVELS))
     name = LEVELS[place]
     turns = all_levels()[name].train if name in all_levels() else ()
     if seed >= len(turns) or turns[seed] is None:
         raise KeyError(
-            f"The predecessor's task {item!r} is seed {seed} of {name}, which isn't in our set: of its "
+            f"AgentGym's task {item!r} is seed {seed} of {name}, which isn't in our set: of its "
             "levels it has all but OpenDoorsOrderN4Debug, with those seeds from 0 to 511 that the expert solves."
         )
     return f"babyai/train/{name}/{seed}"
 
 
-def to_predecessor(task_id: str) -> str:
-    """The predecessor's id of one of our tasks, such as `babyai_123`.
+def to_agentgym(task_id: str) -> str:
+    """AgentGym's id of one of our tasks, such as `babyai_123`.
 
     Raises:
         KeyError: when it has no such task: a seed of our test split, or a level that isn't one of its 40.
     """
     _, split, name, seed = task_id.split("/")
     if split != "train":
-        raise KeyError(f"The predecessor has no task {task_id}: all of its tasks are in our training split.")
+        raise KeyError(f"AgentGym has no task {task_id}: all of its tasks are in our training split.")
     if name not in LEVELS:
-        raise KeyError(f"The predecessor has no task {task_id}: {name} is none of its {len(LEVELS)} levels.")
+        raise KeyError(f"AgentGym has no task {task_id}: {name} is none of its {len(LEVELS)} levels.")
     return f"babyai_{len(LEVELS) * int(seed) + LEVELS.index(name)}"

@@ -113,7 +113,7 @@ class View:
         raise ValueError(f"{thing.name} can't be reached over cells in sight; ask `reachable` first.")
 
     def text(self) -> str:
-        """The window in the predecessor's sentences, on one line."""
+        """The window in AgentGym's sentences, on one line."""
         sentences = ["In front of you in this room, you can see several objects:"]
         sentences += [f"There is a {thing.name} {_where(thing)}." for thing in self.things]
         sentences.append("The room has walls around you.")

@@ -28,7 +28,7 @@ class SciWorld(TextEnv):
     """A house with a kitchen, a workshop, a greenhouse and more, and an experiment or a search to be carried out there.
 
     Args:
-        tasks: A task by name or number, such as `"boil"` or `"1-1"`, or several; `"agentgym"` is the predecessor's 23.
+        tasks: A task by name or number, such as `"boil"` or `"1-1"`, or several; `"agentgym"` is AgentGym's 23.
             All 30 by default.
         variations: At most so many variations of each task and split; all by default.
         simplifications: ScienceWorld's, one or several: `teleportAction`, `selfWateringFlowerPots`, `openContainers`,

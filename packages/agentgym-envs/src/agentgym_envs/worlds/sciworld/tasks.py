@@ -17,8 +17,8 @@ from agentgym_envs.core.tasks import SPLITS, Split, Task, Tasks, TaskSet
 
 ENV = "agentgym/SciWorld-v0"
 AGENTGYM = "agentgym"
-"""Name of the set of the predecessor's tasks."""
-_NOT_IN_AGENTGYM = ("5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2")
+"""Name of the set of AgentGym's tasks."""
+NOT_IN_AGENTGYM = ("5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2")
 SIMPLIFICATIONS = (
     "teleportAction",
     "selfWateringFlowerPots",
@@ -85,7 +85,7 @@ def choose(asked: str | Sequence[str] | None) -> tuple[str, ...]:
     if asked is None:
         return tuple(kinds())
     by_any_name = {key: {kind.name} for kind in kinds().values() for key in (kind.name, kind.id)}
-    by_any_name[AGENTGYM] = {kind.name for kind in kinds().values() if kind.id not in _NOT_IN_AGENTGYM}
+    by_any_name[AGENTGYM] = {kind.name for kind in kinds().values() if kind.id not in NOT_IN_AGENTGYM}
     chosen: set[str] = set()
     for name in _names("tasks", asked):
         if name not in by_any_name:
@@ -151,35 +151,3 @@ def _task(task_id: str) -> Task:
     kind = kinds()[name]
     payload = {"task": name, "variation": int(variation)}
     return Task(task_id, ENV, kind.split(int(variation)), kind.category, kind.turns, payload, name)
-
-
-def from_predecessor(item: str | int) -> str:
-    """Our id of one of the predecessor's 4,639, such as `sciworld_123` or its `data_idx` 123: there the variations of
-    23 tasks are counted through, task after task.
-
-    Raises:
-        KeyError: when there it is none of them.
-    """
-    number = str(item).removeprefix("sciworld_")
-    left = int(number) if number.isdecimal() else -1
-    for name in choose(AGENTGYM):
-        count = sum(kinds()[name].sizes)
-        if 0 <= left < count:
-            return task_id(name, left)
-        left -= count
-    raise KeyError(f"The predecessor has no task {item!r}; its ids go from sciworld_0 to sciworld_4638.")
-
-
-def to_predecessor(task_id: str) -> str:
-    """The predecessor's id of one of our tasks, such as `sciworld_123`.
-
-    Raises:
-        KeyError: when it leaves that task out.
-    """
-    _, _, asked, variation = task_id.split("/")
-    first = 0
-    for name in choose(AGENTGYM):
-        if name == asked:
-            return f"sciworld_{first + int(variation)}"
-        first += sum(kinds()[name].sizes)
-    raise KeyError(f"The predecessor has no task {task_id}: it leaves {', '.join(_NOT_IN_AGENTGYM)} out.")

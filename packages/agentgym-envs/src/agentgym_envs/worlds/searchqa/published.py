@@ -26,14 +26,14 @@ _PATIENCE = 5.0  # seconds for the hub's first answer
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A published set, and how many of its questions the predecessor numbered."""
+    """A published set, and how many of its questions AgentGym numbered."""
 
     hops: int
     """Passages a question needs, by the set's own account."""
     test: int
     """Questions of the test split; of the development split where the set keeps its test answers to itself."""
     train: int = 0
-    """Questions of the training split that the predecessor trained on."""
+    """Questions of the training split that AgentGym trained on."""
 
 
 PUBLISHED = {
@@ -45,7 +45,7 @@ PUBLISHED = {
     "musique": Published(hops=2, test=2_417),
     "bamboogle": Published(hops=2, test=125),
 }
-"""In the predecessor's order."""
+"""In AgentGym's order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,44 +152,3 @@ def _reachable(url: str) -> bool:
 def _row(entry: Mapping[str, Any]) -> Row:
     question = question_of(entry)
     return Row(question.text, question.answers)
-
-
-def from_predecessor(item: str | int) -> str:
-    """Our id of one of the predecessor's questions, such as `searchqa_3610` or its `data_idx` 3610.
-
-    There the test questions of the seven sets are counted through in the order of `PUBLISHED`, and after them the
-    training questions of Natural Questions and HotpotQA.
-
-    Raises:
-        KeyError: when there it is none of them.
-    """
-    number = str(item).removeprefix("searchqa_")
-    left = int(number) if number.isdecimal() else -1
-    for split in ("test", "train"):
-        for name, published in PUBLISHED.items():
-            size = published.test if split == "test" else published.train
-            if 0 <= left < size:
-                return f"searchqa/{split}/{name}/{left}"
-            left -= size
-    most = sum(published.test + published.train for published in PUBLISHED.values()) - 1
-    raise KeyError(f"The predecessor has no question {item!r}; its ids go from searchqa_0 to searchqa_{most}.")
-
-
-def to_predecessor(task_id: str) -> str:
-    """The predecessor's id of a published question, such as `searchqa_3610` for `searchqa/test/triviaqa/0`.
-
-    Raises:
-        KeyError: when it didn't number that question.
-    """
-    first = 0
-    for split in ("test", "train"):
-        for name, published in PUBLISHED.items():
-            size = published.test if split == "test" else published.train
-            position = task_id.removeprefix(f"searchqa/{split}/{name}/")
-            if position.isdecimal() and int(position) < size:
-                return f"searchqa_{first + int(position)}"
-            first += size
-    raise KeyError(
-        f"The predecessor has no question {task_id}; it numbered the test questions of {', '.join(PUBLISHED)}, "
-        "and training questions of nq and hotpotqa."
-    )

@@ -2,8 +2,3 @@
 
 `gymnasium.make("agentgym/TextCraft-v0", depth=(1, 4), distractors=10)`; see `TextCraft` for the options.
 """
-
-from agentgym_envs.worlds.textcraft.agentgym_ids import from_predecessor, to_predecessor
-from agentgym_envs.worlds.textcraft.env import TextCraft
-
-__all__ = ["TextCraft", "from_predecessor", "to_predecessor"]

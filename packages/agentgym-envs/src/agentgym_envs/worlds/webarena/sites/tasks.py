@@ -21,7 +21,7 @@ from agentgym_envs.worlds.webarena.sites.directory import PLACES
 Databases = Mapping[str, sqlite3.Connection]
 """By name (`shop`, `forum`, `code`, `map`, `wiki`), for reading; rows are `sqlite3.Row`."""
 Step = Mapping[str, Any]
-_COLLECTIONS = ("shop", "shop_admin", "forum", "code", "map", "wiki", "across")
+_COLLECTIONS = ("shop", "shop_admin", "forum", "code", "map", "wiki", "cross_site")
 _HOLE = re.compile(r"\{\{(\w+)\}\}")
 _WANTED = {"train": 5, "dev": 1, "test": 1}
 _WANTED_HELD_OUT = {"train": 0, "dev": 0, "test": 4}

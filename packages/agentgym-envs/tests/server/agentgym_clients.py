@@ -1,4 +1,4 @@
-"""Stand-ins for the predecessor's clients: their calls, the fields they send and read, the status they want.
+"""Stand-ins for AgentGym's clients: their calls, the fields they send and read, the status they want.
 
 Theirs take whole replies of a model. Those of BabyAI, TextCraft and SciWorld look for the action by themselves and send
 it bare; those of SearchQA and WebArena send the reply.
