@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs import World, make, text_env
+from agentgym_envs import RegisteredWorld, make, text_env
 from agentgym_envs.util.chromium import check_chromium
 from gymnasium.error import DependencyNotInstalled
 from hypothesis import HealthCheck, settings
@@ -78,7 +78,7 @@ def playable(request: pytest.FixtureRequest, requires_world: Callable[[str], Non
     """The world that the test's parameter `world` names has all that it needs, where the test has one."""
     if hasattr(request.node, "callspec"):
         world = request.node.callspec.params["world"]
-        requires_world(world.id if isinstance(world, World) else world)
+        requires_world(world.id if isinstance(world, RegisteredWorld) else world)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:

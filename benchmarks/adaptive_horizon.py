@@ -23,7 +23,7 @@ from pathlib import Path
 from statistics import fmean, median
 
 import numpy as np
-from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, Seen
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, StepOutcome
 from rich.console import Console
 from rich.table import Table
 
@@ -69,7 +69,7 @@ def by_paired_tasks(found: Iterator[Mapping[str, float]]) -> int:
     """How many evaluations `AdaptiveHorizon` stays in its first stage."""
     stage = HORIZON.begin()
     for number, success in enumerate(found, 1):
-        stage = HORIZON.after(stage, number, Seen(success))
+        stage = HORIZON.after(stage, number, StepOutcome(success))
         if stage.number:
             return number
     return MOST + 1

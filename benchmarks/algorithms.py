@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 from agentgym_trainer.algorithms import PRESETS
-from agentgym_trainer.config import Config, CriticModel, Evaluation, Optimizer
+from agentgym_trainer.config import CriticModel, Evaluation, Optimizer, RLConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.recipes import RECIPES
 from many_runs import (  # the file beside this one
@@ -53,7 +53,7 @@ BASE = replace(
 
 def runs_of(out: Path, seeds: Sequence[int], *, quick: bool) -> list[Run]:
     """All runs, seed by seed."""
-    base: Config = miniature(BASE) if quick else BASE
+    base: RLConfig = miniature(BASE) if quick else BASE
     return [
         Run(
             method,
@@ -98,7 +98,7 @@ def _row(found: Outcome) -> dict[str, str]:
         "gain": "{:+.3f} ({:+.3f} to {:+.3f})".format(*interval(found.after - found.before)),
         "each seed": ", ".join(f"{gain:+.3f}" for gain in (found.after - found.before).mean(1)),
         "updates": f"{found.updates:.0f}",
-        "clipped": f"{_mean(found, 'clipped'):.1%}",
+        "clip_fraction": f"{_mean(found, 'clip_fraction'):.1%}",
         "entropy, last": f"{_last(found, 'entropy'):.2f}",
     }
 
@@ -165,7 +165,7 @@ held-out tasks, {samples} sampled episodes of each.
 
 Means over {seeds} seeds with 95% intervals by a bootstrap that draws seeds and, within each, tasks; gains are paired by
 seed and task. With {seeds} seeds such intervals are, if anything, too narrow, and no ranking of neighbours. {verdict}
-Failed episodes: {failed}. "clipped" is the mean share of tokens whose ratio was clipped.
+Failed episodes: {failed}. "clip_fraction" is the mean share of tokens whose ratio was clipped.
 
 ![Gains](algorithms.png)
 """

@@ -23,7 +23,7 @@ from typing import Any
 
 from agentgym_eval.metrics.comparison import Difference, holm
 from agentgym_eval.metrics.seeds import over_seeds
-from agentgym_trainer.config import DPO, AgentEvol
+from agentgym_trainer.config import AgentEvolConfig, DPOConfig
 from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.run.folder import RunFolder
 from commands import TOOK, Training, call, train  # the files beside this one
@@ -86,7 +86,7 @@ def rows_of(out: Path, seed: int, *, quick: bool) -> list[Row]:
 
     evol = training("evol-textcraft")
     config = RECIPES[evol.recipe].config
-    assert isinstance(config, AgentEvol)
+    assert isinstance(config, AgentEvolConfig)
     iterations = tiny(config).iterations if quick else config.iterations
     expert = f"--model RUNS/sft-textcraft/model --data.noise 0 --epochs 1 --optimizer.lr {config.optimizer.lr:g}"
     return [
@@ -137,7 +137,7 @@ def compared(folder: RunFolder) -> dict[str, float]:
     from agentgym_eval.data.pairs import make_pairs
 
     _, config, _ = RunFolder.open(folder.path)
-    assert isinstance(config, DPO)
+    assert isinstance(config, DPOConfig)
     pairs = make_pairs(folder.read_data(), config.pairs)
     turns = {
         side: sum(len(getattr(pair, side).turns) - pair.shared for pair in pairs) / len(pairs)
@@ -149,7 +149,7 @@ def compared(folder: RunFolder) -> dict[str, float]:
 def log_ratios(folder: RunFolder) -> dict[str, float]:
     """How much likelier than before the last step's episodes have become to the model, in nats, on each side."""
     _, config, _ = RunFolder.open(folder.path)
-    assert isinstance(config, DPO)
+    assert isinstance(config, DPOConfig)
     *_, last = folder.read_metrics()
     return {side: last[f"rewards/{side}"] / config.beta for side in ("chosen", "rejected")}
 
@@ -160,10 +160,10 @@ def record(row: Row, seed: int) -> dict[str, Any]:
     read = {manner: json.loads((row.played(manner) / "report.json").read_text())["overall"] for manner in MANNERS}
     found: dict[str, Any] = {"model": row.name, "against": row.against, "seed": seed}
     match RunFolder.open(folder.path)[1]:
-        case DPO():
+        case DPOConfig():
             found["learned"] = compared(folder)
             found["log_ratios"] = log_ratios(folder)
-        case AgentEvol():
+        case AgentEvolConfig():
             lines = list(folder.read_metrics())
             number = int(row.model.split("/")[0].rpartition("-")[2])
             found["learned"] = {name: lines[number][name] for name in ("data", "kept")}

@@ -11,7 +11,7 @@ from typing import Any
 from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.reports import Evaluated
 from agentgym_eval.reports.plots import draw_curves
-from agentgym_trainer.config import FromData
+from agentgym_trainer.config import OfflineConfig
 from agentgym_trainer.recipes import RECIPES
 from commands import TOOK, Training  # the files beside this one
 from leaderboard_cells import KS, PLAYERS, WORLDS, Cell, World
@@ -69,7 +69,7 @@ def models(worlds: Sequence[World], runs: Path) -> Iterator[dict[str, str]]:
     for world in worlds:
         trainings = [Training(recipe, runs) for recipe in world.recipes]
         config = RECIPES[trainings[-1].recipe].config
-        assert isinstance(config, FromData)
+        assert isinstance(config, OfflineConfig)
         took = [json.loads((training.path / TOOK).read_text()) for training in trainings]
         yield {
             "world": world.name,

@@ -25,7 +25,7 @@ from agentgym_envs import read_episodes
 from agentgym_eval.metrics.comparison import Difference, holm
 from agentgym_eval.metrics.seeds import over_seeds
 from agentgym_trainer.algorithms import GRPO, KL, Aggregation, Algorithm, GroupRelative
-from agentgym_trainer.config import Config, Evaluation, Generation, Optimizer, WarmStart, World
+from agentgym_trainer.config import Evaluation, Generation, Optimizer, RLConfig, WarmStart, WorldConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.recipes import RECIPES
 from many_runs import (  # the file beside this one
@@ -45,13 +45,13 @@ SAMPLES, TASKS = 4, 96
 KLS = (0.0, 1e-3, 0.05)
 
 _QUICKSTART = replace(RECIPES["quickstart"].config, evaluation=Evaluation(tasks=1, test=False, samples=1, ks=(1,)))
-WORLDS: dict[str, Config] = {
+WORLDS: dict[str, RLConfig] = {
     # As `uv run train` has it, with its horizon of 4, 8 and 12 turns.
     "quickstart": _QUICKSTART,
     # Tasks that take the expert 5 to 10 turns, at a horizon of 20.
     "long": replace(
         _QUICKSTART,
-        world=World(
+        world=WorldConfig(
             "agentgym/BabyAI-v0",
             ("levels=('UnlockLocal', 'OpenRedBlueDoors', 'UnlockPickup')", "available_actions_in_text=False"),
             agent="bare",
@@ -67,7 +67,7 @@ WORLDS: dict[str, Config] = {
     # Goals of one recipe, without distractors.
     "textcraft": replace(
         _QUICKSTART,
-        world=World("agentgym/TextCraft-v0", ("depth=(1, 1)", "distractors=0"), agent="bare", instructions=False),
+        world=WorldConfig("agentgym/TextCraft-v0", ("depth=(1, 1)", "distractors=0"), agent="bare", instructions=False),
         scratch=replace(_QUICKSTART.scratch, vocab=800, merges="words", hidden=128),
         generation=Generation(max_tokens=48, max_context=1024),
         warm_start=WarmStart(episodes=4000, noise=0.3, epochs=1, batch=8, lr=3e-3),
@@ -122,7 +122,7 @@ def likelihood(start: Path, model: Path, temperature: float) -> float:
     from accelerate import Accelerator
     from agentgym_trainer.learner.learner import Learner
     from agentgym_trainer.models.load import load_model
-    from agentgym_trainer.models.policy import Actor
+    from agentgym_trainer.models.policy import PolicyModel
     from agentgym_trainer.tokens.batch import make_batch
     from agentgym_trainer.tokens.encode import encode
     from agentgym_trainer.tokens.trajectory import trajectory
@@ -132,7 +132,7 @@ def likelihood(start: Path, model: Path, temperature: float) -> float:
     if not successful:
         return float("nan")
     batch = make_batch([trajectory(encode(chat, episode)) for episode in successful])
-    learner = Learner(Actor(policy, temperature=temperature), Accelerator(cpu=True), Optimizer())
+    learner = Learner(PolicyModel(policy, temperature=temperature), Accelerator(cpu=True), Optimizer())
     return learner.logprobs(batch).sum().item() / len(successful)
 
 

@@ -23,9 +23,9 @@ from typing import Any, Literal
 
 import numpy as np
 from agentgym_envs import Episode, read_episodes
-from agentgym_trainer.config import Config, Evaluation, Setup, WarmStart
+from agentgym_trainer.config import BaseConfig, Evaluation, RLConfig, WarmStart
 from agentgym_trainer.curriculum.horizon import FixedHorizon
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from numpy.typing import NDArray
@@ -49,7 +49,7 @@ class Run:
 
     method: str
     seed: int
-    config: Config
+    config: RLConfig
     budget: int
     """It ends with the update that reaches it."""
     path: Path
@@ -69,7 +69,7 @@ def spent(lines: Iterable[dict[str, Any]], unit: Unit) -> list[int]:
         return [line["env_steps"] for line in lines]
     if unit == "updates":
         return [line["step"] for line in lines]
-    return list(accumulate(line["tokens"]["seen"] for line in lines))
+    return list(accumulate(line["tokens"]["total"] for line in lines))
 
 
 # Running.
@@ -94,12 +94,12 @@ def run(asked: Run, start: Path) -> str:
         _train(replace(asked, config=config))
         from agentgym_trainer.run.checkpoint import Checkpoints
 
-        latest = Checkpoints(RunFolder(asked.path).checkpoints, keep=config.keep, say=print).latest()
+        latest = Checkpoints(RunFolder(asked.path).checkpoints, keep=config.keep_checkpoints, say=print).latest()
         play_held_out(latest, asked, asked.path / PLAYED)
     return f"{asked.method}, seed {asked.seed}: {time.monotonic() - began:.0f} s"
 
 
-def _fixed(config: Config) -> FixedHorizon:
+def _fixed(config: RLConfig) -> FixedHorizon:
     return FixedHorizon(config.horizon.longest)
 
 
@@ -110,7 +110,7 @@ def _train(asked: Run) -> None:
     with folder.path.joinpath("log.txt").open("a") as log:
         # Asked of the file: a run that goes on takes back the lines of updates that it makes again.
         stopping = _AtBudget(lambda: max(spent(folder.read_metrics(), asked.unit), default=0) >= asked.budget)
-        train(asked.config, folder, Tracker(Console(file=log, width=160)), stopping)
+        train(asked.config, folder, RunConsole(Console(file=log, width=160)), stopping)
 
 
 class _AtBudget(Stopping):
@@ -124,7 +124,7 @@ class _AtBudget(Stopping):
         return super().__call__() or self._is_spent()
 
 
-def open_run(config: Setup, path: Path) -> RunFolder:
+def open_run(config: BaseConfig, path: Path) -> RunFolder:
     """The folder of a run, new or begun before.
 
     Raises:
@@ -148,18 +148,18 @@ def play_held_out(model: Path | None, asked: Run, out: Path) -> None:
         return
     from agentgym_eval.runs.environments import spread
     from agentgym_trainer.policies import hf
-    from agentgym_trainer.rollout.environments import jobs, open_worlds
-    from agentgym_trainer.rollout.runner import Match, Rollouts
+    from agentgym_trainer.rollout.environments import episode_specs, open_environments
+    from agentgym_trainer.rollout.runner import RolloutRequest, RolloutRunner
 
     config = asked.config
     generation, horizon, seed = config.generation, config.horizon.longest, config.seed
     player = hf(str(model), temperature=generation.temperature, seed=seed, max_tokens=generation.max_tokens)
-    with open_worlds(config) as worlds, Rollouts(player.engine) as rollouts:
-        matches: list[Match] = []
+    with open_environments(config) as worlds, RolloutRunner(player.engine) as rollouts:
+        matches: list[RolloutRequest] = []
         for world in worlds:
             held_out = world.tasks.split(asked.split)
             tasks = spread(held_out, asked.tasks or len(held_out))
-            matches.append(Match(world, jobs(tasks, samples=asked.samples, seed=seed), horizon))
+            matches.append(RolloutRequest(world, episode_specs(tasks, samples=asked.samples, seed=seed), horizon))
         lines = [episode.to_json() for episode in rollouts.play(matches, player)]
     unfinished = out.with_suffix(".unfinished")
     unfinished.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
@@ -250,7 +250,7 @@ def show(title: str, rows: Sequence[dict[str, str]], console: Console) -> None:
     console.print(table)
 
 
-def miniature(config: Config) -> Config:
+def miniature(config: RLConfig) -> RLConfig:
     """So small that it shows no more than that everything works."""
     return replace(
         config,

@@ -19,7 +19,7 @@ import agentgym_envs
 import gymnasium
 import psutil
 import server  # the file beside this one
-from agentgym_envs import World
+from agentgym_envs import RegisteredWorld
 from agentgym_envs.pool import EnvPool, WorldSpec
 from agentgym_envs.pool.backends import default_backend
 
@@ -152,7 +152,7 @@ def _us_per_step(play: Callable[[int], None], slots: int, seconds: float) -> flo
 # Which backend suits a world.
 
 
-def suits(world: World, seconds: float) -> Suits:
+def suits(world: RegisteredWorld, seconds: float) -> Suits:
     """Play the world's games in each local backend, for about `seconds` each."""
     with closing(agentgym_envs.make(world.id)) as env:
         tasks = agentgym_envs.text_env(env).tasks.train.ids[:SLOTS]

@@ -31,13 +31,13 @@ from statistics import median
 from typing import Any
 
 import torch
-from agentgym_envs import EnvPool, Job, ReplyWrapper, WorldSpec, text_env
+from agentgym_envs import EnvPool, EpisodeSpec, ReplyWrapper, WorldSpec, text_env
 from agentgym_eval.runs.environments import open_world, spread, world_spec
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.models.weights import Weights
-from agentgym_trainer.rollout.runner import Budget, Rollouts
+from agentgym_trainer.rollout.runner import RolloutRunner, TokenBudget
 from agentgym_trainer.tokens.chat import Chat
 from rich.console import Console
 from rich.table import Table
@@ -46,7 +46,7 @@ from ways import SLOW, Latency, Outcome, Stage, lock_step, play, raw
 
 ENGINES = ("transformers", "vllm", "scripted")
 LATENCIES = {"at once": None, "ragged": Latency(median=0.05, sigma=1.0)}
-BUDGET = Budget(turn=96, context=SIZE.context)
+BUDGET = TokenBudget(turn=96, context=SIZE.context)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,9 +85,9 @@ def trials(engine: str, world: str, size: Size, repeats: int, models: Path) -> l
     with closing(open_world(settings)) as wrapped:
         model, chat = talker(wrapped, models / world, episodes=size.demonstrations)
         tasks = spread(text_env(wrapped).tasks.train, size.tasks)
-        jobs = tuple(Job(task.id, sample, 0) for task in tasks for sample in range(size.samples))
+        jobs = tuple(EpisodeSpec(task.id, sample, 0) for task in tasks for sample in range(size.samples))
         weights = Weights(0, lambda: iter(model.state_dict().items()))
-        with Rollouts(open_engine(engine, model, chat, models / world, scene, wrapped)) as rollouts:
+        with RolloutRunner(open_engine(engine, model, chat, models / world, scene, wrapped)) as rollouts:
             found: list[Trial] = []
             for repeat in range(repeats):
                 for name, latency in LATENCIES.items():

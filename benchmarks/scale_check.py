@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from agentgym_trainer.engines.base import Engine, Sampling
+from agentgym_trainer.engines.base import Engine, SamplingParams
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.models.scratch import build_model
 from rich.console import Console
@@ -54,7 +54,7 @@ def contexts(count: int, length: int, rng: np.random.Generator) -> list[list[int
 
 
 async def _ask(engine: Engine, context: Sequence[int], said: int) -> tuple[int, ...]:
-    return (await engine.generate(context, Sampling(max_tokens=said, seed=len(context)))).ids
+    return (await engine.generate(context, SamplingParams(max_tokens=said, seed=len(context)))).ids
 
 
 def fit(engine: Engine) -> Pass:
@@ -94,7 +94,7 @@ def draw(count: int, latency: float, rng: np.random.Generator) -> list[list[Turn
 
 async def really(engine: Engine, trajectories: Sequence[Sequence[Turn]], rng: np.random.Generator) -> None:
     """Play them, one coroutine each."""
-    await engine.rest()
+    await engine.sleep()
     starts = contexts(len(trajectories), 120, rng)
 
     async def follow(context: list[int], trajectory: Sequence[Turn]) -> None:
@@ -110,7 +110,7 @@ async def really(engine: Engine, trajectories: Sequence[Sequence[Turn]], rng: np
 async def really_in_lock_step(engine: Engine, trajectories: Sequence[Sequence[Turn]], rng: np.random.Generator) -> None:
     """Play them turn by turn, every context read anew."""
     for t in range(max(map(len, trajectories))):
-        await engine.rest()
+        await engine.sleep()
         live = [trajectory for trajectory in trajectories if len(trajectory) > t]
         lengths = [sum(turn.read + turn.said for turn in some[:t]) + some[t].read for some in live]
         asked = [contexts(1, length, rng)[0] for length in lengths]

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from agentgym_trainer.config import Config, Evaluation, Generation, Optimizer, WarmStart, World
+from agentgym_trainer.config import Evaluation, Generation, Optimizer, RLConfig, WarmStart, WorldConfig
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, StepHorizon
 from agentgym_trainer.recipes import RECIPES
 from many_runs import (  # the file beside this one
@@ -41,7 +41,7 @@ SAMPLES = 2
 
 BASE = replace(
     RECIPES["quickstart"].config,
-    world=World(
+    world=WorldConfig(
         "agentgym/BabyAI-v0", (f"levels={LEVELS}", "available_actions_in_text=False"), "bare", instructions=False
     ),
     scratch=replace(RECIPES["quickstart"].config.scratch, context=2048),
@@ -58,7 +58,7 @@ BASE = replace(
 )
 
 
-def methods(every: int) -> dict[str, Config]:
+def methods(every: int) -> dict[str, RLConfig]:
     """What is compared. A horizon that stays short is a schedule that never comes to its second stage, so that it is
     tested as the others are. As its episodes are shorter, it takes more updates, and is evaluated every so many more.
     """

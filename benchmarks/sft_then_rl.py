@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 from agentgym_envs import read_episodes
-from agentgym_trainer.config import SFT, Config, Data, Evaluation, Optimizer, Setup, WarmStart
+from agentgym_trainer.config import BaseConfig, DataConfig, Evaluation, Optimizer, RLConfig, SFTConfig, WarmStart
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.recipes import RECIPES
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from many_runs import (  # the file beside this one
@@ -61,8 +61,8 @@ RL = replace(
     minibatches=4,
     save_every=20,
 )
-_COMMON = {f.name: getattr(RL, f.name) for f in fields(Setup)}
-IMITATION = SFT(
+_COMMON = {f.name: getattr(RL, f.name) for f in fields(BaseConfig)}
+IMITATION = SFTConfig(
     **_COMMON
     | {
         "optimizer": Optimizer(lr=3e-3, schedule="linear", warmup=10, micro_tokens=4096),
@@ -80,7 +80,7 @@ class Arm:
     name: str
     short: str
     """For folders."""
-    data: Data | None
+    data: DataConfig | None
     """What is imitated first."""
     acts: bool = True
     """Whether the tokens that are left are spent on RL."""
@@ -89,10 +89,10 @@ class Arm:
 
 
 ARMS = (
-    Arm("SFT, then RL", "sft-rl", Data(episodes=240)),
+    Arm("SFT, then RL", "sft-rl", DataConfig(episodes=240)),
     Arm("RL from random weights", "rl", None, every=40),
-    Arm("RL after imitating random play", "random-rl", Data(episodes=100, noise=1.0, keep="all")),
-    Arm("SFT alone", "sft", Data(episodes=1075), acts=False),
+    Arm("RL after imitating random play", "random-rl", DataConfig(episodes=100, noise=1.0, keep="all")),
+    Arm("SFT alone", "sft", DataConfig(episodes=1075), acts=False),
 )
 
 
@@ -103,7 +103,7 @@ class Chain:
     arm: Arm
     rl: Run
     """Of an arm that doesn't act, only its folder is used."""
-    sft: SFT
+    sft: SFTConfig
 
     @property
     def lessons(self) -> Path:
@@ -116,11 +116,11 @@ def chains_of(out: Path, seeds: Sequence[int], *, quick: bool) -> list[Chain]:
     found = list[Chain]()
     for seed in seeds:
         for arm in ARMS:
-            config: Config = replace(miniature(RL) if quick else RL, seed=seed, warm_start=WarmStart(episodes=0))
+            config: RLConfig = replace(miniature(RL) if quick else RL, seed=seed, warm_start=WarmStart(episodes=0))
             config = replace(config, evaluation=replace(config.evaluation, every=arm.every))
             path, tasks = out / f"seed-{seed}" / arm.short, 6 if quick else TASKS
             rl = Run(arm.name, seed, config, 5_000 if quick else TOKENS, path, SAMPLES, tasks, unit="tokens")
-            data = arm.data or Data()
+            data = arm.data or DataConfig()
             few = replace(data, episodes=data.episodes // 25) if quick else data
             sft = replace(IMITATION, data=few, seed=seed, evaluation=replace(config.evaluation, every=60))
             found.append(Chain(arm, rl, sft))
@@ -150,20 +150,20 @@ def imitated_tokens(folder: RunFolder) -> int:
     from agentgym_trainer.trainers.sft import encode_examples
 
     _, config, _ = RunFolder.open(folder.path)
-    assert isinstance(config, SFT)
+    assert isinstance(config, SFTConfig)
     trimming = Trimming(config.generation.max_context)
     examples = encode_examples(load_chat(str(folder.model)), folder.read_data(), trimming)
     return config.epochs * sum(len(example.ids) for example in examples)
 
 
-def _imitate(config: SFT, path: Path) -> Path:
+def _imitate(config: SFTConfig, path: Path) -> Path:
     """The model that has imitated."""
     from agentgym_trainer.trainers.sft import train
 
     folder = open_run(config, path)
     if not folder.model.exists():
         with path.joinpath("log.txt").open("a") as log:
-            train(config, folder, Tracker(Console(file=log, width=160)), Stopping())
+            train(config, folder, RunConsole(Console(file=log, width=160)), Stopping())
     return folder.model
 
 
@@ -221,7 +221,7 @@ def outcome(chains: Sequence[Chain], starts: Path) -> Outcome:
     return Outcome(
         chains[0].arm,
         tuple(imitated),
-        tuple(sum(line["tokens"]["seen"] for line in some) for some in lines),
+        tuple(sum(line["tokens"]["total"] for line in some) for some in lines),
         tuple(sum(line["tokens"]["trained"] for line in some) for some in lines),
         tuple(map(len, lines)),
         np.array([success_by_task(episodes) for episodes in begun]),

@@ -14,16 +14,16 @@ from typing import Any
 import numpy as np
 import torch
 from accelerate import Accelerator
-from agentgym_envs import Episode, Job, ReplyWrapper, play_many, text_env
+from agentgym_envs import Episode, EpisodeSpec, ReplyWrapper, play_many, text_env
 from agentgym_eval.policies.policies import Oracle
 from agentgym_trainer.config import Optimizer
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.models.load import load_model, scratch_model
-from agentgym_trainer.models.policy import Actor
+from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.trainers.warm_start import imitate
+from agentgym_trainer.trainers.warm_start import warm_start
 
 HORIZON = 8
 SIZE = Scratch(vocab=512, hidden=128, layers=3, heads=4, context=2048)
@@ -61,14 +61,14 @@ def talker(env: ReplyWrapper, folder: Path, *, episodes: int) -> tuple[Any, Chat
 
 def _make(env: ReplyWrapper, folder: Path, episodes: int) -> None:
     tasks = text_env(env).tasks.train
-    jobs = [Job(tasks[i % len(tasks)].id, i // len(tasks), seed=0) for i in range(episodes)]
+    jobs = [EpisodeSpec(tasks[i % len(tasks)].id, i // len(tasks), seed=0) for i in range(episodes)]
     rng = np.random.default_rng(0)
     watched = [_aloud(e, env, rng) for e in play_many([env], Oracle(0.5), jobs, horizon=HORIZON)]
     model, chat = scratch_model(SIZE, watched, seed=0)
     steps = -(-len(watched) // _BATCH)
     settings = Optimizer(lr=4e-3, warmup=steps // 10, schedule="linear", micro_tokens=4096)
-    learner = Learner(Actor(model), Accelerator(cpu=True), settings, total_steps=steps)
-    for _ in imitate(learner, chat, watched, epochs=1, batch=_BATCH, seed=0, ranks=Ranks()):
+    learner = Learner(PolicyModel(model), Accelerator(cpu=True), settings, total_steps=steps)
+    for _ in warm_start(learner, chat, watched, epochs=1, batch=_BATCH, seed=0, ranks=Ranks()):
         pass
     learner.policy.save_pretrained(folder)
     chat.tokenizer.save_pretrained(folder)

@@ -14,7 +14,7 @@ from agentgym_trainer.algorithms import Algorithm
 from agentgym_trainer.algorithms.loss.aggregation import Aggregation
 from agentgym_trainer.config import Optimizer
 from agentgym_trainer.learner.learner import Learner
-from agentgym_trainer.models.policy import Actor
+from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.models.scratch import train_tokenizer
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.trajectory import Segment, Trajectory
@@ -64,7 +64,7 @@ class Episodes:
     @property
     def said(self) -> float:
         """Share of the tokens that the agent said."""
-        return sum(sum(trajectory.segments[0].said) for trajectory in self.trajectories) / self.tokens
+        return sum(sum(trajectory.segments[0].loss_mask) for trajectory in self.trajectories) / self.tokens
 
 
 Update = Callable[[], dict[str, float]]
@@ -131,13 +131,13 @@ def _episode(length: int, task: str, rng: np.random.Generator, size: Size, model
 def ours(way: Way, model: Any, episodes: Episodes) -> tuple[Update, float]:
     """`Learner.update` with GRPO."""
     accelerator = Accelerator(cpu=True)
-    actor = Actor(model)
+    actor = PolicyModel(model)
     learner = Learner(actor, accelerator, Optimizer(lr=LR, micro_tokens=way.micro))
 
     def update() -> dict[str, float]:
         batch = make_batch(episodes.trajectories)
-        experience = learner.assess(batch, GRPO)
-        credit = GRPO.credit(experience, learner.total)
+        experience = learner.compute_logprobs(batch, GRPO)
+        credit = GRPO.compute_advantages(experience, learner.total)
         return learner.update(batch, experience, credit, GRPO, epochs=1, minibatches=1, seed=0)
 
     return update, 0.0
@@ -205,10 +205,10 @@ def trl_inputs(episodes: Episodes) -> dict[str, torch.Tensor]:
     columns: dict[str, list[torch.Tensor]] = {name: [] for name in ("prompt", "completion", "tool_mask", "old")}
     for trajectory in episodes.trajectories:
         segment = trajectory.segments[0]
-        first = segment.said.index(True)
+        first = segment.loss_mask.index(True)
         columns["prompt"].append(torch.tensor(segment.ids[:first]))
         columns["completion"].append(torch.tensor(segment.ids[first:]))
-        columns["tool_mask"].append(torch.tensor(segment.said[first:], dtype=torch.long))
+        columns["tool_mask"].append(torch.tensor(segment.loss_mask[first:], dtype=torch.long))
         columns["old"].append(torch.tensor(segment.logprobs[first:]))
     ones = {name: [torch.ones_like(ids) for ids in columns[name]] for name in ("prompt", "completion")}
     tool_mask = pad(columns["tool_mask"], padding_value=1, padding_side="right")

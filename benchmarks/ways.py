@@ -19,16 +19,16 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from agentgym_envs import Conversation, EnvPool, Job, Message, ReplyWrapper, Sample, make
-from agentgym_trainer.engines.base import Completion, Engine, Sampling
+from agentgym_envs import Conversation, EnvPool, EpisodeSpec, Message, ReplyWrapper, Sample, make
+from agentgym_trainer.engines.base import Completion, Engine, SamplingParams
 from agentgym_trainer.models.weights import Weights
-from agentgym_trainer.rollout.runner import Budget, EnginePlayer, Match, Rollouts
+from agentgym_trainer.rollout.runner import EnginePolicy, RolloutRequest, RolloutRunner, TokenBudget
 from agentgym_trainer.tokens.chat import Chat
 
 SLOW = "benchmark/Slow-v0"
 _NONCE = 3  # tokens
 
-Request = tuple[tuple[int, ...], Sampling]
+Request = tuple[tuple[int, ...], SamplingParams]
 Chain = list[Request]
 """Requests that follow on each other: a context, and how its reply is sampled."""
 
@@ -76,9 +76,9 @@ class Stage:
     pool: EnvPool
     wrapped: ReplyWrapper
     chat: Chat
-    jobs: tuple[Job, ...]
+    jobs: tuple[EpisodeSpec, ...]
     horizon: int
-    budget: Budget
+    budget: TokenBudget
     weights: Weights
     """The engine's own; loading them again makes it forget what it has read."""
 
@@ -103,9 +103,9 @@ class Outcome:
 class Clock:
     """Measures what an engine does from now on. Before, it forgets what it has read."""
 
-    def __init__(self, rollouts: Rollouts, stage: Stage) -> None:
+    def __init__(self, rollouts: RolloutRunner, stage: Stage) -> None:
         rollouts.load(stage.weights)
-        rollouts.run(rollouts.engine.generate([0], Sampling(max_tokens=1)))
+        rollouts.run(rollouts.engine.generate([0], SamplingParams(max_tokens=1)))
         self._engine = rollouts.engine
         self._before = replace(self._engine.usage)
         self._began = time.perf_counter(), time.process_time()
@@ -133,18 +133,18 @@ class Recorder:
         self.max_context = engine.max_context
         self.chains = defaultdict[Any, Chain](list)
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
+    async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
         """What the engine says."""
         self.chains[asyncio.current_task()].append((tuple(ids), sampling))
         return await self.engine.generate(ids, sampling)
 
 
-def play(rollouts: Rollouts, stage: Stage) -> tuple[Outcome, int, list[Chain]]:
+def play(rollouts: RolloutRunner, stage: Stage) -> tuple[Outcome, int, list[Chain]]:
     """Our rollouts; the tokens that had to be read for them at least; and their requests."""
     recorder: Any = Recorder(rollouts.engine)
-    player = EnginePlayer(recorder, stage.chat, stage.budget, name="talker")
+    player = EnginePolicy(recorder, stage.chat, stage.budget, name="talker")
     clock = Clock(rollouts, stage)
-    episodes = list(rollouts.play([Match(stage, stage.jobs, stage.horizon)], player))
+    episodes = list(rollouts.play([RolloutRequest(stage, stage.jobs, stage.horizon)], player))
     outcome = clock.outcome(len(episodes), sum(len(episode.turns) for episode in episodes))
     if failed := [episode.error for episode in episodes if episode.failed]:
         raise RuntimeError(f"{len(failed)} episodes failed: {failed[0]}")
@@ -152,7 +152,7 @@ def play(rollouts: Rollouts, stage: Stage) -> tuple[Outcome, int, list[Chain]]:
     return outcome, least_prefill(samples), list(recorder.chains.values())
 
 
-def raw(rollouts: Rollouts, stage: Stage, chains: Sequence[Chain]) -> Outcome:
+def raw(rollouts: RolloutRunner, stage: Stage, chains: Sequence[Chain]) -> Outcome:
     """The engine alone."""
 
     async def follow(chain: Chain) -> int:
@@ -165,7 +165,7 @@ def raw(rollouts: Rollouts, stage: Stage, chains: Sequence[Chain]) -> Outcome:
     return clock.outcome(0, sum(rollouts.run(follow_all())))
 
 
-def lock_step(rollouts: Rollouts, stage: Stage) -> Outcome:
+def lock_step(rollouts: RolloutRunner, stage: Stage) -> Outcome:
     """A turn of all, and then the next turn of all."""
     clock = Clock(rollouts, stage)
     return clock.outcome(len(stage.jobs), rollouts.run(_turn_by_turn(rollouts.engine, stage)))
@@ -196,7 +196,7 @@ async def _turn_by_turn(engine: Engine, stage: Stage) -> int:
 async def _reply(engine: Engine, stage: Stage, context: list[int], rng: np.random.Generator) -> Completion:
     nonce = rng.integers(len(stage.chat.tokenizer), size=_NONCE).tolist()
     left = min(stage.budget.turn, stage.budget.context - len(context) - _NONCE)
-    return await engine.generate([*nonce, *context], Sampling(max_tokens=left, seed=int(rng.integers(2**62))))
+    return await engine.generate([*nonce, *context], SamplingParams(max_tokens=left, seed=int(rng.integers(2**62))))
 
 
 def _said(text: str) -> Message:

@@ -146,7 +146,9 @@ def main() -> None:
         asked.out.write_text(json.dumps(rows, indent=2) + "\n", encoding="utf-8")
 
 
-def show_speeds(chosen: list[agentgym_envs.World], counts: list[int] | None, seconds: float) -> Iterator[Speed]:
+def show_speeds(
+    chosen: list[agentgym_envs.RegisteredWorld], counts: list[int] | None, seconds: float
+) -> Iterator[Speed]:
     """How fast worlds are, printed as it is measured."""
     print(
         f"{'world':<24}{'worlds':>8}{'steps/s':>10}{'ms/step':>10}{'resets/s':>10}{'ms/reset':>10}{'MB':>8}{'faults':>8}"
@@ -168,7 +170,7 @@ def show_speeds(chosen: list[agentgym_envs.World], counts: list[int] | None, sec
             )
 
 
-def show_suits(chosen: list[agentgym_envs.World], seconds: float) -> Iterator[pools.Suits]:
+def show_suits(chosen: list[agentgym_envs.RegisteredWorld], seconds: float) -> Iterator[pools.Suits]:
     """Which backends suit worlds, printed as it is measured."""
     heads = "".join(f"{f'{backend} steps/s':>16}{'MB':>7}" for backend in pools.LOCAL)
     print(f"\n{f'world, {pools.SLOTS} slots':<24}{'says ms':>9}{'takes ms':>9}{heads}  default")

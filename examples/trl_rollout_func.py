@@ -7,11 +7,11 @@ Needs: pip install "agentgym-envs[textcraft]" agentgym-trainer
 import tempfile
 from typing import Any
 
-from agentgym_envs import EnvPool, Episode, Job, ReAct, WorldSpec, play, text_env
+from agentgym_envs import EnvPool, Episode, EpisodeSpec, ReAct, WorldSpec, play, text_env
 from agentgym_eval.policies.policies import Oracle
 from agentgym_trainer.engines.hf.engine import transformers_engine
-from agentgym_trainer.rollout.environments import OpenWorld
-from agentgym_trainer.rollout.runner import Budget, EnginePlayer, Match, Rollouts
+from agentgym_trainer.rollout.environments import OpenEnvironment
+from agentgym_trainer.rollout.runner import EnginePolicy, RolloutRequest, RolloutRunner, TokenBudget
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import trajectory
@@ -28,25 +28,29 @@ def tokens(episode: Episode) -> tuple[list[int], list[int], list[float], list[in
     spoke.
     """
     (segment,) = trajectory(episode).segments
-    start = segment.said.index(True)
-    mask = [int(said) for said in segment.said[start:]]
+    start = segment.loss_mask.index(True)
+    mask = [int(said) for said in segment.loss_mask[start:]]
     return list(segment.ids[:start]), list(segment.ids[start:]), list(segment.logprobs[start:]), mask
 
 
 class Worlds:
     """A `rollout_func`: plays each prompt, which is the id of a task, in a world of its own."""
 
-    def __init__(self, chat: Chat, world: OpenWorld) -> None:
+    def __init__(self, chat: Chat, world: OpenEnvironment) -> None:
         self.chat = chat
         self.world = world
 
     def __call__(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
         """Play them all at once."""
         model = trainer.accelerator.unwrap_model(trainer.model)
-        player = EnginePlayer(transformers_engine(model, end_id=self.chat.end_id), self.chat, Budget(64), name="grpo")
-        jobs = [Job(task, sample, seed=trainer.state.global_step) for sample, task in enumerate(prompts)]
-        with Rollouts(player.engine) as rollouts:
-            episodes = {episode.sample: episode for episode in rollouts.play([Match(self.world, jobs)], player)}
+        player = EnginePolicy(
+            transformers_engine(model, end_id=self.chat.end_id), self.chat, TokenBudget(64), name="grpo"
+        )
+        jobs = [EpisodeSpec(task, sample, seed=trainer.state.global_step) for sample, task in enumerate(prompts)]
+        with RolloutRunner(player.engine) as rollouts:
+            episodes = {
+                episode.sample: episode for episode in rollouts.play([RolloutRequest(self.world, jobs)], player)
+            }
         model.train()  # the engine samples without dropout
         parts = zip(*(tokens(episodes[sample]) for sample in range(len(prompts))), strict=True)
         made = dict(zip(("prompt_ids", "completion_ids", "logprobs", "env_mask"), map(list, parts), strict=True))
@@ -63,7 +67,7 @@ def main(tasks: int = 2, lessons: int = 300, steps: int = 2) -> list[dict[str, f
     spec = WorldSpec("agentgym/TextCraft-v0", OPTIONS)
     world = ReAct(spec.build())
     ids = text_env(world).tasks.train.ids[:tasks]
-    expert = [play(world, Oracle(), Job(task)) for task in ids]
+    expert = [play(world, Oracle(), EpisodeSpec(task)) for task in ids]
     said = [text for episode in expert for turn in episode.turns for text in (turn.observation, turn.reply.text)]
     tokenizer = tiny_tokenizer([world.instructions, *said] * 4)
     chat = Chat(tokenizer)
@@ -77,7 +81,7 @@ def main(tasks: int = 2, lessons: int = 300, steps: int = 2) -> list[dict[str, f
             processing_class=tokenizer,
             train_dataset=Dataset.from_list([{"prompt": task} for task in ids]),
             reward_funcs=score_of,
-            rollout_func=Worlds(chat, OpenWorld(spec.id, 1.0, world, pool)),
+            rollout_func=Worlds(chat, OpenEnvironment(spec.id, 1.0, world, pool)),
             args=GRPOConfig(
                 folder, max_steps=steps, per_device_train_batch_size=4, num_generations=4, max_completion_length=256,
                 logging_steps=1, report_to="none", use_cpu=True, bf16=False,

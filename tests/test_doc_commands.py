@@ -112,7 +112,7 @@ def secret(path: Path) -> None:
 
 CORPUS = "".join(f'{{"id": "{n}", "contents": "\\"Title {n}\\"\\nText {n}"}}\n' for n in range(5))
 WORLD = """import agentgym_envs, gymnasium
-gymnasium.register("lamps/Lamps-v0", "agentgym_envs.worlds.textcraft:TextCraft", max_episode_steps=9)
+gymnasium.register("lamps/Lamps-v0", "agentgym_envs.worlds.textcraft.env:TextCraft", max_episode_steps=9)
 """
 GIVEN: dict[str, Callable[[Path], None]] = {
     "runs/mine": mine,

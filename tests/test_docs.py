@@ -20,7 +20,7 @@ from agentgym_eval.cli import main as eval_cli
 from agentgym_eval.cli import view as viewer_cli
 from agentgym_trainer import cli as train_cli
 from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
-from agentgym_trainer.config import Config, FromData
+from agentgym_trainer.config import OfflineConfig, RLConfig
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, by_kind
 from agentgym_trainer.recipes import RECIPES
 from documents import DOCUMENTS, ROOT, blocks, command_lines, name_of, prose, register, write_files
@@ -202,9 +202,9 @@ def test_every_recipe_and_every_algorithm_has_its_row() -> None:
         turns = ", ".join(map(str, adaptive.stages))
         assert f"| {turns}" in rows[name]
         match config:
-            case Config():
-                assert f"| {config.tasks} x {config.samples} | {config.steps} |" in rows[name]
-            case FromData():
+            case RLConfig():
+                assert f"| {config.tasks_per_step} x {config.group_size} | {config.steps} |" in rows[name]
+            case OfflineConfig():
                 assert f"| {config.data.episodes:,} |" in rows[name]
             case _:
                 pass
@@ -219,7 +219,7 @@ def test_the_how_tos_name_every_hook_of_a_world_and_an_algorithm() -> None:
     kinds = [type(estimator) for estimator in ADVANTAGES.values()]
     public = [{name for name in vars(kind) if not name.startswith("_")} for kind in kinds]
     parts = set.intersection(*public) - {f.name for kind in kinds for f in fields(kind)}
-    assert parts >= {"assign"}
+    assert parts >= {"estimate"}
     assert {name for name in parts if f"`{name}`" not in algorithm} == set()
     assert "docs/howto/add-a-world.md" in (TextEnv.__doc__ or "")
 

@@ -82,7 +82,7 @@ def test_a_model_is_trained_and_plays_as_the_last_line_suggests(tmp_path: Path) 
 
 def test_a_world_of_ones_own_is_found_in_the_working_folder(tmp_path: Path) -> None:
     kept = "import agentgym_envs, gymnasium\n"
-    kept += "gymnasium.register('mine/Craft-v0', 'agentgym_envs.worlds.textcraft:TextCraft', max_episode_steps=9)\n"
+    kept += "gymnasium.register('mine/Craft-v0', 'agentgym_envs.worlds.textcraft.env:TextCraft', max_episode_steps=9)\n"
     (tmp_path / "my_worlds.py").write_text(kept, encoding="utf-8")
     run("evaluate --env my_worlds:mine/Craft-v0 --policy oracle --task textcraft/test/oak_button --out mine", tmp_path)
     assert overall(tmp_path / "mine")["success"]["mean"] == 1.0

@@ -18,7 +18,7 @@ from agentgym_envs.server.settings import Settings
 from agentgym_envs.util.redaction import is_secret, redact_logs
 from agentgym_eval.cli.main import collect, evaluate
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.config import Config, World
+from agentgym_trainer.config import RLConfig, WorldConfig
 from agentgym_trainer.config.serialization import to_json
 from agentgym_trainer.run.folder import RunFolder
 from starlette.testclient import TestClient
@@ -143,17 +143,19 @@ def test_a_training_run_keeps_references_and_refuses_secrets(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["train", "--world.options", *options(), "--hub-token", CANARY])
     for name, value in OPTIONS.items():
-        world = World(env=vault_world.ENV, options=(f"{name}={value}",))
+        world = WorldConfig(env=vault_world.ENV, options=(f"{name}={value}",))
         with pytest.raises(UsageError, match=r"\*\*\*.* is one: export it as a variable") as refused:
-            RunFolder.create(tmp_path / "refused", Config(world=world), "mine")
+            RunFolder.create(tmp_path / "refused", RLConfig(world=world), "mine")
         assert CANARY not in str(refused.value)
     with pytest.raises(UsageError, match=r"http://\*\*\*@a:8000"):
-        RunFolder.create(tmp_path / "refused", Config(others=(World(backend=OPTIONS["url"]),)), "mine")
+        RunFolder.create(tmp_path / "refused", RLConfig(extra_worlds=(WorldConfig(backend=OPTIONS["url"]),)), "mine")
     assert not (tmp_path / "refused").exists()
-    world = World(vault_world.ENV, ("accounts=${ACCOUNTS}", "depth=(2,3)"), backend="http://:${WORLD_TOKEN}@a:8000")
-    folder = RunFolder.create(tmp_path / "run", Config(world=world), "mine")
+    world = WorldConfig(
+        vault_world.ENV, ("accounts=${ACCOUNTS}", "depth=(2,3)"), backend="http://:${WORLD_TOKEN}@a:8000"
+    )
+    folder = RunFolder.create(tmp_path / "run", RLConfig(world=world), "mine")
     assert RunFolder.open(folder.path)[1].world == world
-    assert CANARY not in json.dumps(to_json(Config(world=world)))  # what trackers get
+    assert CANARY not in json.dumps(to_json(RLConfig(world=world)))  # what trackers get
     check_clean(tmp_path, capsys)
 
 

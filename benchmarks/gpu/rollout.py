@@ -25,7 +25,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from agentgym_trainer.engines.base import Engine, Sampling
+from agentgym_trainer.engines.base import Engine, SamplingParams
 from rich.console import Console
 from rich.table import Table
 
@@ -108,7 +108,7 @@ async def talk(engine: Engine, talk: Talk, vocab: int, trajectories: int) -> int
     async def play(number: int) -> int:
         own, context, read = np.random.default_rng([1, number]), list(prompts[number // GROUP]), 0
         for turn in range(talk.turns):
-            sampling = Sampling(max_tokens=int(own.integers(*talk.said)), seed=int(own.integers(2**62)))
+            sampling = SamplingParams(max_tokens=int(own.integers(*talk.said)), seed=int(own.integers(2**62)))
             context += (await engine.generate(context, sampling)).ids
             if turn + 1 < talk.turns:
                 observed = own.integers(vocab - 1, size=int(own.integers(*talk.observed))).tolist()
@@ -123,7 +123,7 @@ async def measure(engine: Engine, kind: str, spoken: Talk, shape: Shape, counts:
     found: list[Figures] = []
     await talk(engine, replace(spoken, turns=1), shape.vocab, 2)
     for count in counts:
-        await engine.rest()
+        await engine.sleep()
         if torch.cuda.is_available():
             torch.cuda.reset_peak_memory_stats()
         before, began = replace(engine.usage), time.perf_counter()

@@ -30,12 +30,12 @@ import numpy as np
 import torch
 from accelerate import Accelerator
 from agentgym_trainer.algorithms import Algorithm
-from agentgym_trainer.config import Config, Evaluation, Optimizer
+from agentgym_trainer.config import Evaluation, Optimizer, RLConfig
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.models.attention import choose_attention
-from agentgym_trainer.models.policy import Actor
+from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.recipes import RECIPES, tiny
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.batch import make_batch
@@ -130,11 +130,11 @@ def measure(
     precision = accelerator.mixed_precision
     model = build_model(shape, context)
     model.gradient_checkpointing_enable()
-    actor = Actor(model, attention=choose_attention(accelerator.device, precision))
+    actor = PolicyModel(model, attention=choose_attention(accelerator.device, precision))
     learner = Learner(actor, accelerator, Optimizer(lr=1e-6, micro_tokens=2 * context))
     algorithm = Algorithm()
-    experience = learner.assess(batch, algorithm)
-    credit = algorithm.credit(experience, learner.total)
+    experience = learner.compute_logprobs(batch, algorithm)
+    credit = algorithm.compute_advantages(experience, learner.total)
     learner.update(batch, experience, credit, algorithm)
     _reset_peak(accelerator.device)
     began, updates = _now(accelerator.device), 3
@@ -153,7 +153,7 @@ def flops(model: Any, shape: Shape, trajectories: Sequence[Trajectory]) -> float
     head = shape.vocab * shape.hidden
     body = sum(parameter.numel() for parameter in model.parameters()) - head
     lengths = [trajectory.tokens for trajectory in trajectories]
-    said = sum(sum(trajectory.segments[0].said) for trajectory in trajectories)
+    said = sum(sum(trajectory.segments[0].loss_mask) for trajectory in trajectories)
     # Scores and their use on values, for the half of the pairs that causal attention has.
     attention = shape.layers * shape.hidden * sum(2 * length**2 for length in lengths)
     return 6 * body * sum(lengths) + 6 * head * said + 3 * attention
@@ -191,12 +191,12 @@ def show(found: Sequence[Figures], console: Console) -> None:
 
 def from_scratch(device: str, out: Path, console: Console, *, small: bool) -> dict[str, Any]:
     """A whole run of `train`, and success on test tasks before and after it."""
-    from agentgym_trainer.run.summary import finish
+    from agentgym_trainer.run.summary import show_results
     from agentgym_trainer.trainers.rl import train
     from agentgym_trainer.trainers.test_split import play_test
 
     base = RECIPES["quickstart"].config
-    config: Config = replace(
+    config: RLConfig = replace(
         base,
         scratch=replace(base.scratch, vocab=1024, hidden=256, layers=6, heads=8),
         optimizer=replace(base.optimizer, lr=3e-4, micro_tokens=65_536),
@@ -211,10 +211,10 @@ def from_scratch(device: str, out: Path, console: Console, *, small: bool) -> di
     config = tiny(config) if small else config
     folder = RunFolder.create(out, config, "benchmark")
     began = time.monotonic()
-    tracker = Tracker(console)
+    tracker = RunConsole(console)
     reached = train(config, folder, tracker, Stopping())
     play_test(config, folder, tracker, Stopping(), steps=reached.step)
-    finish(config, folder, console, seconds=time.monotonic() - began)
+    show_results(config, folder, console, seconds=time.monotonic() - began)
     summary: dict[str, Any] = json.loads(folder.summary.read_text())
     return summary
 

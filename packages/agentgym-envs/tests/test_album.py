@@ -3,11 +3,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from agentgym_envs.util.screenshots import Album, Places
+from agentgym_envs.util.screenshots import ElementBoxes, ScreenshotStore
 
 
 def test_a_picture_is_found_by_its_task_and_text(tmp_path: Path) -> None:
-    album = Album(tmp_path / "made" / "later")
+    album = ScreenshotStore(tmp_path / "made" / "later")
     assert album.find("a/1", "page") is None
     album.put("a/1", "page", b"one")
     album.put("a/2", "page", b"two")
@@ -16,11 +16,11 @@ def test_a_picture_is_found_by_its_task_and_text(tmp_path: Path) -> None:
     assert [path.read_bytes() for path in found if path] == [b"one", b"two", b"odd"]
     assert album.find("a/1", "other page") is None
     album.put("a/1", "page", b"newer")
-    assert Album(album.folder).find("a/1", "page").read_bytes() == b"newer"  # type: ignore[union-attr]
+    assert ScreenshotStore(album.folder).find("a/1", "page").read_bytes() == b"newer"  # type: ignore[union-attr]
 
 
 def test_places_are_kept_with_a_picture(tmp_path: Path) -> None:
-    album, places = Album(tmp_path), Places(320, 240, {4: (1.0, 2.5, 30.0, 40.0)})
+    album, places = ScreenshotStore(tmp_path), ElementBoxes(320, 240, {4: (1.0, 2.5, 30.0, 40.0)})
     album.put("a/1", "page", b"one", places)
     album.put("a/1", "another page", b"two")
     assert (album.places("a/1", "page"), album.places("a/1", "another page")) == (places, None)
@@ -32,8 +32,8 @@ def test_places_are_kept_with_a_picture(tmp_path: Path) -> None:
      '{"boxes": {"4": [1, 2, 3, 1e999]}, "width": 1, "height": 1}', '{"boxes": {}, "width": 1e999, "height": 1}'],
 )  # fmt: skip
 def test_damaged_places_are_none(tmp_path: Path, written: str) -> None:
-    album = Album(tmp_path)
-    album.put("a/1", "page", b"one", Places(1, 1, {}))
+    album = ScreenshotStore(tmp_path)
+    album.put("a/1", "page", b"one", ElementBoxes(1, 1, {}))
     (path,) = tmp_path.glob("*.json")
     path.write_text(written)
     assert album.places("a/1", "page") is None

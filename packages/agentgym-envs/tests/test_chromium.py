@@ -9,7 +9,7 @@ from agentgym_envs.util import chromium
 from agentgym_envs.util.chromium import (
     PLAYWRIGHTS,
     PROGRAMS,
-    Attempt,
+    ChromiumAttempt,
     attempts,
     candidates,
     check_chromium,
@@ -68,8 +68,14 @@ def test_the_packaged_one_comes_first_and_then_playwrights(bare: Path, own: str,
 
 
 def test_the_first_that_starts_is_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    broken, gone = Attempt("/a", error=Error("boom")), Attempt(PLAYWRIGHTS, error=Error("Executable doesn't exist"))
-    for made, found in (([broken, Attempt("/b", "1.2")], "/b"), ([gone, Attempt(PLAYWRIGHTS, "1.2")], PLAYWRIGHTS)):
+    broken, gone = (
+        ChromiumAttempt("/a", error=Error("boom")),
+        ChromiumAttempt(PLAYWRIGHTS, error=Error("Executable doesn't exist")),
+    )
+    for made, found in (
+        ([broken, ChromiumAttempt("/b", "1.2")], "/b"),
+        ([gone, ChromiumAttempt(PLAYWRIGHTS, "1.2")], PLAYWRIGHTS),
+    ):
         monkeypatch.setattr(chromium, "attempts", lambda made=made: made)
         assert find_chromium() == found
     monkeypatch.setattr(chromium, "attempts", lambda: [broken, gone])

@@ -14,7 +14,7 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
-from agentgym_envs import WORLDS, World, text_env
+from agentgym_envs import WORLDS, RegisteredWorld, text_env
 from agentgym_envs.checks.contract import check_text_env
 from agentgym_envs.core.registry import REMOTE
 from agentgym_envs.core.tasks import Split
@@ -30,7 +30,7 @@ CHEAP = 5e-3
 """Seconds a step: of worlds that answer sooner, more is played."""
 
 
-def is_dear(world: World) -> bool:
+def is_dear(world: RegisteredWorld) -> bool:
     return resolve_name(world.entry_point).step_seconds > CHEAP
 
 
@@ -40,12 +40,12 @@ every_world_in_time = pytest.mark.parametrize(
 """The dear ones only in the long run."""
 
 
-def name(world: World) -> str:
+def name(world: RegisteredWorld) -> str:
     """The id that a process understands which has imported nothing of ours yet."""
     return f"agentgym_envs:{world.id}"
 
 
-def made(world: World, **options: Any) -> gymnasium.Env[str, str]:
+def made(world: RegisteredWorld, **options: Any) -> gymnasium.Env[str, str]:
     return gymnasium.make(name(world), **options)
 
 
@@ -69,21 +69,21 @@ def moves(env: gymnasium.Env[str, str], task: str, actions: list[str]) -> Iterat
 
 
 @every_world_in_time
-def test_a_world_keeps_the_contract(world: World) -> None:
+def test_a_world_keeps_the_contract(world: RegisteredWorld) -> None:
     env = made(world)
     check_text_env(env, tasks=1 if is_dear(world) else 5)
     env.close()
 
 
 @every_world
-def test_the_task_sets_are_those_of_the_manifest(world: World) -> None:
+def test_the_task_sets_are_those_of_the_manifest(world: RegisteredWorld) -> None:
     env = text_env(made(world))
     committed = resources.files(env.package).joinpath("manifest.json").read_text(encoding="utf-8")
     assert env.tasks.manifest() == json.loads(committed)
 
 
 @every_world
-def test_a_world_has_three_splits_that_share_no_task(world: World) -> None:
+def test_a_world_has_three_splits_that_share_no_task(world: RegisteredWorld) -> None:
     tasks = text_env(made(world)).tasks
     splits: list[Split] = ["train", "dev", "test"]
     assert all(tasks.split(split) for split in splits)
@@ -94,7 +94,7 @@ def test_a_world_has_three_splits_that_share_no_task(world: World) -> None:
 
 
 @every_world_in_time
-def test_two_worlds_in_one_process_do_not_touch_each_other(world: World) -> None:
+def test_two_worlds_in_one_process_do_not_touch_each_other(world: RegisteredWorld) -> None:
     env, first, second = (made(world, max_episode_steps=TURNS) for _ in range(3))
     games = [(task, expert_game(env, task)) for task in text_env(env).tasks.train.ids[:2]]
     alone = [list(moves(env, *game)) for game in games]
@@ -110,16 +110,16 @@ def test_two_worlds_in_one_process_do_not_touch_each_other(world: World) -> None
 
 # Vectors: whoever steps the worlds together, each says what one alone says.
 
-Maker = Callable[[World, int, AutoresetMode], VectorEnv[Any, Any, Any]]
+Maker = Callable[[RegisteredWorld, int, AutoresetMode], VectorEnv[Any, Any, Any]]
 Game = tuple[str, list[str], Transcript]
 
 
-def ours(world: World, count: int, mode: AutoresetMode) -> VectorEnv[Any, Any, Any]:
+def ours(world: RegisteredWorld, count: int, mode: AutoresetMode) -> VectorEnv[Any, Any, Any]:
     return gymnasium.make_vec(name(world), num_envs=count, max_episode_steps=TURNS, autoreset_mode=mode)
 
 
 def gymnasiums(kind: Callable[..., VectorEnv[Any, Any, Any]], **options: Any) -> Maker:
-    def make(world: World, count: int, mode: AutoresetMode) -> VectorEnv[Any, Any, Any]:
+    def make(world: RegisteredWorld, count: int, mode: AutoresetMode) -> VectorEnv[Any, Any, Any]:
         one = functools.partial(gymnasium.make, name(world), max_episode_steps=TURNS)
         return kind([one] * count, autoreset_mode=mode, **options)
 
@@ -136,13 +136,13 @@ VECTORS: dict[str, Maker] = {
 
 
 @pytest.fixture(scope="module")
-def game_alone() -> Iterator[Callable[[World], Game]]:
+def game_alone() -> Iterator[Callable[[RegisteredWorld], Game]]:
     """A task, the actions of a game, and what a single world says to it and to a `reset` after the end. The worlds stay
     open, so that the vectors share what is dear to start, or fork while it is there."""
     with ExitStack() as worlds:
 
         @functools.cache
-        def play(world: World) -> Game:
+        def play(world: RegisteredWorld) -> Game:
             env = worlds.enter_context(closing(made(world, max_episode_steps=TURNS)))
             task = text_env(env).tasks.test.ids[0]
             actions = expert_game(env, task)
@@ -212,7 +212,7 @@ def _cases() -> Iterator[Any]:
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize(("vector", "mode", "count", "world"), [*_cases()])
 def test_a_vector_of_worlds_plays_what_one_plays(
-    vector: str, mode: AutoresetMode, count: int, world: World, game_alone: Callable[[World], Game]
+    vector: str, mode: AutoresetMode, count: int, world: RegisteredWorld, game_alone: Callable[[RegisteredWorld], Game]
 ) -> None:
     task, actions, alone = game_alone(world)
     vec = VECTORS[vector](world, count, mode)
@@ -221,7 +221,7 @@ def test_a_vector_of_worlds_plays_what_one_plays(
 
 
 @every_world
-def test_what_a_world_says_can_be_pickled(world: World) -> None:
+def test_what_a_world_says_can_be_pickled(world: RegisteredWorld) -> None:
     env = made(world)
     task = text_env(env).tasks.train[0]
     said = list(moves(env, task.id, ["xyzzy"]))
@@ -229,7 +229,7 @@ def test_what_a_world_says_can_be_pickled(world: World) -> None:
 
 
 @every_world
-def test_a_world_may_be_closed_twice_and_before_it_was_used(world: World) -> None:
+def test_a_world_may_be_closed_twice_and_before_it_was_used(world: RegisteredWorld) -> None:
     unused, used = made(world), made(world)
     used.reset()
     for env in (unused, used, unused, used):
@@ -250,7 +250,7 @@ def url() -> Iterator[str]:
         server.process.wait()
 
 
-def far(world: World, url: str, **options: Any) -> gymnasium.Env[str, str]:
+def far(world: RegisteredWorld, url: str, **options: Any) -> gymnasium.Env[str, str]:
     return gymnasium.make(f"agentgym_envs:{REMOTE}", url=url, env=world.id, **options)
 
 
@@ -263,7 +263,7 @@ def told(env: gymnasium.Env[str, str], task: str, actions: list[str]) -> Iterato
         yield env.step(action)
 
 
-def check_far(world: World, url: str) -> None:
+def check_far(world: RegisteredWorld, url: str) -> None:
     """A world on a server says to the byte what it says here."""
     with closing(far(world, url, horizon=TURNS)) as there, closing(made(world, max_episode_steps=TURNS)) as here:
         for split in ("train", "test"):
@@ -273,7 +273,7 @@ def check_far(world: World, url: str) -> None:
         assert list(told(there, task, actions)) == list(told(here, task, actions))
 
 
-def check_far_manifest(world: World, url: str) -> None:
+def check_far_manifest(world: RegisteredWorld, url: str) -> None:
     committed = resources.files(text_env(made(world)).package).joinpath("manifest.json").read_text(encoding="utf-8")
     with closing(far(world, url)) as there:
         assert text_env(there).tasks.manifest() == json.loads(committed)
@@ -294,11 +294,11 @@ def test_cheap_worlds_keep_the_contract_over_http(url: str) -> None:
 
 @pytest.mark.long
 @every_world
-def test_a_world_says_the_same_over_http(world: World, url: str) -> None:
+def test_a_world_says_the_same_over_http(world: RegisteredWorld, url: str) -> None:
     check_far(world, url)
 
 
 @pytest.mark.long
 @every_world
-def test_the_task_sets_over_http_are_those_of_the_manifest(world: World, url: str) -> None:
+def test_the_task_sets_over_http_are_those_of_the_manifest(world: RegisteredWorld, url: str) -> None:
     check_far_manifest(world, url)

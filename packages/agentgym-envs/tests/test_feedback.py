@@ -15,13 +15,13 @@ import pytest
 from agentgym_envs import (
     EnvPool,
     Episode,
+    EpisodeSpec,
     Feedback,
     InvalidFeedback,
-    Job,
     Player,
     Reply,
     Sample,
-    Seat,
+    TurnContext,
     play,
     play_pool,
     play_slot,
@@ -132,7 +132,7 @@ ERROR = f"EnvFault: {ENV_ID} raised ZeroDivisionError: no key (test_feedback.py,
 @pytest.mark.parametrize("hook", ["_start", "_act", "_standing", "_state"])
 def test_whatever_an_environment_raises_fails_the_episode_and_names_the_line(hook: str) -> None:
     with made(_door(**{hook: _stumble})) as env:
-        episode = play(env, Knocker(), Job("door/train/1"))
+        episode = play(env, Knocker(), EpisodeSpec("door/train/1"))
     assert (episode.stop, episode.score, episode.task_id) == ("failed", None, "door/train/1")
     assert episode.error is not None
     assert episode.error.startswith(ERROR)
@@ -143,21 +143,21 @@ def test_whatever_an_environment_raises_fails_the_episode_and_names_the_line(hoo
 class Knocker:
     name = "knocker"
 
-    def reply(self, seats: Sequence[Seat]) -> list[Reply]:
+    def reply(self, seats: Sequence[TurnContext]) -> list[Reply]:
         return [Reply("knock") for _ in seats]
 
 
 class Opener(Player):
     name = "opener"
 
-    async def reply(self, seat: Seat) -> Reply:
+    async def reply(self, seat: TurnContext) -> Reply:
         return Reply("open")
 
 
 class KnockingPlayer(Player):
     name = "knocker"
 
-    async def reply(self, seat: Seat) -> Reply:
+    async def reply(self, seat: TurnContext) -> Reply:
         return Reply("knock")
 
 
@@ -168,7 +168,7 @@ def test_so_it_is_in_a_pool_and_others_go_on(hook: str, backend: str) -> None:
         return _stumble(door) if door.task.difficulty == 1 else getattr(Door, hook)(door, *given)
 
     async def episodes() -> list[Episode]:
-        jobs = [Job(f"door/train/{knocks}") for knocks in (0, 1, 2)]
+        jobs = [EpisodeSpec(f"door/train/{knocks}") for knocks in (0, 1, 2)]
         with made(_door(**{hook: act})) as env, EnvPool(ENV_ID, 1, backend) as pool:
             async with aclosing(play_pool(pool, Opener(), jobs, world=Bare(env), horizon=1)) as played:
                 return [episode async for episode in played]
@@ -188,7 +188,7 @@ def test_what_a_wrapper_makes_of_it_is_no_number_either(field: str, bad: float) 
             return observation, bad if field == "reward" else reward, *over, info | {field: bad}
 
     with made(Door) as env:
-        episode = play(Shaped(env), Knocker(), Job("door/train/1"), horizon=2)
+        episode = play(Shaped(env), Knocker(), EpisodeSpec("door/train/1"), horizon=2)
     assert (episode.stop, episode.score, episode.turns[:-1]) == ("failed", None, ())
     assert f"InvalidFeedback: The {field}" in str(episode.error)
     assert Episode.from_json(episode.to_json()) == episode
@@ -206,10 +206,10 @@ def _forgetful_later(door: Door) -> dict[str, Any]:
 def test_nor_need_it_be_what_anybody_expects(info: Callable[..., Any]) -> None:
     async def in_pool() -> Episode:
         with made(_door(_info=info)) as env, EnvPool(ENV_ID, 1, "inline") as pool:
-            return await play_slot(pool, 0, KnockingPlayer(), Job("door/train/1"), world=Bare(env))
+            return await play_slot(pool, 0, KnockingPlayer(), EpisodeSpec("door/train/1"), world=Bare(env))
 
     with made(_door(_info=info)) as env:
-        played = play(env, Knocker(), Job("door/train/1"))
+        played = play(env, Knocker(), EpisodeSpec("door/train/1"))
     for episode in (played, asyncio.run(in_pool())):
         assert (episode.stop, episode.turns) == ("failed", ())
         assert f"EnvFault: {ENV_ID} raised " in str(episode.error)
@@ -221,13 +221,13 @@ def test_what_is_asked_for_wrongly_is_no_failed_episode() -> None:
         with made(Door) as env:
             pool = EnvPool(ENV_ID, 1, "inline")
             pool.close()
-            async with aclosing(play_pool(pool, Opener(), [Job("door/train/1")], world=Bare(env))) as all:
+            async with aclosing(play_pool(pool, Opener(), [EpisodeSpec("door/train/1")], world=Bare(env))) as all:
                 await anext(all)
 
     with pytest.raises(RuntimeError, match="This pool is closed"):
         asyncio.run(in_closed_pool())
     with made(Door) as env, pytest.raises(KeyError, match="There is no task"):
-        play(env, Knocker(), Job("door/train/99"))
+        play(env, Knocker(), EpisodeSpec("door/train/99"))
 
 
 def test_what_is_not_installed_ends_the_run_and_not_the_episode() -> None:
@@ -235,7 +235,7 @@ def test_what_is_not_installed_ends_the_run_and_not_the_episode() -> None:
         raise gymnasium.error.DependencyNotInstalled("install the door")
 
     with made(_door(_start=start)) as env, pytest.raises(gymnasium.error.DependencyNotInstalled, match="the door"):
-        play(env, Knocker(), Job("door/train/1"))
+        play(env, Knocker(), EpisodeSpec("door/train/1"))
 
 
 # The writer of episodes.
@@ -245,7 +245,7 @@ def test_what_is_not_installed_ends_the_run_and_not_the_episode() -> None:
 @pytest.mark.parametrize("value", [math.nan, -math.inf])
 def test_no_line_is_written_that_can_not_be_read(field: str, value: float) -> None:
     with made(Door) as env:
-        episode = play(env, Knocker(), Job("door/train/1"), horizon=1)
+        episode = play(env, Knocker(), EpisodeSpec("door/train/1"), horizon=1)
         assert text_env(env).task.id == episode.task_id
     (turn,) = episode.turns
     broken = {

@@ -12,7 +12,7 @@ from typing import Any
 import gymnasium
 import jsonschema
 import pytest
-from agentgym_envs import WORLDS, Function, World, text_env
+from agentgym_envs import WORLDS, Function, RegisteredWorld, text_env
 from agentgym_envs.core.action_schema import ACT, Call, CallError, action_of, call_for, described, read_functions
 from door_world import Door
 from hypothesis import given
@@ -148,7 +148,7 @@ every_world = pytest.mark.parametrize("world", WORLDS, ids=[world.id for world i
 
 
 @every_world
-def test_the_schemas_are_schemas(world: World) -> None:
+def test_the_schemas_are_schemas(world: RegisteredWorld) -> None:
     functions = text_env(gymnasium.make(f"agentgym_envs:{world.id}")).functions
     assert ACT not in functions
     for function in functions:
@@ -171,7 +171,7 @@ def positions(env: gymnasium.Env[str, str], tasks: Sequence[str]) -> Iterator[tu
                 break
 
 
-def _is_dear(world: World) -> bool:
+def _is_dear(world: RegisteredWorld) -> bool:
     return resolve_name(world.entry_point).step_seconds > 5e-3
 
 
@@ -179,7 +179,7 @@ def _is_dear(world: World) -> bool:
 @pytest.mark.parametrize(
     "world", [pytest.param(w, id=w.id, marks=[pytest.mark.long] if _is_dear(w) else []) for w in WORLDS]
 )
-def test_actions_are_calls(world: World) -> None:
+def test_actions_are_calls(world: RegisteredWorld) -> None:
     """Those of the expert and all that make sense, to the letter, with arguments that fit the schema."""
     options = {"valid_actions": True} if world.id == "agentgym/SciWorld-v0" else {}
     with closing(gymnasium.make(f"agentgym_envs:{world.id}", **options)) as env:

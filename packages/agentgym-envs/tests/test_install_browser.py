@@ -17,7 +17,7 @@ import pytest
 from agentgym_envs.cli import browser_install as installing
 from agentgym_envs.cli import main
 from agentgym_envs.cli.browser_install import NotInstalled, fetch, install_browser, unpack
-from agentgym_envs.util.chromium import PLAYWRIGHTS, Attempt, packaged
+from agentgym_envs.util.chromium import PLAYWRIGHTS, ChromiumAttempt, packaged
 from playwright.sync_api import Error
 
 PYTHON = sys.executable
@@ -77,17 +77,17 @@ def machine(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
 def starts(monkeypatch: pytest.MonkeyPatch, *names: str | None) -> None:
     """Of all Chromiums those of these file names start."""
 
-    def attempts(*programs: str | None) -> list[Attempt]:
-        made = list[Attempt]()
+    def attempts(*programs: str | None) -> list[ChromiumAttempt]:
+        made = list[ChromiumAttempt]()
         for program in programs or (PLAYWRIGHTS, "/usr/bin/broken"):
             if (program and Path(program).name) in names:
-                return [*made, Attempt(program, "153.0.1")]
+                return [*made, ChromiumAttempt(program, "153.0.1")]
             why = (
                 "Executable doesn't exist at /nowhere"
                 if program is PLAYWRIGHTS
                 else "Target closed\n[err] no libnss3.so"
             )
-            made.append(Attempt(program, error=Error(f"BrowserType.launch: {why}")))
+            made.append(ChromiumAttempt(program, error=Error(f"BrowserType.launch: {why}")))
         return made
 
     monkeypatch.setattr(installing, "attempts", attempts)

@@ -11,8 +11,8 @@ import pytest
 from agentgym_envs import (
     EnvFault,
     Episode,
+    EpisodeSpec,
     Feedback,
-    Job,
     ReAct,
     Reply,
     Sample,
@@ -59,7 +59,7 @@ def door() -> Iterator[gymnasium.Env[str, str]]:
 
 def test_an_episode_records_what_was_seen_said_and_paid(door: gymnasium.Env[str, str]) -> None:
     policy = expert()
-    episode = play(door, policy, Job("door/test/1", sample=3))
+    episode = play(door, policy, EpisodeSpec("door/test/1", sample=3))
     assert [(turn.observation, turn.reply.text, turn.action, turn.valid, turn.reward) for turn in episode.turns] == [
         ("Knock 1 times.", "knock", "knock", True, 0.5),
         ("You knocked 1 times.", "open", "open", True, 0.5),
@@ -79,7 +79,7 @@ def test_an_episode_records_what_was_seen_said_and_paid(door: gymnasium.Env[str,
 
 def test_the_conversation_is_all_that_was_said(door: gymnasium.Env[str, str]) -> None:
     shown = Player(lambda seat: "Action: knock")
-    play(ReAct(door), shown, Job("door/train/2"), horizon=2)
+    play(ReAct(door), shown, EpisodeSpec("door/train/2"), horizon=2)
     (first,), (second,) = shown.asked
     assert [message.role for message in second.conversation] == ["system", "user", "assistant", "user"]
     assert second.conversation[:2] == first.conversation
@@ -91,32 +91,32 @@ def test_the_conversation_is_all_that_was_said(door: gymnasium.Env[str, str]) ->
 
 def test_without_instructions_the_conversation_begins_with_the_observation(door: gymnasium.Env[str, str]) -> None:
     policy = expert()
-    episode = play(ReAct(door, instructions=""), policy, Job("door/train/0"), horizon=1)
+    episode = play(ReAct(door, instructions=""), policy, EpisodeSpec("door/train/0"), horizon=1)
     assert [message.role for message in policy.asked[0][0].conversation] == ["user"]
     assert episode.instructions == ""
 
 
 def test_the_horizon_truncates(door: gymnasium.Env[str, str]) -> None:
-    episode = play(door, knocker(), Job("door/train/5"), horizon=3)
+    episode = play(door, knocker(), EpisodeSpec("door/train/5"), horizon=3)
     assert (episode.stop, len(episode.turns), episode.score, episode.success) == ("truncated", 3, 0.0, False)
     with pytest.raises(ValueError, match="at least 1 turn, not 0"):
         play(door, knocker(), horizon=0)
 
 
 def test_an_end_at_the_horizon_is_the_worlds(door: gymnasium.Env[str, str]) -> None:
-    assert play(door, expert(), Job("door/train/2"), horizon=3).stop == "terminated"
+    assert play(door, expert(), EpisodeSpec("door/train/2"), horizon=3).stop == "terminated"
 
 
 def test_the_worlds_own_limit_truncates() -> None:
     with made(Door, max_episode_steps=4) as env:
-        episode = play(env, knocker(), Job("door/train/1"))
+        episode = play(env, knocker(), EpisodeSpec("door/train/1"))
     assert (episode.stop, len(episode.turns)) == ("truncated", 4)
 
 
 def test_a_cut_off_reply_ends_the_episode_and_is_not_played(door: gymnasium.Env[str, str]) -> None:
     cut = Reply("knock", finish="length", sample=Sample((1,), (2,), (-1.0,)))
     policy = Player(lambda seat: "knock" if len(seat.conversation) < 4 else cut)
-    episode = play(door, policy, Job("door/train/2"))
+    episode = play(door, policy, EpisodeSpec("door/train/2"))
     last = episode.turns[-1]
     assert (episode.stop, len(episode.turns), episode.success) == ("length", 2, False)
     assert (last.reply, last.action, last.valid, last.reward) == (cut, None, False, 0.0)
@@ -124,7 +124,7 @@ def test_a_cut_off_reply_ends_the_episode_and_is_not_played(door: gymnasium.Env[
 
 
 def test_a_malformed_reply_costs_a_turn(door: gymnasium.Env[str, str]) -> None:
-    episode = play(ReAct(door), knocker(), Job("door/train/1"), horizon=2)
+    episode = play(ReAct(door), knocker(), EpisodeSpec("door/train/1"), horizon=2)
     assert [(turn.action, turn.valid) for turn in episode.turns] == [(None, False)] * 2
     assert "no action" in episode.final_observation
 
@@ -148,14 +148,14 @@ class Jammed(Door):
 @pytest.mark.parametrize(("faults", "retries"), [(1, 1), (2, 2), (0, 0)])
 def test_a_fault_is_retried_from_the_beginning(faults: int, retries: int) -> None:
     with made(type("Jammed", (Jammed,), {"faults": faults})) as env:
-        episode = play(env, expert(), Job("door/train/3"), retries=retries)
+        episode = play(env, expert(), EpisodeSpec("door/train/3"), retries=retries)
         assert text_env(env).unwrapped.begun == faults + 1  # pyright: ignore[reportAttributeAccessIssue]
     assert (episode.stop, episode.score, len(episode.turns)) == ("terminated", 1.0, 4)
 
 
 def test_a_lasting_fault_fails_the_episode_which_has_no_score() -> None:
     with made(type("Jammed", (Jammed,), {"faults": 2})) as env:
-        failed, *others = play_many([env], expert(), [Job(f"door/train/{knocks}") for knocks in (3, 2, 1)])
+        failed, *others = play_many([env], expert(), [EpisodeSpec(f"door/train/{knocks}") for knocks in (3, 2, 1)])
     assert (failed.stop, failed.failed, failed.score, failed.success) == ("failed", True, None, None)
     assert failed.error == "EnvFault: the hinge broke"
     assert failed.task_id == "door/train/3"
@@ -171,7 +171,7 @@ class NeverBegins(Door):
 
 def test_a_world_that_never_begins_fails_every_job() -> None:
     with made(NeverBegins) as env:
-        episodes = list(play_many([env], knocker(), [Job(f"door/train/{i}") for i in range(3)]))
+        episodes = list(play_many([env], knocker(), [EpisodeSpec(f"door/train/{i}") for i in range(3)]))
     assert [(episode.stop, episode.turns) for episode in episodes] == [("failed", ())] * 3
 
 
@@ -183,18 +183,18 @@ class Speechless(Door):
 
 def test_a_world_that_can_not_say_what_its_functions_are_fails_the_episode() -> None:
     with made(Speechless) as env:
-        episode = play(FunctionCall(env), knocker(), Job("door/train/1"))
+        episode = play(FunctionCall(env), knocker(), EpisodeSpec("door/train/1"))
     assert (episode.stop, episode.error, episode.tools) == ("failed", "EnvFault: nobody there to ask", ())
 
 
 def test_a_policy_that_breaks_fails_the_episode(door: gymnasium.Env[str, str]) -> None:
-    episode = play(door, Player(lambda seat: EnvFault("the endpoint is gone")), Job("door/train/1"))
+    episode = play(door, Player(lambda seat: EnvFault("the endpoint is gone")), EpisodeSpec("door/train/1"))
     assert (episode.stop, episode.error) == ("failed", "EnvFault: the endpoint is gone")
 
 
 @pytest.mark.parametrize("slots", [1, 3, 20])
 def test_many_slots_play_every_job_once(slots: int) -> None:
-    jobs = [Job(f"door/train/{knocks}", sample=sample) for sample in range(3) for knocks in (5, 0, 3, 1, 4, 2)]
+    jobs = [EpisodeSpec(f"door/train/{knocks}", sample=sample) for sample in range(3) for knocks in (5, 0, 3, 1, 4, 2)]
     policy = expert()
     with made(Door) as env:
         envs = [env, *(gymnasium.make(env.spec) for _ in range(slots - 1))]  # pyright: ignore[reportArgumentType]
@@ -207,7 +207,7 @@ def test_many_slots_play_every_job_once(slots: int) -> None:
 
 
 def test_slots_play_what_one_slot_plays() -> None:
-    jobs = [Job(f"door/train/{knocks}", sample, seed=7) for knocks in range(6) for sample in range(4)]
+    jobs = [EpisodeSpec(f"door/train/{knocks}", sample, seed=7) for knocks in range(6) for sample in range(4)]
 
     def gamble(seat: WorldSeat) -> str:
         return "knock" if seat.rng.random() < 0.7 else "open"
@@ -222,6 +222,6 @@ def test_slots_play_what_one_slot_plays() -> None:
 
 
 def test_without_a_task_id_one_is_drawn_from_the_split(door: gymnasium.Env[str, str]) -> None:
-    drawn = [play(door, expert(), Job(split="test", seed=seed)).task_id for seed in range(10)]
-    assert drawn == [play(door, expert(), Job(split="test", seed=seed)).task_id for seed in range(10)]
+    drawn = [play(door, expert(), EpisodeSpec(split="test", seed=seed)).task_id for seed in range(10)]
+    assert drawn == [play(door, expert(), EpisodeSpec(split="test", seed=seed)).task_id for seed in range(10)]
     assert {"door/test/0", "door/test/1", "door/test/2"} >= set(drawn) > {drawn[0]}

@@ -7,7 +7,7 @@ import re
 
 import pytest
 from agentgym_envs import Malformed, ReplyWrapper
-from agentgym_envs.agents.formats import FORMS, Bare, ReAct, Tags
+from agentgym_envs.agents.formats import REPLY_FORMATS, Bare, ReAct, Tags
 from door_world import Door
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,7 +20,9 @@ REPLIES = st.text() | st.lists(
     )
 ).map("".join)
 ACTIONS = REPLIES.filter(lambda text: text.strip() == text and len(text.splitlines()) == 1)
-every_wrapper = pytest.mark.parametrize("wrapper", [wrapper(Door()) for wrapper in FORMS.values()], ids=list(FORMS))
+every_wrapper = pytest.mark.parametrize(
+    "wrapper", [wrapper(Door()) for wrapper in REPLY_FORMATS.values()], ids=list(REPLY_FORMATS)
+)
 
 
 @every_wrapper
@@ -113,7 +115,7 @@ def test_a_reply_is_played(wrapper: ReplyWrapper) -> None:
 def test_instructions_tell_the_form_of_a_reply(wrapper: ReplyWrapper) -> None:
     told = wrapper.instructions
     assert told.startswith("Knock as often as you are told to, then open.\n\n")
-    assert told.endswith(f"\n\n{wrapper.manner}")
+    assert told.endswith(f"\n\n{wrapper.format_instructions}")
     assert type(wrapper)(Door(), instructions="").instructions == ""
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from agentgym_envs import Episode, Job, play
+from agentgym_envs import Episode, EpisodeSpec, play
 from agentgym_envs.agents.agent import Agent
 from agentgym_eval.cli.convert import convert
 from agentgym_eval.data.formats import content, read_data
@@ -21,7 +21,7 @@ TEXT = st.text(max_size=12)
 def played(agent: str, goal: int = 4, sample: int = 0) -> Episode:
     env: Any = gymnasium.wrappers.TimeLimit(Count(), 12)
     policy = Random() if "retry" in agent else Oracle()
-    return play(Agent.parse(agent).seat(env), policy, Job(f"count/test/{goal}", sample, 0, "test"))
+    return play(Agent.parse(agent).wrap(env), policy, EpisodeSpec(f"count/test/{goal}", sample, 0, "test"))
 
 
 def written(path: Path, found: Any, to: str = "trl") -> Path:

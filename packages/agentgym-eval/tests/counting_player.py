@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agentgym_envs import Player, Reply, Seat
+from agentgym_envs import Player, Reply, TurnContext
 
 
-async def at_once(seat: Seat) -> None:
+async def at_once(seat: TurnContext) -> None:
     """Takes no time."""
 
 
-async def never(seat: Seat) -> None:
+async def never(seat: TurnContext) -> None:
     """Takes for ever in the longest task."""
     if seat.info["task_id"] == "count/test/9":
         await asyncio.Event().wait()
@@ -24,12 +24,12 @@ class Counter(Player):
 
     name = "counter"
 
-    def __init__(self, thinking: Callable[[Seat], Awaitable[None]] = at_once) -> None:
+    def __init__(self, thinking: Callable[[TurnContext], Awaitable[None]] = at_once) -> None:
         self._thinking = thinking
         self.live = set[int]()
         self.most = self.closed = 0
 
-    async def reply(self, seat: Seat) -> Reply:
+    async def reply(self, seat: TurnContext) -> Reply:
         self.live.add(seat.key)
         self.most = max(self.most, len(self.live))
         await self._thinking(seat)

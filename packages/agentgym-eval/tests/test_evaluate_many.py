@@ -211,7 +211,7 @@ def no_program(monkeypatch: pytest.MonkeyPatch) -> str:
     def check(world: object) -> None:
         raise DependencyNotInstalled(says)
 
-    monkeypatch.setattr("agentgym_envs.worlds.textcraft.TextCraft.check_dependencies", check)
+    monkeypatch.setattr("agentgym_envs.worlds.textcraft.env.TextCraft.check_dependencies", check)
     return says
 
 

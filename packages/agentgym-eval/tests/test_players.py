@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs import EnvFault, Episode, Seat
+from agentgym_envs import EnvFault, Episode, TurnContext
 from agentgym_eval.cli.main import evaluate
 from agentgym_eval.policies import policies
 from agentgym_eval.runs.run import open_run, open_runs, play_runs
@@ -44,7 +44,7 @@ def test_an_episode_is_safe_while_others_are_still_thought_about(tmp_path: Path)
 
 
 def test_as_many_are_played_at_once_as_there_are_slots(tmp_path: Path) -> None:
-    async def until_all_have_begun(seat: Seat) -> None:
+    async def until_all_have_begun(seat: TurnContext) -> None:
         await eventually_async(lambda: player.most >= slots, "an episode in each slot")
 
     for slots in (1, 5):
@@ -54,7 +54,7 @@ def test_as_many_are_played_at_once_as_there_are_slots(tmp_path: Path) -> None:
 
 
 def test_faults_fail_episodes_and_nothing_else(tmp_path: Path) -> None:
-    async def stumble(seat: Seat) -> None:
+    async def stumble(seat: TurnContext) -> None:
         if seat.info["task_id"] == "count/test/3":
             raise EnvFault("the endpoint coughed")
 
@@ -67,7 +67,7 @@ def test_faults_fail_episodes_and_nothing_else(tmp_path: Path) -> None:
     }
 
 
-async def gone(seat: Seat) -> None:
+async def gone(seat: TurnContext) -> None:
     if seat.info["task_id"] == "count/test/8":
         raise RunStopped("The engine died twice.")
 
@@ -84,7 +84,7 @@ def test_why_a_sitting_stopped_is_told_of_the_run_that_was_played_then(tmp_path:
     folders = [tmp_path / name for name in ("done", "begun", "waiting")]
     ended = list[Episode]()
 
-    async def die(seat: Seat) -> None:
+    async def die(seat: TurnContext) -> None:
         if len(ended) > 12:  # 10 of the first run, and some of the second
             raise RunStopped("The engine died.")
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs import EnvFault, Job, Policy, Reply, WorldSeat, play
+from agentgym_envs import EnvFault, EpisodeSpec, Policy, Reply, WorldSeat, play
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.agents.formats import Bare, ReAct
 from agentgym_eval.policies import policies
@@ -24,12 +24,12 @@ def build(spec: str) -> Policy:
 
 def actions(spec: str, *, goal: int = 9, sample: int = 0, **options: Any) -> list[str | None]:
     env: Any = ReAct(gymnasium.wrappers.TimeLimit(Count(**options), 12))
-    episode = play(env, build(spec), Job(f"count/test/{goal}", sample, 0, "test"))
+    episode = play(env, build(spec), EpisodeSpec(f"count/test/{goal}", sample, 0, "test"))
     return [turn.action for turn in episode.turns]
 
 
 def test_the_oracle_succeeds_and_speaks_in_the_wrapper_s_form() -> None:
-    episode = play(ReAct(Count()), build("oracle"), Job("count/test/2"))
+    episode = play(ReAct(Count()), build("oracle"), EpisodeSpec("count/test/2"))
     assert episode.success
     assert episode.turns[0].reply == Reply("Thought: \nAction: add")
 
@@ -40,19 +40,19 @@ class Thinking(Count):
 
 
 def test_the_expert_s_reasons_are_its_thoughts() -> None:
-    replies = [turn.reply.text for turn in play(ReAct(Thinking()), build("oracle"), Job("count/test/1")).turns]
+    replies = [turn.reply.text for turn in play(ReAct(Thinking()), build("oracle"), EpisodeSpec("count/test/1")).turns]
     assert replies == ["Thought: I am at 0 of 1.\nAction: add", "Thought: I am at 1 of 1.\nAction: stop"]
 
 
 def test_a_random_action_has_no_other_reason() -> None:
-    episode = play(ReAct(gymnasium.wrappers.TimeLimit(Thinking(), 3)), build("oracle:1"), Job("count/test/2"))
+    episode = play(ReAct(gymnasium.wrappers.TimeLimit(Thinking(), 3)), build("oracle:1"), EpisodeSpec("count/test/2"))
     thoughts = {turn.reply.text.partition("\n")[0] for turn in episode.turns}
     assert thoughts == {"Thought: I try something at random."}
 
 
 def test_nobody_thinks_where_there_is_no_room_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Count, "oracle_thought", lambda self: pytest.fail("asked for a thought"))
-    episode = play(Bare(Count()), build("oracle"), Job("count/test/1"))
+    episode = play(Bare(Count()), build("oracle"), EpisodeSpec("count/test/1"))
     assert [turn.reply.text for turn in episode.turns] == ["add", "stop"]
 
 
@@ -92,8 +92,8 @@ class Reasons(Count):
 
 def spoken(spec: str, habits: str, world: type[Count] = Reasons, goal: int = 3) -> list[tuple[str, str]]:
     """Kind and text of each reply that is no action."""
-    env: Any = Agent.parse(f"bare{habits}").seat(gymnasium.wrappers.TimeLimit(world(), 4))
-    episode = play(env, build(spec), Job(f"count/test/{goal}", 0, 0, "test"))
+    env: Any = Agent.parse(f"bare{habits}").wrap(gymnasium.wrappers.TimeLimit(world(), 4))
+    episode = play(env, build(spec), EpisodeSpec(f"count/test/{goal}", 0, 0, "test"))
     return [(turn.kind, turn.reply.text) for turn in episode.turns if turn.kind != "act"]
 
 
@@ -119,8 +119,8 @@ def test_who_has_no_reasons_answers_in_plain_sentences(spec: str, tmp_path: Path
 def test_a_script_begins_anew_with_each_trial_and_goes_on_behind_a_window(tmp_path: Path) -> None:
     script = tmp_path / "script.txt"
     script.write_text("add\njump\nadd\nstop\n")
-    env: Any = Agent.parse("bare+plan+window:1+retry").seat(Count())
-    episode = play(env, build(f"scripted:{script}"), Job("count/test/9"))
+    env: Any = Agent.parse("bare+plan+window:1+retry").wrap(Count())
+    episode = play(env, build(f"scripted:{script}"), EpisodeSpec("count/test/9"))
     played = [turn.action for turn in episode.turns if turn.kind == "act"]
     assert played == ["add", "jump", "add", "stop"] * 2
 
@@ -141,7 +141,7 @@ def test_whatever_an_expert_raises_fails_the_episode(
         raise error
 
     monkeypatch.setattr(Count, method, jammed)
-    episode = play(ReAct(Count()), build("oracle"), Job("count/test/2"))
+    episode = play(ReAct(Count()), build("oracle"), EpisodeSpec("count/test/2"))
     assert episode.stop == "failed"
     assert str(episode.error).startswith(told)
 

@@ -184,7 +184,7 @@ FORM = """
 from agentgym_envs import Malformed, ReplyWrapper
 
 class Prompt(ReplyWrapper):
-    manner = "Write one line that begins with '> '."
+    format_instructions = "Write one line that begins with '> '."
 
     def parse(self, reply):
         return reply[2:] if reply.startswith("> ") else Malformed(reply, "Write one line that begins with '> '.")

@@ -8,9 +8,9 @@ from html import unescape
 from pathlib import Path
 
 import pytest
-from agentgym_envs import Episode, Job, Reply, Sample, TokenUsage, Turn, WorldSeat, make, play
+from agentgym_envs import Episode, EpisodeSpec, Reply, Sample, TokenUsage, Turn, WorldSeat, make, play
 from agentgym_envs.agents.agent import Agent
-from agentgym_envs.util.screenshots import Album, Places
+from agentgym_envs.util.screenshots import ElementBoxes, ScreenshotStore
 from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Links
@@ -41,8 +41,8 @@ def look(tmp_path: Path) -> Iterator[Look]:
 
 
 def by_oracle(world: str, task: str, agent: str, noise: float = 0.0, samples: int = 1) -> list[Episode]:
-    env = Agent.parse(agent).seat(make(world))
-    return [play(env, Oracle(noise), Job(task, sample, 0, "test")) for sample in range(samples)]
+    env = Agent.parse(agent).wrap(make(world))
+    return [play(env, Oracle(noise), EpisodeSpec(task, sample, 0, "test")) for sample in range(samples)]
 
 
 def words(page: str) -> str:
@@ -98,7 +98,7 @@ def test_text_of_a_world_stays_text(look: Look, tmp_path: Path) -> None:
     said = replace(turns[0], reply=Reply(EVIL, sample=sample), action=None, valid=False)
     evil = replace(evil, turns=(*turns, said), error=EVIL, tools=({"name": EVIL},), agent=EVIL)
     evaluate(tmp_path / "runs" / "a", [evil, replace(evil, sample=1)])
-    segment = {"tokens": [EVIL, EVIL], "said": [0, 1], "turn": [-1, 0]}
+    segment = {"tokens": [EVIL, EVIL], "loss_mask": [0, 1], "turn": [-1, 0]}
     segment |= {name: [None, -1.0] for name in ("logprobs", "advantages", "entropies")}
     line = {"schema": "agentgym.tokens/1", "episode": 0, "task_id": EVIL, "segments": [segment]}
     (tmp_path / "runs" / "a" / "episodes.tokens.jsonl").write_text(json.dumps(line))
@@ -151,7 +151,7 @@ def test_passages_are_opened_by_their_citations(look: Look, tmp_path: Path) -> N
 def test_pictures_that_were_kept_are_shown(look: Look, tmp_path: Path) -> None:
     one = episode()
     folder = evaluate(tmp_path / "runs" / "a", [one])
-    Album(folder / "pictures").put(one.task_id, one.final_observation, PNG)
+    ScreenshotStore(folder / "pictures").put(one.task_id, one.final_observation, PNG)
     page = look("/episode/a/episodes/0")
     assert re.findall(r'<img class="picture" src="([^"]+)"', page) == ["/picture/a/episodes/0/2.png"]
     assert look("/picture/a/episodes/0/2.png") == PNG.decode(errors="replace")
@@ -174,8 +174,8 @@ def test_the_element_of_an_action_is_marked(look: Look, tmp_path: Path, action: 
     turn = Turn(tree, Reply(action), action, valid=True, reward=0.0, state_key="s")
     one = replace(episode(), turns=(turn,), final_observation=tree)
     folder = evaluate(tmp_path / "runs" / "a", [one])
-    places = Places(1280, 720, {4: (10.0, 20.0, 110.0, 45.5), 1: (0.0, 0.0, 1280.0, 720.0)})
-    Album(folder / "pictures").put(one.task_id, tree, PNG, places)
+    places = ElementBoxes(1280, 720, {4: (10.0, 20.0, 110.0, 45.5), 1: (0.0, 0.0, 1280.0, 720.0)})
+    ScreenshotStore(folder / "pictures").put(one.task_id, tree, PNG, places)
     page = look("/episode/a/episodes/0")
     assert re.findall(r'<mark class="target"[^>]*>(.*?)</mark>', page) == ([marked] if marked else [])
     boxes = re.findall(r'viewBox="0 0 1280 720".*?<rect ([^>]+)/>', page)
@@ -201,7 +201,7 @@ def test_tokens_have_colours_and_figures(look: Look, tmp_path: Path) -> None:
     rollouts = tmp_path / "runs" / "t" / "rollouts" / "step-000001.jsonl"
     write(rollouts, [episode(), episode(sample=1)])
     (tmp_path / "runs" / "t" / "run.json").write_text('{"schema": "agentgym.train/2"}')
-    columns = {"said": [0, 1], "turn": [-1, 0], "logprobs": [None, -3.0], "advantages": [None, 1.0]}
+    columns = {"loss_mask": [0, 1], "turn": [-1, 0], "logprobs": [None, -3.0], "advantages": [None, 1.0]}
     segment = {"tokens": ["<user>", "go"], **columns, "entropies": [None, 0.1]}
     line = {"schema": "agentgym.tokens/1", "episode": 1, "task_id": "t/1", "group": 3, "trained": False}
     rollouts.with_suffix(".tokens.jsonl").write_text(json.dumps({**line, "segments": [segment]}))
@@ -276,9 +276,9 @@ def test_an_episode_that_broke_at_once_has_a_page(look: Look, tmp_path: Path) ->
 
 @pytest.mark.long
 def test_a_slow_world_is_drawn_when_asked(look: Look, tmp_path: Path) -> None:
-    env = Agent.parse("bare").seat(make("agentgym/SciWorld-v0"))
+    env = Agent.parse("bare").wrap(make("agentgym/SciWorld-v0"))
     says = Says("open door to kitchen", "look around", "go to kitchen", "pick up thermometer")
-    one = play(env, says, Job("sciworld/train/boil/0"), horizon=4)
+    one = play(env, says, EpisodeSpec("sciworld/train/boil/0"), horizon=4)
     record(evaluate(tmp_path / "runs" / "a", [one]), one.env)
     first = look("/episode/a/episodes/0")
     (later,) = re.findall(r'id="scenes-later"><a href="([^"]+)"', first)

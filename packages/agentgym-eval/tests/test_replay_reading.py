@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from agentgym_envs import Episode, Reply, Turn, make
-from agentgym_envs.agents.formats import FORMS
+from agentgym_envs.agents.formats import REPLY_FORMATS
 from agentgym_eval.viewer.pages import reading
 from agentgym_eval.viewer.pages.reading import Passage
 from hypothesis import given
@@ -18,10 +18,10 @@ def turn(text: str, action: str | None, observation: str = "") -> Turn:
     return Turn(observation, Reply(text), action, True, 0.0, "")
 
 
-@given(form=st.sampled_from(sorted(FORMS)), thought=WORDS)
+@given(form=st.sampled_from(sorted(REPLY_FORMATS)), thought=WORDS)
 @pytest.mark.parametrize("action", ["inventory", "craft 4 stick using 2 oak planks"])
 def test_what_an_expert_says_comes_apart_in_every_form(form: str, thought: str, action: str) -> None:
-    wrapper = FORMS[form](WORLD)
+    wrapper = REPLY_FORMATS[form](WORLD)
     found = reading.said(turn(wrapper.format(action, thought), action), form)
     assert found == reading.Said(" ".join(thought.split()) if wrapper.thinks else "", action)
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs import EnvFault, Episode, Job, Reply, TextEnv, WorldSeat, make, play, text_env
+from agentgym_envs import EnvFault, Episode, EpisodeSpec, Reply, TextEnv, WorldSeat, make, play, text_env
 from agentgym_envs.agents.agent import Agent
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.pages import scenes
@@ -32,8 +32,8 @@ class Says:
 
 
 def played(*texts: str | Reply, agent: str = "bare", task: str = TASK, horizon: int = 9, **options: Any) -> Episode:
-    env = Agent.parse(agent).seat(make("agentgym/TextCraft-v0", **options))
-    return play(env, Says(*texts), Job(task, seed=3, split="train"), horizon=horizon)
+    env = Agent.parse(agent).wrap(make("agentgym/TextCraft-v0", **options))
+    return play(env, Says(*texts), EpisodeSpec(task, seed=3, split="train"), horizon=horizon)
 
 
 def run(settings: dict[str, Any] | None = None, **record: Any) -> Run:

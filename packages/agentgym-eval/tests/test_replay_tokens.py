@@ -23,7 +23,7 @@ def episode(*samples: Sample | None) -> Episode:
 def line(number: int, **changes: Any) -> str:
     segment = {
         "tokens": ["<user>", "Hi", " go"],
-        "said": [0, 0, 1],
+        "loss_mask": [0, 0, 1],
         "turn": [-1, -1, 0],
         "logprobs": [None, None, -0.5],
         "advantages": [None, None, -2.0],

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs import Player, Reply, Seat, read_episodes
+from agentgym_envs import Player, Reply, TurnContext, read_episodes
 from agentgym_eval.policies.policies import Random
 from agentgym_eval.runs.run import open_run
 from agentgym_eval.runs.settings import PlaySettings
@@ -105,13 +105,13 @@ def test_an_interrupt_within_the_event_loop_ends_a_run(tmp_path: Path) -> None:
     class Interrupted(Player):
         name = "interrupted"
 
-        async def reply(self, seat: Seat) -> Reply:
+        async def reply(self, seat: TurnContext) -> Reply:
             asked.append(seat)
             if len(asked) == 1:
                 raise KeyboardInterrupt  # as a second Ctrl-C does, while the first waits for the tasks to end
             return await asyncio.Future()
 
-    asked = list[Seat]()
+    asked = list[TurnContext]()
     with pytest.raises(KeyboardInterrupt), open_run(settings(), tmp_path, lambda **_: Interrupted()) as run:
         list(run.play())
 

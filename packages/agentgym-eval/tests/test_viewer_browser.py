@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal
 
 import pytest
-from agentgym_envs import Job, make, play
+from agentgym_envs import EpisodeSpec, make, play
 from agentgym_envs.agents.agent import Agent
 from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.viewer.index.index import Index
@@ -55,7 +55,9 @@ def index(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Index]:
     shown = f"{EVIL}<img src=x onerror=alert(2)>{LONG}"
     write(runs / "evil.jsonl", [episode(shown, said=f"</pre></script>{EVIL}", category=LONG, policy=shown)])
     world = make("agentgym/BabyAI-v0")
-    evaluate(runs / "babyai", [play(Agent.parse("react").seat(world), Oracle(), Job("babyai/test/GoToObj/1000000"))])
+    evaluate(
+        runs / "babyai", [play(Agent.parse("react").wrap(world), Oracle(), EpisodeSpec("babyai/test/GoToObj/1000000"))]
+    )
     world.close()
     index = Index(runs, folder / "index.sqlite")
     index.refresh()

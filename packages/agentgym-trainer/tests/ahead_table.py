@@ -9,17 +9,17 @@ from typing import Any
 
 from accelerate import Accelerator
 from agentgym_envs import Reply, Sample
-from agentgym_envs.episodes.play import Seat
+from agentgym_envs.episodes.play import TurnContext
 from agentgym_envs.episodes.play_pool import Player
-from agentgym_trainer.config import Config
+from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.horizon import Stage
-from agentgym_trainer.curriculum.state import Progress
+from agentgym_trainer.curriculum.state import TrainingState
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.rollout.async_collector import Ahead, Draw
-from agentgym_trainer.rollout.environments import Deal, OpenWorld, deals, open_worlds
-from agentgym_trainer.rollout.groups import Group
-from agentgym_trainer.rollout.runner import Rollouts
+from agentgym_trainer.rollout.async_collector import AsyncCollector, Draw
+from agentgym_trainer.rollout.environments import GroupSpec, OpenEnvironment, group_specs, open_environments
+from agentgym_trainer.rollout.groups import EpisodeGroup
+from agentgym_trainer.rollout.runner import RolloutRunner
 from coin_configs import SAMPLES
 from patience import eventually_async
 
@@ -36,7 +36,7 @@ class Teller(Player):
         self.error: Exception | None = None
         self.left = 0
 
-    async def reply(self, seat: Seat) -> Reply:
+    async def reply(self, seat: TurnContext) -> Reply:
         task, version = seat.info["task_id"], self.version
         first = len(seat.conversation) == 1
         if first:
@@ -60,32 +60,32 @@ class Table:
     """What an `Ahead` needs, and the tasks that it is dealt: of every world the first ones, then the next ones."""
 
     def __init__(
-        self, config: Config, stack: ExitStack, teller: Teller | None = None, rollouts: Rollouts | None = None
+        self, config: RLConfig, stack: ExitStack, teller: Teller | None = None, rollouts: RolloutRunner | None = None
     ) -> None:
         Accelerator(cpu=True)
         self.config = config
         self.teller = teller or Teller()
-        self.worlds: list[OpenWorld] = stack.enter_context(open_worlds(config))
-        self.rollouts = stack.enter_context(rollouts or Rollouts(silent_engine()))
+        self.worlds: list[OpenEnvironment] = stack.enter_context(open_environments(config))
+        self.rollouts = stack.enter_context(rollouts or RolloutRunner(silent_engine()))
         self.ranks = Ranks()
         self.reopen(self.draw)
         stack.callback(lambda: self.ahead.close())
 
     def reopen(self, draw: Draw) -> None:
         """Begin anew, with nothing in play."""
-        self.ahead = Ahead(self.rollouts, self.teller, self.config, self.worlds, draw, ranks=self.ranks)
+        self.ahead = AsyncCollector(self.rollouts, self.teller, self.config, self.worlds, draw, ranks=self.ranks)
 
-    def draw(self, number: int, progress: Progress) -> list[Deal]:
-        each, dealt = self.config.tasks // len(self.worlds), list[Deal]()
+    def draw(self, number: int, progress: TrainingState) -> list[GroupSpec]:
+        each, dealt = self.config.tasks_per_step // len(self.worlds), list[GroupSpec]()
         for world in self.worlds:
             train = world.tasks.train
             tasks = [train[at % len(train)] for at in range(number * each, number * each + each)]
-            dealt += deals(world, tasks, samples=SAMPLES, seed=number)
+            dealt += group_specs(world, tasks, samples=SAMPLES, seed=number)
         return dealt
 
-    def collect(self, step: int, turns: int = 3, before: Sequence[dict[str, Any]] = ()) -> list[Group]:
+    def collect(self, step: int, turns: int = 3, before: Sequence[dict[str, Any]] = ()) -> list[EpisodeGroup]:
         """The groups for the update after `step`, with weights that have seen as many; in a run that goes on from what
         its processes had under way `before`.
         """
         self.teller.version = step
-        return self.ahead.collect(Progress(Stage(turns), step=step, ahead=list(before)))
+        return self.ahead.collect(TrainingState(Stage(turns), step=step, ahead=list(before)))

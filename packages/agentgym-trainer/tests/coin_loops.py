@@ -9,19 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from agentgym_trainer.algorithms import GRPO, Groups
-from agentgym_trainer.config import Config, Evaluation, Generation, World
+from agentgym_trainer.algorithms import GRPO, GroupFilter
+from agentgym_trainer.config import Evaluation, Generation, RLConfig, WorldConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
-from agentgym_trainer.curriculum.state import Progress
+from agentgym_trainer.curriculum.state import TrainingState
 from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.rollout.environments import open_worlds
-from agentgym_trainer.rollout.runner import Rollouts
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.rollout.environments import open_environments
+from agentgym_trainer.rollout.runner import RolloutRunner
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.trainers.rl_loop import Loop
+from agentgym_trainer.trainers.rl_loop import RLLoop
 from coin_world import ENV
 from miniature import learner
 from rich.console import Console
@@ -30,20 +30,20 @@ COIN = "coin/Coin-v0"
 GRPO_PLAIN = replace(GRPO, kl=replace(GRPO.kl, where="off"))
 
 
-def coins(**settings: Any) -> Config:
+def coins(**settings: Any) -> RLConfig:
     """A configuration whose runs take part of a second."""
     known: dict[str, Any] = {
-        "world": World(ENV, agent="bare", instructions=False),
+        "world": WorldConfig(ENV, agent="bare", instructions=False),
         "algorithm": GRPO_PLAIN,
         "horizon": FixedHorizon(3),
         "generation": Generation(max_tokens=12, max_context=400),
         "evaluation": Evaluation(tasks=4, samples=2, ks=(1,)),
         "steps": 2,
-        "tasks": 4,
-        "samples": 3,
+        "tasks_per_step": 4,
+        "group_size": 3,
         "save_every": 1,
     }
-    return Config(**(known | settings))
+    return RLConfig(**(known | settings))
 
 
 def guess(seed: int = 0) -> Callable[[], str]:
@@ -52,37 +52,37 @@ def guess(seed: int = 0) -> Callable[[], str]:
     return lambda: ("heads", "tails")[int(rng.integers(2))]
 
 
-def begin(loop: Loop, **more: Any) -> Progress:
+def begin(loop: RLLoop, **more: Any) -> TrainingState:
     """Where a run begins."""
-    return Progress(stage=loop.config.horizon.begin(), **more)
+    return TrainingState(stage=loop.config.horizon.begin(), **more)
 
 
-def take_step(loop: Loop, progress: Progress) -> Progress:
+def take_step(loop: RLLoop, progress: TrainingState) -> TrainingState:
     """A whole step."""
     return loop.conclude(loop.learn(progress))
 
 
 def rules(**groups: Any) -> Any:
     """GRPO with these rules for groups."""
-    return replace(GRPO_PLAIN, groups=Groups(**groups))
+    return replace(GRPO_PLAIN, groups=GroupFilter(**groups))
 
 
-Build = Callable[..., Loop]
+Build = Callable[..., RLLoop]
 
 
 def builder(stack: ExitStack, folder: Path, new_model: Callable[..., Any], chat: Chat) -> Build:
     """Makes a loop; what it opens is closed with the stack."""
 
-    def make(config: Config, script: Callable[[], str] | None = None, *, name: str = "run", **more: Any) -> Loop:
-        worlds = stack.enter_context(open_worlds(config))
+    def make(config: RLConfig, script: Callable[[], str] | None = None, *, name: str = "run", **more: Any) -> RLLoop:
+        worlds = stack.enter_context(open_environments(config))
         student = learner(new_model(init=1.0), micro_tokens=400, reference=config.algorithm.needs_reference, **more)
         if script is not None:
             engine: Engine = ScriptedEngine(lambda _: chat.reply_ids(script()), end_id=chat.end_id)
         else:
             autocast = student.accelerator.autocast
             engine = transformers_engine(student.policy, end_id=chat.end_id, autocast=autocast)
-        rollouts = stack.enter_context(Rollouts(engine))
+        rollouts = stack.enter_context(RolloutRunner(engine))
         run = RunFolder.create(folder / name, config, "test")
-        return Loop(config, run, worlds, student, chat, Tracker(Console(quiet=True)), rollouts)
+        return RLLoop(config, run, worlds, student, chat, RunConsole(Console(quiet=True)), rollouts)
 
     return make

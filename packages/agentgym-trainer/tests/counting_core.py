@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Coroutine, Sequence
 from typing import Any
 
 import pytest
-from agentgym_trainer.engines.base import Completion, Sampling, Usage, Weights
+from agentgym_trainer.engines.base import Completion, EngineUsage, SamplingParams, Weights
 from agentgym_trainer.engines.batching import Batching
 
 WEIGHTS = Weights(7, lambda: iter(()))
@@ -19,7 +19,7 @@ class CountingCore:
 
     max_context = 100
 
-    def __init__(self, usage: Usage, diary: list[Any], *, dies: Callable[[int], bool] = lambda _: False) -> None:
+    def __init__(self, usage: EngineUsage, diary: list[Any], *, dies: Callable[[int], bool] = lambda _: False) -> None:
         self.usage = usage
         self.diary = diary
         self.dies = dies
@@ -27,7 +27,7 @@ class CountingCore:
         self.steps = 0
         self.going: dict[int, tuple[int, int]] = {}
 
-    def admit(self, number: int, ids: Sequence[int], sampling: Sampling) -> None:
+    def admit(self, number: int, ids: Sequence[int], sampling: SamplingParams) -> None:
         self.going[number] = len(ids), sampling.max_tokens
         self.usage.prefilled += len(ids)
 
@@ -55,7 +55,7 @@ class CountingCore:
         self.version = weights.version
         self.diary.append(f"load {weights.version}")
 
-    def rest(self) -> None:
+    def sleep(self) -> None:
         assert not self.going
         self.diary.append("rest")
 
@@ -70,7 +70,7 @@ def engine_of(diary: list[Any], *, in_thread: bool = False, dies: Sequence[Calla
 
 
 async def ask(engine: Batching, context: int, tokens: int) -> Completion:
-    return await engine.generate((5,) * context, Sampling(max_tokens=tokens))
+    return await engine.generate((5,) * context, SamplingParams(max_tokens=tokens))
 
 
 def run_out(engine: Batching, play: Coroutine[Any, Any, Any]) -> Any:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, TypeVar
 
 import torch
-from agentgym_trainer.algorithms.types import Experience
+from agentgym_trainer.algorithms.types import TokenBatch
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -56,7 +56,7 @@ class Play:
         return [token for step in self.steps for token in step.tokens]
 
 
-def experience_of(plays: Sequence[Play]) -> Experience:
+def experience_of(plays: Sequence[Play]) -> TokenBatch:
     """What an algorithm sees of them."""
     E, K = len(plays), max((len(play.steps) for play in plays), default=0)
     said = [(e, k, t) for e, play in enumerate(plays) for k, step in enumerate(play.steps) for t in step.tokens]
@@ -66,10 +66,10 @@ def experience_of(plays: Sequence[Play]) -> Experience:
         for k, step in enumerate(play.steps):
             rewards_EK[e, k], played_EK[e, k] = step.reward, True
             state_EK[e, k], observation_EK[e, k] = step.state, step.seen
-    return Experience(
+    return TokenBatch(
         episode_N=torch.tensor([e for e, _, _ in said], dtype=torch.long),
         turn_N=torch.tensor([k for _, k, _ in said], dtype=torch.long),
-        sampled_N=torch.zeros(len(said)),
+        rollout_logprobs_N=torch.zeros(len(said)),
         rewards_EK=rewards_EK,
         played_EK=played_EK,
         state_EK=state_EK,
@@ -77,7 +77,7 @@ def experience_of(plays: Sequence[Play]) -> Experience:
         observation_EK=observation_EK,
         loss_mask_E=torch.tensor([play.in_loss for play in plays], dtype=torch.bool),
         bootstrap_E=torch.tensor([play.beyond for play in plays], dtype=torch.float32),
-        value_N=torch.tensor([token.value for _, _, token in said], dtype=torch.float32),
+        values_N=torch.tensor([token.value for _, _, token in said], dtype=torch.float32),
     )
 
 

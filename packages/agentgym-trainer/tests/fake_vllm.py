@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
 import torch
-from agentgym_trainer.engines.base import Sampling
+from agentgym_trainer.engines.base import SamplingParams
 from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.engines.vllm.weight_transfer import fetch
 from agentgym_trainer.engines.vllm.worker import WeightReceiver
@@ -178,7 +178,7 @@ TENSORS = {
     "nothing": torch.empty(0, 4),
     "count": torch.tensor([7], dtype=torch.int64),
 }
-ONE = Sampling(max_tokens=16, seed=11)
+ONE = SamplingParams(max_tokens=16, seed=11)
 
 
 def weights(version: int, **how: Any) -> Weights:

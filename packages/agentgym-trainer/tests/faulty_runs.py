@@ -23,12 +23,23 @@ Begun = tuple[RunFolder, RunFolder]
 """A run that nothing disturbed, and what lay there of it after its first step."""
 STEPS, SAVED = 3, 1
 RL = (
-    *("--steps", str(STEPS), "--save-every", "1", "--keep", "9", "--max-failed", "0.05"),
+    *("--steps", str(STEPS), "--save-every", "1", "--keep-checkpoints", "9", "--max-failed", "0.05"),
     *("--optimizer.max-skips", "3", "--evaluation.every", "0", "--evaluation.samples", "2", "--evaluation.tasks", "2"),
-    *("--algorithm.groups.flat", "keep", "--algorithm.entropy", "0.1", "--warm-start.epochs", "8"),
+    *("--algorithm.groups.zero-variance", "keep", "--algorithm.entropy", "0.1", "--warm-start.epochs", "8"),
 )
 SFT = (
-    *("--data.episodes", "24", "--epochs", "1", "--save-every", "1", "--keep", "9", "--optimizer.max-skips", "2"),
+    *(
+        "--data.episodes",
+        "24",
+        "--epochs",
+        "1",
+        "--save-every",
+        "1",
+        "--keep-checkpoints",
+        "9",
+        "--optimizer.max-skips",
+        "2",
+    ),
     *("--evaluation.tasks", "1", "--evaluation.no-test"),
 )
 

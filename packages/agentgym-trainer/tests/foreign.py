@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
-from agentgym_trainer.algorithms import GRPO, Advantages, Algorithm, Assigned, Clip, GroupRelative
-from agentgym_trainer.config import Config
-from agentgym_trainer.curriculum.horizon import Seen, Stage
+from agentgym_trainer.algorithms import GRPO, AdvantageEstimate, AdvantageEstimator, Algorithm, Clip, GroupRelative
+from agentgym_trainer.config import RLConfig
+from agentgym_trainer.curriculum.horizon import Stage, StepOutcome
 
 if TYPE_CHECKING:
     from agentgym_envs import Episode
-    from agentgym_trainer.algorithms.types import Experience, Total
+    from agentgym_trainer.algorithms.types import TokenBatch, Total
     from torch import Tensor
 
 
@@ -33,20 +33,20 @@ class Scaled:
 
     scale: float = 1.0
     """What they are multiplied by."""
-    inner: Advantages = field(default_factory=GroupRelative)
+    inner: AdvantageEstimator = field(default_factory=GroupRelative)
     bounds: Bounds = field(default_factory=Bounds)
     names: tuple[str, ...] = ()
     kind: Literal["a", "b"] = "a"
 
-    def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
-        assigned = self.inner.assign(experience, penalty_N, total)
-        return Assigned(self.scale * assigned.advantage_N)
+    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
+        assigned = self.inner.estimate(experience, penalty_N, total)
+        return AdvantageEstimate(self.scale * assigned.advantages_N)
 
 
 @dataclass(frozen=True)
 class Misshapen(Scaled):
-    def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
-        return Assigned(super().assign(experience, penalty_N, total).advantage_N[1:])
+    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
+        return AdvantageEstimate(super().estimate(experience, penalty_N, total).advantages_N[1:])
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ class Jump:
     def begin(self) -> Stage:
         return Stage(1)
 
-    def after(self, stage: Stage, step: int, seen: Seen) -> Stage:
+    def after(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
         return Stage(self.turns, 1, step, "a jump")
 
 
@@ -182,7 +182,7 @@ class Refusing(Given):
 class Hidden:
     """A reward shaping with a type that only a type checker sees."""
 
-    of: Experience | None = None
+    of: TokenBatch | None = None
 
     def __call__(self, episode: Episode, /) -> list[float]:
         return []
@@ -190,4 +190,4 @@ class Hidden:
 
 NUMBER = 3
 CLIPPED = Weighted(clip=Clip(high=0.3), kl=GRPO.kl)
-JUMPING = Config(horizon=Jump(), reward=by_stop)
+JUMPING = RLConfig(horizon=Jump(), reward=by_stop)

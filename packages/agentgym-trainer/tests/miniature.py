@@ -23,8 +23,8 @@ from agentgym_envs import Episode, Reply, Sample, Turn
 from agentgym_trainer.algorithms import Algorithm, Imitation
 from agentgym_trainer.cli import main
 from agentgym_trainer.config import Optimizer
-from agentgym_trainer.learner.learner import Learner, Lesson
-from agentgym_trainer.models.policy import Actor, ValueHead, separate_critic
+from agentgym_trainer.learner.learner import Learner, LossTerm
+from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.trajectory import Segment, Trajectory
@@ -53,7 +53,7 @@ def learner(
     }
     rest = {name: value for name, value in knobs.items() if name not in settings}
     heads = {"head": lambda: ValueHead(model.config.hidden_size), "separate": lambda: separate_critic(model)}
-    actor = Actor(model, temperature=rest.pop("temperature", 1.0), critic=heads[critic]() if critic else None)
+    actor = PolicyModel(model, temperature=rest.pop("temperature", 1.0), critic=heads[critic]() if critic else None)
     return Learner(actor, accelerator or Accelerator(cpu=True), Optimizer(**settings), **rest)
 
 
@@ -62,16 +62,16 @@ def teach(
 ) -> dict[str, float]:
     """Metrics of one update on these trajectories."""
     batch = make_batch(made)
-    experience = student.assess(batch, algorithm)
-    return student.update(batch, experience, algorithm.credit(experience, student.total), algorithm, **how)
+    experience = student.compute_logprobs(batch, algorithm)
+    return student.update(batch, experience, algorithm.compute_advantages(experience, student.total), algorithm, **how)
 
 
-def beside(student: Learner, made: Sequence[Trajectory], weight: float = 0.5, **how: Any) -> Lesson:
+def beside(student: Learner, made: Sequence[Trajectory], weight: float = 0.5, **how: Any) -> LossTerm:
     """These trajectories as what is imitated beside acting."""
     batch, algorithm = make_batch(made), Imitation()
-    experience = student.assess(batch, algorithm)
-    credit = algorithm.credit(experience, student.total)
-    return Lesson(batch, experience, credit, algorithm, weight=weight, name="sft/", **how)
+    experience = student.compute_logprobs(batch, algorithm)
+    credit = algorithm.compute_advantages(experience, student.total)
+    return LossTerm(batch, experience, credit, algorithm, weight=weight, name="sft/", **how)
 
 
 def segment(pattern: Sequence[tuple[int, int]], rng: np.random.Generator, *, first_turn: int = 0) -> Segment:
@@ -148,7 +148,7 @@ def coin_flags(out: Path, *more: str) -> list[str]:
         "generation.max-tokens": "6", "generation.max-context": "200", "optimizer.lr": "1e-3",
         "warm-start.episodes": "96", "warm-start.noise": "0.8", "warm-start.epochs": "3", "warm-start.batch": "8",
         "warm-start.lr": "1e-2", "evaluation.tasks": "4", "evaluation.samples": "2", "evaluation.every": "3",
-        "steps": "6", "tasks": "4", "samples": "4", "epochs": "2", "minibatches": "2", "save-every": "2",
+        "steps": "6", "tasks-per-step": "4", "group-size": "4", "epochs": "2", "minibatches": "2", "save-every": "2",
         "precision": "no", "device": "cpu", "out": str(out),
     }  # fmt: skip
     flags = [word for name, value in settings.items() for word in (f"--{name}", value)]

@@ -7,12 +7,12 @@ from contextlib import closing, contextmanager
 from typing import Any
 
 import numpy as np
-from agentgym_envs import EnvPool, Episode, Job, make
+from agentgym_envs import EnvPool, Episode, EpisodeSpec, make
 from agentgym_envs.agents.agent import Agent
-from agentgym_trainer.engines.base import Completion, Engine, Sampling
+from agentgym_trainer.engines.base import Completion, Engine, SamplingParams
 from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.rollout.environments import OpenWorld
-from agentgym_trainer.rollout.runner import EnginePlayer, Match, Rollouts
+from agentgym_trainer.rollout.environments import OpenEnvironment
+from agentgym_trainer.rollout.runner import EnginePolicy, RolloutRequest, RolloutRunner
 from agentgym_trainer.tokens.chat import Chat
 from coin_world import ENV
 
@@ -26,24 +26,26 @@ def open_world(
     instructions: str | None = "",
     backend: str = "inline",
     **options: Any,
-) -> Generator[OpenWorld]:
+) -> Generator[OpenEnvironment]:
     """A world in a pool, with instructions of its own where they are None."""
     with (
-        closing(Agent.parse(agent).seat(make(env, **options), instructions=instructions)) as wrapped,
+        closing(Agent.parse(agent).wrap(make(env, **options), instructions=instructions)) as wrapped,
         EnvPool(env, slots, backend, options=options) as pool,
     ):
-        yield OpenWorld(env, 1.0, wrapped, pool)
+        yield OpenEnvironment(env, 1.0, wrapped, pool)
 
 
-def coins(count: int, *, samples: int = 1, seed: int = 4) -> list[Job]:
+def coins(count: int, *, samples: int = 1, seed: int = 4) -> list[EpisodeSpec]:
     """Jobs of the coin world."""
-    return [Job(f"coin/train/{i}", sample, seed) for i in range(count) for sample in range(samples)]
+    return [EpisodeSpec(f"coin/train/{i}", sample, seed) for i in range(count) for sample in range(samples)]
 
 
-def played(engine: Engine, player: EnginePlayer, world: OpenWorld, jobs: Sequence[Job], **how: Any) -> list[Episode]:
+def played(
+    engine: Engine, player: EnginePolicy, world: OpenEnvironment, jobs: Sequence[EpisodeSpec], **how: Any
+) -> list[Episode]:
     """The episodes of these jobs, in their order."""
-    with Rollouts(engine) as rollouts:
-        episodes = list(rollouts.play([Match(world, jobs, **how)], player))
+    with RolloutRunner(engine) as rollouts:
+        episodes = list(rollouts.play([RolloutRequest(world, jobs, **how)], player))
     order = {(job.task_id, job.sample): i for i, job in enumerate(jobs)}
     return sorted(episodes, key=lambda episode: order[episode.task_id, episode.sample])
 
@@ -70,7 +72,7 @@ class Recording:
         self.calls: list[tuple[tuple[int, ...], Completion]] = []
         self.budgets: list[int] = []
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
+    async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
         completion = await self.engine.generate(ids, sampling)
         self.calls.append((tuple(ids), completion))
         self.budgets.append(sampling.max_tokens)
@@ -80,8 +82,8 @@ class Recording:
         await self.engine.load(weights)
         self.version = self.engine.version
 
-    async def rest(self) -> None:
-        await self.engine.rest()
+    async def sleep(self) -> None:
+        await self.engine.sleep()
 
     async def close(self) -> None:
         await self.engine.close()

@@ -10,16 +10,16 @@ import torch
 from agentgym_trainer.algorithms import (
     GAE,
     KL,
+    AdvantageOutput,
     Aggregation,
     Algorithm,
     Clip,
     Correction,
-    Credit,
     Critic,
-    Experience,
     Imitation,
-    Part,
-    Scores,
+    MicroBatch,
+    ModelOutputs,
+    TokenBatch,
 )
 from experiences import alone
 from hypothesis import strategies as st
@@ -103,7 +103,7 @@ algorithms = st.builds(
     correction=st.builds(
         Correction,
         level=st.sampled_from(["off", "token", "sequence"]),
-        how=st.sampled_from(["truncate", "mask"]),
+        mode=st.sampled_from(["truncate", "mask"]),
         bound=st.sampled_from([0.9, 2.0]),
     ),
     critic=st.builds(Critic, weight=st.sampled_from([0.5, 1.0]), clip=st.sampled_from([0.0, 0.3])),
@@ -118,20 +118,20 @@ def column(tokens: Sequence[Said], name: str) -> Tensor:
     return torch.tensor([getattr(token, name) for token in tokens], dtype=dtype)
 
 
-def seen_of(tokens: Sequence[Said]) -> Experience:
+def seen_of(tokens: Sequence[Said]) -> TokenBatch:
     """What an algorithm sees of them; every episode that could be there is, whether it said something or not."""
     played_EK = torch.ones(3, 3, dtype=torch.bool)
-    return Experience(
+    return TokenBatch(
         episode_N=column(tokens, "episode"),
         turn_N=column(tokens, "turn"),
-        sampled_N=column(tokens, "sampled"),
+        rollout_logprobs_N=column(tokens, "sampled"),
         rewards_EK=torch.zeros(3, 3),
         played_EK=played_EK,
         state_EK=played_EK.long(),
         group_E=torch.zeros(3, dtype=torch.long),
-        old_N=column(tokens, "old"),
-        reference_N=column(tokens, "reference"),
-        value_N=column(tokens, "before"),
+        old_logprobs_N=column(tokens, "old"),
+        ref_logprobs_N=column(tokens, "reference"),
+        values_N=column(tokens, "before"),
     )
 
 
@@ -144,9 +144,9 @@ def loss_of(
 ) -> Found:
     """Loss and metrics as a learner asks for them: weights of the whole, then part by part."""
     experience, chosen_N = seen_of(tokens), torch.ones(len(tokens), dtype=torch.bool)
-    credit = Credit(column(tokens, "advantage"), {})
+    credit = AdvantageOutput(column(tokens, "advantage"), {})
     if algorithm.needs_critic:
-        credit = replace(credit, target_N=column(tokens, "target"), valued_N=column(tokens, "valued"))
+        credit = replace(credit, value_targets_N=column(tokens, "target"), value_mask_N=column(tokens, "valued"))
     weight_N = algorithm.weights(experience, chosen_N, total).double()
     critic_weight_N = algorithm.critic_weights(credit, chosen_N, total)
     share = 1 / total(chosen_N.sum().double()).clamp(min=1)
@@ -156,18 +156,18 @@ def loss_of(
     for part in [range(len(tokens))] if parts is None else parts:
         index_M = torch.tensor(list(part), dtype=torch.long)
         carried, figures = algorithm.loss(
-            Scores(*(leaf[index_M] for leaf in leaves)),
-            Part(
+            ModelOutputs(*(leaf[index_M] for leaf in leaves)),
+            MicroBatch(
                 episode_M=experience.episode_N[index_M],
                 turn_M=experience.turn_N[index_M],
-                sampled_M=experience.sampled_N[index_M],
-                old_M=experience.before_N[index_M],
-                advantage_M=credit.advantage_N[index_M],
+                rollout_logprobs_M=experience.rollout_logprobs_N[index_M],
+                old_logprobs_M=experience.old_or_rollout_logprobs_N[index_M],
+                advantages_M=credit.advantages_N[index_M],
                 weight_M=weight_N[index_M],
                 share=share,
-                reference_M=column(tokens, "reference")[index_M],
-                value_M=column(tokens, "before")[index_M],
-                target_M=None if credit.target_N is None else credit.target_N[index_M],
+                ref_logprobs_M=column(tokens, "reference")[index_M],
+                values_M=column(tokens, "before")[index_M],
+                value_targets_M=None if credit.value_targets_N is None else credit.value_targets_N[index_M],
                 critic_weight_M=None if critic_weight_N is None else critic_weight_N[index_M].double(),
             ),
         )

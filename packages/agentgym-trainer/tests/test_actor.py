@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.algorithms.types import Scores
-from agentgym_trainer.models.policy import Actor, SeparateCritic, ValueHead, separate_critic
+from agentgym_trainer.algorithms.types import ModelOutputs
+from agentgym_trainer.models.policy import PolicyModel, SeparateCritic, ValueHead, separate_critic
 from miniature import VOCAB
 from torch import Tensor
 from transformers import CohereConfig, CohereForCausalLM, Qwen2Config, Qwen2ForCausalLM
@@ -65,7 +65,7 @@ def test_scores_and_gradients_are_those_of_plain_forwards_segment_by_segment(
 ) -> None:
     model = new_model() if tied else untied
     plain, pack = copy.deepcopy(model), _pack()
-    scores = Actor(model, temperature=temperature, chunk=3)(*pack)
+    scores = PolicyModel(model, temperature=temperature, chunk=3)(*pack)
     expected = _naive(plain, pack, temperature)
     for one, other in zip(scores[:2], expected, strict=True):
         torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-5)
@@ -76,7 +76,7 @@ def test_scores_and_gradients_are_those_of_plain_forwards_segment_by_segment(
 def test_gradient_checkpointing_changes_no_gradient(new_model: Callable[..., Any]) -> None:
     model, again = new_model(), new_model()
     again.gradient_checkpointing_enable()
-    actors = [Actor(each).train() for each in (model, again)]
+    actors = [PolicyModel(each).train() for each in (model, again)]
     entered: list[int] = []
     again.model.layers[0].mlp.register_forward_pre_hook(lambda *_: entered.append(1))
     gradients = [_gradients(actor, _loss(actor(*_pack()))) for actor in actors]
@@ -89,10 +89,10 @@ def test_gradient_checkpointing_changes_no_gradient(new_model: Callable[..., Any
 def test_without_said_tokens_every_weight_has_a_gradient_of_zero(new_model: Callable[..., Any], critic: Any) -> None:
     model = new_model()
     critics = {"head": lambda: ValueHead(32), "separate": lambda: separate_critic(model)}
-    actor = Actor(model, critic=critics[critic]() if critic else None)
+    actor = PolicyModel(model, critic=critics[critic]() if critic else None)
     none = torch.zeros(0, dtype=torch.long)
     scores = actor(torch.tensor([5]), torch.tensor([0]), (1,), none, none)
-    assert isinstance(scores, Scores)
+    assert isinstance(scores, ModelOutputs)
     sum((score.sum() for score in scores if score is not None), torch.zeros(())).backward()
     for parameter in actor.parameters():
         assert parameter.grad is not None
@@ -101,9 +101,9 @@ def test_without_said_tokens_every_weight_has_a_gradient_of_zero(new_model: Call
 
 def test_a_critic_on_the_trunk_reads_what_the_policy_reads(new_model: Callable[..., Any]) -> None:
     model = new_model()
-    actor = Actor(model, critic=_values_that_differ(ValueHead(32)))
+    actor = PolicyModel(model, critic=_values_that_differ(ValueHead(32)))
     pack = _pack()
-    value = actor(*pack).value_M
+    value = actor(*pack).values_M
     hidden = torch.cat([model.model(part[None]).last_hidden_state[0] for part in pack[0].split(LENGTHS)])
     torch.testing.assert_close(value, hidden[pack[3]] @ torch.linspace(-1, 1, 32), atol=1e-4, rtol=1e-5)
     value.square().sum().backward()
@@ -114,36 +114,36 @@ def test_a_separate_critic_leaves_the_policy_alone(new_model: Callable[..., Any]
     model = new_model()
     critic = separate_critic(model)
     _values_that_differ(critic.head)
-    actor = Actor(model, critic=critic)
+    actor = PolicyModel(model, critic=critic)
     scores = actor(*_pack())
-    on_trunk = Actor(new_model(), critic=_values_that_differ(ValueHead(32)))(*_pack())
-    torch.testing.assert_close(scores.value_M, on_trunk.value_M)
-    scores.value_M.square().sum().backward()
+    on_trunk = PolicyModel(new_model(), critic=_values_that_differ(ValueHead(32)))(*_pack())
+    torch.testing.assert_close(scores.values_M, on_trunk.values_M)
+    scores.values_M.square().sum().backward()
     assert all(parameter.grad is None for parameter in model.parameters())
     assert all(parameter.grad is not None for parameter in critic.parameters())
     assert isinstance(actor.critic, SeparateCritic)
 
 
 def test_a_critic_expects_nothing_to_begin_with(new_model: Callable[..., Any]) -> None:
-    assert not Actor(new_model(), critic=ValueHead(32))(*_pack()).value_M.any()
+    assert not PolicyModel(new_model(), critic=ValueHead(32))(*_pack()).values_M.any()
 
 
 def test_a_reference_stays_as_it_was(new_model: Callable[..., Any]) -> None:
-    actor = Actor(new_model(), critic=ValueHead(32), temperature=0.8)
+    actor = PolicyModel(new_model(), critic=ValueHead(32), temperature=0.8)
     before = actor(*_pack())
     reference = actor.frozen()
     with torch.no_grad():
         for parameter in actor.parameters():
             parameter.add_(0.1)
     after = reference(*_pack())
-    assert torch.equal(after.logp_M, before.logp_M)
-    assert after.value_M is None
-    assert not after.logp_M.requires_grad
-    assert not torch.equal(actor(*_pack()).logp_M, before.logp_M)
+    assert torch.equal(after.logprobs_M, before.logprobs_M)
+    assert after.values_M is None
+    assert not after.logprobs_M.requires_grad
+    assert not torch.equal(actor(*_pack()).logprobs_M, before.logprobs_M)
 
 
 def test_mixed_precision_comes_close_and_gives_float32(new_model: Callable[..., Any]) -> None:
-    actor = Actor(new_model(init=2.0), critic=_values_that_differ(ValueHead(32)))
+    actor = PolicyModel(new_model(init=2.0), critic=_values_that_differ(ValueHead(32)))
     exact = actor(*_pack())
     with torch.autocast("cpu", torch.bfloat16):
         scores = actor(*_pack())
@@ -160,4 +160,4 @@ def test_a_model_that_scales_its_logits_is_refused() -> None:
         eos_token_id=1,
     )  # fmt: skip
     with pytest.raises(ValueError, match="cohere does more to its logits than its head's weight does"):
-        Actor(CohereForCausalLM(config))
+        PolicyModel(CohereForCausalLM(config))

@@ -15,8 +15,8 @@ from agentgym_trainer.algorithms.advantages.gae import GAE
 from agentgym_trainer.algorithms.advantages.gigpo import StepGroups
 from agentgym_trainer.algorithms.advantages.group_relative import GroupRelative
 from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
-from agentgym_trainer.algorithms.advantages.returns import Assigned, token_rewards
-from agentgym_trainer.algorithms.types import Experience
+from agentgym_trainer.algorithms.advantages.returns import AdvantageEstimate, token_rewards
+from agentgym_trainer.algorithms.types import TokenBatch
 from experiences import Play, Step, Token, alone, at_once, experience_of, penalty_of, plays, slow_normalised
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -86,9 +86,9 @@ def slow_gae(episodes: list[Play], knobs: GAE) -> tuple[list[float], list[float]
     return [advantages[x] for x in spread], [targets[x] for x in spread], first
 
 
-def assign(estimator: TokenReturns | GAE, episodes: list[Play]) -> Assigned:
-    assigned = estimator.assign(experience_of(episodes), penalty_of(episodes), alone)
-    assert assigned.advantage_N.dtype == torch.float32
+def assign(estimator: TokenReturns | GAE, episodes: list[Play]) -> AdvantageEstimate:
+    assigned = estimator.estimate(experience_of(episodes), penalty_of(episodes), alone)
+    assert assigned.advantages_N.dtype == torch.float32
     return assigned
 
 
@@ -96,20 +96,20 @@ def assign(estimator: TokenReturns | GAE, episodes: list[Play]) -> Assigned:
 @given(plays(groups=2), returns)
 def test_token_returns_are_the_slow_twins(episodes: list[Play], estimator: TokenReturns) -> None:
     found = assign(estimator, episodes)
-    assert found.advantage_N.tolist() == pytest.approx(slow_token_returns(episodes, estimator), abs=1e-5)
-    assert found.target_N is None
+    assert found.advantages_N.tolist() == pytest.approx(slow_token_returns(episodes, estimator), abs=1e-5)
+    assert found.value_targets_N is None
 
 
 @some
 @given(plays(groups=2), critics)
 def test_gae_is_the_slow_twins(episodes: list[Play], estimator: GAE) -> None:
     found = assign(estimator, episodes)
-    assert found.target_N is not None
-    assert found.valued_N is not None
+    assert found.value_targets_N is not None
+    assert found.value_mask_N is not None
     advantages, targets, first = slow_gae(episodes, estimator)
-    assert found.advantage_N.tolist() == pytest.approx(advantages, abs=1e-5)
-    assert found.target_N.tolist() == pytest.approx(targets, abs=1e-5)
-    assert found.valued_N.tolist() == first
+    assert found.advantages_N.tolist() == pytest.approx(advantages, abs=1e-5)
+    assert found.value_targets_N.tolist() == pytest.approx(targets, abs=1e-5)
+    assert found.value_mask_N.tolist() == first
 
 
 @some
@@ -119,20 +119,22 @@ def test_two_processes_assign_what_one_does(episodes: list[Play], estimator: Tok
     episodes.sort(key=lambda play: play.group)
     whole = assign(estimator, episodes)
     halves = [play for play in episodes if play.group < cut], [play for play in episodes if play.group >= cut]
-    found = at_once(lambda rank, total: estimator.assign(experience_of(halves[rank]), penalty_of(halves[rank]), total))
-    together = torch.cat([assigned.advantage_N for assigned in found])
-    torch.testing.assert_close(together, whole.advantage_N, atol=1e-5, rtol=0)
-    if whole.target_N is not None:
-        targets = torch.cat([a.target_N for a in found if a.target_N is not None])
-        torch.testing.assert_close(targets, whole.target_N, atol=1e-6, rtol=0)
+    found = at_once(
+        lambda rank, total: estimator.estimate(experience_of(halves[rank]), penalty_of(halves[rank]), total)
+    )
+    together = torch.cat([assigned.advantages_N for assigned in found])
+    torch.testing.assert_close(together, whole.advantages_N, atol=1e-5, rtol=0)
+    if whole.value_targets_N is not None:
+        targets = torch.cat([a.value_targets_N for a in found if a.value_targets_N is not None])
+        torch.testing.assert_close(targets, whole.value_targets_N, atol=1e-6, rtol=0)
 
 
 @some
 @given(plays(groups=2), st.one_of(returns, critics), st.integers(0, 6))
 def test_the_order_of_episodes_changes_nothing(episodes: list[Play], estimator: TokenReturns | GAE, cut: int) -> None:
-    before = assign(estimator, episodes).advantage_N
+    before = assign(estimator, episodes).advantages_N
     said = sum(len(play.said) for play in episodes[:cut])
-    after = assign(estimator, episodes[cut:] + episodes[:cut]).advantage_N
+    after = assign(estimator, episodes[cut:] + episodes[:cut]).advantages_N
     torch.testing.assert_close(after, torch.cat([before[said:], before[:said]]), atol=1e-5, rtol=0)
 
 
@@ -142,10 +144,10 @@ def test_the_same_bonus_for_a_whole_group_changes_nothing_above_its_baseline(
     episodes: list[Play], gamma: float, bonus: float
 ) -> None:
     estimator = TokenReturns(gamma=gamma, baseline=True)
-    before = assign(estimator, episodes).advantage_N
+    before = assign(estimator, episodes).advantages_N
     for play in episodes:
         play.steps[0].reward += bonus * (play.group + 1)
-    torch.testing.assert_close(assign(estimator, episodes).advantage_N, before, atol=1e-5, rtol=0)
+    torch.testing.assert_close(assign(estimator, episodes).advantages_N, before, atol=1e-5, rtol=0)
 
 
 @some
@@ -158,10 +160,10 @@ def test_values_within_a_turn_change_nothing_for_turns(episodes: list[Play], gam
             for token in step.tokens[1:]:
                 token.value += 1e6
     after = assign(estimator, episodes)
-    assert torch.equal(before.advantage_N, after.advantage_N)
-    assert before.target_N is not None
-    assert after.target_N is not None
-    assert torch.equal(before.target_N, after.target_N)
+    assert torch.equal(before.advantages_N, after.advantages_N)
+    assert before.value_targets_N is not None
+    assert after.value_targets_N is not None
+    assert torch.equal(before.value_targets_N, after.value_targets_N)
 
 
 @some
@@ -170,36 +172,36 @@ def test_with_lambda_1_and_no_discount_the_target_is_the_return(
     episodes: list[Play], level: Literal["token", "turn"]
 ) -> None:
     experience = experience_of(episodes)
-    assigned = GAE(level=level, whiten=False).assign(experience, None, alone)
-    assert assigned.target_N is not None
+    assigned = GAE(level=level, whiten=False).estimate(experience, None, alone)
+    assert assigned.value_targets_N is not None
     reward_N = token_rewards(experience)
     for e in experience.episode_N.unique().tolist():
         own = experience.episode_N == e
-        assert assigned.target_N[own][0].item() == pytest.approx(reward_N[own].sum().item() + episodes[e].beyond)
+        assert assigned.value_targets_N[own][0].item() == pytest.approx(reward_N[own].sum().item() + episodes[e].beyond)
 
 
 def test_two_turns_by_hand() -> None:
     """Two tokens, an observation of any length, one token; paid 1 at the end."""
     play = Play(0, [Step(0.0, [Token(0.1), Token(0.2)]), Step(1.0, [Token(0.5)])])
-    by_token = GAE(gamma=1.0, lam=0.5, whiten=False).assign(experience_of([play]), None, alone)
+    by_token = GAE(gamma=1.0, lam=0.5, whiten=False).estimate(experience_of([play]), None, alone)
     # Errors: 0.2 - 0.1, 0.5 - 0.2, 1 - 0.5.
-    assert by_token.advantage_N.tolist() == pytest.approx([0.1 + 0.5 * 0.55, 0.3 + 0.5 * 0.5, 0.5])
-    by_turn = GAE(level="turn", gamma=0.5, lam=1.0, whiten=False).assign(experience_of([play]), None, alone)
-    assert by_turn.advantage_N.tolist() == pytest.approx([0.5 - 0.1, 0.5 - 0.1, 1 - 0.5])
-    assert by_turn.valued_N is not None
-    assert by_turn.valued_N.tolist() == [True, False, True]
+    assert by_token.advantages_N.tolist() == pytest.approx([0.1 + 0.5 * 0.55, 0.3 + 0.5 * 0.5, 0.5])
+    by_turn = GAE(level="turn", gamma=0.5, lam=1.0, whiten=False).estimate(experience_of([play]), None, alone)
+    assert by_turn.advantages_N.tolist() == pytest.approx([0.5 - 0.1, 0.5 - 0.1, 1 - 0.5])
+    assert by_turn.value_mask_N is not None
+    assert by_turn.value_mask_N.tolist() == [True, False, True]
 
 
 def test_a_truncated_episode_goes_on_with_what_the_critic_expects() -> None:
     """The same turns, with 0.8 expected behind the last; and nothing is where no critic was asked."""
     play = Play(0, [Step(0.0, [Token(0.1)]), Step(0.25, [Token(0.5)])], beyond=0.8)
-    found = GAE(gamma=0.5, lam=0.5, whiten=False).assign(experience_of([play]), None, alone)
+    found = GAE(gamma=0.5, lam=0.5, whiten=False).estimate(experience_of([play]), None, alone)
     last = 0.25 + 0.5 * 0.8 - 0.5
-    assert found.advantage_N.tolist() == pytest.approx([0.5 * 0.5 - 0.1 + 0.25 * last, last])
-    assert found.target_N is not None
-    assert found.target_N.tolist() == pytest.approx([found.advantage_N[0].item() + 0.1, 0.25 + 0.5 * 0.8])
+    assert found.advantages_N.tolist() == pytest.approx([0.5 * 0.5 - 0.1 + 0.25 * last, last])
+    assert found.value_targets_N is not None
+    assert found.value_targets_N.tolist() == pytest.approx([found.advantages_N[0].item() + 0.1, 0.25 + 0.5 * 0.8])
     ended = replace(experience_of([play]), bootstrap_E=None)
-    assert GAE(gamma=0.5, lam=0.5, whiten=False).assign(ended, None, alone).advantage_N[1].item() == -0.25
+    assert GAE(gamma=0.5, lam=0.5, whiten=False).estimate(ended, None, alone).advantages_N[1].item() == -0.25
 
 
 def test_kl_and_reward_reach_reinforce_pp_as_in_the_paper() -> None:
@@ -207,14 +209,14 @@ def test_kl_and_reward_reach_reinforce_pp_as_in_the_paper() -> None:
     play = Play(0, [Step(1.0, [Token(penalty=0.25), Token(penalty=0.5)])])
     other = Play(0, [Step(0.0, [Token(), Token()])])
     raw = [0.25, 0.5, 0.0, 0.0]
-    found = assign(TokenReturns(), [play, other]).advantage_N
+    found = assign(TokenReturns(), [play, other]).advantages_N
     assert found.tolist() == pytest.approx([(x - 0.1875) / statistics.pstdev(raw) for x in raw])
 
 
 def test_a_batch_in_which_all_is_the_same_teaches_nothing() -> None:
     episodes = [Play(0, [Step(1.0, [Token(0.3)] * size)]) for size in (1, 2, 3)]
     for estimator in (TokenReturns(), TokenReturns(baseline=True)):
-        assert not assign(estimator, episodes).advantage_N.any()
+        assert not assign(estimator, episodes).advantages_N.any()
 
 
 @pytest.mark.parametrize("gamma", [-0.1, 1.5, math.nan])
@@ -228,14 +230,14 @@ def test_discounts_are_from_0_to_1(estimator: Callable[..., Any], gamma: float) 
 
 def test_gae_without_a_critic_says_what_to_do() -> None:
     experience = experience_of([Play(0, [Step()])])
-    without = Experience(**{name: getattr(experience, name) for name in Experience.__slots__ if name != "value_N"})
+    without = TokenBatch(**{name: getattr(experience, name) for name in TokenBatch.__slots__ if name != "values_N"})
     with pytest.raises(ValueError, match="choose a critic"):
-        GAE().assign(without, None, alone)
+        GAE().estimate(without, None, alone)
 
 
 def test_episodes_that_overlap_in_nothing_but_their_turn_numbers_stay_apart() -> None:
     """The last turn of one and the first of the next have the same number."""
     episodes = [Play(0, [Step(1.0, [Token(0.0)])]), Play(0, [Step(0.0, [Token(0.0)])])]
     assert [len(list(same)) for _, same in groupby(experience_of(episodes).turn_N.tolist())] == [2]
-    assigned = GAE(level="turn", whiten=False).assign(experience_of(episodes), None, alone)
-    assert assigned.advantage_N.tolist() == [1.0, 0.0]
+    assigned = GAE(level="turn", whiten=False).estimate(experience_of(episodes), None, alone)
+    assert assigned.advantages_N.tolist() == [1.0, 0.0]

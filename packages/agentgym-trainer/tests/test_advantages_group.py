@@ -17,7 +17,7 @@ from agentgym_trainer.algorithms import GAE, GRPO, RLOO, Algorithm, GiGPO
 from agentgym_trainer.algorithms.advantages.gigpo import StepGroups
 from agentgym_trainer.algorithms.advantages.group_relative import GroupRelative
 from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
-from agentgym_trainer.algorithms.group_filter import Groups, same
+from agentgym_trainer.algorithms.group_filter import GroupFilter, same
 from experiences import Play, Step, Token, alone, at_once, experience_of, penalty_of, plays, slow_normalised
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -120,10 +120,10 @@ def slow_step_groups(episodes: list[Play], knobs: StepGroups) -> list[float]:
 
 
 def advantages(estimator: Estimator, episodes: list[Play], penalty_N: Tensor | None = None) -> Tensor:
-    assigned = estimator.assign(experience_of(episodes), penalty_N, alone)
-    assert assigned.target_N is None
-    assert assigned.advantage_N.dtype == torch.float32
-    return assigned.advantage_N
+    assigned = estimator.estimate(experience_of(episodes), penalty_N, alone)
+    assert assigned.value_targets_N is None
+    assert assigned.advantages_N.dtype == torch.float32
+    return assigned.advantages_N
 
 
 @some
@@ -271,23 +271,23 @@ def test_flatness_is_judged_by_what_the_advantages_compare() -> None:
 
 
 def test_what_becomes_of_each_kind_of_group() -> None:
-    groups = Groups(lonely="resample", flat="resample")
-    assert groups.judge(0, flat=True) == groups.judge(1, flat=True) == ("lonely", "resample")
-    assert groups.judge(2, flat=True) == ("flat", "resample")
-    assert groups.judge(2, flat=False) == ("good", "keep")
+    groups = GroupFilter(single="resample", zero_variance="resample")
+    assert groups.classify(0, zero_variance=True) == groups.classify(1, zero_variance=True) == ("single", "resample")
+    assert groups.classify(2, zero_variance=True) == ("zero_variance", "resample")
+    assert groups.classify(2, zero_variance=False) == ("ok", "keep")
 
 
 @pytest.mark.parametrize("broken", ["drop", "resample"])
 def test_a_broken_group_is_broken_whatever_is_left_of_it(broken: Literal["drop", "resample"]) -> None:
     for left, flat in ((0, True), (2, True), (2, False)):
-        assert Groups(broken=broken).judge(left, flat=flat, failed=1) == ("broken", broken)
+        assert GroupFilter(has_failures=broken).classify(left, zero_variance=flat, failed=1) == ("has_failures", broken)
 
 
 def test_a_broken_group_that_is_kept_is_judged_by_what_is_left_of_it() -> None:
-    groups = Groups(broken="keep", lonely="drop", flat="resample")
-    assert groups.judge(2, flat=False, failed=2) == ("broken", "keep")
-    assert groups.judge(1, flat=True, failed=2) == ("lonely", "drop")
-    assert groups.judge(2, flat=True, failed=2) == ("flat", "resample")
+    groups = GroupFilter(has_failures="keep", single="drop", zero_variance="resample")
+    assert groups.classify(2, zero_variance=False, failed=2) == ("has_failures", "keep")
+    assert groups.classify(1, zero_variance=True, failed=2) == ("single", "drop")
+    assert groups.classify(2, zero_variance=True, failed=2) == ("zero_variance", "resample")
 
 
 def test_step_groups_are_by_what_was_seen_and_hidden_states_are_an_option() -> None:
@@ -298,7 +298,7 @@ def test_step_groups_are_by_what_was_seen_and_hidden_states_are_an_option() -> N
     assert advantages(replace(knobs, anchor="state"), episodes).tolist() == [0.5, -0.5]
     unseen = replace(experience_of(episodes), observation_EK=None)
     with pytest.raises(ValueError, match="no observations to find step groups by; set anchor to 'state'"):
-        knobs.assign(unseen, None, alone)
+        knobs.estimate(unseen, None, alone)
 
 
 @some
@@ -306,16 +306,16 @@ def test_step_groups_are_by_what_was_seen_and_hidden_states_are_an_option() -> N
 def test_how_large_step_groups_are(episodes: list[Play], processes: int) -> None:
     anchors = Counter((play.group, step.seen) for play in episodes for step in play.steps if step.tokens)
     shares = [[play for play in episodes if play.group % processes == rank] for rank in range(processes)]
-    found = at_once(lambda rank, total: GiGPO.advantages.assign(experience_of(shares[rank]), None, total), processes)
+    found = at_once(lambda rank, total: GiGPO.advantages.estimate(experience_of(shares[rank]), None, total), processes)
     grouped = sum(size for size in anchors.values() if size > 1)
     expected = {
         "step_group_size": statistics.fmean(anchors.values()) if anchors else 0.0,
         "step_grouped": grouped / max(1, anchors.total()),
     }
     assert all(assigned.metrics == pytest.approx(expected) for assigned in found)
-    assert GiGPO.advantages.assign(experience_of(episodes), None, alone).metrics == pytest.approx(expected)
+    assert GiGPO.advantages.estimate(experience_of(episodes), None, alone).metrics == pytest.approx(expected)
 
 
 def test_resampling_needs_a_round() -> None:
     with pytest.raises(ValueError, match=r"rounds must be at least 1, not 0"):
-        Groups(flat="resample", rounds=0)
+        GroupFilter(zero_variance="resample", rounds=0)

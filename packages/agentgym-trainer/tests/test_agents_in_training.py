@@ -16,10 +16,10 @@ from agentgym_eval.cli.main import collect, evaluate
 from agentgym_trainer.algorithms import GRPO, KL
 from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.learner.learner import Learner
-from agentgym_trainer.rollout.groups import Outcome
-from agentgym_trainer.rollout.runner import Budget, EnginePlayer
+from agentgym_trainer.rollout.groups import EpisodeOutcome
+from agentgym_trainer.rollout.runner import EnginePolicy, TokenBudget
 from agentgym_trainer.run.folder import RunFolder
-from agentgym_trainer.run.metrics import episode_figures
+from agentgym_trainer.run.metrics import episode_metrics
 from agentgym_trainer.tokens.batch import Batch, make_batch
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.trajectory import Trajectory, trajectory
@@ -37,7 +37,7 @@ def _episodes(chat: Chat, words: str, samples: Sequence[int]) -> list[Episode]:
     with open_world(agent=AGENT) as world:
         engine = ScriptedEngine(lambda _: chat.reply_ids(words), end_id=chat.end_id)
         jobs = [replace(job, sample=sample) for job in coins(8)[6:7] for sample in samples]
-        return played(engine, EnginePlayer(engine, chat, Budget(), name="scripted"), world, jobs)
+        return played(engine, EnginePolicy(engine, chat, TokenBudget(), name="scripted"), world, jobs)
 
 
 @pytest.fixture(scope="module")
@@ -60,7 +60,7 @@ def _kinds(episodes: Sequence[Episode], lines: Sequence[Trajectory]) -> list[str
 def _own(student: Learner, lines: Sequence[Trajectory]) -> Batch:
     """A batch as if the student had sampled it."""
     batch = make_batch(lines)
-    return replace(batch, experience=replace(batch.experience, sampled_N=student.logprobs(batch)))
+    return replace(batch, experience=replace(batch.experience, rollout_logprobs_N=student.logprobs(batch)))
 
 
 def test_reinforcement_learning_moves_plans_looks_back_and_summaries(
@@ -69,9 +69,9 @@ def test_reinforcement_learning_moves_plans_looks_back_and_summaries(
     assert [episode.score for episode in long_ones] == pytest.approx([2 / 3, 1 / 3])
     student, lines = learner(new_model(), lr=1e-3, micro_tokens=10_000), list(map(trajectory, long_ones))
     batch = _own(student, lines)
-    before_N = batch.experience.sampled_N
-    experience = student.assess(batch, ALGORITHM)
-    student.update(batch, experience, ALGORITHM.credit(experience, student.total), ALGORITHM)
+    before_N = batch.experience.rollout_logprobs_N
+    experience = student.compute_logprobs(batch, ALGORITHM)
+    student.update(batch, experience, ALGORITHM.compute_advantages(experience, student.total), ALGORITHM)
     moved_N = student.logprobs(batch) - before_N
     kinds, won_N = _kinds(long_ones, lines), batch.experience.episode_N == 0
     for kind in KINDS:
@@ -93,11 +93,11 @@ def test_the_mask_is_exactly_what_was_said(new_model: Callable[..., Any], chat: 
             for place, pull in zip(places, gradient.tolist(), strict=True):
                 pulled[place] += pull != 0
 
-        scores.logp_M.register_hook(note)
+        scores.logprobs_M.register_hook(note)
 
-    experience = student.assess(batch, ALGORITHM)
+    experience = student.compute_logprobs(batch, ALGORITHM)
     student.actor.register_forward_hook(watch)
-    student.update(batch, experience, ALGORITHM.credit(experience, student.total), ALGORITHM)
+    student.update(batch, experience, ALGORITHM.compute_advantages(experience, student.total), ALGORITHM)
     expected = defaultdict[tuple[int, int], int](int)
     for episode in long_ones:
         for conversation, turn in replay(episode):
@@ -108,8 +108,8 @@ def test_the_mask_is_exactly_what_was_said(new_model: Callable[..., Any], chat: 
 
 
 def test_what_is_said_beside_acting_is_counted_by_kind(long_ones: list[Episode]) -> None:
-    outcomes = [Outcome.of(episode) for episode in long_ones]
-    figures = episode_figures(outcomes)
+    outcomes = [EpisodeOutcome.of(episode) for episode in long_ones]
+    figures = episode_metrics(outcomes)
     assert figures["turns"] == 6
     assert figures["segments"] == sum(len(trajectory(episode).segments) for episode in long_ones) > len(long_ones)
     assert figures["trials"] == 2
@@ -120,7 +120,7 @@ def test_what_is_said_beside_acting_is_counted_by_kind(long_ones: list[Episode])
         kind: sum(turn.kind == kind for turn in long_ones[0].turns) for kind in KINDS
     }
     said = sum(found["turns"] * found["tokens"] for found in figures["kinds"].values())
-    assert said * len(long_ones) == pytest.approx(figures["tokens"]["said"])
+    assert said * len(long_ones) == pytest.approx(figures["tokens"]["completion"])
 
 
 def test_turns_for_different_things_are_never_of_one_step_group(long_ones: list[Episode]) -> None:
@@ -138,9 +138,9 @@ def test_an_episode_that_still_earned_in_its_last_trial_was_cut_while_improving(
     first, *later = (n for n, turn in enumerate(cut.turns) if turn.trial == 1 and turn.kind == "act")
     paid = {first: 1.0} | dict.fromkeys(later, 0.0)
     early = replace(cut, turns=tuple(replace(t, reward=paid.get(n, t.reward)) for n, t in enumerate(cut.turns)))
-    assert Outcome.of(cut).cut
-    assert not Outcome.of(early).cut
-    assert not Outcome.of(long_ones[0]).cut
+    assert EpisodeOutcome.of(cut).cut
+    assert not EpisodeOutcome.of(early).cut
+    assert not EpisodeOutcome.of(long_ones[0]).cut
 
 
 def test_an_attempt_counts_when_it_has_begun_and_understanding_when_there_was_something_to_understand(
@@ -148,12 +148,12 @@ def test_an_attempt_counts_when_it_has_begun_and_understanding_when_there_was_so
 ) -> None:
     turns = long_ones[0].turns
     looked_back = next(number for number, turn in enumerate(turns) if turn.trial == 1)
-    cut = [Outcome.of(replace(long_ones[0], turns=turns[:end], stop="length")) for end in (1, looked_back + 1)]
-    begun = Outcome.of(replace(long_ones[0], turns=turns[: looked_back + 2], stop="length"))
+    cut = [EpisodeOutcome.of(replace(long_ones[0], turns=turns[:end], stop="length")) for end in (1, looked_back + 1)]
+    begun = EpisodeOutcome.of(replace(long_ones[0], turns=turns[: looked_back + 2], stop="length"))
     assert [outcome.trials for outcome in (*cut, begun)] == [1, 1, 2]
     assert [outcome.valid for outcome in (*cut, begun)] == [None, 1, 1]
-    assert episode_figures(cut)["valid"] == 1
-    assert episode_figures(cut[:1])["valid"] is None
+    assert episode_metrics(cut)["valid"] == 1
+    assert episode_metrics(cut[:1])["valid"] is None
 
 
 @pytest.mark.long

@@ -10,12 +10,12 @@ import pytest
 import torch
 from agentgym_envs import Episode, Sample
 from agentgym_trainer.distributed import Ranks
-from agentgym_trainer.engines.base import Completion, Disagreement, Engine, Sampling, Usage
+from agentgym_trainer.engines.base import Completion, Engine, EngineUsage, LogprobMismatch, SamplingParams
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.models.weights import Weights
-from agentgym_trainer.rollout.runner import Rollouts
+from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.trainers.logprob_check import PROBES, check_agreement, last_contexts
+from agentgym_trainer.trainers.logprob_check import PROBES, check_logprobs, last_contexts
 from miniature import episode, learner
 
 
@@ -24,10 +24,10 @@ class Plain:
 
     def __init__(self, model: Any, end_id: int, *, off: float = 0.0) -> None:
         self.model, self.end_id, self.off = model, end_id, off
-        self.version, self.usage, self.max_context = 3, Usage(), 512
-        self.asked: list[tuple[tuple[int, ...], Sampling]] = []
+        self.version, self.usage, self.max_context = 3, EngineUsage(), 512
+        self.asked: list[tuple[tuple[int, ...], SamplingParams]] = []
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
+    async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
         self.asked.append((tuple(ids), sampling))
         context, logprobs = list(ids), list[float]()
         for _ in range(sampling.max_tokens):
@@ -39,7 +39,7 @@ class Plain:
 
     async def load(self, weights: Weights) -> None: ...
 
-    async def rest(self) -> None: ...
+    async def sleep(self) -> None: ...
 
     async def close(self) -> None: ...
 
@@ -68,9 +68,9 @@ def check(student: Learner, chat: Chat) -> Generator[Check]:
     with ExitStack() as stack:
 
         def run(engine: Engine | None = None, *, tolerance: float = 1e-5) -> float:
-            rollouts = stack.enter_context(Rollouts(engine or Plain(student.policy, chat.end_id)))
+            rollouts = stack.enter_context(RolloutRunner(engine or Plain(student.policy, chat.end_id)))
             contexts = [(5, 6, 7, 8), (9, 10)]
-            return check_agreement(
+            return check_logprobs(
                 rollouts, student, contexts, ranks=Ranks(), temperature=0.7, tolerance=tolerance, seed=1
             )
 
@@ -82,7 +82,9 @@ def test_an_engine_with_the_learners_weights_agrees(check: Check) -> None:
 
 
 def test_an_engine_with_other_weights_does_not(check: Check, new_model: Callable[..., Any], chat: Chat) -> None:
-    with pytest.raises(Disagreement, match=r"After update 3 .* nats a token .* engine.tolerance allows 0.05") as error:
+    with pytest.raises(
+        LogprobMismatch, match=r"After update 3 .* nats a token .* engine.tolerance allows 0.05"
+    ) as error:
         check(Plain(new_model(1), chat.end_id), tolerance=0.05)
     assert "\n" not in str(error.value)
 
@@ -93,12 +95,12 @@ def test_the_gap_is_a_mean_over_tokens_whichever_way_it_goes(
 ) -> None:
     engine = Plain(student.policy, chat.end_id, off=off)
     assert check(engine, tolerance=0.25) == pytest.approx(0.2, abs=1e-4)
-    with pytest.raises(Disagreement, match=r"0\.2 nats"):
+    with pytest.raises(LogprobMismatch, match=r"0\.2 nats"):
         check(engine, tolerance=0.15)
 
 
 def test_what_is_not_a_number_never_agrees(check: Check, student: Learner, chat: Chat) -> None:
-    with pytest.raises(Disagreement):
+    with pytest.raises(LogprobMismatch):
         check(Plain(student.policy, chat.end_id, off=float("nan")), tolerance=1e9)
 
 

@@ -10,15 +10,15 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
-from agentgym_trainer.algorithms import GRPO, Groups
-from agentgym_trainer.config import Overlap, World
+from agentgym_trainer.algorithms import GRPO, GroupFilter
+from agentgym_trainer.config import AsyncRollout, WorldConfig
 from agentgym_trainer.curriculum.horizon import Stage
-from agentgym_trainer.curriculum.state import Progress
-from agentgym_trainer.rollout.async_collector import Ahead
-from agentgym_trainer.rollout.async_metrics import lag_figures
-from agentgym_trainer.rollout.environments import jobs
-from agentgym_trainer.rollout.groups import Group
-from agentgym_trainer.rollout.runner import Match
+from agentgym_trainer.curriculum.state import TrainingState
+from agentgym_trainer.rollout.async_collector import AsyncCollector
+from agentgym_trainer.rollout.async_metrics import staleness_metrics
+from agentgym_trainer.rollout.environments import episode_specs
+from agentgym_trainer.rollout.groups import EpisodeGroup
+from agentgym_trainer.rollout.runner import RolloutRequest
 from ahead_table import Table
 from coin_configs import SAMPLES, TASKS, coins, others
 from coin_world import ENV, OTHER
@@ -34,7 +34,7 @@ def table() -> Generator[Open]:
         yield lambda **settings: Table(coins(**settings), stack)
 
 
-def _tasks(groups: list[Group]) -> list[str]:
+def _tasks(groups: list[EpisodeGroup]) -> list[str]:
     return [group.outcome.task for group in groups]
 
 
@@ -54,7 +54,7 @@ def test_without_overlap_a_step_is_dealt_when_it_is_asked_for_and_awaited_whole(
 
 @pytest.mark.parametrize("versions", [1, 2])
 def test_no_more_groups_are_on_their_way_than_those_of_so_many_steps(table: Open, versions: int) -> None:
-    playing = table(overlap=Overlap(versions))
+    playing = table(async_rollout=AsyncRollout(versions))
     for step in range(5):
         playing.collect(step)
         dealt = min(step + 1 + versions, 5) * TASKS
@@ -64,7 +64,7 @@ def test_no_more_groups_are_on_their_way_than_those_of_so_many_steps(table: Open
 
 
 def test_what_was_dealt_is_played_while_nobody_collects(table: Open) -> None:
-    playing = table(overlap=Overlap(1))
+    playing = table(async_rollout=AsyncRollout(1))
     playing.teller.held |= set(_ids(3, 4, 5))
     playing.collect(0)
     assert playing.teller.left == TASKS * SAMPLES
@@ -73,9 +73,9 @@ def test_what_was_dealt_is_played_while_nobody_collects(table: Open) -> None:
 
 
 def test_groups_train_in_the_order_of_dealing_and_a_slow_one_is_waited_for(table: Open) -> None:
-    playing = table(overlap=Overlap(1))
+    playing = table(async_rollout=AsyncRollout(1))
     playing.teller.held |= set(_ids(1))
-    collected: list[list[Group]] = []
+    collected: list[list[EpisodeGroup]] = []
     learner = threading.Thread(target=lambda: collected.append(playing.collect(0)))
     learner.start()
     # All else that may be on its way is played meanwhile.
@@ -93,7 +93,7 @@ def test_groups_train_in_the_order_of_dealing_and_a_slow_one_is_waited_for(table
 def test_where_it_is_asked_for_what_is_complete_trains_and_a_slow_group_holds_up_nobody(
     table: Open, beyond: Any
 ) -> None:
-    playing = table(overlap=Overlap(1, beyond))
+    playing = table(async_rollout=AsyncRollout(1, beyond))
     playing.teller.held |= set(_ids(1))
     assert _tasks(playing.collect(0)) == _ids(0, 2, 3)
     playing.teller.held.clear()
@@ -102,7 +102,7 @@ def test_where_it_is_asked_for_what_is_complete_trains_and_a_slow_group_holds_up
     assert _tasks(groups) == _ids(1, 4, 5)
     assert [group.outcome.lag(1) for group in groups] == [1, 1, 1]
     outcomes = [group.outcome for group in groups]
-    assert lag_figures(outcomes, 1, 1) == {
+    assert staleness_metrics(outcomes, 1, 1) == {
         "mean": 1.0,
         "max": 1,
         "stale": 0,
@@ -111,7 +111,7 @@ def test_where_it_is_asked_for_what_is_complete_trains_and_a_slow_group_holds_up
     }
 
 
-def _with_one_too_old(playing: Table) -> list[Group]:
+def _with_one_too_old(playing: Table) -> list[EpisodeGroup]:
     """The groups of the third step, when the first task of the first one was held up until then."""
     playing.teller.held |= set(_ids(0))
     playing.collect(0)
@@ -122,22 +122,22 @@ def _with_one_too_old(playing: Table) -> list[Group]:
 
 
 def test_a_group_that_is_too_old_is_left_out_counted_and_stood_in_for(table: Open) -> None:
-    playing = table(overlap=Overlap(1, beyond="drop"))
+    playing = table(async_rollout=AsyncRollout(1, on_stale="drop"))
     groups = _with_one_too_old(playing)
     assert groups[0].outcome.task == _ids(0)[0]
     assert [(group.outcome.lag(2) > 1, group.treatment) for group in groups] == [
         (True, "drop"),
         *[(False, "keep")] * TASKS,
     ]
-    assert lag_figures([group.outcome for group in groups], 2, 1)["stale"] == 1
+    assert staleness_metrics([group.outcome for group in groups], 2, 1)["stale"] == 1
     assert len(playing.teller.begun) == (4 * TASKS + 1) * SAMPLES
 
 
 def test_a_group_that_is_too_old_trains_where_that_is_asked_for(table: Open) -> None:
-    groups = _with_one_too_old(table(overlap=Overlap(1, beyond="keep")))
+    groups = _with_one_too_old(table(async_rollout=AsyncRollout(1, on_stale="keep")))
     assert groups[0].outcome.task == _ids(0)[0]
     assert [group.treatment for group in groups] == ["keep"] * TASKS
-    assert lag_figures([group.outcome for group in groups], 2, 1) == {
+    assert staleness_metrics([group.outcome for group in groups], 2, 1) == {
         "mean": pytest.approx(4 / 3),
         "max": 2,
         "stale": 1,
@@ -149,22 +149,22 @@ def test_a_group_that_is_too_old_trains_where_that_is_asked_for(table: Open) -> 
 
 @pytest.mark.parametrize("rounds", [1, 2])
 def test_instead_of_what_is_to_be_resampled_the_next_groups_are_taken(table: Open, rounds: int) -> None:
-    rules = Groups(flat="resample", rounds=rounds)  # who always says heads makes flat groups
-    playing = table(overlap=Overlap(1), algorithm=replace(GRPO, groups=rules))
+    rules = GroupFilter(zero_variance="resample", rounds=rounds)  # who always says heads makes flat groups
+    playing = table(async_rollout=AsyncRollout(1), algorithm=replace(GRPO, groups=rules))
     groups = playing.collect(0)
     assert [group.treatment for group in groups] == ["resample"] * TASKS * (1 + rounds)
     assert len(set(_tasks(groups))) == len(groups)
 
 
 def test_a_group_is_played_to_the_horizon_of_when_it_was_dealt(table: Open) -> None:
-    playing = table(overlap=Overlap(1))
+    playing = table(async_rollout=AsyncRollout(1))
     turns = [[group.outcome.episodes[0].turns for group in playing.collect(step, 1 + step)] for step in range(3)]
     assert turns == [[1] * 3, [1] * 3, [2] * 3]
 
 
 def test_the_same_task_dealt_to_two_steps_is_two_groups(table: Open) -> None:
-    world = World(ENV, (f"train={TASKS}",), agent="bare", instructions=False, backend="inline")
-    playing = table(world=world, overlap=Overlap(1))
+    world = WorldConfig(ENV, (f"train={TASKS}",), agent="bare", instructions=False, backend="inline")
+    playing = table(world=world, async_rollout=AsyncRollout(1))
     playing.teller.held |= set(_ids(0, 1))
     threading.Timer(0.2, playing.teller.held.clear).start()
     groups = playing.collect(0)
@@ -173,22 +173,22 @@ def test_the_same_task_dealt_to_two_steps_is_two_groups(table: Open) -> None:
 
 
 def test_a_task_that_is_drawn_twice_in_a_step_stands_for_two(table: Open) -> None:
-    playing = table(world=World(ENV, ("train=1",), agent="bare", instructions=False, backend="inline"))
+    playing = table(world=WorldConfig(ENV, ("train=1",), agent="bare", instructions=False, backend="inline"))
     (group,) = playing.collect(0)
     assert [e.sample for e in group.episodes] == list(range(TASKS * SAMPLES))
     assert len(playing.collect(1)) == 1
 
 
 def test_all_worlds_of_a_mixture_are_played(table: Open) -> None:
-    other = World(OTHER, agent="bare", instructions=False, backend="inline")
-    playing = table(others=(other,), tasks=4, overlap=Overlap(1))
+    other = WorldConfig(OTHER, agent="bare", instructions=False, backend="inline")
+    playing = table(extra_worlds=(other,), tasks_per_step=4, async_rollout=AsyncRollout(1))
     groups = [group for step in range(5) for group in playing.collect(step)]
     assert Counter(group.outcome.world for group in groups) == {"coin/Coin-v0": 10, "coin/OneSided-v0": 10}
 
 
 def test_a_group_whose_world_is_broken_is_a_group_of_failed_episodes(table: Open) -> None:
-    gone = World(ENV, ("gone=(1,)",), agent="bare", instructions=False, backend="inline")
-    groups = table(world=gone, overlap=Overlap(1)).collect(0)
+    gone = WorldConfig(ENV, ("gone=(1,)",), agent="bare", instructions=False, backend="inline")
+    groups = table(world=gone, async_rollout=AsyncRollout(1)).collect(0)
     assert [[e.stop for e in group.outcome.episodes] for group in groups] == [
         ["terminated"] * SAMPLES,
         ["failed"] * SAMPLES,
@@ -198,7 +198,7 @@ def test_a_group_whose_world_is_broken_is_a_group_of_failed_episodes(table: Open
 
 
 def test_few_slots_are_enough(table: Open) -> None:
-    playing = table(slots=2, overlap=Overlap(2))
+    playing = table(slots=2, async_rollout=AsyncRollout(2))
     assert len(playing.worlds[0].pool) == 2
     tasks = [task for step in range(5) for task in _tasks(playing.collect(step))]
     assert len(tasks) == 5 * TASKS
@@ -210,43 +210,45 @@ def test_a_process_plays_its_share_and_numbers_of_two_never_meet(table: Open) ->
     for index, share in ((0, 2), (1, 1)):
         playing = table()
         playing.ranks.index, playing.ranks.count = index, 2
-        ahead = Ahead(
+        ahead = AsyncCollector(
             playing.rollouts, playing.teller, playing.config, playing.worlds, playing.draw, ranks=playing.ranks
         )
-        groups = ahead.collect(Progress(Stage(3)))
+        groups = ahead.collect(TrainingState(Stage(3)))
         assert len(groups) == share
         numbers.append({group.number for group in groups})
     assert not numbers[0] & numbers[1]
 
 
 def test_a_process_for_which_no_task_is_left_plays_nothing(table: Open) -> None:
-    playing = table(overlap=Overlap(1))
-    ahead = Ahead(playing.rollouts, playing.teller, playing.config, playing.worlds, lambda *_: [], ranks=playing.ranks)
-    assert ahead.collect(Progress(Stage(3))) == []
+    playing = table(async_rollout=AsyncRollout(1))
+    ahead = AsyncCollector(
+        playing.rollouts, playing.teller, playing.config, playing.worlds, lambda *_: [], ranks=playing.ranks
+    )
+    assert ahead.collect(TrainingState(Stage(3))) == []
 
 
 def test_a_run_that_goes_on_deals_from_the_step_it_is_at(table: Open) -> None:
-    assert _tasks(table(overlap=Overlap(1)).collect(3)) == _ids(9, 10, 11)
+    assert _tasks(table(async_rollout=AsyncRollout(1)).collect(3)) == _ids(9, 10, 11)
 
 
 # Pauses and ends.
 
 
 def test_between_settling_and_the_next_collect_all_slots_are_free(table: Open) -> None:
-    playing = table(slots=2, overlap=Overlap(2))
+    playing = table(slots=2, async_rollout=AsyncRollout(2))
     playing.collect(0)
     playing.ahead.settle()
     begun = len(playing.teller.begun)
     assert begun == playing.teller.left
     world = playing.worlds[0]
-    held_out = jobs(list(world.tasks.test), samples=1, seed=0)
-    assert len(list(playing.rollouts.play([Match(world, held_out)], playing.teller))) == 4
+    held_out = episode_specs(list(world.tasks.test), samples=1, seed=0)
+    assert len(list(playing.rollouts.play([RolloutRequest(world, held_out)], playing.teller))) == 4
     assert len(playing.collect(1)) == TASKS
     assert len(playing.teller.begun) > begun + 4
 
 
 def test_what_ends_a_player_ends_collecting_also_when_nobody_was_waiting(table: Open) -> None:
-    playing = table(overlap=Overlap(1))
+    playing = table(async_rollout=AsyncRollout(1))
     playing.teller.held |= set(_ids(3, 4, 5))
     playing.collect(0)
     playing.teller.error = RuntimeError("the engine is gone")
@@ -258,7 +260,7 @@ def test_what_ends_a_player_ends_collecting_also_when_nobody_was_waiting(table: 
 
 
 def test_closing_cancels_what_is_in_play_and_frees_its_worlds(table: Open) -> None:
-    playing = table(overlap=Overlap(1))
+    playing = table(async_rollout=AsyncRollout(1))
     playing.teller.held |= set(_ids(3, 4, 5))
     playing.collect(0)
     playing.ahead.close()
@@ -267,7 +269,9 @@ def test_closing_cancels_what_is_in_play_and_frees_its_worlds(table: Open) -> No
     playing.teller.held.clear()
     world = playing.worlds[0]
     played = list(
-        playing.rollouts.play([Match(world, jobs(list(world.tasks.test), samples=3, seed=0))], playing.teller)
+        playing.rollouts.play(
+            [RolloutRequest(world, episode_specs(list(world.tasks.test), samples=3, seed=0))], playing.teller
+        )
     )
     assert [e.stop for e in played] == ["terminated"] * 12
     assert others(playing.rollouts) == 0

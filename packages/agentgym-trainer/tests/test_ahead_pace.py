@@ -13,13 +13,13 @@ from typing import Any, TypeVar
 
 import pytest
 from agentgym_envs import Reply, Sample
-from agentgym_envs.episodes.play import Seat
-from agentgym_trainer.algorithms import GRPO, Groups
-from agentgym_trainer.config import Config, Overlap, World
-from agentgym_trainer.rollout.async_metrics import lag_figures, length_figures
-from agentgym_trainer.rollout.environments import Deal
-from agentgym_trainer.rollout.groups import Group
-from agentgym_trainer.rollout.runner import Rollouts
+from agentgym_envs.episodes.play import TurnContext
+from agentgym_trainer.algorithms import GRPO, GroupFilter
+from agentgym_trainer.config import AsyncRollout, RLConfig, WorldConfig
+from agentgym_trainer.rollout.async_metrics import length_metrics, staleness_metrics
+from agentgym_trainer.rollout.environments import GroupSpec
+from agentgym_trainer.rollout.groups import EpisodeGroup
+from agentgym_trainer.rollout.runner import RolloutRunner
 from ahead_table import Table, Teller, silent_engine
 from coin_configs import SAMPLES, coins
 from coin_world import ENV
@@ -53,7 +53,7 @@ class Clock:
                     woken.set_result(None)
 
 
-class TimedRollouts(Rollouts):
+class TimedRollouts(RolloutRunner):
     """Time passes in them while the main thread waits for them, and stands still otherwise."""
 
     def __init__(self, clock: Clock) -> None:
@@ -78,7 +78,7 @@ class HalfSlow(Teller):
         super().__init__()
         self.clock = clock
 
-    async def reply(self, seat: Seat) -> Reply:
+    async def reply(self, seat: TurnContext) -> Reply:
         versions = list[int]()
         for _ in range(5 if slow(seat.info["task_id"]) else 1):
             await self.clock.sleep(1)
@@ -96,7 +96,7 @@ def slow(task: str) -> bool:
 class Run:
     """A run over `STEPS` steps, or what a process plays of one."""
 
-    def __init__(self, config: Config, stack: ExitStack, *, index: int = 0, count: int = 1) -> None:
+    def __init__(self, config: RLConfig, stack: ExitStack, *, index: int = 0, count: int = 1) -> None:
         self.clock = Clock()
         self.table = Table(config, stack, HalfSlow(self.clock), TimedRollouts(self.clock))
         self.table.ranks.index, self.table.ranks.count = index, count
@@ -114,15 +114,15 @@ class Run:
         self.table.ahead.close()
         self.table.reopen(self._draw)
 
-    def _draw(self, number: int, progress: Any) -> Sequence[Deal]:
+    def _draw(self, number: int, progress: Any) -> Sequence[GroupSpec]:
         dealt = self.table.ranks.share(self.table.draw(number, progress))
         assert number not in self.drawn
-        self.drawn[number] = [deal.jobs[0].task_id for deal in dealt]
+        self.drawn[number] = [deal.episodes[0].task_id for deal in dealt]
         return dealt
 
-    def steps(self, first: int = 0, last: int = STEPS) -> list[list[Group]]:
+    def steps(self, first: int = 0, last: int = STEPS) -> list[list[EpisodeGroup]]:
         """The groups of these steps. The update after each takes its time."""
-        collected: list[list[Group]] = []
+        collected: list[list[EpisodeGroup]] = []
         for step in range(first, last):
             collected.append(self.table.collect(step, before=self.before))
             self.table.rollouts.run(self.clock.sleep(UPDATE))
@@ -140,35 +140,38 @@ def start() -> Generator[Start]:
     """Starts a run; what it opens is closed after the test."""
     with ExitStack() as stack:
 
-        def make(overlap: Overlap, *, index: int = 0, count: int = 1, **settings: Any) -> Run:
-            world = World(ENV, (f"train={TASKS * STEPS}",), agent="bare", instructions=False, backend="inline")
-            config = coins(**{"world": world, "tasks": TASKS, "steps": STEPS, "slots": 64} | settings, overlap=overlap)
+        def make(overlap: AsyncRollout, *, index: int = 0, count: int = 1, **settings: Any) -> Run:
+            world = WorldConfig(ENV, (f"train={TASKS * STEPS}",), agent="bare", instructions=False, backend="inline")
+            config = coins(
+                **{"world": world, "tasks_per_step": TASKS, "steps": STEPS, "slots": 64} | settings,
+                async_rollout=overlap,
+            )
             return Run(config, stack, index=index, count=count)
 
         yield make
 
 
-def _trained(steps: Sequence[Sequence[Group]]) -> list[str]:
+def _trained(steps: Sequence[Sequence[EpisodeGroup]]) -> list[str]:
     return [group.outcome.task for groups in steps for group in groups if group.treatment == "keep"]
 
 
-def _lengths(steps: Sequence[Sequence[Group]]) -> tuple[float, float]:
+def _lengths(steps: Sequence[Sequence[EpisodeGroup]]) -> tuple[float, float]:
     """Mean completion tokens of the episodes that were drawn and of those that train, over all steps."""
-    figures = length_figures([group.outcome for groups in steps for group in groups])
+    figures = length_metrics([group.outcome for groups in steps for group in groups])
     return figures["drawn"]["tokens"]["mean"], figures["trained"]["tokens"]["mean"]
 
 
 @pytest.mark.parametrize(("versions", "slots"), [(1, 64), (2, 64), (2, 5)])
 def test_every_step_trains_what_was_drawn_for_it_however_slow(start: Start, versions: int, slots: int) -> None:
-    run = start(Overlap(versions), slots=slots)
+    run = start(AsyncRollout(versions), slots=slots)
     steps = run.steps()
     for step, groups in enumerate(steps):
         assert _trained([groups]) == run.drawn[step]
         assert sum(map(slow, run.drawn[step])) == TASKS / 2
-        figures = lag_figures([group.outcome for group in groups], step, versions)
+        figures = staleness_metrics([group.outcome for group in groups], step, versions)
         assert figures["max"] <= versions
         assert figures["stale"] == 0
-        lengths = length_figures([group.outcome for group in groups])
+        lengths = length_metrics([group.outcome for group in groups])
         assert lengths["trained"] == lengths["drawn"]
         assert lengths["drawn"]["tokens"] == {"mean": 9.0, "p10": 3.0, "p50": 9.0, "p90": 15.0, "max": 15.0}
     # It was no run that takes turns.
@@ -176,16 +179,16 @@ def test_every_step_trains_what_was_drawn_for_it_however_slow(start: Start, vers
 
 
 def test_kept_groups_all_train_by_the_end_some_of_them_late(start: Start) -> None:
-    run = start(Overlap(1, beyond="keep"))
+    run = start(AsyncRollout(1, on_stale="keep"))
     steps = run.steps()
     assert _trained(steps) != run.all_drawn()
     assert Counter(_trained(steps)) == Counter(run.all_drawn())
-    assert max(lag_figures([g.outcome for g in groups], step, 1)["max"] for step, groups in enumerate(steps)) > 1
+    assert max(staleness_metrics([g.outcome for g in groups], step, 1)["max"] for step, groups in enumerate(steps)) > 1
     assert _lengths(steps) == (9.0, 9.0)
 
 
 def test_dropped_groups_are_the_slow_ones_and_the_lengths_show_it(start: Start) -> None:
-    run = start(Overlap(1, beyond="drop"))
+    run = start(AsyncRollout(1, on_stale="drop"))
     steps = run.steps()
     played = [group.outcome.task for group in chain(*steps)]
     dropped = [group.outcome.task for group in chain(*steps) if group.treatment == "drop"]
@@ -198,7 +201,7 @@ def test_dropped_groups_are_the_slow_ones_and_the_lengths_show_it(start: Start) 
 
 @pytest.mark.parametrize("beyond", ["wait", "keep"])
 def test_a_run_that_is_resumed_loses_no_group_and_trains_none_twice(start: Start, beyond: Any) -> None:
-    run = start(Overlap(2, beyond))
+    run = start(AsyncRollout(2, beyond))
     steps = run.steps(last=3)
     for first, last in ((3, 4), (4, STEPS)):  # with the groups of two steps under way
         run.resume()
@@ -209,8 +212,8 @@ def test_a_run_that_is_resumed_loses_no_group_and_trains_none_twice(start: Start
 
 
 def test_a_run_that_resamples_is_resumed_where_it_has_drawn_to(start: Start) -> None:
-    rules = Groups(flat="resample", rounds=1)  # who always says heads makes flat groups
-    run = start(Overlap(1), algorithm=replace(GRPO, groups=rules))
+    rules = GroupFilter(zero_variance="resample", rounds=1)  # who always says heads makes flat groups
+    run = start(AsyncRollout(1), algorithm=replace(GRPO, groups=rules))
     steps = run.steps(last=2)
     run.resume()
     steps += run.steps(2, 4)
@@ -219,9 +222,9 @@ def test_a_run_that_resamples_is_resumed_where_it_has_drawn_to(start: Start) -> 
 
 
 def test_what_two_processes_had_under_way_one_goes_on_with(start: Start) -> None:
-    shares = [start(Overlap(2, "keep"), index=index, count=2) for index in range(2)]
+    shares = [start(AsyncRollout(2, "keep"), index=index, count=2) for index in range(2)]
     before = [_trained(run.steps(last=3)) for run in shares]
-    whole = start(Overlap(2, "keep"))
+    whole = start(AsyncRollout(2, "keep"))
     # Something of what was drawn first is not yet done, and some of what was drawn after it is.
     assert set(chain(*before)) != {f"coin/train/{n}" for n in range(3 * TASKS)}
     whole.resume_from([run.table.ahead.under_way() for run in shares])
@@ -230,7 +233,7 @@ def test_what_two_processes_had_under_way_one_goes_on_with(start: Start) -> None
 
 
 def test_an_evaluation_in_between_changes_nothing_of_what_trains(start: Start) -> None:
-    run, steps = start(Overlap(2)), list[list[Group]]()
+    run, steps = start(AsyncRollout(2)), list[list[EpisodeGroup]]()
     for step in range(STEPS):
         steps += run.steps(step, step + 1)
         run.table.ahead.settle()
@@ -238,9 +241,9 @@ def test_an_evaluation_in_between_changes_nothing_of_what_trains(start: Start) -
 
 
 def test_each_process_trains_its_share_of_every_step(start: Start) -> None:
-    shares = [start(Overlap(1), index=index, count=2) for index in range(2)]
+    shares = [start(AsyncRollout(1), index=index, count=2) for index in range(2)]
     steps = [run.steps() for run in shares]
-    whole = start(Overlap(1))
+    whole = start(AsyncRollout(1))
     whole.steps()
     for step in range(STEPS):
         assert [_trained([own[step]]) for own in steps] == [run.drawn[step] for run in shares]
@@ -250,7 +253,7 @@ def test_each_process_trains_its_share_of_every_step(start: Start) -> None:
 def test_an_episode_under_way_goes_on_with_the_new_weights_and_each_token_counts_as_what_sampled_it(
     start: Start,
 ) -> None:
-    steps = start(Overlap(1)).steps()
+    steps = start(AsyncRollout(1)).steps()
     across = 0
     for step, groups in enumerate(steps):
         outcomes, lags = [group.outcome for group in groups], list[int]()
@@ -260,7 +263,7 @@ def test_an_episode_under_way_goes_on_with_the_new_weights_and_each_token_counts
             assert versions == sorted(versions)
             across += len(set(versions)) > 1
             lags += [step - version for version in versions]
-        figures = lag_figures(outcomes, step, 1)
+        figures = staleness_metrics(outcomes, step, 1)
         assert figures["tokens"] == {str(lag): count for lag, count in sorted(Counter(lags).items())}
         assert figures["token_mean"] == pytest.approx(sum(lags) / len(lags))
         assert figures["token_mean"] <= figures["mean"]
@@ -268,7 +271,7 @@ def test_an_episode_under_way_goes_on_with_the_new_weights_and_each_token_counts
 
 
 def test_what_failed_or_is_masked_or_left_out_is_drawn_and_does_not_train(start: Start) -> None:
-    (groups,) = start(Overlap(1)).steps(last=1)
+    (groups,) = start(AsyncRollout(1)).steps(last=1)
     first, second, *_ = (group.outcome for group in groups)
     turns = [
         (first.episodes[0], 1, "terminated"),
@@ -277,12 +280,12 @@ def test_what_failed_or_is_masked_or_left_out_is_drawn_and_does_not_train(start:
     ]
     some = tuple(replace(episode, turns=many, stop=stop) for episode, many, stop in turns)
     known = [replace(first, episodes=some, masked=frozenset({"truncated"})), replace(second, treatment="drop")]
-    figures = length_figures(known)
+    figures = length_metrics(known)
     assert figures["drawn"]["turns"] == {"mean": 13 / 5, "p10": 1.4, "p50": 3.0, "p90": 3.6, "max": 4.0}
     assert figures["trained"]["turns"] == dict.fromkeys(("mean", "p10", "p50", "p90", "max"), 1.0)
-    assert lag_figures(known, 0, 1)["tokens"] == {"0": some[0].said}
+    assert staleness_metrics(known, 0, 1)["tokens"] == {"0": some[0].completion_tokens}
 
 
 def test_lengths_of_nothing_are_none() -> None:
     nothing = dict.fromkeys(("mean", "p10", "p50", "p90", "max"))
-    assert length_figures([]) == {kind: {"turns": nothing, "tokens": nothing} for kind in ("drawn", "trained")}
+    assert length_metrics([]) == {kind: {"turns": nothing, "tokens": nothing} for kind in ("drawn", "trained")}

@@ -10,7 +10,7 @@ from unittest.mock import create_autospec
 
 import pytest
 import torch
-from agentgym_trainer.engines.base import Completion, Sampling
+from agentgym_trainer.engines.base import Completion, SamplingParams
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.models.attention import (
     FLASH,
@@ -132,7 +132,7 @@ def test_without_segments_it_is_what_it_was(packed: Any, model: Any) -> None:
 def test_the_engine_samples_the_same_with_it(packed: Any, model: Any, chat: Chat) -> None:
     async def sample(each: Any) -> list[Completion]:
         engine = transformers_engine(each, end_id=chat.end_id)
-        asked = [engine.generate((5,) * (k + 1), Sampling(max_tokens=8, seed=k)) for k in range(4)]
+        asked = [engine.generate((5,) * (k + 1), SamplingParams(max_tokens=8, seed=k)) for k in range(4)]
         return await asyncio.gather(*asked)
 
     assert asyncio.run(sample(packed)) == asyncio.run(sample(model))

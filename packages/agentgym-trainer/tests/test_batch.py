@@ -27,7 +27,7 @@ def trajectories(draw: st.DrawFn, *, most: int = 5) -> list[Trajectory]:
             segments.append(
                 Segment(
                     ids=tuple(draw(st.integers(1, 99)) for _ in said),
-                    said=tuple(said),
+                    loss_mask=tuple(said),
                     logprobs=tuple(-draw(st.integers(0, 9)) * 0.5 if yes else 0.0 for yes in said),
                     turns=tuple(next(spoken_in) if yes else -1 for yes in said),
                 )
@@ -63,20 +63,20 @@ def test_the_experience_holds_what_was_said_and_nothing_of_what_was_seen(made: l
         (e, turn, logprob, token)
         for e, trajectory in enumerate(made)
         for s in trajectory.segments
-        for token, said, logprob, turn in zip(s.ids, s.said, s.logprobs, s.turns, strict=True)
+        for token, said, logprob, turn in zip(s.ids, s.loss_mask, s.logprobs, s.turns, strict=True)
         if said
     ]
     found = zip(
         experience.episode_N.tolist(),
         experience.turn_N.tolist(),
-        experience.sampled_N.tolist(),
-        batch.ids_S[batch.at_N].tolist(),
+        experience.rollout_logprobs_N.tolist(),
+        batch.ids_S[batch.completion_index_N].tolist(),
         strict=True,
     )
     assert list(found) == expected
-    per_segment = [sum(s.said) for trajectory in made for s in trajectory.segments]
-    assert [b - a for a, b in pairwise(batch.said_starts)] == per_segment
-    assert experience.before_N is experience.sampled_N
+    per_segment = [sum(s.loss_mask) for trajectory in made for s in trajectory.segments]
+    assert [b - a for a, b in pairwise(batch.completion_starts)] == per_segment
+    assert experience.old_or_rollout_logprobs_N is experience.rollout_logprobs_N
 
 
 @settings(max_examples=30)
@@ -114,8 +114,12 @@ def test_rewards_states_and_groups_stand_by_episode_and_turn(made: list[Trajecto
 def test_a_batch_moves_as_a_whole(made: list[Trajectory]) -> None:
     batch = make_batch(made)
     moved = batch.to(torch.device("meta"))
-    tensors: list[Any] = [getattr(moved, name) for name in ("ids_S", "position_S", "at_N")]
+    tensors: list[Any] = [getattr(moved, name) for name in ("ids_S", "position_S", "completion_index_N")]
     tensors += [getattr(moved.experience, field.name) for field in fields(moved.experience)]
     assert {tensor.device.type for tensor in tensors if tensor is not None} == {"meta"}
-    assert (moved.starts, moved.said_starts, moved.episodes) == (batch.starts, batch.said_starts, batch.episodes)
-    assert moved.experience.old_N is None
+    assert (moved.starts, moved.completion_starts, moved.episodes) == (
+        batch.starts,
+        batch.completion_starts,
+        batch.episodes,
+    )
+    assert moved.experience.old_logprobs_N is None

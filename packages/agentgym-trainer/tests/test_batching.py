@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from agentgym_trainer.engines.base import Completion, EngineGone, Sampling
+from agentgym_trainer.engines.base import Completion, EngineGone, SamplingParams
 from agentgym_trainer.engines.batching import Batching
 from counting_core import BOTH, CountingCore, ask, engine_of, load_between, run_out
 
@@ -65,7 +65,7 @@ def test_rest_waits_likewise(in_thread: bool) -> None:
         asked = asyncio.create_task(ask(engine, 1, 2))
         while not diary:
             await asyncio.sleep(0)
-        await engine.rest()
+        await engine.sleep()
         assert asked.done()
         await ask(engine, 2, 1)
 
@@ -122,7 +122,7 @@ def test_an_interruption_is_not_swallowed_and_leaves_nothing_half_done(when: str
     diary: list[Any] = []
 
     class Interrupted(CountingCore):
-        def admit(self, number: int, ids: Sequence[int], sampling: Sampling) -> None:
+        def admit(self, number: int, ids: Sequence[int], sampling: SamplingParams) -> None:
             if when == "admit" and number:
                 raise KeyboardInterrupt
             super().admit(number, ids, sampling)

@@ -5,7 +5,7 @@ import threading
 from typing import Any
 
 import pytest
-from agentgym_trainer.engines.base import Completion, EngineGone, Usage, Weights
+from agentgym_trainer.engines.base import Completion, EngineGone, EngineUsage, Weights
 from agentgym_trainer.engines.batching import Batching
 from counting_core import BOTH, WEIGHTS, CountingCore, ask, engine_of, load_between, run_out
 from patience import PATIENCE, eventually_async
@@ -45,7 +45,7 @@ def test_a_core_that_dies_again_is_gone_for_all(in_thread: bool) -> None:
     async def play() -> list[Any]:
         asked = [ask(engine, n, 5) for n in (1, 2)]
         answers = await asyncio.gather(*asked, return_exceptions=True)
-        for later in (ask(engine, 1, 1), engine.load(WEIGHTS), engine.rest()):
+        for later in (ask(engine, 1, 1), engine.load(WEIGHTS), engine.sleep()):
             with pytest.raises(EngineGone, match="died again"):
                 await later
         return answers
@@ -73,8 +73,8 @@ def test_a_core_that_dies_at_rest_is_made_anew_and_put_to_rest(in_thread: bool, 
     diary: list[Any] = []
 
     class Restless(CountingCore):
-        def rest(self) -> None:
-            super().rest()
+        def sleep(self) -> None:
+            super().sleep()
             if diary.count("rest") <= times:
                 raise OSError("bad dreams")
 
@@ -82,7 +82,7 @@ def test_a_core_that_dies_at_rest_is_made_anew_and_put_to_rest(in_thread: bool, 
 
     async def play() -> int:
         await engine.load(WEIGHTS)
-        await engine.rest()
+        await engine.sleep()
         return (await ask(engine, 1, 1)).version
 
     if times == 1:
@@ -112,7 +112,7 @@ def test_closing_in_the_middle_of_making_a_core_anew_closes_that_one() -> None:
     diary: list[Any] = []
     making, go_on = threading.Event(), threading.Event()
 
-    def make(usage: Usage) -> CountingCore:
+    def make(usage: EngineUsage) -> CountingCore:
         if diary:
             making.set()
             assert go_on.wait(PATIENCE)
@@ -138,7 +138,7 @@ def test_closing_in_the_middle_of_making_a_core_anew_closes_that_one() -> None:
 def test_a_core_that_can_not_be_made_anew_is_gone_too() -> None:
     made: list[int] = []
 
-    def make(usage: Usage) -> CountingCore:
+    def make(usage: EngineUsage) -> CountingCore:
         made.append(1)
         if len(made) > 1:
             raise MemoryError("no room")

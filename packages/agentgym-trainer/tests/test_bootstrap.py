@@ -11,24 +11,24 @@ import pytest
 import torch
 from agentgym_envs import Episode
 from agentgym_envs.episodes.conversation import continued
-from agentgym_trainer.algorithms import GRPO, PPO, Experience
-from agentgym_trainer.config import Config, Generation, World
+from agentgym_trainer.algorithms import GRPO, PPO, TokenBatch
+from agentgym_trainer.config import Generation, RLConfig, WorldConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.tokens.encode import next_context
 from agentgym_trainer.tokens.trajectory import trajectory
-from agentgym_trainer.trainers.rl_loop import Loop
+from agentgym_trainer.trainers.rl_loop import RLLoop
 from coin_loops import Build, begin, coins, guess
 from coin_world import ENV
 
 
-def played(loop: Loop) -> list[Episode]:
+def played(loop: RLLoop) -> list[Episode]:
     return [e for group in loop.collect(begin(loop)).own for e in group.episodes]
 
 
 @pytest.mark.parametrize("agent", ["bare", "bare+plan:1", "bare+window:1", "bare+reflect:1"])
 def test_a_truncated_episode_would_have_gone_on_as_a_longer_one_does(build: Build, agent: str) -> None:
     """The same samples, played with a horizon of one turn more: its next reply is given in that very context."""
-    world = World(ENV, agent=agent)
+    world = WorldConfig(ENV, agent=agent)
     generation = Generation(max_tokens=8, max_context=4000)
     turns = {}
     for horizon in (2, 3):
@@ -47,14 +47,14 @@ def test_a_truncated_episode_would_have_gone_on_as_a_longer_one_does(build: Buil
 
 
 def experience_in(
-    loop: Loop, before: Callable[[list[Episode]], object] = lambda _: None
-) -> tuple[Experience, list[Episode]]:
+    loop: RLLoop, before: Callable[[list[Episode]], object] = lambda _: None
+) -> tuple[TokenBatch, list[Episode]]:
     """What an update learns from, and the episodes, of which `before` is told before it does."""
-    seen: list[Experience] = []
+    seen: list[TokenBatch] = []
     original = loop.learner.update
     collected = loop.collect(begin(loop))
 
-    def update(batch: Any, experience: Experience, *args: Any, **more: Any) -> Any:
+    def update(batch: Any, experience: TokenBatch, *args: Any, **more: Any) -> Any:
         seen.append(experience)
         return original(batch, experience, *args, **more)
 
@@ -92,7 +92,7 @@ def test_the_value_is_the_critics_at_the_end_of_the_context(build: Build, critic
 def test_nothing_is_expected_where_the_world_ended_it_or_no_token_was_left(build: Build) -> None:
     for name, generation, horizon in (
         ("ended", Generation(max_tokens=12, max_context=400), 3),
-        ("full", Generation(max_tokens=12, max_context=400, max_said=4), 2),
+        ("full", Generation(max_tokens=12, max_context=400, max_completion_tokens=4), 2),
     ):
         config = coins(algorithm=PPO, generation=generation, horizon=FixedHorizon(horizon), truncation="bootstrap")
         loop = build(config, guess(), critic="head", name=name)
@@ -109,15 +109,15 @@ def test_nothing_is_expected_where_the_world_ended_it_or_no_token_was_left(build
 
 def test_bootstrapping_needs_a_critic() -> None:
     with pytest.raises(ValueError, match="needs advantages that go on from the values of a critic: choose an"):
-        Config(algorithm=GRPO, truncation="bootstrap")
-    assert Config(algorithm=PPO, truncation="bootstrap").masked == frozenset()
+        RLConfig(algorithm=GRPO, truncation="bootstrap")
+    assert RLConfig(algorithm=PPO, truncation="bootstrap").masked == frozenset()
 
 
 def test_estimators_of_other_packages_bootstrap_where_they_say_so() -> None:
     for estimator in (foreign.Scaled(inner=PPO.advantages), foreign.Bootstrapped(inner=PPO.advantages)):
         algorithm = replace(PPO, advantages=estimator)
         if isinstance(estimator, foreign.Bootstrapped):
-            assert Config(algorithm=algorithm, truncation="bootstrap").truncation == "bootstrap"
+            assert RLConfig(algorithm=algorithm, truncation="bootstrap").truncation == "bootstrap"
         else:
             with pytest.raises(ValueError, match="truncation bootstrap needs advantages that go on from"):
-                Config(algorithm=algorithm, truncation="bootstrap")
+                RLConfig(algorithm=algorithm, truncation="bootstrap")

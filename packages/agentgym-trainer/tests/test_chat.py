@@ -69,7 +69,7 @@ def test_a_conversation_grown_by_appending_is_the_whole(family: str, conversatio
         ids += more
         if end < len(conversation):
             said = chat.reply_ids(conversation[end].content)
-            context.said(said)
+            context.append_reply(said)
             ids += said
         assert context.ids == ids
     assert ids == chat.open(conversation)
@@ -189,7 +189,7 @@ def test_a_template_that_rewrites_history_begins_a_fresh_segment_and_counts_it()
     conversation: Conversation = (Message("user", "one"),)
     context = Context(chat)
     context.prompt(conversation)
-    context.said(chat.reply_ids("<think>\nhm\n</think>\n\ngo"))
+    context.append_reply(chat.reply_ids("<think>\nhm\n</think>\n\ngo"))
     conversation += (Message("assistant", "<think>\nhm\n</think>\n\ngo"), Message("user", "two"))
     ids, fresh = context.prompt(conversation)
     assert fresh
@@ -197,7 +197,7 @@ def test_a_template_that_rewrites_history_begins_a_fresh_segment_and_counts_it()
     assert context.ids == ids
     assert ids == _template_ids(chat, conversation)
     assert "hm" not in chat.tokenizer.decode(ids)
-    context.said(chat.reply_ids("stay"))
+    context.append_reply(chat.reply_ids("stay"))
     conversation += (Message("assistant", "stay"), Message("user", "three"))
     _, fresh = context.prompt(conversation)
     assert not fresh
@@ -216,7 +216,7 @@ def _grown(family: str, conversation: Conversation, said: list[list[int]]) -> Co
     for turn, ids in enumerate([*said, []]):
         end = told + 2 * turn + 1
         context.prompt(conversation[:end])
-        context.said(ids)
+        context.append_reply(ids)
     return context
 
 
@@ -245,7 +245,7 @@ def test_a_template_that_moves_what_the_system_says_begins_a_fresh_segment_every
     )
     context = _grown("mistral-v3", conversation, [chat.reply_ids("go")])
     assert context.segments == 2
-    assert context.spoken == len(chat.reply_ids("go"))
+    assert context.completion_tokens == len(chat.reply_ids("go"))
     assert context.ids == _template_ids(chat, conversation)
 
 
@@ -283,12 +283,12 @@ def test_a_conversation_that_begins_anew_is_a_fresh_segment(
     chat = CHATS[family]
     context = Context(chat)
     context.prompt(first)
-    context.said(chat.reply_ids("go"))
+    context.append_reply(chat.reply_ids("go"))
     ids, fresh = context.prompt(second)
     assert fresh
     assert context.segments == 2
     assert context.ids == ids == chat.open(second)
-    assert context.spoken == len(chat.reply_ids("go"))
+    assert context.completion_tokens == len(chat.reply_ids("go"))
 
 
 def test_a_tokenizer_without_a_template_is_refused() -> None:

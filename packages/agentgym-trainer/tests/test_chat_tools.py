@@ -102,7 +102,7 @@ def test_a_conversation_of_calls_grown_by_appending_is_the_whole(
     context, conversation = Context(chat), _talk(answers[0])
     context.prompt(conversation)
     for call, answer in zip(calls, answers[1:], strict=False):
-        context.said(chat.reply_ids(call.to_json()))
+        context.append_reply(chat.reply_ids(call.to_json()))
         conversation += (Message("assistant", call.to_json()), Message("user", answer))
         _, fresh = context.prompt(conversation)
         assert not fresh
@@ -167,7 +167,7 @@ def test_a_call_stands_in_the_history_to_the_letter(family: str, said: str) -> N
     context, conversation = Context(chat), _talk("x")
     context.prompt(conversation)
     ids = chat.reply_ids(said)
-    context.said(ids)
+    context.append_reply(ids)
     conversation += _talk("", said, "y")[1:]
     _, fresh = context.prompt(conversation)
     assert not fresh
@@ -197,7 +197,7 @@ def test_a_template_that_moves_the_functions_begins_a_fresh_segment() -> None:
     chat = _seated("mistral")
     context = Context(chat)
     context.prompt(_talk("x"))
-    context.said(chat.reply_ids("I have no idea."))
+    context.append_reply(chat.reply_ids("I have no idea."))
     _, fresh = context.prompt(_talk("x", "I have no idea.", "Call one."))
     assert fresh
     assert context.segments == 2

@@ -14,8 +14,8 @@ import torch
 from accelerate import Accelerator
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.curriculum.horizon import Stage
-from agentgym_trainer.curriculum.state import Best, Progress
-from agentgym_trainer.models.policy import Actor, ValueHead, separate_critic
+from agentgym_trainer.curriculum.state import Best, TrainingState
+from agentgym_trainer.models.policy import PolicyModel, ValueHead, separate_critic
 from agentgym_trainer.run.checkpoint import Checkpoints, find_damage, seal
 from agentgym_trainer.tokens.chat import Chat
 from hypothesis import given, settings
@@ -25,13 +25,13 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer, get_scheduler
 
 STAGE = Stage(10, 1, 3, "cut", {"coin/dev/1": [0.25, None, 1 / 3]}, 0.125)
-PROGRESS = Progress(STAGE, 4, 321, {"coin/Coin-v0": {"coin/train/1": 1 / 3}}, Best(3, 0.5))
+PROGRESS = TrainingState(STAGE, 4, 321, {"coin/Coin-v0": {"coin/train/1": 1 / 3}}, Best(3, 0.5))
 
 
 class Student:
     """A learner of its own making: like the real one it has an accelerator and an actor, and learns from chance."""
 
-    def __init__(self, actor: Actor) -> None:
+    def __init__(self, actor: PolicyModel) -> None:
         critic = list(actor.critic.parameters()) if actor.critic else []
         policy = [p for p in actor.policy.parameters() if p.requires_grad]
         groups = [{"params": policy, "lr": 1e-2}, {"params": critic, "lr": 3e-2}]
@@ -44,7 +44,7 @@ class Student:
         """One step on random tokens, out of the process's own generator."""
         ids, position, before = torch.randint(3, 320, (12,)), torch.arange(12), torch.arange(11)
         scores = self.actor(ids, position, (12,), before, ids[1:])
-        loss = -scores.logp_M.mean() + (0 if scores.value_M is None else (scores.value_M - 1).square().mean())
+        loss = -scores.logprobs_M.mean() + (0 if scores.values_M is None else (scores.values_M - 1).square().mean())
         self.accelerator.backward(loss)
         self.optimizer.step()
         self.schedule.step()
@@ -62,7 +62,7 @@ def student(new_model: Callable[..., Any]) -> Callable[..., Any]:
         if kind == "lora":
             torch.manual_seed(5)
             model = get_peft_model(model, LoraConfig(r=2, target_modules=["q_proj", "v_proj"]))
-        return Student(Actor(model, critic=critic))
+        return Student(PolicyModel(model, critic=critic))
 
     return make
 
@@ -157,12 +157,12 @@ def test_hugging_face_loads_an_adapter_on_the_model_it_was_made_for(
 def test_progress_survives_json(
     turns: int, success: float | None, step: int, sampler: dict[str, Any], best: Best | None
 ) -> None:
-    progress = Progress(Stage(turns, success={"coin/dev/1": [success]}), step, 3 * step, sampler, best)
-    assert Progress.from_json(json.loads(json.dumps(progress.to_json()))) == progress
+    progress = TrainingState(Stage(turns, success={"coin/dev/1": [success]}), step, 3 * step, sampler, best)
+    assert TrainingState.from_json(json.loads(json.dumps(progress.to_json()))) == progress
 
 
 def test_the_best_is_the_first_of_the_highest_success() -> None:
-    progress = Progress(Stage(3))
+    progress = TrainingState(Stage(3))
     for step, success in enumerate([0.9, 0.2, None, 0.5, 0.5, 0.4]):
         progress = replace(progress, step=step).evaluated(success)
     assert progress.best == Best(3, 0.5)
@@ -271,7 +271,7 @@ def _names(checkpoints: Checkpoints) -> list[str]:
 
 
 def test_the_last_ones_and_the_best_stay(student: Callable[..., Any], chat: Chat, checkpoints: Checkpoints) -> None:
-    one, progress = student(), Progress(Stage(3))
+    one, progress = student(), TrainingState(Stage(3))
     for step, success in enumerate([0.1, 0.5, 0.4, None, 0.6, 0.2], 1):
         one.update()
         progress = replace(progress, step=step).evaluated(success)
@@ -290,7 +290,7 @@ def test_what_a_killed_process_left_behind_is_tidied_up(
     one = student()
     roomy = Checkpoints(checkpoints.folder, keep=9, say=print)
     for step in (1, 2, 3, 4):
-        roomy.save(one, chat.tokenizer, Progress(Stage(3), step, best=Best(1, 0.5)))
+        roomy.save(one, chat.tokenizer, TrainingState(Stage(3), step, best=Best(1, 0.5)))
     checkpoints.best.unlink()
     (checkpoints.folder / ".best").symlink_to("step-000003")
     checkpoints.resume(one)
@@ -303,13 +303,13 @@ def test_a_damaged_one_does_not_push_out_whole_ones_and_is_written_again(
 ) -> None:
     one = student()
     for step in (1, 2):
-        checkpoints.save(one, chat.tokenizer, Progress(Stage(3), step))
+        checkpoints.save(one, chat.tokenizer, TrainingState(Stage(3), step))
     _line_up(checkpoints, made, 4)
     _cut(checkpoints.folder / "step-000004" / "a.bin")
-    assert checkpoints.resume(one) == Progress(Stage(3), 2)
-    checkpoints.save(one, chat.tokenizer, Progress(Stage(3), 3))
+    assert checkpoints.resume(one) == TrainingState(Stage(3), 2)
+    checkpoints.save(one, chat.tokenizer, TrainingState(Stage(3), 3))
     assert _names(checkpoints) == ["step-000002", "step-000003", "step-000004"]
-    checkpoints.save(one, chat.tokenizer, Progress(Stage(3), 4))
+    checkpoints.save(one, chat.tokenizer, TrainingState(Stage(3), 4))
     assert checkpoints.latest() == checkpoints.folder / "step-000004"
     assert _names(checkpoints) == ["step-000003", "step-000004"]
 
@@ -337,7 +337,7 @@ def test_a_checkpoint_is_overdue_minutes_after_the_last_one(
     clock = iter((100.0, 219.0, 220.0, 300.0, 419.0, 420.0)).__next__
     checkpoints = Checkpoints(tmp_path / "made", keep=2, say=print, minutes=2, clock=clock)
     assert [checkpoints.overdue, checkpoints.overdue] == [False, True]
-    checkpoints.save(student(), chat.tokenizer, Progress(Stage(1), 1))
+    checkpoints.save(student(), chat.tokenizer, TrainingState(Stage(1), 1))
     assert [checkpoints.overdue, checkpoints.overdue] == [False, True]
     assert not Checkpoints(tmp_path, keep=2, say=print, clock=iter((0.0, 1e9)).__next__).overdue, (
         "unless it is asked for"

@@ -8,11 +8,21 @@ from typing import Any
 
 import pytest
 from agentgym_trainer.algorithms import KL, PRESETS, Algorithm, Clip, GroupRelative
-from agentgym_trainer.config import KINDS, SFT, Config, CriticModel, Data, Evaluation, Lora, Optimizer, World
+from agentgym_trainer.config import (
+    KINDS,
+    CriticModel,
+    DataConfig,
+    Evaluation,
+    Lora,
+    Optimizer,
+    RLConfig,
+    SFTConfig,
+    WorldConfig,
+)
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.config.serialization import from_json, to_json
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon, StepHorizon
-from agentgym_trainer.curriculum.task_sampler import Middling
+from agentgym_trainer.curriculum.task_sampler import MidSuccess
 from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.recipes.rl import RL_RECIPES
 
@@ -35,28 +45,28 @@ def test_every_kind_of_run_has_a_recipe() -> None:
 @pytest.mark.parametrize(
     "config",
     [
-        *(Config(horizon=horizon) for horizon in (FixedHorizon(7), StepHorizon((2, 3), every=4))),
-        Config(horizon=AdaptiveHorizon((2, 3), at_least=4), evaluation=Evaluation(every=5)),
-        *(Config(algorithm=algorithm) for algorithm in PRESETS.values()),
-        Config(sampler=Middling(memory=0.25)),
-        Config(others=(World("agentgym/BabyAI-v0", weight=2.0), World("agentgym/SciWorld-v0"))),
-        Config(lora=Lora(rank=8, targets=("q_proj",)), critic=CriticModel("separate", lr=1e-4)),
+        *(RLConfig(horizon=horizon) for horizon in (FixedHorizon(7), StepHorizon((2, 3), every=4))),
+        RLConfig(horizon=AdaptiveHorizon((2, 3), at_least=4), evaluation=Evaluation(every=5)),
+        *(RLConfig(algorithm=algorithm) for algorithm in PRESETS.values()),
+        RLConfig(sampler=MidSuccess(memory=0.25)),
+        RLConfig(extra_worlds=(WorldConfig("agentgym/BabyAI-v0", weight=2.0), WorldConfig("agentgym/SciWorld-v0"))),
+        RLConfig(lora=Lora(rank=8, targets=("q_proj",)), critic=CriticModel("separate", lr=1e-4)),
     ],
 )
-def test_every_choice_comes_back_from_json(config: Config) -> None:
-    again = from_json(Config, json.loads(json.dumps(to_json(config))))
+def test_every_choice_comes_back_from_json(config: RLConfig) -> None:
+    again = from_json(RLConfig, json.loads(json.dumps(to_json(config))))
     assert again == config
     assert repr(again) == repr(config)
 
 
 def test_which_of_several_types_is_noted() -> None:
-    record = to_json(Config())
+    record = to_json(RLConfig())
     assert record["horizon"]["type"] == "FixedHorizon"
     assert record["algorithm"]["advantages"]["type"] == "GroupRelative"
 
 
 def test_settings_that_are_not_given_have_their_defaults() -> None:
-    assert from_json(Config, {"steps": 3}) == Config(steps=3)
+    assert from_json(RLConfig, {"steps": 3}) == RLConfig(steps=3)
 
 
 @pytest.mark.parametrize(
@@ -65,7 +75,7 @@ def test_settings_that_are_not_given_have_their_defaults() -> None:
         ({"step": 3}, "There is no setting 'step'. Did you mean 'steps'?"),
         ({"optimizer": {"learning_rate": 1}}, "There is no setting 'optimizer.learning_rate'. There are: .*lr"),
         ({"algorithm": {"clip": {"hihg": 1}}}, "There is no setting 'algorithm.clip.hihg'. Did you mean 'high'?"),
-        ({"others": [{}, {"envv": "X"}]}, "There is no setting 'others.1.envv'. Did you mean 'env'?"),
+        ({"extra_worlds": [{}, {"envv": "X"}]}, "There is no setting 'extra_worlds.1.envv'. Did you mean 'env'?"),
         (
             {"horizon": {"type": "StepHorizon", "stage": [1]}},
             "There is no setting 'horizon.stage'. Did you mean 'stages'?",
@@ -83,7 +93,7 @@ def test_settings_that_are_not_given_have_their_defaults() -> None:
 )
 def test_what_does_not_exist_is_refused_with_a_suggestion(record: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        from_json(Config, record)
+        from_json(RLConfig, record)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +102,7 @@ def test_what_does_not_exist_is_refused_with_a_suggestion(record: dict[str, Any]
         ({"steps": "3"}, "steps must be of type int, not '3'"),
         ({"steps": 3.0}, "steps must be of type int, not 3.0"),
         ({"steps": True}, "steps must be of type int, not True"),
-        ({"train_cut": 1}, "train_cut must be of type bool, not 1"),
+        ({"train_on_truncated": 1}, "train_on_truncated must be of type bool, not 1"),
         ({"model": None}, "model must be of type str, not None"),
         ({"optimizer": {"lr": "1e-3"}}, "optimizer.lr must be of type float, not '1e-3'"),
         ({"optimizer": {"lr": True}}, "optimizer.lr must be of type float, not True"),
@@ -101,32 +111,32 @@ def test_what_does_not_exist_is_refused_with_a_suggestion(record: dict[str, Any]
         ({"evaluation": {"ks": 4}}, "evaluation.ks must be a list, not 4"),
         ({"evaluation": {"ks": [1, "4"]}}, "evaluation.ks.1 must be of type int, not '4'"),
         ({"horizon": [4, 8]}, r"horizon must be a record of settings, not \[4, 8\]"),
-        ({"others": [3]}, "others.0 must be a record of settings, not 3"),
+        ({"extra_worlds": [3]}, "extra_worlds.0 must be a record of settings, not 3"),
         ({"precision": ["bf16"]}, "precision can't be"),
     ],
 )
 def test_values_of_a_wrong_type_are_refused(record: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        from_json(Config, record)
+        from_json(RLConfig, record)
 
 
 def test_a_whole_number_is_a_float_too() -> None:
-    assert repr(from_json(Config, {"optimizer": {"lr": 1}}).optimizer.lr) == "1.0"
+    assert repr(from_json(RLConfig, {"optimizer": {"lr": 1}}).optimizer.lr) == "1.0"
 
 
 @pytest.mark.parametrize(
-    "name", ["tasks", "samples", "epochs", "minibatches", "save_every", "keep", "threads"]
+    "name", ["tasks_per_step", "group_size", "epochs", "minibatches", "save_every", "keep_checkpoints", "threads"]
 )  # fmt: skip
 def test_counts_are_at_least_one(name: str) -> None:
     with pytest.raises(ValueError, match=f"{name} must be at least 1, not 0"):
-        replace(Config(), **{name: 0})
+        replace(RLConfig(), **{name: 0})
     with pytest.raises(ValueError, match=f"{name} must be at least 1, not 0"):
-        from_json(Config, {name: 0})
+        from_json(RLConfig, {name: 0})
 
 
 def test_pass_at_k_needs_k_samples() -> None:
     with pytest.raises(ValueError, match="pass@8 needs"):
-        Config(evaluation=Evaluation(samples=4, ks=(1, 8)))
+        RLConfig(evaluation=Evaluation(samples=4, ks=(1, 8)))
 
 
 def test_a_run_is_not_judged_by_test_tasks_in_its_course() -> None:
@@ -148,41 +158,44 @@ def test_the_size_of_a_scratch_model_has_to_fit() -> None:
 
 def test_an_adaptive_horizon_needs_evaluations_to_wait_for() -> None:
     with pytest.raises(ValueError, match=r"set evaluation.every, or horizon.patience 0"):
-        Config(horizon=AdaptiveHorizon())
-    Config(horizon=AdaptiveHorizon(patience=0))
+        RLConfig(horizon=AdaptiveHorizon())
+    RLConfig(horizon=AdaptiveHorizon(patience=0))
 
 
 def test_one_sample_of_a_task_is_refused_where_samples_are_compared() -> None:
     with pytest.raises(ValueError, match="With samples 1 every group is lonely"):
-        Config(samples=1, algorithm=PRESETS["grpo"])
-    assert Config(samples=1, algorithm=PRESETS["ppo"]).samples == 1
+        RLConfig(group_size=1, algorithm=PRESETS["grpo"])
+    assert RLConfig(group_size=1, algorithm=PRESETS["ppo"]).group_size == 1
 
 
 def test_there_are_as_many_episodes_as_minibatches() -> None:
     with pytest.raises(ValueError, match="6 episodes can't be dealt into 7 minibatches"):
-        Config(tasks=3, samples=2, minibatches=7)
+        RLConfig(tasks_per_step=3, group_size=2, minibatches=7)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: World(weight=0.0), "weight of a world is above 0"),
+        (lambda: WorldConfig(weight=0.0), "weight of a world is above 0"),
         (lambda: CriticModel(lr=0.0), "critic.lr must be above 0"),
         (lambda: Lora(rank=-1), "lora needs a rank from 0"),
         (lambda: Lora(dropout=1.0), "dropout from 0 to below 1"),
         (lambda: Optimizer(warmup=-1), "warmup from 0"),
-        (lambda: World(weight=math.inf), "above 0 and finite, not inf"),
+        (lambda: WorldConfig(weight=math.inf), "above 0 and finite, not inf"),
         (lambda: Optimizer(betas=(2.0, 0.9)), r"betas are from 0 to below 1, not \(2.0, 0.9\)"),
-        (lambda: Config(optimizer=Optimizer(lr=math.nan)), "optimizer.lr must be a number, not nan"),
-        (lambda: Config(optimizer=Optimizer(betas=(0.9, 0.9), clip_norm=math.nan)), "optimizer.clip_norm must be a"),
-        (lambda: Config(algorithm=Algorithm(clip=Clip(low=math.nan))), "algorithm.clip.low must be a number"),
-        (lambda: Config(others=(World(), World(weight=math.nan))), "weight of a world"),
-        (lambda: Data(episodes=0), "data needs episodes of at least 1"),
-        (lambda: Data(min_score=1.5), "min_score from 0 to 1"),
-        (lambda: SFT(batch=0), "batch must be at least 1, not 0"),
-        (lambda: SFT(seed=-1), "seed must be at least 0, not -1"),
-        (lambda: SFT(save_minutes=-1.0), "save_minutes is a number of minutes from 0, which is without, not -1.0"),
-        (lambda: SFT(save_minutes=math.inf), "not inf"),
+        (lambda: RLConfig(optimizer=Optimizer(lr=math.nan)), "optimizer.lr must be a number, not nan"),
+        (lambda: RLConfig(optimizer=Optimizer(betas=(0.9, 0.9), clip_norm=math.nan)), "optimizer.clip_norm must be a"),
+        (lambda: RLConfig(algorithm=Algorithm(clip=Clip(low=math.nan))), "algorithm.clip.low must be a number"),
+        (lambda: RLConfig(extra_worlds=(WorldConfig(), WorldConfig(weight=math.nan))), "weight of a world"),
+        (lambda: DataConfig(episodes=0), "data needs episodes of at least 1"),
+        (lambda: DataConfig(min_score=1.5), "min_score from 0 to 1"),
+        (lambda: SFTConfig(batch=0), "batch must be at least 1, not 0"),
+        (lambda: SFTConfig(seed=-1), "seed must be at least 0, not -1"),
+        (
+            lambda: SFTConfig(save_minutes=-1.0),
+            "save_minutes is a number of minutes from 0, which is without, not -1.0",
+        ),
+        (lambda: SFTConfig(save_minutes=math.inf), "not inf"),
     ],
 )
 def test_numbers_out_of_range_are_refused(wrong: Callable[[], Any], message: str) -> None:

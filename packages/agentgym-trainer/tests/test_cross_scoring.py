@@ -16,7 +16,7 @@ from agentgym_envs import Episode, Sample
 from agentgym_trainer.algorithms import GRPO
 from agentgym_trainer.config import Warnings
 from agentgym_trainer.distributed import Ranks
-from agentgym_trainer.rollout.groups import Group
+from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.trainers.task_dependence import mutual_information, task_dependence
 from coin_loops import Build, begin, coins, guess, take_step
 from hypothesis import given, settings
@@ -46,7 +46,7 @@ def test_what_it_is_for_replies_that_tell_all_and_nothing() -> None:
     assert mutual_information(torch.tensor([[-3.0] * 4, [-50.0] * 4, [0.0] * 4, [-1.0] * 4])) == (0.0, 0.25)
 
 
-def played(tasks: int, seed: int = 0, *, samples: int = 2) -> list[Group]:
+def played(tasks: int, seed: int = 0, *, samples: int = 2) -> list[EpisodeGroup]:
     """Groups of tasks with prompts of their own, and replies of several lengths."""
     rng = np.random.default_rng(seed)
 
@@ -57,7 +57,8 @@ def played(tasks: int, seed: int = 0, *, samples: int = 2) -> list[Group]:
         return replace(episode([first, first]), task_id=f"coin/train/{task}", sample=sample)
 
     return [
-        Group.judged([attempt(task, sample) for sample in range(samples)], GRPO, number=task) for task in range(tasks)
+        EpisodeGroup.from_episodes([attempt(task, sample) for sample in range(samples)], GRPO, number=task)
+        for task in range(tasks)
     ]
 
 
@@ -72,7 +73,7 @@ def slow_scores(model: Any, replies: Sequence[tuple[tuple[int, ...], tuple[int, 
     return torch.tensor([[score(prompt, reply) for prompt, _ in replies] for _, reply in replies]).double()
 
 
-def firsts(groups: Sequence[Group]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
+def firsts(groups: Sequence[EpisodeGroup]) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     """Prompt and reply of each group's first turn."""
     samples = [group.episodes[0].turns[0].reply.sample for group in groups]
     return [(sample.prompt, sample.ids) for sample in samples if sample]
@@ -108,9 +109,9 @@ def test_only_tasks_of_one_environment_are_compared_each_once_and_none_that_fail
 ) -> None:
     student, groups = learner(new_model()), played(7)
 
-    def moved(number: int, **changes: Any) -> Group:
+    def moved(number: int, **changes: Any) -> EpisodeGroup:
         attempts = [replace(attempt, **changes) for attempt in groups[number].episodes]
-        return Group.judged(attempts, GRPO, number=number)
+        return EpisodeGroup.from_episodes(attempts, GRPO, number=number)
 
     failed = {"stop": "failed", "score": None, "success": None, "error": "it broke"}
     # 0 and 3 are of another environment, 4 is task 1 again, 5 failed.

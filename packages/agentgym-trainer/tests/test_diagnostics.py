@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 from agentgym_eval.cli.flags import flag_names
-from agentgym_trainer.config import Config, Warnings
+from agentgym_trainer.config import RLConfig, Warnings
 from agentgym_trainer.run.diagnostics import WARNINGS, Monitor
 
 pytestmark = pytest.mark.quick
 
 HEALTHY: dict[str, Any] = {
-    "groups": {"all": 8, "good": 5, "flat": 3},
+    "groups": {"all": 8, "ok": 5, "zero_variance": 3},
     "episodes": 64,
     "stops": {"terminated": 60, "length": 4},
     "success": 0.5,
@@ -26,18 +26,18 @@ HEALTHY: dict[str, Any] = {
     "advantage_std": 0.5,
     "entropy": 1.0,
     "grad_norm": 0.5,
-    "probe_gap": 0.001,
+    "logprob_check_gap": 0.001,
     "group_return_std": 0.3,
     "mutual_information": 1.2,
 }
-FLAT: dict[str, Any] = {"groups": {"all": 8, "good": 0, "flat": 8}, "grad_norm": None}
+FLAT: dict[str, Any] = {"groups": {"all": 8, "ok": 0, "zero_variance": 8}, "grad_norm": None}
 SICK: dict[str, tuple[dict[str, Any], int]] = {
     "flat-groups": (FLAT, 1),
     "negative-advantage": ({"advantage/mean_token": -0.1}, 10),
     "entropy-collapse": ({"entropy": 0.05}, 10),
     "entropy-explosion": ({"entropy": 3.5}, 8),
     "length-stops": ({"stops": {"terminated": 40, "length": 24}}, 7),
-    "engine-gap": ({"probe_gap": 0.02}, 7),
+    "engine-gap": ({"logprob_check_gap": 0.02}, 7),
     "low-return-variance": ({"group_return_std": 0.01}, 10),
     "template-collapse": ({"mutual_information": 0.1}, 8),
 }
@@ -165,7 +165,7 @@ def test_figures_that_are_measured_now_and_then_are_compared_all_the_same() -> N
 
 def test_noise_alone_does_not_warn() -> None:
     """Figures that go up and down by factors of e, around where they began."""
-    names = ("entropy", "probe_gap", "mutual_information", "advantage/mean_token", "group_return_std")
+    names = ("entropy", "logprob_check_gap", "mutual_information", "advantage/mean_token", "group_return_std")
     rng, false = np.random.default_rng(0), 0
     for _ in range(10):
         noise = rng.lognormal(0, 1.0, (100, len(names)))
@@ -181,7 +181,7 @@ def test_noise_alone_does_not_warn() -> None:
 
 
 def test_the_flags_that_are_advised_are_flags() -> None:
-    known = {f"--{name}" for name in (*flag_names(Config()), *(f.name for f in fields(Config)))}
+    known = {f"--{name}" for name in (*flag_names(RLConfig()), *(f.name for f in fields(RLConfig)))}
     advised: set[str] = set()
     for name in WARNINGS:
         for score in (0.0, 1.0):

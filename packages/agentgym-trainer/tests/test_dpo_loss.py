@@ -11,19 +11,19 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from agentgym_envs import Episode, Job, Reply, WorldSeat, play_many
+from agentgym_envs import Episode, EpisodeSpec, Reply, WorldSeat, play_many
 from agentgym_envs.agents.agent import Agent
 from agentgym_eval.data.pairing import Pairing
 from agentgym_eval.data.pairs import make_pairs
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.config import DPO, Generation, Lora
+from agentgym_trainer.config import DPOConfig, Generation, Lora
 from agentgym_trainer.config.dpo import Loss
 from agentgym_trainer.models.load import with_lora
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import trajectory
 from agentgym_trainer.trainers.dpo import PairCollator, PairTrainer, Row, dpo_settings, encode_pair, learnable
-from agentgym_trainer.trainers.trl_run import Pupil
+from agentgym_trainer.trainers.trl_run import TrainingSetup
 from coin_world import Coin
 from torch.nn.functional import logsigmoid
 
@@ -38,7 +38,7 @@ def some_rows(seed: int, sides: list[tuple[list[int], list[int]]]) -> list[Row]:
         made: list[dict[str, list[int]]] = []
         for n in lengths:
             said = [0, *rng.integers(0, 2, n - 2).tolist(), 1]
-            made.append({"ids": rng.integers(3, 320, n).tolist(), "said": said})
+            made.append({"ids": rng.integers(3, 320, n).tolist(), "loss_mask": said})
         return made
 
     return [{"chosen": side(chosen), "rejected": side(rejected)} for chosen, rejected in sides]
@@ -53,7 +53,7 @@ def said_logps(model: Any, side: list[dict[str, list[int]]]) -> torch.Tensor:
     found: list[torch.Tensor] = []
     for segment in side:
         logp = torch.log_softmax(model(torch.tensor([segment["ids"]])).logits[0], -1)
-        found += [logp[t - 1, segment["ids"][t]] for t, said in enumerate(segment["said"]) if said]
+        found += [logp[t - 1, segment["ids"][t]] for t, said in enumerate(segment["loss_mask"]) if said]
     return torch.stack(found)
 
 
@@ -76,7 +76,7 @@ def slow_loss(model: Any, reference: Any, rows: list[Row]) -> torch.Tensor:
 @pytest.fixture
 def trainer_of(tmp_path: Path, chat: Chat) -> Callable[..., PairTrainer]:
     def build(model: Any, rows: list[Row], reference: Any, **settings: Any) -> PairTrainer:
-        config = DPO(model="scratch", beta=BETA, device="cpu", **settings)
+        config = DPOConfig(model="scratch", beta=BETA, device="cpu", **settings)
         arguments = {"output_dir": str(tmp_path), "use_cpu": True, "report_to": "none", "disable_tqdm": True}
         arguments |= {"per_device_train_batch_size": len(rows), "bf16": False, "max_grad_norm": 1e9}
         return PairTrainer(model, rows, chat, dpo_settings(config, arguments), reference)
@@ -133,7 +133,7 @@ def test_the_term_of_imitation_is_the_mean_over_what_was_chosen(
     trainer.model.eval()
     loss = trainer.compute_loss(trainer.model, PairCollator(chat.pad_id)(rows)).item()
     twin = moved(new_model()).eval()
-    said = sum(sum(segment["said"]) for row in rows for segment in row["chosen"])
+    said = sum(sum(segment["loss_mask"]) for row in rows for segment in row["chosen"])
     with torch.no_grad():
         nll = -sum(said_logp(twin, row["chosen"]).item() for row in rows) / said
         assert loss == pytest.approx(slow_loss(twin, new_model().eval(), rows).item() + 0.5 * nll, rel=1e-4)
@@ -209,7 +209,7 @@ def test_what_the_longer_side_says_beyond_the_shorter_counts_less(
 )
 def test_losses_that_make_no_sense_are_refused(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        DPO(**settings)
+        DPOConfig(**settings)
 
 
 @pytest.mark.parametrize("sides", [SINGLE, ANEW], ids=["one context", "contexts that begin anew"])
@@ -246,8 +246,8 @@ class Reader:
 
 def play(agent: str, lines: tuple[str, ...]) -> Episode:
     """In a world where tails, heads, tails is right."""
-    env = Agent.parse(agent).seat(Coin())
-    (episode,) = play_many([env], Reader(lines), [Job("coin/train/5", seed=0)])
+    env = Agent.parse(agent).wrap(Coin())
+    (episode,) = play_many([env], Reader(lines), [EpisodeSpec("coin/train/5", seed=0)])
     return episode
 
 
@@ -260,12 +260,12 @@ def test_chosen_and_rejected_share_their_tokens_up_to_where_they_diverge(chat: C
     for side, episode in ((chosen, one), (rejected, other)):
         (whole,) = trajectory(encode(chat, episode)).segments
         assert side["ids"] == list(whole.ids)
-        assert side["said"] == [int(turn >= 1) for turn in whole.turns]
-        said = [i for i, said in zip(side["ids"], side["said"], strict=True) if said]
+        assert side["loss_mask"] == [int(turn >= 1) for turn in whole.turns]
+        said = [i for i, said in zip(side["ids"], side["loss_mask"], strict=True) if said]
         replies = [turn.reply.text for turn in episode.turns[1:]]
         assert said == [i for text in replies for i in chat.reply_ids(text)]
-    first = chosen["said"].index(1)
-    assert rejected["said"].index(1) == first
+    first = chosen["loss_mask"].index(1)
+    assert rejected["loss_mask"].index(1) == first
     assert chosen["ids"][:first] == rejected["ids"][:first]
     assert chosen["ids"][first:] != rejected["ids"][first:]
 
@@ -291,7 +291,7 @@ def test_a_reply_that_was_cut_off_does_not_say_that_it_ended(chat: Chat) -> None
     other = replace(other, turns=(other.turns[0], cut), stop="length")
     (pair,) = make_pairs([one, other], Pairing())
     (rejected,) = encode_pair(chat, pair)["rejected"]
-    said = [i for i, said in zip(rejected["ids"], rejected["said"], strict=True) if said]
+    said = [i for i, said in zip(rejected["ids"], rejected["loss_mask"], strict=True) if said]
     assert said == chat.reply_ids("ta")[:-1]
     assert chat.end_id not in said
 
@@ -314,8 +314,8 @@ def test_the_budget_holds_for_each_context_and_not_for_all_of_a_side_together(ch
     longest = max(len(segment["ids"]) for side in row.values() for segment in side)
 
     def chosen(most: int) -> tuple[list[Row], str]:
-        config = DPO(model="scratch", generation=Generation(max_tokens=1, max_context=most))
-        return learnable(Pupil(None, chat, early), pairs, config)
+        config = DPOConfig(model="scratch", generation=Generation(max_tokens=1, max_context=most))
+        return learnable(TrainingSetup(None, chat, early), pairs, config)
 
     assert chosen(longest) == ([row], "")
     with pytest.raises(UsageError, match=f"1 pairs have a context of more than generation.max_context, {longest - 1}"):
@@ -325,10 +325,10 @@ def test_the_budget_holds_for_each_context_and_not_for_all_of_a_side_together(ch
 def test_pairs_without_anything_to_learn_from_are_not_called_too_long(chat: Chat) -> None:
     one, other = play("bare", ("tails", "heads", "tails")), play("bare", ("tails", "tails", "tails"))
     silent = replace(other, turns=tuple(replace(turn, loss=False) for turn in other.turns))
-    (pair,), config = make_pairs([one, other], Pairing()), DPO(model="scratch")
+    (pair,), config = make_pairs([one, other], Pairing()), DPOConfig(model="scratch")
     unsaid = replace(pair, rejected=silent)
-    rows, left_out = learnable(Pupil(None, chat, [one, silent]), [pair, unsaid], config)
+    rows, left_out = learnable(TrainingSetup(None, chat, [one, silent]), [pair, unsaid], config)
     assert rows == [encode_pair(chat, pair)]
     assert left_out == "; in 1 more one side has nothing to learn from (`loss: false`)"
     with pytest.raises(UsageError, match="a side with nothing to learn from: its replies are marked `loss: false`"):
-        learnable(Pupil(None, chat, [one, silent]), [unsaid], config)
+        learnable(TrainingSetup(None, chat, [one, silent]), [unsaid], config)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from agentgym_envs import Episode
 from agentgym_eval.data.pairs import make_pairs
-from agentgym_trainer.config import DPO
+from agentgym_trainer.config import DPOConfig
 from agentgym_trainer.run.folder import RunFolder
 from coin_world import OTHER
 from forked import by_two, train_until
@@ -87,7 +87,7 @@ def success(folder: RunFolder, step: int) -> float:
 
 def test_what_did_better_is_preferred_and_success_rises(whole: RunFolder) -> None:
     _, config, recipe = RunFolder.open(whole.path)
-    assert isinstance(config, DPO)
+    assert isinstance(config, DPOConfig)
     assert recipe == "dpo-textcraft"
     played = whole.read_data()
     assert len(played) == 120
@@ -167,7 +167,7 @@ def test_reinforcement_learning_goes_on_where_data_left_off(
             "evaluation.samples": "2",
         }  # fmt: skip
         more = [word for setting, value in settings.items() for word in (f"--{setting}", value)]
-        assert train_cli(coin_flags(run.path, *more, "--algorithm.groups.flat", "keep")) == 0
+        assert train_cli(coin_flags(run.path, *more, "--algorithm.groups.zero-variance", "keep")) == 0
         assert said(run, 0) == said(before, before.evaluated_steps("greedy")[-1])
         (line,) = run.read_metrics()
         assert line["grad_norm"] > 0

@@ -14,10 +14,10 @@ import pytest
 from agentgym_envs import Episode
 from agentgym_envs.core.action_schema import ACT, call_for
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.config import Data
+from agentgym_trainer.config import DataConfig
 from agentgym_trainer.engines.scripted import ScriptedEngine
-from agentgym_trainer.rollout.runner import Budget, EnginePlayer
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.rollout.runner import EnginePolicy, TokenBudget
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
@@ -53,7 +53,7 @@ def _played(agent: str, family: str, *, instructions: str | None = None) -> list
         chat, rng = chat_of(family), np.random.default_rng(3)
         said = [chat.with_tools(world.wrapped.tools).reply_ids(words) for words in _words(agent)]
         engine = ScriptedEngine(lambda _: said[rng.choice(3, p=(0.45, 0.45, 0.1))], end_id=chat.end_id)
-        return played(engine, EnginePlayer(engine, chat, Budget(), name="scripted"), world, coins(4))
+        return played(engine, EnginePolicy(engine, chat, TokenBudget(), name="scripted"), world, coins(4))
 
 
 def _silent(episode: Episode) -> Episode:
@@ -62,7 +62,7 @@ def _silent(episode: Episode) -> Episode:
 
 
 def _lines(segments: Sequence[Segment]) -> list[object]:
-    return [(segment.ids, segment.said, segment.turns) for segment in segments]
+    return [(segment.ids, segment.loss_mask, segment.turns) for segment in segments]
 
 
 @pytest.mark.parametrize(
@@ -110,7 +110,7 @@ def test_what_is_not_to_be_learned_is_read_and_not_said(chat: Chat) -> None:
     (whole,), (part,) = (trajectory(encode(chat, e)).segments for e in (episode, replace(episode, turns=kept)))
     assert part.ids == whole.ids
     assert part.turns == tuple(-1 if turn == 1 else turn for turn in whole.turns)
-    assert part.said == tuple(turn >= 0 for turn in part.turns)
+    assert part.loss_mask == tuple(turn >= 0 for turn in part.turns)
     assert set(whole.turns) - set(part.turns) == {1}
 
 
@@ -125,7 +125,7 @@ def test_a_recorded_ok_is_read_and_encoded(chat: Chat) -> None:
     assert text.startswith(
         "<|im_start|>user\nBe brave.<|im_end|>\n<|im_start|>assistant\nOK<|im_end|>\n<|im_start|>user"
     )
-    said = [i for i, yes in zip(segment.ids, segment.said, strict=True) if yes]
+    said = [i for i, yes in zip(segment.ids, segment.loss_mask, strict=True) if yes]
     assert said == [i for turn in episode.turns for i in chat.reply_ids(turn.reply.text)]
 
 
@@ -138,9 +138,9 @@ def test_an_agent_that_would_not_have_come_to_such_turns_is_refused(chat: Chat) 
 def test_a_run_says_before_it_learns_that_an_agent_would_not_have_come_to_such_turns(tmp_path: Path) -> None:
     (episode, *_) = _played("bare+plan", "chatml")
     told, folder = StringIO(), RunFolder(tmp_path)
-    found, every = [episode, replace(episode, agent="bare")], Data(keep="all")
+    found, every = [episode, replace(episode, agent="bare")], DataConfig(keep="all")
     with pytest.raises(UsageError, match=r"of mine\.jsonl can't be learned from\. .* another one played this"):
-        keep_episodes(found, every, "mine.jsonl", folder, Tracker(Console(file=told)))
+        keep_episodes(found, every, "mine.jsonl", folder, RunConsole(Console(file=told)))
     assert not folder.data.exists()
-    keep_episodes(found[:1], every, "mine.jsonl", folder, Tracker(Console(file=told)))
+    keep_episodes(found[:1], every, "mine.jsonl", folder, RunConsole(Console(file=told)))
     assert "Learning from 1 of 1 episodes of mine.jsonl." in told.getvalue()

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from agentgym_trainer.config import Lora
-from agentgym_trainer.engines.base import Completion, EngineGone, Sampling, Weights
+from agentgym_trainer.engines.base import Completion, EngineGone, SamplingParams, Weights
 from agentgym_trainer.engines.batching import Batching
 from agentgym_trainer.engines.hf import scheduler
 from agentgym_trainer.engines.hf.engine import transformers_engine
@@ -64,7 +64,7 @@ async def _play(
     for _ in range(turns):
         for _ in range(int(rng.integers(0, pause + 1))):
             await asyncio.sleep(0)
-        sampling = Sampling(temperature, max_tokens=int(rng.integers(1, 12)), seed=int(rng.integers(2**62)))
+        sampling = SamplingParams(temperature, max_tokens=int(rng.integers(1, 12)), seed=int(rng.integers(2**62)))
         completion = await engine.generate(context, sampling)
         played.append((context, completion))
         context += completion.ids + _ids(rng)
@@ -108,7 +108,7 @@ def test_after_a_rest_nothing_of_the_past_shows(model: Any, chat: Chat) -> None:
         engine = transformers_engine(model, end_id=chat.end_id)
         if before:
             await _play(engine, 50, prompt=(7,) * 33)
-            await engine.rest()
+            await engine.sleep()
         return [await _play(engine, 3, prompt=(7,) * 30), engine.usage.reused]
 
     (one, _), (other, _) = _all(play(before=False), play(before=True))
@@ -126,7 +126,7 @@ def test_a_trajectory_that_goes_on_reads_only_what_is_new(engine: Batching) -> N
 
 def test_a_group_that_asks_at_the_same_moment_reads_its_prompt_once(model: Any, engine: Batching) -> None:
     prompt = _ids(np.random.default_rng(0), 50, 51)
-    asked = [engine.generate(prompt, Sampling(max_tokens=5, seed=k)) for k in range(8)]
+    asked = [engine.generate(prompt, SamplingParams(max_tokens=5, seed=k)) for k in range(8)]
     for completion in _all(*asked):
         _assert_exact(model, prompt, completion)
     # The last token of the prompt is everyone's own: it is what the first one is drawn from.
@@ -141,7 +141,7 @@ def test_a_group_shares_prompts_that_are_read_in_pieces(
     prompt = _ids(np.random.default_rng(0), 50, 51)
     contexts = [prompt, (*prompt, 9, 10), (*prompt[:40], 8), (*prompt, 9, 11, 12)]
     for context, completion in zip(
-        contexts, _all(*(engine.generate(c, Sampling(max_tokens=4, seed=1)) for c in contexts)), strict=True
+        contexts, _all(*(engine.generate(c, SamplingParams(max_tokens=4, seed=1)) for c in contexts)), strict=True
     ):
         _assert_exact(model, context, completion)
     assert engine.usage.prefilled == 50 + 2 + 1 + 2
@@ -150,13 +150,13 @@ def test_a_group_shares_prompts_that_are_read_in_pieces(
 def test_who_comes_later_takes_over_what_others_have_read(model: Any, engine: Batching) -> None:
     async def play() -> None:
         prompt = _ids(np.random.default_rng(0), 40, 41)
-        first = await engine.generate(prompt, Sampling(max_tokens=6, seed=1))
+        first = await engine.generate(prompt, SamplingParams(max_tokens=6, seed=1))
         other = (*prompt[:30], 5, 6)
-        _assert_exact(model, other, await engine.generate(other, Sampling(max_tokens=6, seed=2)))
+        _assert_exact(model, other, await engine.generate(other, SamplingParams(max_tokens=6, seed=2)))
         assert engine.usage.prefilled == 40 + 2
         # The first one is still there, and goes on.
         further = (*prompt, *first.ids, 7)
-        _assert_exact(model, further, await engine.generate(further, Sampling(max_tokens=6, seed=3)))
+        _assert_exact(model, further, await engine.generate(further, SamplingParams(max_tokens=6, seed=3)))
         assert engine.usage.prefilled == 40 + 2 + 1
 
     _all(play())
@@ -169,7 +169,9 @@ def test_who_followed_one_that_was_cancelled_reads_on_alone(
     prompt = _ids(np.random.default_rng(0), 50, 51)
 
     async def play() -> Completion:
-        leader, follower = (asyncio.create_task(engine.generate(prompt, Sampling(max_tokens=4))) for _ in range(2))
+        leader, follower = (
+            asyncio.create_task(engine.generate(prompt, SamplingParams(max_tokens=4))) for _ in range(2)
+        )
         while not engine.usage.prefilled:
             await asyncio.sleep(0)
         leader.cancel()
@@ -184,11 +186,13 @@ def test_what_rests_longest_is_dropped_beyond_the_bound(model: Any, chat: Chat) 
 
     async def play() -> None:
         for k in range(20):
-            _assert_exact(model, (k + 3,) * 40, await engine.generate((k + 3,) * 40, Sampling(max_tokens=4, seed=k)))
+            _assert_exact(
+                model, (k + 3,) * 40, await engine.generate((k + 3,) * 40, SamplingParams(max_tokens=4, seed=k))
+            )
         before = engine.usage.prefilled
-        await engine.generate((22,) * 41, Sampling(max_tokens=1))
+        await engine.generate((22,) * 41, SamplingParams(max_tokens=1))
         assert engine.usage.prefilled == before + 1
-        await engine.generate((4,) * 41, Sampling(max_tokens=1))
+        await engine.generate((4,) * 41, SamplingParams(max_tokens=1))
         assert engine.usage.prefilled == before + 1 + 41
         table: Any = engine._core
         assert len(table._rows._rows) <= 7
@@ -199,7 +203,7 @@ def test_what_rests_longest_is_dropped_beyond_the_bound(model: Any, chat: Chat) 
 def test_greedy_takes_the_most_likely_token_also_beside_others_that_are_not(model: Any, engine: Batching) -> None:
     context = (5, 6, 7)
     sampled, greedy = _all(
-        *(engine.generate(context, Sampling(temperature, max_tokens=8, seed=3)) for temperature in (1.3, 0))
+        *(engine.generate(context, SamplingParams(temperature, max_tokens=8, seed=3)) for temperature in (1.3, 0))
     )
     _assert_exact(model, context, sampled, 1.3)
     for token in greedy.ids:
@@ -210,7 +214,7 @@ def test_greedy_takes_the_most_likely_token_also_beside_others_that_are_not(mode
 
 
 def test_sampling_follows_the_distribution(model: Any, engine: Batching) -> None:
-    asked = [engine.generate((9,), Sampling(max_tokens=1, seed=seed)) for seed in range(1500)]
+    asked = [engine.generate((9,), SamplingParams(max_tokens=1, seed=seed)) for seed in range(1500)]
     drawn = [completion.ids[0] for completion in _all(*asked)]
     with torch.no_grad():
         expected = torch.softmax(model(torch.tensor([[9]])).logits[0, -1], -1).numpy()
@@ -221,7 +225,7 @@ def test_sampling_follows_the_distribution(model: Any, engine: Batching) -> None
 
 
 def test_the_end_of_turn_ends_a_reply_and_is_part_of_it(engine: Batching, chat: Chat) -> None:
-    completions = _all(*(engine.generate((5,), Sampling(max_tokens=120, seed=seed)) for seed in range(40)))
+    completions = _all(*(engine.generate((5,), SamplingParams(max_tokens=120, seed=seed)) for seed in range(40)))
     stopped = [completion for completion in completions if completion.finish == "stop"]
     assert stopped
     for completion in stopped:
@@ -230,12 +234,12 @@ def test_the_end_of_turn_ends_a_reply_and_is_part_of_it(engine: Batching, chat: 
 
 
 def test_budgets_end_replies_one_by_one(engine: Batching) -> None:
-    asked = [engine.generate((5,) * 3, Sampling(max_tokens=n, seed=1)) for n in (1, 3, 2)]
+    asked = [engine.generate((5,) * 3, SamplingParams(max_tokens=n, seed=1)) for n in (1, 3, 2)]
     short, *rest = _all(*asked)
     assert (len(short.ids), short.finish) == (1, "length")
     assert all(completion.ids[:1] == short.ids for completion in rest)
     with pytest.raises(ValueError, match="512 with the budget"):
-        _all(engine.generate((5,) * 500, Sampling(max_tokens=13)))
+        _all(engine.generate((5,) * 500, SamplingParams(max_tokens=13)))
 
 
 def _whole(model: Any, version: int) -> Weights:
@@ -247,11 +251,11 @@ def test_it_samples_from_the_training_module_as_it_is(new_model: Callable[..., A
     engine = transformers_engine(model, end_id=chat.end_id)
 
     async def play() -> None:
-        before = await engine.generate((5,) * 20, Sampling(max_tokens=6))
+        before = await engine.generate((5,) * 20, SamplingParams(max_tokens=6))
         model.load_state_dict(new_model(1).state_dict())
         model.train()
         await engine.load(Weights(1, lambda: iter(())))
-        after = await engine.generate((5,) * 20, Sampling(max_tokens=6))
+        after = await engine.generate((5,) * 20, SamplingParams(max_tokens=6))
         _assert_exact(new_model(0).eval(), (5,) * 20, before)
         _assert_exact(new_model(1).eval(), (5,) * 20, after)
         assert (before.version, after.version) == (0, 1)
@@ -267,10 +271,10 @@ def test_a_copy_of_its_own_changes_with_what_is_loaded_only(new_model: Callable[
     async def play() -> None:
         was = new_model(0).eval()
         model.load_state_dict(other.state_dict())
-        before = await engine.generate(context, Sampling(max_tokens=6))
+        before = await engine.generate(context, SamplingParams(max_tokens=6))
         _assert_exact(was, context, before)
         await engine.load(_whole(other, 3))
-        late = await engine.generate(context, Sampling(max_tokens=6))
+        late = await engine.generate(context, SamplingParams(max_tokens=6))
         _assert_exact(other, context, late)
         assert [before.version, late.version] == [0, 3]
 
@@ -286,7 +290,7 @@ def test_replies_under_way_go_on_with_new_weights_and_each_token_has_the_numbers
     contexts = [(5,) * 20, (5,) * 20, (6,) * 30, tuple(range(3, 100)) * 2]
 
     async def ask(context: Sequence[int], seed: int) -> Completion:
-        return await engine.generate(context, Sampling(max_tokens=24, seed=seed))
+        return await engine.generate(context, SamplingParams(max_tokens=24, seed=seed))
 
     async def play() -> None:
         asked = [asyncio.create_task(ask(context, seed)) for seed, context in enumerate(contexts)]
@@ -329,9 +333,9 @@ def test_adapters_are_loaded_as_adapters(new_model: Callable[..., Any], chat: Ch
     adapter = Weights(2, lambda: iter(get_peft_model_state_dict(policy).items()), adapter={})
 
     async def play() -> list[Completion]:
-        before = await engine.generate((5,) * 9, Sampling(max_tokens=6))
+        before = await engine.generate((5,) * 9, SamplingParams(max_tokens=6))
         await engine.load(adapter)
-        return [before, await engine.generate((5,) * 9, Sampling(max_tokens=6))]
+        return [before, await engine.generate((5,) * 9, SamplingParams(max_tokens=6))]
 
     before, after = _all(play())[0]
     _assert_exact(plain, (5,) * 9, before)
@@ -402,4 +406,4 @@ def test_a_model_with_a_sliding_window_is_refused() -> None:
 @pytest.mark.parametrize("wrong", [{"temperature": -1.0}, {"max_tokens": 0}])
 def test_sampling_out_of_range_is_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="at least"):
-        Sampling(**wrong)
+        SamplingParams(**wrong)

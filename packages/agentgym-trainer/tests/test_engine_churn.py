@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from agentgym_trainer.engines.base import Completion, Sampling, Weights
+from agentgym_trainer.engines.base import Completion, SamplingParams, Weights
 from agentgym_trainer.engines.hf import scheduler
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from transformers import Qwen2Config, Qwen2ForCausalLM
@@ -38,7 +38,7 @@ async def _visits(engine: Any, rng: np.random.Generator, stems: list[tuple[int, 
         for _ in range(int(rng.integers(0, 6))):
             await asyncio.sleep(0)
         asked = asyncio.create_task(
-            engine.generate(context, Sampling(1.0, int(rng.integers(1, 9)), int(rng.integers(2**62))))
+            engine.generate(context, SamplingParams(1.0, int(rng.integers(1, 9)), int(rng.integers(2**62))))
         )
         if rng.random() < 0.15:
             for _ in range(int(rng.integers(0, 8))):
@@ -66,7 +66,7 @@ async def _party(engine: Any, seed: int, guests: int) -> list[Said]:
     while any(not visit.done() for visit in visits):
         for _ in range(60):
             await asyncio.sleep(0)
-        await (engine.rest() if rng.random() < 0.5 else engine.load(Weights(seed, lambda: iter(()))))
+        await (engine.sleep() if rng.random() < 0.5 else engine.load(Weights(seed, lambda: iter(()))))
     await asyncio.gather(*visits)
     return said
 

@@ -17,18 +17,26 @@ from agentgym_envs import Episode, read_episodes
 from agentgym_eval.data.card import seen_and_said
 from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.storage.store import Store
-from agentgym_trainer.config import AgentEvol, Data, Evaluation, Exploration, Generation, Optimizer, World
+from agentgym_trainer.config import (
+    AgentEvolConfig,
+    DataConfig,
+    Evaluation,
+    Exploration,
+    Generation,
+    Optimizer,
+    WorldConfig,
+)
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.models.load import load_model
-from agentgym_trainer.rollout.environments import open_worlds
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.rollout.environments import open_environments
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.trajectory import trajectory
 from agentgym_trainer.trainers.agent_evol import Evolution, distinct, worth_learning
 from agentgym_trainer.trainers.exploration import Explorer
-from agentgym_trainer.trainers.setup import play_some
+from agentgym_trainer.trainers.setup import play_tasks
 from coin_world import ENV, OTHER
 from forked import train_until
 from miniature import AskedAfter, Moment, episode, train_cli
@@ -36,16 +44,16 @@ from rich.console import Console
 
 SAMPLES = 8
 # Whoever plays at random in the first world is right in every eighth episode; in the second, heads is always right.
-CONFIG = AgentEvol(
+CONFIG = AgentEvolConfig(
     model="scratch",
     scratch=Scratch(vocab=400, hidden=32, layers=1, heads=2),
-    world=World(ENV, agent="bare", instructions=False, backend="inline"),
-    others=(World(OTHER, agent="bare", instructions=False, backend="inline"),),
+    world=WorldConfig(ENV, agent="bare", instructions=False, backend="inline"),
+    extra_worlds=(WorldConfig(OTHER, agent="bare", instructions=False, backend="inline"),),
     horizon=FixedHorizon(3),
     generation=Generation(max_tokens=6, max_context=200),
     optimizer=Optimizer(lr=1e-2),
     evaluation=Evaluation(tasks=3, samples=2, ks=(1, 2)),
-    data=Data(episodes=64, noise=1.0, keep="all"),
+    data=DataConfig(episodes=64, noise=1.0, keep="all"),
     epochs=3,
     batch=4,
     save_every=12,
@@ -58,7 +66,7 @@ CONFIG = AgentEvol(
 PLAYED = (16 + 10) * SAMPLES
 
 
-def begin(path: Path, config: AgentEvol = CONFIG) -> RunFolder:
+def begin(path: Path, config: AgentEvolConfig = CONFIG) -> RunFolder:
     """The folder of a run that has yet to go on."""
     return RunFolder.create(path, config, "coins")
 
@@ -149,7 +157,7 @@ def surprise(model: Path, found: Episode) -> float:
         gaps += [
             abs(logp[i - 1, token].item() - segment.logprobs[i])
             for i, token in enumerate(segment.ids)
-            if segment.said[i]
+            if segment.loss_mask[i]
         ]
     return max(gaps)
 
@@ -295,12 +303,12 @@ def test_ended_by_a_signal_and_resumed_is_as_if_nothing_had_happened(
 @pytest.mark.parametrize(("tasks", "known"), [(0, False), (0, True), (10, False)])
 def test_tasks_that_the_base_data_lacks_are_explored(tasks: int, known: bool) -> None:
     config = replace(CONFIG, exploration=Exploration(tasks=tasks, samples=2, known=known))
-    with open_worlds(config) as worlds:
+    with open_environments(config) as worlds:
         first, second = (world.name for world in worlds)
         base = {(first, f"coin/train/{number}") for number in range(12)}
-        explorer = Explorer(config, worlds, frozenset(base), Tracker(Console()), Stopping())
+        explorer = Explorer(config, worlds, frozenset(base), RunConsole(Console()), Stopping())
         played = Counter((world.name, job.task_id) for world, jobs in explorer.deal(1) for job in jobs)
-        everything = Explorer(config, worlds, frozenset(), Tracker(Console()), Stopping()).deal(1)
+        everything = Explorer(config, worlds, frozenset(), RunConsole(Console()), Stopping()).deal(1)
     if tasks:
         assert played.total() == 2 * tasks
     else:
@@ -311,15 +319,15 @@ def test_tasks_that_the_base_data_lacks_are_explored(tasks: int, known: bool) ->
 
 def test_where_the_base_data_has_every_task_all_are_explored() -> None:
     config = replace(CONFIG, exploration=Exploration(samples=SAMPLES))
-    with open_worlds(config) as worlds:
+    with open_environments(config) as worlds:
         every = {(world.name, task.id) for world in worlds for task in world.tasks.train}
-        explorer = Explorer(config, worlds, frozenset(every), Tracker(Console()), Stopping())
+        explorer = Explorer(config, worlds, frozenset(every), RunConsole(Console()), Stopping())
         assert sum(len(jobs) for _, jobs in explorer.deal(1)) == PLAYED
 
 
 def test_experts_can_play_few_tasks_often() -> None:
-    with open_worlds(CONFIG) as worlds:
-        played = list(play_some(Oracle(1.0), CONFIG, worlds, 40, tasks=6))
+    with open_environments(CONFIG) as worlds:
+        played = list(play_tasks(Oracle(1.0), CONFIG, worlds, 40, tasks=6))
     assert len(played) == 40
     assert len({(episode.env, episode.task_id) for episode in played}) == 6
 
@@ -378,6 +386,6 @@ def test_what_makes_no_sense_is_refused(settings: dict[str, Any]) -> None:
 def test_what_explorations_kept_is_learned_from_all_or_the_last(
     tmp_path: Path, memory: Literal["all", "last"], numbers: list[int]
 ) -> None:
-    run = Evolution(replace(CONFIG, memory=memory), RunFolder(tmp_path), Tracker(Console()), Stopping())
+    run = Evolution(replace(CONFIG, memory=memory), RunFolder(tmp_path), RunConsole(Console()), Stopping())
     assert run.sources(3) == [run.iteration(number).kept for number in numbers]
     assert run.sources(0) == []

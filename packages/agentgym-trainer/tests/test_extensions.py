@@ -14,10 +14,10 @@ import pytest
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.algorithms import ADVANTAGES, GAE, GRPO, PRESETS, GroupRelative
 from agentgym_trainer.cli import _parse, main
-from agentgym_trainer.config import SFT, Config, Evaluation
+from agentgym_trainer.config import Evaluation, RLConfig, SFTConfig
 from agentgym_trainer.config.serialization import from_json, to_json
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon, StepHorizon
-from agentgym_trainer.curriculum.task_sampler import Middling, Uniform
+from agentgym_trainer.curriculum.task_sampler import MidSuccess, Uniform
 from agentgym_trainer.recipes import RECIPES, find_recipe
 from agentgym_trainer.reward_shaping import EnvironmentReward, PerTurn
 from agentgym_trainer.run.folder import RunFolder
@@ -80,7 +80,10 @@ def test_a_horizon_of_another_package_can_be_exchanged_for_one_of_ours() -> None
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
-        (("--sampler", "midling"), "There is no sampler 'midling'. Did you mean 'middling'? There are: middling, unif"),
+        (
+            ("--sampler", "midsuccess"),
+            "There is no sampler 'midsuccess'. Did you mean 'mid-success'? There are: mid-success, unif",
+        ),
         (("--reward", "per-trun"), "There is no reward shaping 'per-trun'. Did you mean 'per-turn'?"),
         (("--algorithm.advantages", "gea"), "There is no advantage estimator 'gea'. Did you mean 'gae'?"),
         (("--sampler", "foreign:Givn"), "foreign has no 'Givn'. Did you mean Given?"),
@@ -92,7 +95,7 @@ def test_a_horizon_of_another_package_can_be_exchanged_for_one_of_ours() -> None
         (("--sampler", "foreign:"), "foreign has no ''."),
         (
             ("--sampler", "foreign:Halves"),
-            "foreign:Halves is no sampler: it lacks after. agentgym_trainer.curriculum.task_sampler.Sam",
+            "foreign:Halves is no sampler: it lacks after. agentgym_trainer.curriculum.task_sampler.Tas",
         ),
         (("--sampler", "foreign:Stateless"), "is no sampler: after has to take (state, success), as agentgym_trainer."),
         (("--sampler", "foreign:Needy"), "foreign:Needy has no default for needed: give every field one"),
@@ -103,9 +106,9 @@ def test_a_horizon_of_another_package_can_be_exchanged_for_one_of_ours() -> None
             ("--reward", "foreign:Thawed"),
             "is no reward shaping: it has to be a frozen dataclass or a function, and the",
         ),
-        (("--reward", "foreign:Hidden"), "The types of the fields of foreign:Hidden can't be read: name 'Experience'"),
+        (("--reward", "foreign:Hidden"), "The types of the fields of foreign:Hidden can't be read: name 'TokenBatch'"),
         (("--reward", "os:system"), "os:system is no reward shaping: it has to be a frozen dataclass or a function"),
-        (("--algorithm.advantages", "foreign:Given"), "is no advantage estimator: it lacks needs_critic and assign."),
+        (("--algorithm.advantages", "foreign:Given"), "is no advantage estimator: it lacks needs_critic and estimate."),
         (("--algorithm", "foreign:Scaled"), "foreign:Scaled is no algorithm: it is of Scaled and not of agentgym_tra"),
         (("--algorithm", "foreign:NUMBER"), "foreign:NUMBER is no algorithm: it is of int and not of agentgym_trainer"),
         (("--horizon", "foreign:Given"), "foreign:Given is no horizon: it lacks longest and begin."),
@@ -210,10 +213,10 @@ HORIZONS = st.one_of(
 )
 SHARES = st.floats(0.0, 1.0, exclude_min=True, exclude_max=True)
 CONFIGS = st.builds(
-    Config,
+    RLConfig,
     algorithm=ALGORITHMS,
     horizon=HORIZONS,
-    sampler=st.just(Uniform()) | st.builds(Middling, SHARES, SHARES) | st.builds(foreign.Given, FINITE),
+    sampler=st.just(Uniform()) | st.builds(MidSuccess, SHARES, SHARES) | st.builds(foreign.Given, FINITE),
     reward=st.one_of(
         st.sampled_from([EnvironmentReward(), foreign.by_stop]),
         st.builds(PerTurn, SHARES, SHARES, SHARES),
@@ -225,21 +228,21 @@ CONFIGS = st.builds(
 
 @settings(max_examples=50)
 @given(CONFIGS)
-def test_every_configuration_comes_back_from_json(config: Config) -> None:
+def test_every_configuration_comes_back_from_json(config: RLConfig) -> None:
     again = _again(config)
     assert again == config
     assert repr(again) == repr(config)
 
 
 def test_classes_of_ours_are_written_by_name_and_others_with_their_module() -> None:
-    record = to_json(Config(algorithm=foreign.CLIPPED, sampler=foreign.Given(), reward=foreign.by_stop))
+    record = to_json(RLConfig(algorithm=foreign.CLIPPED, sampler=foreign.Given(), reward=foreign.by_stop))
     assert record["algorithm"]["type"] == "foreign:Weighted"
     assert record["algorithm"]["advantages"]["type"] == "GroupRelative"
     assert record["sampler"] == {"type": "foreign:Given", "weight": 1.0}
     assert record["reward"] == {"type": "foreign:by_stop"}
     assert record["horizon"]["type"] == "FixedHorizon"
-    assert "type" not in to_json(Config())["algorithm"]
-    assert "type" not in to_json(SFT())["horizon"]
+    assert "type" not in to_json(RLConfig())["algorithm"]
+    assert "type" not in to_json(SFTConfig())["horizon"]
 
 
 @pytest.mark.parametrize(
@@ -267,7 +270,7 @@ def test_classes_of_ours_are_written_by_name_and_others_with_their_module() -> N
 )
 def test_what_can_not_be_read_back_is_refused(record: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message.replace("(", r"\(")):
-        from_json(Config, record)
+        from_json(RLConfig, record)
 
 
 def _local() -> Any:
@@ -281,18 +284,21 @@ def _local() -> Any:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: Config(sampler=_local()), "_local.<locals>.Local was defined within a function, a script or"),
-        (lambda: Config(sampler=foreign.Given(weight="1")), "can't be read back: sampler.weight must be of type float"),
-        (lambda: Config(sampler=foreign.Given(weight=object())), "can't be read back: Object of type object"),
-        (lambda: Config(reward=lambda episode: []), "define it at the top of a module of its own"),
+        (lambda: RLConfig(sampler=_local()), "_local.<locals>.Local was defined within a function, a script or"),
         (
-            lambda: Config(algorithm=replace(GRPO, advantages=foreign.Scaled(names=["a"]))),
+            lambda: RLConfig(sampler=foreign.Given(weight="1")),
+            "can't be read back: sampler.weight must be of type float",
+        ),
+        (lambda: RLConfig(sampler=foreign.Given(weight=object())), "can't be read back: Object of type object"),
+        (lambda: RLConfig(reward=lambda episode: []), "define it at the top of a module of its own"),
+        (
+            lambda: RLConfig(algorithm=replace(GRPO, advantages=foreign.Scaled(names=["a"]))),
             "these come back as others: fields of your own have to hold what their types say",
         ),
     ],
 )
 def test_a_run_that_could_not_be_resumed_is_not_begun(
-    wrong: Callable[[], Config], message: str, tmp_path: Path
+    wrong: Callable[[], RLConfig], message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UsageError, match=message):
         RunFolder.create(tmp_path / "run", wrong(), "test")
@@ -300,6 +306,6 @@ def test_a_run_that_could_not_be_resumed_is_not_begun(
 
 
 def test_a_run_is_opened_again_with_what_it_was_begun_with(tmp_path: Path) -> None:
-    config = Config(algorithm=foreign.CLIPPED, sampler=foreign.Given(2.0), reward=foreign.by_stop)
+    config = RLConfig(algorithm=foreign.CLIPPED, sampler=foreign.Given(2.0), reward=foreign.by_stop)
     RunFolder.create(tmp_path / "run", config, "mine")
     assert RunFolder.open(tmp_path / "run")[1:] == (config, "mine")

@@ -18,7 +18,7 @@ from agentgym_envs import Feedback, Task
 from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.engines.hf.engine import _Core as Core
 from agentgym_trainer.learner.learner import Learner
-from agentgym_trainer.rollout.runner import Rollouts
+from agentgym_trainer.rollout.runner import RolloutRunner
 from coin_world import ENV, Coin
 from faulty_runs import SAVED, STEPS, Begun, copied, goes_on, is_healthy, lines_of, resumed, words
 
@@ -40,7 +40,7 @@ def _bad_loss(patch: pytest.MonkeyPatch) -> None:
 
     def poisoned(model: Any, pack: Any) -> Any:
         scores = score(model, pack)
-        return scores._replace(logp_M=scores.logp_M * math.nan) if model.training else scores
+        return scores._replace(logprobs_M=scores.logprobs_M * math.nan) if model.training else scores
 
     patch.setattr("agentgym_trainer.learner.learner._score", poisoned)
 
@@ -49,7 +49,7 @@ def _bad_advantage(patch: pytest.MonkeyPatch) -> None:
     update = Learner.update
 
     def poisoned(self: Learner, batch: Any, experience: Any, credit: Any, *given: Any, **more: Any) -> Any:
-        credit.advantage_N[:] = math.inf
+        credit.advantages_N[:] = math.inf
         return update(self, batch, experience, credit, *given, **more)
 
     patch.setattr(Learner, "update", poisoned)
@@ -103,7 +103,7 @@ def test_a_step_that_is_skipped_is_told_of_and_counted_and_the_run_goes_on(
 
     def poisoned(self: Learner, batch: Any, experience: Any, credit: Any, *given: Any, **more: Any) -> Any:
         if len(lines_of(run)) == SAVED:
-            credit.advantage_N[0] = math.nan  # of one token, and with it of one of the mini-batches of an epoch
+            credit.advantages_N[0] = math.nan  # of one token, and with it of one of the mini-batches of an epoch
         return update(self, batch, experience, credit, *given, **more)
 
     with pytest.MonkeyPatch.context() as patch:
@@ -237,7 +237,7 @@ def _no_numbers(core: Core, *given: Any) -> torch.Tensor:
 
 
 DEAD: list[tuple[type, str, Callable[..., Any], str]] = [
-    (Rollouts, "play", _leave, "It has left for good."),
+    (RolloutRunner, "play", _leave, "It has left for good."),
     (Core, "_forward", _no_numbers, "EnvFault: The engine's log-probabilities of a reply aren't finite."),
 ]
 

@@ -18,12 +18,12 @@ from safetensors.torch import load_file
 
 def _bad_step(patch: pytest.MonkeyPatch, *steps: int) -> None:
     """The gradients of these optimizer steps of TRL's trainer aren't finite; of all, where none is named."""
-    norm, calls = trl_guard.Guarded._get_grad_norm, iter(range(1, 1000))
+    norm, calls = trl_guard.GuardedTrainer._get_grad_norm, iter(range(1, 1000))
 
     def poisoned(self: Any, model: Any, grad_norm: Any = None) -> Any:
         return norm(self, model, grad_norm * (math.nan if next(calls) in (steps or range(1000)) else 1.0))
 
-    patch.setattr(trl_guard.Guarded, "_get_grad_norm", poisoned)
+    patch.setattr(trl_guard.GuardedTrainer, "_get_grad_norm", poisoned)
 
 
 @pytest.mark.long
@@ -70,7 +70,7 @@ def test_what_fine_tuning_can_not_save_ends_in_a_sentence(
     sft: Begun, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     whole, begun = sft
-    run, save = copied(begun, tmp_path), trl_guard.Guarded._save_checkpoint
+    run, save = copied(begun, tmp_path), trl_guard.GuardedTrainer._save_checkpoint
 
     def poisoned(self: Any, model: Any, trial: Any) -> None:
         next(iter(model.parameters())).data.view(-1)[0] = math.inf
@@ -81,7 +81,7 @@ def test_what_fine_tuning_can_not_save_ends_in_a_sentence(
     assert f"error: {run.checkpoints}/checkpoint-{SAVED + 1} can't be written: " in words(capfd)
     is_healthy(run)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trl_guard.Guarded, "_save_checkpoint", poisoned)
+        patch.setattr(trl_guard.GuardedTrainer, "_save_checkpoint", poisoned)
         assert resumed(run) == 1
     assert "weight tensors hold values that aren't finite. The last healthy checkpoint is" in words(capfd)
     is_healthy(run)

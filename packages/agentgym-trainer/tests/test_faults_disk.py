@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from agentgym_trainer.run.checkpoint import Checkpoints
-from agentgym_trainer.run.disk import CantWrite, writing
+from agentgym_trainer.run.disk import WriteError, writing
 from agentgym_trainer.run.folder import RunFolder
 from faulty_runs import RL, SAVED, STEPS, Begun, copied, full_disk, goes_on, is_healthy, resumed, words
 from miniature import coin_flags, train_cli
@@ -86,7 +86,7 @@ def test_so_does_one_that_is_full_at_the_beginning(
 def test_free_space_is_named_only_where_there_is_too_little(tmp_path: Path) -> None:
     with (
         pytest.raises(
-            CantWrite, match=r"nowhere/a can't be written: .*\. Mend that and go on with --resume\.$"
+            WriteError, match=r"nowhere/a can't be written: .*\. Mend that and go on with --resume\.$"
         ) as told,
         writing(tmp_path / "nowhere" / "a"),
     ):

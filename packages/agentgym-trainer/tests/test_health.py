@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 import torch
 from agentgym_trainer.algorithms import GRPO, PPO, Algorithm, Imitation
-from agentgym_trainer.config import SFT, Optimizer
+from agentgym_trainer.config import Optimizer, SFTConfig
 from agentgym_trainer.curriculum.horizon import Stage
-from agentgym_trainer.curriculum.state import Progress
+from agentgym_trainer.curriculum.state import TrainingState
 from agentgym_trainer.learner.finite_checks import NotFinite, check_weights, without_nonfinite
 from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.run.checkpoint import Checkpoints
@@ -93,9 +93,9 @@ def test_the_other_steps_of_the_update_are_taken_and_the_means_are_theirs(new_mo
 def _spoiled(student: Learner, what: str, bad: float, algorithm: Algorithm) -> dict[str, float]:
     """An update in which one number of its material is bad."""
     batch = make_batch(some_trajectories(0))
-    experience = student.assess(batch, algorithm)
-    credit = algorithm.credit(experience, student.total)
-    owner = credit if what == "advantage_N" else experience
+    experience = student.compute_logprobs(batch, algorithm)
+    credit = algorithm.compute_advantages(experience, student.total)
+    owner = credit if what == "advantages_N" else experience
     getattr(owner, what)[1] = bad
     return student.update(batch, experience, credit, algorithm)
 
@@ -105,10 +105,10 @@ def _spoiled(student: Learner, what: str, bad: float, algorithm: Algorithm) -> d
     ("what", "cause"),
     [
         ("rewards_EK", "rewards"),
-        ("advantage_N", "advantages"),
-        ("sampled_N", "log-probabilities of the engine"),
-        ("old_N", "log-probabilities before the update"),
-        ("reference_N", "log-probabilities of the reference"),
+        ("advantages_N", "advantages"),
+        ("rollout_logprobs_N", "log-probabilities of the engine"),
+        ("old_logprobs_N", "log-probabilities before the update"),
+        ("ref_logprobs_N", "log-probabilities of the reference"),
     ],
 )
 def test_whatever_an_update_is_made_of_skips_it_and_is_named(
@@ -125,8 +125,8 @@ def test_whatever_an_update_is_made_of_skips_it_and_is_named(
 def test_logits_that_are_no_numbers_skip_the_step(new_model: Callable[..., Any]) -> None:
     student = learner(new_model(init=1.0))
     batch = make_batch(some_trajectories(0))
-    experience = student.assess(batch, PLAIN)
-    credit = PLAIN.credit(experience, student.total)
+    experience = student.compute_logprobs(batch, PLAIN)
+    credit = PLAIN.compute_advantages(experience, student.total)
     broken = student.policy.model.norm.register_forward_hook(lambda *given: given[2] * math.inf)
     before = _weights(student)
     assert student.update(batch, experience, credit, PLAIN)["skipped"] == 1
@@ -155,12 +155,12 @@ def test_so_many_in_a_row_end_the_run_and_one_good_step_begins_anew(new_model: C
     student = learner(new_model(init=1.0), max_skips=3)
     for _ in range(2):
         for _ in range(2):
-            assert _spoiled(student, "advantage_N", math.nan, PLAIN)["skipped"] == 1
+            assert _spoiled(student, "advantages_N", math.nan, PLAIN)["skipped"] == 1
         assert _update(student)["skipped"] == 0
     for _ in range(2):
-        _spoiled(student, "advantage_N", math.nan, PLAIN)
+        _spoiled(student, "advantages_N", math.nan, PLAIN)
     with pytest.raises(NotFinite) as told:
-        _spoiled(student, "advantage_N", math.nan, PLAIN)
+        _spoiled(student, "advantages_N", math.nan, PLAIN)
     assert str(told.value) == (
         "3 optimizer steps in a row were skipped (optimizer.max_skips), because there were values that aren't finite "
         "in the advantages, the loss and the gradients."
@@ -172,10 +172,10 @@ def test_so_many_in_a_row_end_the_run_and_one_good_step_begins_anew(new_model: C
 def test_a_critics_gradient_counts_as_well(new_model: Callable[..., Any]) -> None:
     student = learner(new_model(init=1.0), critic="head")
     batch = make_batch(some_trajectories(0))
-    experience = student.assess(batch, PPO)
-    credit = PPO.credit(experience, student.total)
-    assert credit.target_N is not None
-    credit.target_N[0] = math.nan
+    experience = student.compute_logprobs(batch, PPO)
+    credit = PPO.compute_advantages(experience, student.total)
+    assert credit.value_targets_N is not None
+    credit.value_targets_N[0] = math.nan
     before = _weights(student)
     assert student.update(batch, experience, credit, PPO)["skipped"] == 1
     assert torch.equal(_weights(student), before)
@@ -192,12 +192,12 @@ def test_weights_that_are_no_numbers_are_neither_saved_nor_given_away(
     checkpoints = Checkpoints(tmp_path, keep=2, say=print)
     with pytest.raises(NotFinite, match=r"^x No checkpoint was written before that"), checkpoints.naming_last():
         raise NotFinite("x")
-    healthy = checkpoints.save(student, chat.tokenizer, Progress(Stage(3), 1))
+    healthy = checkpoints.save(student, chat.tokenizer, TrainingState(Stage(3), 1))
     with torch.no_grad():
         student.policy.model.norm.weight[3] = bad
     for refused in (
         lambda: student.weights(2),
-        lambda: checkpoints.save(student, chat.tokenizer, Progress(Stage(3), 2)),
+        lambda: checkpoints.save(student, chat.tokenizer, TrainingState(Stage(3), 2)),
     ):
         with pytest.raises(NotFinite, match=r"1 of the .* weight tensors hold values that aren't finite"):
             refused()
@@ -219,7 +219,7 @@ def test_weights_of_every_kind_are_looked_at(new_model: Callable[..., Any]) -> N
 
 
 def test_metrics_and_trackers_never_have_a_bare_nan(tmp_path: Path) -> None:
-    folder = RunFolder.create(tmp_path / "run", SFT(), "sft-textcraft")
+    folder = RunFolder.create(tmp_path / "run", SFTConfig(), "sft-textcraft")
     heard: list[Any] = []
     folder.listener = heard.append
     folder.log({"step": 1, "loss": math.nan, "worlds": {"a": {"score": -math.inf}}, "ks": [1.0, math.inf], "n": 3})

@@ -11,9 +11,9 @@ from agentgym_trainer.curriculum.horizon import (
     AdaptiveHorizon,
     FixedHorizon,
     Horizon,
-    Seen,
     Stage,
     StepHorizon,
+    StepOutcome,
     by_kind,
     improving,
 )
@@ -24,7 +24,7 @@ from hypothesis import strategies as st
 pytestmark = pytest.mark.quick
 
 
-def run(horizon: Horizon, seen: Sequence[Seen], stage: Stage | None = None, done: int = 0) -> list[Stage]:
+def run(horizon: Horizon, seen: Sequence[StepOutcome], stage: Stage | None = None, done: int = 0) -> list[Stage]:
     """The stage of every update from number `done` on, the last one being that of the update that would follow."""
     stages = [stage or horizon.begin()]
     for step, sight in enumerate(seen, done + 1):
@@ -35,7 +35,7 @@ def run(horizon: Horizon, seen: Sequence[Seen], stage: Stage | None = None, done
 all_stages = st.lists(st.integers(1, 40), min_size=1, max_size=5).map(lambda turns: tuple(sorted(turns)))
 shares = st.integers(0, 10).map(lambda tenths: tenths / 10)
 means = st.none() | st.dictionaries(st.sampled_from(("dev/0", "dev/1", "dev/2")), shares)
-sights = st.lists(st.builds(Seen, success=means, cut=shares), max_size=60)
+sights = st.lists(st.builds(StepOutcome, success=means, cut=shares), max_size=60)
 adaptive = st.builds(
     AdaptiveHorizon,
     stages=all_stages,
@@ -50,7 +50,7 @@ horizons = st.one_of(
 
 
 @given(horizons, sights)
-def test_resuming_at_any_step_is_as_not_having_stopped(horizon: Horizon, seen: list[Seen]) -> None:
+def test_resuming_at_any_step_is_as_not_having_stopped(horizon: Horizon, seen: list[StepOutcome]) -> None:
     unbroken = run(horizon, seen)
     for step, stage in enumerate(unbroken):
         saved = Stage(**json.loads(json.dumps(asdict(stage))))
@@ -58,7 +58,7 @@ def test_resuming_at_any_step_is_as_not_having_stopped(horizon: Horizon, seen: l
 
 
 @given(horizons, sights)
-def test_stages_come_one_after_the_other_and_never_above_the_longest(horizon: Horizon, seen: list[Seen]) -> None:
+def test_stages_come_one_after_the_other_and_never_above_the_longest(horizon: Horizon, seen: list[StepOutcome]) -> None:
     stages = run(horizon, seen)
     for before, after in itertools.pairwise(stages):
         assert after.number - before.number in (0, 1)
@@ -68,7 +68,7 @@ def test_stages_come_one_after_the_other_and_never_above_the_longest(horizon: Ho
 
 def test_a_fixed_horizon_never_changes() -> None:
     assert (
-        {stage.turns for stage in run(FixedHorizon(7), [Seen({"dev/0": 0.5}, 1.0)] * 300)}
+        {stage.turns for stage in run(FixedHorizon(7), [StepOutcome({"dev/0": 0.5}, 1.0)] * 300)}
         == {7}
         == {FixedHorizon(7).longest}
     )
@@ -78,14 +78,14 @@ def test_a_fixed_horizon_never_changes() -> None:
 
 
 def test_the_stage_changes_at_exactly_the_steps_that_were_set() -> None:
-    stages = run(StepHorizon((6, 13, 20), every=100), [Seen()] * 506)
+    stages = run(StepHorizon((6, 13, 20), every=100), [StepOutcome()] * 506)
     assert [stages[step].turns for step in (0, 99, 100, 199, 200, 201, 506)] == [6, 6, 13, 13, 20, 20, 20]
-    assert (stages[0].why, stages[100].why, stages[100].since) == ("begin", "steps", 100)
+    assert (stages[0].reason, stages[100].reason, stages[100].since) == ("begin", "steps", 100)
 
 
 @given(all_stages, st.integers(1, 9), sights)
 def test_every_stage_lasts_every_steps_and_the_last_for_ever(
-    stages: tuple[int, ...], every: int, seen: list[Seen]
+    stages: tuple[int, ...], every: int, seen: list[StepOutcome]
 ) -> None:
     unrolled = [turns for turns in stages for _ in range(every)] + [stages[-1]] * len(seen)
     assert [stage.turns for stage in run(StepHorizon(stages, every), seen)] == unrolled[: len(seen) + 1]
@@ -94,7 +94,7 @@ def test_every_stage_lasts_every_steps_and_the_last_for_ever(
 # Ours.
 
 
-def unrolled(horizon: AdaptiveHorizon, seen: Sequence[Seen]) -> list[int]:
+def unrolled(horizon: AdaptiveHorizon, seen: Sequence[StepOutcome]) -> list[int]:
     """The slow twin: the number of the stage of every update, found by looking at the whole stage again each time."""
     numbers, begun = [0], 0
     for step in range(1, len(seen) + 1):
@@ -114,26 +114,26 @@ def unrolled(horizon: AdaptiveHorizon, seen: Sequence[Seen]) -> list[int]:
     return numbers
 
 
-@given(adaptive, st.lists(st.builds(Seen, success=means, cut=st.sampled_from((0.0, 1.0))), max_size=40))
-def test_adaptive_stages_are_those_of_the_rules_read_aloud(horizon: AdaptiveHorizon, seen: list[Seen]) -> None:
+@given(adaptive, st.lists(st.builds(StepOutcome, success=means, cut=st.sampled_from((0.0, 1.0))), max_size=40))
+def test_adaptive_stages_are_those_of_the_rules_read_aloud(horizon: AdaptiveHorizon, seen: list[StepOutcome]) -> None:
     # A threshold that no mean of so few zeros and ones meets exactly, so that rounding decides nothing.
     horizon = AdaptiveHorizon(horizon.stages, horizon.at_least, horizon.patience, horizon.gain, cut=0.5123)
     assert [stage.number for stage in run(horizon, seen)] == unrolled(horizon, seen)
 
 
 @given(adaptive, sights)
-def test_no_stage_is_left_before_its_least_number_of_steps(horizon: AdaptiveHorizon, seen: list[Seen]) -> None:
+def test_no_stage_is_left_before_its_least_number_of_steps(horizon: AdaptiveHorizon, seen: list[StepOutcome]) -> None:
     begun = sorted({stage.since for stage in run(horizon, seen)})
     assert all(later - earlier >= horizon.at_least for earlier, later in itertools.pairwise(begun))
 
 
-def evaluated(*points: float, every: int, tasks: int = 100) -> list[Seen]:
+def evaluated(*points: float, every: int, tasks: int = 100) -> list[StepOutcome]:
     """Evaluations of so many tasks, of which each once more succeeds the higher the success of all is to be."""
 
     def success(figure: float) -> dict[str, float]:
         return {f"dev/{task}": float(task < round(figure * tasks)) for task in range(tasks)}
 
-    return [seen for point in points for seen in [*[Seen()] * (every - 1), Seen(success(point))]]
+    return [seen for point in points for seen in [*[StepOutcome()] * (every - 1), StepOutcome(success(point))]]
 
 
 def test_a_plateau_of_success_ends_a_stage() -> None:
@@ -141,7 +141,7 @@ def test_a_plateau_of_success_ends_a_stage() -> None:
     stages = run(horizon, evaluated(0.2, 0.5, 0.5, 0.5, 0.6, every=5))
     # The three evaluations at 0.5 are the first in which success surely rises by less than 0.05.
     assert [stage.turns for stage in stages] == [4] * 20 + [8] * 6
-    assert stages[20] == Stage(8, number=1, since=20, why="plateau")
+    assert stages[20] == Stage(8, number=1, since=20, reason="plateau")
     assert stages[25].success == {f"dev/{task}": [float(task < 60)] for task in range(100)}
 
 
@@ -158,17 +158,26 @@ def test_a_stage_remembers_a_bounded_number_of_evaluations() -> None:
 
 def test_evaluations_before_a_task_came_and_after_it_failed_are_unknown() -> None:
     horizon = AdaptiveHorizon((4, 8), at_least=9, patience=2, cut=0)
-    stage = run(horizon, [Seen({"dev/0": 1.0}), Seen({"dev/1": 0.5}), Seen(), Seen({}), Seen({"dev/0": 0.0})])[-1]
+    stage = run(
+        horizon,
+        [
+            StepOutcome({"dev/0": 1.0}),
+            StepOutcome({"dev/1": 0.5}),
+            StepOutcome(),
+            StepOutcome({}),
+            StepOutcome({"dev/0": 0.0}),
+        ],
+    )[-1]
     assert stage.success == {"dev/0": [1.0, None, None, 0.0], "dev/1": [None, 0.5, None, None]}
 
 
 def test_episodes_cut_short_while_improving_end_a_stage_but_not_before_its_time() -> None:
     horizon = AdaptiveHorizon((4, 8, 12), at_least=10, cut=0.25)
-    stages = run(horizon, [Seen(cut=0.5)] * 25)
+    stages = run(horizon, [StepOutcome(cut=0.5)] * 25)
     assert [stage.turns for stage in stages] == [4] * 10 + [8] * 10 + [12] * 6
-    assert stages[10] == Stage(8, number=1, since=10, why="cut")
-    assert run(horizon, [Seen(cut=0.2)] * 100)[-1].number == 0
-    assert run(horizon, [Seen(cut=0.9), *[Seen()] * 99])[-1].number == 0
+    assert stages[10] == Stage(8, number=1, since=10, reason="cut")
+    assert run(horizon, [StepOutcome(cut=0.2)] * 100)[-1].number == 0
+    assert run(horizon, [StepOutcome(cut=0.9), *[StepOutcome()] * 99])[-1].number == 0
 
 
 def test_improving_is_earning_in_the_second_half() -> None:

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.long
 COMMON = (
     *("--horizon", "adaptive", "--horizon.stages", "1", "2", "3", "--horizon.at-least", "2", "--horizon.patience", "1"),
     # Four tasks leave so wide a confidence bound that only a large gain lets a stage end.
-    *("--horizon.gain", "1", "--sampler", "middling", "--evaluation.every", "2"),
+    *("--horizon.gain", "1", "--sampler", "mid-success", "--evaluation.every", "2"),
 )
 BESIDE = ("--imitation.weight", "0.3", "--imitation.data.episodes", "12", "--imitation.batch", "5")
 AGENT = ("--world.agent", "bare+plan+window:1+retry")

@@ -99,7 +99,7 @@ def _textbook_losses(model: Any, trajectory: Trajectory, advantage: float) -> li
     losses: list[Tensor] = []
     for segment in trajectory.segments:
         logp = torch.log_softmax(model(torch.tensor([segment.ids])).logits[0], -1)
-        for t, said in enumerate(segment.said):
+        for t, said in enumerate(segment.loss_mask):
             if said:
                 ratio = torch.exp(logp[t - 1, segment.ids[t]] - segment.logprobs[t])
                 losses.append(-torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage))
@@ -147,7 +147,7 @@ def test_each_said_token_is_in_one_minibatch_of_an_epoch(new_model: Callable[...
     student.actor.register_forward_hook(lambda _, inputs, __: targets.extend(inputs[4].tolist()))
     made = some_trajectories(4, 7)
     teach(student, made, Imitation(), epochs=2, minibatches=3)
-    said = [token for t in made for s in t.segments for token, said in zip(s.ids, s.said, strict=True) if said]
+    said = [token for t in made for s in t.segments for token, said in zip(s.ids, s.loss_mask, strict=True) if said]
     assert sorted(targets) == sorted(said * 2)
 
 
@@ -171,7 +171,7 @@ def test_a_part_of_a_batch_takes_its_share_of_the_steps_and_the_learning_rate_go
 
 def test_a_batch_in_which_nobody_said_anything_changes_nothing(new_model: Callable[..., Any]) -> None:
     mute = [
-        replace(t, segments=tuple(replace(s, said=(False,) * len(s.ids)) for s in t.segments))
+        replace(t, segments=tuple(replace(s, loss_mask=(False,) * len(s.ids)) for s in t.segments))
         for t in some_trajectories(0, 3)
     ]
     for made in ([], mute):
@@ -185,11 +185,11 @@ def test_what_teaches_nothing_is_still_held_to_the_reference(new_model: Callable
     made = [replace(t, rewards=(0.0,) * len(t.rewards)) for t in some_trajectories(0, 4)]
     algorithm = replace(GRPO, kl=KL("loss", "k3", 0.5))
     student = learner(new_model(), reference=True, lr=1e-3)
-    assert teach(student, made, algorithm)["kl_reference"] == pytest.approx(0.0, abs=1e-6)
+    assert teach(student, made, algorithm)["ref_kl"] == pytest.approx(0.0, abs=1e-6)
     with torch.no_grad():
         for parameter in student.actor.parameters():
             parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
-    away = [teach(student, made, algorithm)["kl_reference"] for _ in range(12)]
+    away = [teach(student, made, algorithm)["ref_kl"] for _ in range(12)]
     assert away[0] > 0.01
     assert away[-1] < 0.7 * away[0]
 
@@ -197,9 +197,9 @@ def test_what_teaches_nothing_is_still_held_to_the_reference(new_model: Callable
 def test_what_an_algorithm_needs_and_the_learner_lacks_is_named(new_model: Callable[..., Any]) -> None:
     batch, student = make_batch(some_trajectories(0)), learner(new_model())
     with pytest.raises(ValueError, match="has a KL penalty, but the learner was made without a reference model"):
-        student.assess(batch, replace(GRPO, kl=KL("loss", "k3", 0.1)))
+        student.compute_logprobs(batch, replace(GRPO, kl=KL("loss", "k3", 0.1)))
     with pytest.raises(ValueError, match="needs a critic, but the learner was made with an actor that has none"):
-        student.assess(batch, PPO)
+        student.compute_logprobs(batch, PPO)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 0.5])
@@ -212,27 +212,27 @@ def test_assessing_reads_learner_reference_and_critic_before_the_update(
         student.policy.lm_head.weight.mul_(1.5)
         student.actor.critic.linear.bias.fill_(0.25)
     made = some_trajectories(8)
-    experience = student.assess(make_batch(made), algorithm)
-    figures = {"old_N": student.policy.eval(), "reference_N": new_model().eval()}
+    experience = student.compute_logprobs(make_batch(made), algorithm)
+    figures = {"old_logprobs_N": student.policy.eval(), "ref_logprobs_N": new_model().eval()}
     for name, model in figures.items():
         expected: list[float] = []
         for segment in (s for t in made for s in t.segments):
             with torch.no_grad():
                 logp = torch.log_softmax(model(torch.tensor([segment.ids])).logits[0] / temperature, -1)
-            expected += [float(logp[t - 1, segment.ids[t]]) for t, said in enumerate(segment.said) if said]
+            expected += [float(logp[t - 1, segment.ids[t]]) for t, said in enumerate(segment.loss_mask) if said]
         assert getattr(experience, name).tolist() == pytest.approx(expected, abs=1e-4)
-    assert experience.value_N is not None
-    assert torch.equal(experience.value_N, torch.full_like(experience.value_N, 0.25))
-    assert experience.before_N is experience.old_N
+    assert experience.values_N is not None
+    assert torch.equal(experience.values_N, torch.full_like(experience.values_N, 0.25))
+    assert experience.old_or_rollout_logprobs_N is experience.old_logprobs_N
 
 
 @pytest.mark.parametrize("algorithm", [PLAIN, RLOO, Imitation()], ids=["nothing", "reference", "imitation"])
 def test_nothing_is_read_that_nobody_asked_for(new_model: Callable[..., Any], algorithm: Algorithm | Imitation) -> None:
     student = learner(new_model(), reference=True)
     student.actor.register_forward_pre_hook(lambda *_: pytest.fail("the actor was asked"))
-    experience = student.assess(make_batch(some_trajectories(0)), algorithm)
-    assert (experience.reference_N is not None) == algorithm.needs_reference
-    assert experience.old_N is experience.value_N is None
+    experience = student.compute_logprobs(make_batch(some_trajectories(0)), algorithm)
+    assert (experience.ref_logprobs_N is not None) == algorithm.needs_reference
+    assert experience.old_logprobs_N is experience.values_N is None
 
 
 @pytest.mark.parametrize("critic", [None, "head", "separate"])

@@ -13,7 +13,7 @@ from agentgym_trainer.algorithms import (
     GRPO,
     KL,
     PRESETS,
-    Advantages,
+    AdvantageEstimator,
     Aggregation,
     Algorithm,
     GiGPO,
@@ -65,7 +65,7 @@ in_the_batch = st.one_of(
 
 
 def credited(
-    episodes: list[Play], advantages: Advantages, kind: Kind, processes: int = 1
+    episodes: list[Play], advantages: AdvantageEstimator, kind: Kind, processes: int = 1
 ) -> tuple[Tensor, Tensor, Tensor]:
     """Advantage and weight of each token, float64, and the number of its group; each process has whole groups."""
     algorithm = Algorithm(advantages=advantages, aggregation=Aggregation(kind, length=7), kl=KL("reward", "k2", 0.5))
@@ -74,8 +74,8 @@ def credited(
     def share(rank: int, total: Any) -> tuple[Tensor, Tensor, Tensor]:
         experience = experience_of(shares[rank])
         reference_N = torch.tensor([token.penalty for play in shares[rank] for token in play.said])
-        experience = experience.thought(reference_N=reference_N)
-        advantage_N = algorithm.credit(experience, total).advantage_N
+        experience = experience.with_logprobs(ref_logprobs_N=reference_N)
+        advantage_N = algorithm.compute_advantages(experience, total).advantages_N
         weight_N = algorithm.weights(experience, torch.ones_like(advantage_N, dtype=torch.bool), total)
         return advantage_N.double(), weight_N.double(), experience.group_E[experience.episode_N]
 

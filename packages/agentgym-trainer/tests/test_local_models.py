@@ -10,7 +10,7 @@ from agentgym_envs import Player
 from agentgym_eval.runs.run import open_run
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.util.errors import RunStopped
-from agentgym_trainer.engines.base import Completion, EngineGone, Sampling
+from agentgym_trainer.engines.base import Completion, EngineGone, SamplingParams
 from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.policies import LocalModel
 from agentgym_trainer.tokens.chat import Chat
@@ -26,7 +26,7 @@ class Mortal(ScriptedEngine):
         self.left = replies
         self.closed = False
 
-    async def generate(self, ids: Any, sampling: Sampling) -> Completion:
+    async def generate(self, ids: Any, sampling: SamplingParams) -> Completion:
         self.left -= 1
         if self.left < 0:
             raise EngineGone("The engine died again.")

@@ -11,7 +11,7 @@ import pytest
 from agentgym_eval.policies.policies import find_policy
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import Lora
-from agentgym_trainer.engines.base import EngineGone, Sampling
+from agentgym_trainer.engines.base import EngineGone, SamplingParams
 from agentgym_trainer.models.load import with_lora
 from agentgym_trainer.policies import hf
 from agentgym_trainer.tokens.chat import Chat
@@ -50,9 +50,9 @@ def test_without_vllm_its_player_says_how_to_install_it(folder: Path, monkeypatc
 def test_a_player_frees_its_model_when_it_is_closed(folder: Path) -> None:
     async def play_nothing() -> None:
         player = hf(str(folder), **HOW)
-        assert (await player.engine.generate([5], Sampling(max_tokens=1))).ids
+        assert (await player.engine.generate([5], SamplingParams(max_tokens=1))).ids
         await player.close()
         with pytest.raises(EngineGone):
-            await player.engine.generate([5], Sampling(max_tokens=1))
+            await player.engine.generate([5], SamplingParams(max_tokens=1))
 
     asyncio.run(play_nothing())

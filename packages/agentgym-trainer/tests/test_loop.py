@@ -14,10 +14,10 @@ from accelerate import Accelerator
 from agentgym_trainer.algorithms import PRESETS
 from agentgym_trainer.config import Evaluation
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon, Stage
-from agentgym_trainer.curriculum.state import Progress
-from agentgym_trainer.curriculum.task_sampler import Middling
+from agentgym_trainer.curriculum.state import TrainingState
+from agentgym_trainer.curriculum.task_sampler import MidSuccess
 from agentgym_trainer.engines.base import EngineGone
-from agentgym_trainer.rollout.groups import Group
+from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.run.folder import RunFolder
 from coin_loops import COIN, Build, begin, coins, guess, take_step
 
@@ -40,7 +40,7 @@ def test_replies_are_sampled_in_the_precision_that_is_trained_in(
 # What is drawn.
 
 
-def _tasks_and_tokens(groups: list[Group]) -> list[tuple[str, int, Any]]:
+def _tasks_and_tokens(groups: list[EpisodeGroup]) -> list[tuple[str, int, Any]]:
     return [
         (e.task_id, e.sample, [turn.reply.sample.ids for turn in e.turns if turn.reply.sample])
         for group in groups
@@ -59,7 +59,7 @@ def test_what_a_step_plays_depends_on_the_seed_and_the_step_alone(build: Build) 
 
 
 def test_the_samplers_memory_goes_from_step_to_step(build: Build) -> None:
-    loop = build(coins(sampler=Middling()), lambda: "heads")
+    loop = build(coins(sampler=MidSuccess()), lambda: "heads")
     progress = take_step(loop, begin(loop))
     assert progress.sampler is not None
     # Only "heads heads heads" of the eight sequences is solved by saying heads.
@@ -74,7 +74,7 @@ def test_the_samplers_memory_goes_from_step_to_step(build: Build) -> None:
 
 
 def test_the_sampler_learns_of_all_groups_of_a_task(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = build(coins(sampler=Middling()), lambda: "heads")
+    loop = build(coins(sampler=MidSuccess()), lambda: "heads")
     collected = loop.collect(begin(loop))
     one = collected.groups[0]
     lost, won = (
@@ -86,7 +86,7 @@ def test_the_sampler_learns_of_all_groups_of_a_task(build: Build, monkeypatch: p
 
 def test_the_horizon_of_the_stage_ends_episodes(build: Build) -> None:
     loop = build(coins(horizon=FixedHorizon(3)))
-    groups = loop.collect(Progress(stage=Stage(2))).own
+    groups = loop.collect(TrainingState(stage=Stage(2))).own
     assert {len(e.turns) for group in groups for e in group.episodes if e.stop == "truncated"} <= {2}
     assert max(len(e.turns) for group in groups for e in group.episodes) <= 2
 
@@ -100,23 +100,23 @@ def test_a_step_has_a_line_with_all_that_happened(build: Build) -> None:
     progress = loop.run(lambda: False)
     first, last = loop.folder.read_metrics()
     assert (first["step"], last["step"], progress.step) == (1, 2, 2)
-    assert first["seconds"].keys() == {"load", "rollout", "engine", "assess", "update", "evaluation", "record"}
+    assert first["seconds"].keys() == {"load", "rollout", "engine", "logprobs", "update", "evaluation", "record"}
     assert last["seconds"].keys() == {*first["seconds"].keys(), "checkpoint"}
     for line in (first, last):
         assert sum(line["stops"].values()) == 12
         assert sum(count for kind, count in line["groups"].items() if kind != "all") == line["groups"]["all"] == 4
-        assert line["trained"] == 3 * line["groups"]["good"] > 0
-        assert line["tokens"]["seen"] >= line["tokens"]["trained"] > 0
-        assert line["tokens"]["seen"] > line["tokens"]["said"] > 0
+        assert line["trained"] == 3 * line["groups"]["ok"] > 0
+        assert line["tokens"]["total"] >= line["tokens"]["trained"] > 0
+        assert line["tokens"]["total"] > line["tokens"]["completion"] > 0
         assert line["tokens"]["padding"] < 0.5
         assert 0 < line["tokens"]["fill"] <= 1
         assert line["tokens_per_s"] > 0
         assert line["grad_norm"] > 0
-        assert 0 <= line["clipped"] <= 1
+        assert 0 <= line["clip_fraction"] <= 1
         assert line["dev"].keys() == {"sampled", "greedy"}
         assert line["worlds"][COIN]["success"] == line["success"]
         assert line["worlds"][COIN]["dev"] == line["dev"]
-        assert {"ratio", "entropy", "kl_sampled", "lr", "return", "advantage_std", "loss"} <= line.keys()
+        assert {"ratio", "entropy", "approx_kl", "lr", "return", "advantage_std", "loss"} <= line.keys()
     assert progress.env_steps == last["env_steps"] == round(12 * (first["turns"] + last["turns"]))
 
 
@@ -156,21 +156,21 @@ def test_an_adaptive_horizon_sees_what_was_held_out_and_what_was_cut_short(build
     loop = build(coins(steps=3, horizon=plateau, evaluation=evaluation), lambda: "tails")
     progress = loop.run(lambda: False)
     assert [line["horizon"] for line in loop.folder.read_metrics()] == [2, 2, 3]
-    assert (progress.stage.why, progress.stage.since) == ("plateau", 2)
+    assert (progress.stage.reason, progress.stage.since) == ("plateau", 2)
     impatient = AdaptiveHorizon((2, 3), at_least=1, patience=0, cut=0.01)
     loop = build(coins(horizon=impatient), lambda: "tails", name="cut")
     progress = take_step(loop, begin(loop))
     # Some task's second side is tails: there the horizon of 2 cut an episode that was still earning.
-    assert (progress.stage.turns, progress.stage.why) == (3, "cut")
+    assert (progress.stage.turns, progress.stage.reason) == (3, "cut")
 
 
 def test_a_run_is_stopped_after_a_step_and_goes_on_where_it_was(build: Build) -> None:
     asked = iter([False, True])
-    loop = build(coins(save_every=100, sampler=Middling()))
+    loop = build(coins(save_every=100, sampler=MidSuccess()))
     assert loop.run(lambda: next(asked)).step == 1
     assert loop.checkpoints.latest() == loop.folder.checkpoints / "step-000001"
     assert loop.run(lambda: False).step == 2
-    whole = build(coins(save_every=100, sampler=Middling()), name="whole")
+    whole = build(coins(save_every=100, sampler=MidSuccess()), name="whole")
     whole.run(lambda: False)
 
     assert _lines(loop.folder) == _lines(whole.folder)
@@ -187,7 +187,7 @@ def _lines(folder: RunFolder) -> list[Any]:
 def test_a_run_whose_engine_is_gone_is_saved_and_goes_on_where_it_was(
     build: Build, monkeypatch: pytest.MonkeyPatch, method: str, call: int
 ) -> None:
-    config = coins(save_every=100, sampler=Middling(), evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1))
+    config = coins(save_every=100, sampler=MidSuccess(), evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1))
     whole = build(config, name="whole")
     whole.run(lambda: False)
     loop = build(config)
@@ -225,7 +225,7 @@ def test_every_preset_takes_a_step(build: Build, name: str) -> None:
 
 
 def test_a_checkpoint_is_written_when_one_is_overdue(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    loop = build(coins(steps=5, save_every=100, save_minutes=2.0, keep=9))
+    loop = build(coins(steps=5, save_every=100, save_minutes=2.0, keep_checkpoints=9))
     minutes = itertools.count()
     monkeypatch.setattr(loop.checkpoints, "_clock", lambda: 60.0 * next(minutes))
     monkeypatch.setattr(loop.checkpoints, "_saved", 0.0)

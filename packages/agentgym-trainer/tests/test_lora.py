@@ -9,10 +9,10 @@ import pytest
 import torch
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import Lora
-from agentgym_trainer.engines.base import Sampling
+from agentgym_trainer.engines.base import SamplingParams
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.models.load import load_model, with_lora
-from agentgym_trainer.models.policy import Actor
+from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.tokens.chat import Chat
 from miniature import VOCAB
 from torch import Tensor
@@ -29,25 +29,25 @@ def base(new_model: Callable[..., Any], tmp_path: Path) -> Any:
     return AutoModelForCausalLM.from_pretrained(tmp_path / "base").eval()
 
 
-def _trained(actor: Actor) -> Actor:
+def _trained(actor: PolicyModel) -> PolicyModel:
     """A few steps away from where it began."""
     optimizer = torch.optim.SGD([p for p in actor.parameters() if p.requires_grad], lr=1.0)
     for _ in range(3):
-        actor(*PACK).logp_M.sum().neg().backward()
+        actor(*PACK).logprobs_M.sum().neg().backward()
         optimizer.step()
         optimizer.zero_grad()
     return actor
 
 
 @torch.no_grad()
-def _logp(actor: Actor) -> Tensor:
-    return actor(*PACK).logp_M
+def _logp(actor: PolicyModel) -> Tensor:
+    return actor(*PACK).logprobs_M
 
 
 def test_only_the_adapter_trains_and_without_it_the_policy_is_the_reference(base: Any) -> None:
     weights = {name: tensor.clone() for name, tensor in base.state_dict().items()}
-    before = _logp(Actor(base))
-    actor = Actor(with_lora(base, Lora(rank=4), seed=0))
+    before = _logp(PolicyModel(base))
+    actor = PolicyModel(with_lora(base, Lora(rank=4), seed=0))
     assert actor.has_adapter
     assert torch.equal(_logp(actor), before)
     _trained(actor)
@@ -79,16 +79,16 @@ def test_adapters_train_under_gradient_checkpointing(new_model: Callable[..., An
         model = new_model()
         if checkpointing:
             model.gradient_checkpointing_enable()
-        actor = Actor(with_lora(model, Lora(rank=2), seed=0)).train()
+        actor = PolicyModel(with_lora(model, Lora(rank=2), seed=0)).train()
         trained = [parameter for parameter in actor.parameters() if parameter.requires_grad]
-        gradients.append(list(torch.autograd.grad(actor(*PACK).logp_M.sum(), trained)))
+        gradients.append(list(torch.autograd.grad(actor(*PACK).logprobs_M.sum(), trained)))
     assert any(gradient.any() for gradient in gradients[0])
     for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
 
 
 def test_what_is_saved_loads_merged_or_as_an_adapter(base: Any, chat: Chat, tmp_path: Path) -> None:
-    actor = _trained(Actor(with_lora(base, Lora(rank=4), seed=0))).eval()
+    actor = _trained(PolicyModel(with_lora(base, Lora(rank=4), seed=0))).eval()
     actor.policy.save_pretrained(tmp_path)
     chat.tokenizer.save_pretrained(tmp_path)
     merged, _ = load_model(str(tmp_path), dtype=torch.float32, device=torch.device("cpu"))
@@ -102,13 +102,13 @@ def test_what_is_saved_loads_merged_or_as_an_adapter(base: Any, chat: Chat, tmp_
 
 
 def test_the_engine_plays_with_the_adapter(base: Any, chat: Chat) -> None:
-    actor = _trained(Actor(with_lora(base, Lora(rank=4), seed=0)))
+    actor = _trained(PolicyModel(with_lora(base, Lora(rank=4), seed=0)))
     engine = transformers_engine(actor.policy, end_id=chat.end_id)
-    completion = asyncio.run(engine.generate(IDS[:6].tolist(), Sampling(max_tokens=8)))
+    completion = asyncio.run(engine.generate(IDS[:6].tolist(), SamplingParams(max_tokens=8)))
     ids = torch.tensor([*IDS[:6].tolist(), *completion.ids])
     at = torch.arange(6, len(ids))
     with torch.no_grad():
-        learned = actor.eval()(ids, torch.arange(len(ids)), (len(ids),), at - 1, ids[at]).logp_M
+        learned = actor.eval()(ids, torch.arange(len(ids)), (len(ids),), at - 1, ids[at]).logprobs_M
     torch.testing.assert_close(torch.tensor(completion.logprobs), learned, atol=1e-5, rtol=1e-4)
 
 

@@ -22,17 +22,24 @@ ALGORITHM = Algorithm(advantages=GAE(whiten=False), kl=KL("reward", "k2", 0.5))
 
 def metrics_of(episodes: list[Play], total: Total = alone) -> dict[str, float]:
     experience = experience_of(episodes)
-    return ALGORITHM.credit(experience.thought(reference_N=experience.sampled_N + 1), total).metrics
+    return ALGORITHM.compute_advantages(
+        experience.with_logprobs(ref_logprobs_N=experience.rollout_logprobs_N + 1), total
+    ).metrics
 
 
 @settings(max_examples=15)
 @given(plays(min_size=1, least=1, masked=True))
 def test_what_is_out_of_the_loss_counts_in_statistics_and_trains_no_critic(episodes: list[Play]) -> None:
-    experience = experience_of(episodes).thought(reference_N=torch.ones(sum(len(play.said) for play in episodes)))
-    masked, whole = ALGORITHM.credit(experience, alone), ALGORITHM.credit(replace(experience, loss_mask_E=None), alone)
-    assert masked.valued_N is not None
-    assert masked.valued_N.tolist() == [play.in_loss for play in episodes for _ in play.said]
-    assert torch.equal(masked.advantage_N, whole.advantage_N)
+    experience = experience_of(episodes).with_logprobs(
+        ref_logprobs_N=torch.ones(sum(len(play.said) for play in episodes))
+    )
+    masked, whole = (
+        ALGORITHM.compute_advantages(experience, alone),
+        ALGORITHM.compute_advantages(replace(experience, loss_mask_E=None), alone),
+    )
+    assert masked.value_mask_N is not None
+    assert masked.value_mask_N.tolist() == [play.in_loss for play in episodes for _ in play.said]
+    assert torch.equal(masked.advantages_N, whole.advantages_N)
     names = ("return", "return_std", "advantage", "advantage_std")
     assert [masked.metrics[name] for name in names] == [whole.metrics[name] for name in names]
 
@@ -40,11 +47,13 @@ def test_what_is_out_of_the_loss_counts_in_statistics_and_trains_no_critic(episo
 @settings(max_examples=25)
 @given(plays(min_size=1, least=1))
 def test_statistics_are_those_of_episodes_and_said_tokens(episodes: list[Play]) -> None:
-    experience = experience_of(episodes).thought(reference_N=torch.ones(sum(len(play.said) for play in episodes)))
-    credit = ALGORITHM.credit(experience, alone)
-    returns, advantages = experience.rewards_EK.sum(1).tolist(), credit.advantage_N.tolist()
-    assert credit.target_N is not None
-    targets = credit.target_N.tolist()
+    experience = experience_of(episodes).with_logprobs(
+        ref_logprobs_N=torch.ones(sum(len(play.said) for play in episodes))
+    )
+    credit = ALGORITHM.compute_advantages(experience, alone)
+    returns, advantages = experience.rewards_EK.sum(1).tolist(), credit.advantages_N.tolist()
+    assert credit.value_targets_N is not None
+    targets = credit.value_targets_N.tolist()
     spread = statistics.pvariance(targets)
     left = [target - token.value for target, token in zip(targets, (t for p in episodes for t in p.said), strict=True)]
     assert credit.metrics == pytest.approx(
@@ -76,6 +85,6 @@ def test_nothing_played_has_statistics_of_zero() -> None:
 def test_credit_without_reference_or_critic_says_what_is_missing() -> None:
     experience = experience_of([Play(0, [])])
     with pytest.raises(ValueError, match=r"kl.where to 'off'"):
-        RLOO.credit(experience, alone)
+        RLOO.compute_advantages(experience, alone)
     with pytest.raises(ValueError, match=r"critic"):
-        PPO.credit(replace(experience, value_N=None), alone)
+        PPO.compute_advantages(replace(experience, values_N=None), alone)

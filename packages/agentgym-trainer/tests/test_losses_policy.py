@@ -12,7 +12,19 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_trainer.algorithms import GAE, GSPO, KL, PPO, Algorithm, Clip, Correction, Critic, Imitation, Part, Scores
+from agentgym_trainer.algorithms import (
+    GAE,
+    GSPO,
+    KL,
+    PPO,
+    Algorithm,
+    Clip,
+    Correction,
+    Critic,
+    Imitation,
+    MicroBatch,
+    ModelOutputs,
+)
 from experiences import at_once
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -35,7 +47,7 @@ def slow_correction(token: Said, knobs: Correction, tokens: Sequence[Said]) -> f
     if knobs.level == "off":
         return 1.0
     weight = math.exp(sum(other.old - other.sampled for other in span(token, knobs.level, tokens)))
-    return weight if weight <= knobs.bound else (knobs.bound if knobs.how == "truncate" else 0.0)
+    return weight if weight <= knobs.bound else (knobs.bound if knobs.mode == "truncate" else 0.0)
 
 
 def slow_ratio(token: Said, logp: Tensor, level: str, tokens: Sequence[Said]) -> Tensor:
@@ -156,15 +168,15 @@ def test_metrics_are_means_over_said_tokens_however_the_loss_adds_up(tokens: lis
     ratios = [slow_ratio(t, torch.tensor(t.logp).double(), algorithm.ratio, tokens).item() for t in tokens]
     expected = {
         "ratio": statistics.fmean(ratios),
-        "kl_sampled": statistics.fmean(math.exp(t.logp - t.sampled) - 1 - (t.logp - t.sampled) for t in tokens),
+        "approx_kl": statistics.fmean(math.exp(t.logp - t.sampled) - 1 - (t.logp - t.sampled) for t in tokens),
         "entropy": statistics.fmean(t.entropy for t in tokens),
     }
     if algorithm.kl.where != "off":
-        expected["kl_reference"] = statistics.fmean(slow_kl(t.logp, t.reference, algorithm.kl).item() for t in tokens)
+        expected["ref_kl"] = statistics.fmean(slow_kl(t.logp, t.reference, algorithm.kl).item() for t in tokens)
     if algorithm.correction.level != "off":
         knobs = algorithm.correction
         weights = [slow_correction(t, replace(knobs, bound=1e9), tokens) for t in tokens]
-        expected["engine_gap"] = statistics.fmean(abs(t.old - t.sampled) for t in tokens)
+        expected["rollout_logprob_gap"] = statistics.fmean(abs(t.old - t.sampled) for t in tokens)
         expected["correction"] = statistics.fmean(slow_correction(t, knobs, tokens) for t in tokens)
         expected["corrected"] = statistics.fmean(weight > knobs.bound for weight in weights)
     assert {name: metrics[name] for name in expected} == pytest.approx(expected, rel=1e-6, abs=1e-6)
@@ -172,7 +184,7 @@ def test_metrics_are_means_over_said_tokens_however_the_loss_adds_up(tokens: lis
     shares = slow_shares(tokens, algorithm.aggregation.kind)
     expected["advantage/mean_token"] = sum(w * t.advantage for w, t in zip(shares, tokens, strict=True))
     assert metrics["advantage/mean_token"] == pytest.approx(expected["advantage/mean_token"], abs=1e-6)
-    assert set(metrics) == {*expected, "clipped", *of_critic}
+    assert set(metrics) == {*expected, "clip_fraction", *of_critic}
 
 
 @settings(max_examples=25)
@@ -224,7 +236,7 @@ def test_log_ratios_that_overflow_leave_everything_finite(far: float, advantage:
 
 def test_a_token_without_weight_changes_nothing_whatever_its_log_probability_is() -> None:
     tokens = [Said(0, 0, advantage=2.0), Said(1, 0, logp=-500.0, advantage=-3.0)]
-    algorithm = replace(PPO, correction=Correction(level="token", how="mask"))
+    algorithm = replace(PPO, correction=Correction(level="token", mode="mask"))
     tokens[1].sampled, tokens[1].old = -90.0, -2.0
     logp_gradient = loss_of(tokens, algorithm).gradients[0]
     assert logp_gradient[0] == pytest.approx(-1.0)
@@ -273,7 +285,7 @@ def test_what_each_clip_leaves_of_the_gradient() -> None:
 
     def pull(clip: Clip) -> tuple[list[float], float]:
         found = loss_of(tokens, Algorithm(advantages=GAE(), clip=clip))
-        return [round(-4 * gradient, 6) for gradient in found.gradients[0]], found.metrics["clipped"]
+        return [round(-4 * gradient, 6) for gradient in found.gradients[0]], found.metrics["clip_fraction"]
 
     assert pull(Clip(kind="none")) == ([2.0, -2.0, 0.5, -0.5], 0.0)
     assert pull(Clip(kind="ppo")) == ([0.0, -2.0, 0.5, 0.0], 0.5)
@@ -300,7 +312,7 @@ def test_a_correction_looks_at_engine_and_old_and_never_at_the_update() -> None:
 
 
 def test_a_correction_spares_kl_and_entropy() -> None:
-    masked = Correction(level="token", how="mask", bound=0.5)
+    masked = Correction(level="token", mode="mask", bound=0.5)
     algorithm = Algorithm(advantages=GAE(), kl=KL("loss", "k2", 0.1), entropy=0.01, correction=masked)
     logp, entropy, _ = loss_of([Said(0, 0, reference=-3.0)], algorithm).gradients
     assert logp == pytest.approx([0.1 * 2.0])
@@ -319,7 +331,7 @@ def test_a_clamped_k3_has_no_gradient_beyond() -> None:
     def pull(nats: float, clamp: float) -> tuple[float, float]:
         algorithm = Algorithm(advantages=GAE(), kl=KL("loss", "k3", 1.0, clamp))
         found = loss_of([Said(0, 0, logp=-1 - nats, advantage=0.0)], algorithm)
-        return found.metrics["kl_reference"], -found.gradients[0][0]
+        return found.metrics["ref_kl"], -found.gradients[0][0]
 
     for nats in (-10.0, 0.5, 2.5):
         assert pull(nats, 10.0) == pull(nats, 0.0) == pytest.approx((math.exp(nats) - 1 - nats, math.exp(nats) - 1))
@@ -331,19 +343,19 @@ def test_a_clamped_k3_has_no_gradient_beyond() -> None:
 def test_a_clamp_is_for_k3_alone_and_reaches_rewards() -> None:
     experience = seen_of([Said(0, 0, old=-9.0, reference=-1.0)])
     for estimator, penalty in (("k1", -8.0), ("k2", 32.0), ("k3", 10.0)):
-        found = KL("reward", estimator, 0.5, 10.0).penalty(experience)
+        found = KL("reward", estimator, 0.5, 10.0).reward_penalty(experience)
         assert found is not None
         assert found.tolist() == [0.5 * penalty]
 
 
 def test_a_missing_reference_or_critic_is_said_in_words() -> None:
     index, one = torch.zeros(1, dtype=torch.long), torch.ones(1)
-    part = Part(index, index, -one, -one, one, one, share=torch.tensor(1.0))
-    scores = Scores(-one, one)
+    part = MicroBatch(index, index, -one, -one, one, one, share=torch.tensor(1.0))
+    scores = ModelOutputs(-one, one)
     with pytest.raises(ValueError, match=r"reference model"):
         Algorithm(kl=KL("loss")).loss(scores, part)
     with pytest.raises(ValueError, match=r"critic to 'head' or 'separate'"):
-        PPO.loss(scores, replace(part, value_M=one, target_M=one, critic_weight_M=one))
+        PPO.loss(scores, replace(part, values_M=one, value_targets_M=one, critic_weight_M=one))
 
 
 @settings(max_examples=20)
@@ -363,11 +375,11 @@ def test_a_value_that_has_not_moved_far_is_not_clipped_by_rounding(clip: float) 
     before_M = torch.randn(1000, generator=generator) * 0.02
     value_M, target_M = torch.rand(2, 1000, generator=generator) * torch.tensor([0.1, 0.3])[:, None]
     none_M = torch.zeros(1000)
-    part = Part(
+    part = MicroBatch(
         none_M, none_M, none_M, none_M, none_M, none_M, none_M,
-        value_M=before_M, target_M=target_M, critic_weight_M=torch.full((1000,), 1e-3),
+        values_M=before_M, value_targets_M=target_M, critic_weight_M=torch.full((1000,), 1e-3),
     )  # fmt: skip
-    _, metrics = Critic(clip=clip).loss(Scores(none_M, none_M, value_M), part)
+    _, metrics = Critic(clip=clip).loss(ModelOutputs(none_M, none_M, value_M), part)
     assert metrics["value_clipped"] == 0
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 import torch
-from agentgym_trainer.algorithms import PPO, Aggregation, Algorithm, Credit, Imitation
+from agentgym_trainer.algorithms import PPO, AdvantageOutput, Aggregation, Algorithm, Imitation
 from experiences import alone, at_once
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -63,21 +63,21 @@ def test_two_processes_weigh_like_one(tokens: list[Said], knobs: Aggregation) ->
 @given(saids(min_size=0), st.data())
 def test_the_critic_counts_where_it_is_trained_and_chosen(tokens: list[Said], data: st.DataObject) -> None:
     chosen_N = torch.tensor([data.draw(st.booleans()) for _ in tokens], dtype=torch.bool)
-    credit = Credit(column(tokens, "advantage"), {}, column(tokens, "target"), column(tokens, "valued"))
+    credit = AdvantageOutput(column(tokens, "advantage"), {}, column(tokens, "target"), column(tokens, "valued"))
     weight_N = PPO.critic_weights(credit, chosen_N, alone)
     assert weight_N is not None
     counted = [bool(chosen) and token.valued for chosen, token in zip(chosen_N, tokens, strict=True)]
     assert weight_N.tolist() == pytest.approx([counts / max(1, sum(counted)) for counts in counted])
-    assert PPO.critic_weights(replace(credit, valued_N=None), chosen_N, alone) is None
+    assert PPO.critic_weights(replace(credit, value_mask_N=None), chosen_N, alone) is None
 
 
 @settings(max_examples=10)
 @given(saids(min_size=0))
 def test_imitation_credits_and_weighs_every_token_alike(tokens: list[Said]) -> None:
     experience = seen_of(tokens)
-    credit = Imitation().credit(experience, alone)
-    assert credit.advantage_N.tolist() == [1.0] * len(tokens)
-    assert (credit.target_N, credit.valued_N, credit.metrics) == (None, None, {})
+    credit = Imitation().compute_advantages(experience, alone)
+    assert credit.advantages_N.tolist() == [1.0] * len(tokens)
+    assert (credit.value_targets_N, credit.value_mask_N, credit.metrics) == (None, None, {})
     weight_N = Imitation().weights(experience, torch.ones(len(tokens), dtype=torch.bool), alone)
     assert weight_N.tolist() == pytest.approx([1 / len(tokens) for _ in tokens])
 

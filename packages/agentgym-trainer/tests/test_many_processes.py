@@ -26,9 +26,9 @@ pytestmark = pytest.mark.long
 CONFIG = Path(str(files("agentgym_trainer"))) / "accelerate_configs" / "cpu-ddp.yaml"
 # Groups are resampled and tasks chosen by what all processes played; mini-batches are dealt over all of them.
 SETTINGS = (
-    *("--algorithm", "dapo", "--algorithm.groups.rounds", "1", "--sampler", "middling"),
+    *("--algorithm", "dapo", "--algorithm.groups.rounds", "1", "--sampler", "mid-success"),
     *("--imitation.weight", "0.3", "--imitation.data.episodes", "12", "--imitation.batch", "5"),
-    *("--tasks", "5", "--steps", "3", "--evaluation.every", "2", "--save-every", "1"),
+    *("--tasks-per-step", "5", "--steps", "3", "--evaluation.every", "2", "--save-every", "1"),
     *("--warm-start.epochs", "4"),
 )
 OWN = ("prefilled", "reused", "padding", "fill")
@@ -65,7 +65,7 @@ def _figures(line: dict[str, Any]) -> dict[str, Any]:
     for name, value in line.items():
         if isinstance(value, dict) and name != "seconds":
             flat |= {f"{name}.{inner}": v for inner, v in _figures(value).items()}
-        elif name not in (*OWN, "seconds", "tokens_per_s", "probe_gap"):
+        elif name not in (*OWN, "seconds", "tokens_per_s", "logprob_check_gap"):
             flat[name] = value
     return flat
 
@@ -117,22 +117,22 @@ def test_two_processes_that_share_out_the_weights_train_as_one_does(one: RunFold
     assert by_two(train, "sharded", "well", coin_flags(run.path, *SETTINGS), log=log) == [0, 0], log.read_text()
     _assert_same(run, one)
     # The engines have copies of the weights; what they sample is compared with the learner after every update.
-    assert all(line["probe_gap"] < 1e-4 for line in run.read_metrics())
+    assert all(line["logprob_check_gap"] < 1e-4 for line in run.read_metrics())
 
 
 def test_two_processes_sample_ahead_each_its_share(tmp_path: Path) -> None:
     run, log = RunFolder(tmp_path / "run"), tmp_path / "log"
-    settings = ("--algorithm", "grpo", "--algorithm.groups.flat", "keep", "--overlap.versions", "1")
+    settings = ("--algorithm", "grpo", "--algorithm.groups.zero-variance", "keep", "--async-rollout.max-staleness", "1")
     flags = coin_flags(run.path, *SETTINGS, *settings)
     assert by_two(train, "ddp", "well", flags, log=log) == [0, 0], log.read_text()
     lines = list(run.read_metrics())
     assert [(line["groups"]["all"], line["trained"]) for line in lines] == [(5, 20)] * 3
-    assert max(line["lag"]["max"] for line in lines) <= 1
+    assert max(line["staleness"]["max"] for line in lines) <= 1
     assert all(line["lengths"]["trained"] == line["lengths"]["drawn"] for line in lines)
     # Each process says what it has under way, and at the end that is nothing.
     progress = json.loads((run.checkpoints / "step-000003" / "progress.json").read_text())
     assert progress["ahead"] == [{"draws": 3, "deals": []}] * 2
-    assert all(line["probe_gap"] < 1e-4 for line in lines)
+    assert all(line["logprob_check_gap"] < 1e-4 for line in lines)
 
 
 def test_whatever_becomes_of_one_process_ends_both_and_the_run_goes_on_where_it_was(

@@ -7,11 +7,11 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from agentgym_envs import Episode, Job, play_many
+from agentgym_envs import Episode, EpisodeSpec, play_many
 from agentgym_envs.agents.agent import Agent
 from agentgym_eval.policies.policies import Oracle
-from agentgym_trainer.config import SFT, Evaluation, World
-from agentgym_trainer.rollout.environments import open_worlds
+from agentgym_trainer.config import Evaluation, SFTConfig, WorldConfig
+from agentgym_trainer.rollout.environments import open_environments
 from agentgym_trainer.trainers.training_data import not_held_out, played_otherwise
 from coin_world import ENV, OTHER, Coin, OneSided
 from miniature import sft_flags, train_cli
@@ -19,19 +19,19 @@ from miniature import sft_flags, train_cli
 
 def play(agent: str, *tasks: str, told: bool = True) -> list[Episode]:
     world = OneSided() if tasks[0].startswith("one-sided") else Coin()
-    seat = Agent.parse(agent).seat(world, instructions=None if told else "")
-    return list(play_many([seat], Oracle(), [Job(task, seed=0) for task in tasks]))
+    seat = Agent.parse(agent).wrap(world, instructions=None if told else "")
+    return list(play_many([seat], Oracle(), [EpisodeSpec(task, seed=0) for task in tasks]))
 
 
 TRAIN = ("coin/train/0", "coin/train/1")
 DEV, TEST = (tuple(f"coin/{split}/{number}" for number in range(4)) for split in ("dev", "test"))
 OTHERS = ("one-sided/train/0", "one-sided/train/1")
-BARE = World(ENV, agent="bare")
+BARE = WorldConfig(ENV, agent="bare")
 
 
-def otherwise(episodes: Sequence[Episode], *worlds: World) -> list[str]:
-    config = SFT(world=worlds[0], others=worlds[1:])
-    with open_worlds(config) as opened:
+def otherwise(episodes: Sequence[Episode], *worlds: WorldConfig) -> list[str]:
+    config = SFTConfig(world=worlds[0], extra_worlds=worlds[1:])
+    with open_environments(config) as opened:
         return list(played_otherwise(config, opened, episodes))
 
 
@@ -49,9 +49,9 @@ def test_another_agent_and_other_instructions_are_named_with_the_flags_that_mend
     assert "is evaluated as bare without instructions." in sentence
     assert sentence.endswith("--world.agent react --world.instructions.")
     mixed = [*play("bare", *TRAIN), *play("bare+plan", *OTHERS, told=False)]
-    (sentence,) = otherwise(mixed, BARE, World(OTHER, agent="bare"))
+    (sentence,) = otherwise(mixed, BARE, WorldConfig(OTHER, agent="bare"))
     assert sentence.startswith("2 of 2 episodes of coin/OneSided-v0 were played by bare+plan without instructions")
-    assert sentence.endswith("--others.0.agent bare+plan --others.0.no-instructions.")
+    assert sentence.endswith("--extra-worlds.0.agent bare+plan --extra-worlds.0.no-instructions.")
 
 
 @pytest.mark.parametrize(("tasks", "seen"), [(0, "4 of the 4"), (1, "1 of the 1")])
@@ -59,8 +59,8 @@ def test_another_agent_and_other_instructions_are_named_with_the_flags_that_mend
 def test_dev_and_test_tasks_among_what_is_learned_are_counted(
     split: str, held_out: Sequence[str], tasks: int, seen: str
 ) -> None:
-    config = SFT(world=BARE, evaluation=Evaluation(tasks=tasks, test_tasks=tasks))
-    with open_worlds(config) as opened:
+    config = SFTConfig(world=BARE, evaluation=Evaluation(tasks=tasks, test_tasks=tasks))
+    with open_environments(config) as opened:
         assert list(not_held_out(config, opened, play("bare", *TRAIN))) == []
         (sentence,) = not_held_out(config, opened, play("bare", *TRAIN, *held_out, *held_out[:1]))
     start = f"5 of 7 episodes of coin/Coin-v0 are of its {split} tasks; {seen} {split} tasks that this run plays are "
@@ -69,8 +69,8 @@ def test_dev_and_test_tasks_among_what_is_learned_are_counted(
 
 def test_tasks_of_a_split_that_a_run_does_not_play_need_no_word() -> None:
     for evaluation, free in ((Evaluation(split="train"), DEV), (Evaluation(test=False), TEST)):
-        config = SFT(world=BARE, evaluation=evaluation)
-        with open_worlds(config) as opened:
+        config = SFTConfig(world=BARE, evaluation=evaluation)
+        with open_environments(config) as opened:
             assert list(not_held_out(config, opened, play("bare", *free))) == []
 
 

@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 from agentgym_envs import read_episodes
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.config import Config, Evaluation, Generation, WarmStart, World
+from agentgym_trainer.config import Evaluation, Generation, RLConfig, WarmStart, WorldConfig
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import FixedHorizon
-from agentgym_trainer.rollout.environments import jobs, open_worlds
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.rollout.environments import episode_specs, open_environments
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers.rl import train
@@ -23,21 +23,23 @@ from rich.console import Console
 COIN, ONE_SIDED = "coin/Coin-v0", "coin/OneSided-v0"
 
 
-def _config(*weights: float, slots: int = 100) -> Config:
-    first, *others = (World(env, agent="bare", weight=w) for env, w in zip((ENV, OTHER), weights, strict=False))
-    return Config(world=first, others=tuple(others), horizon=FixedHorizon(3), tasks=8, samples=2, slots=slots)
+def _config(*weights: float, slots: int = 100) -> RLConfig:
+    first, *others = (WorldConfig(env, agent="bare", weight=w) for env, w in zip((ENV, OTHER), weights, strict=False))
+    return RLConfig(
+        world=first, extra_worlds=tuple(others), horizon=FixedHorizon(3), tasks_per_step=8, group_size=2, slots=slots
+    )
 
 
 def test_each_world_is_at_hand_once_and_has_a_slot_for_every_episode_played_at_once() -> None:
-    with open_worlds(_config(3, 1, slots=5)) as worlds:
+    with open_environments(_config(3, 1, slots=5)) as worlds:
         assert [world.name for world in worlds] == [COIN, ONE_SIDED]
         assert [len(world.pool) for world in worlds] == [5, 5]
         assert [world.tasks.train[0].env for world in worlds] == [COIN, ONE_SIDED]
 
 
 def test_a_world_plays_other_samples_of_a_task_that_it_is_given_twice() -> None:
-    with open_worlds(_config(1)) as (world,):
-        made = jobs([world.tasks.train[i] for i in (3, 5, 3)], samples=2, seed=0)
+    with open_environments(_config(1)) as (world,):
+        made = episode_specs([world.tasks.train[i] for i in (3, 5, 3)], samples=2, seed=0)
     assert [(job.task_id, job.sample) for job in made] == [
         *(("coin/train/3", sample) for sample in range(4)),
         *(("coin/train/5", sample) for sample in range(2)),
@@ -45,28 +47,28 @@ def test_a_world_plays_other_samples_of_a_task_that_it_is_given_twice() -> None:
 
 
 def test_a_backend_that_does_not_exist_is_refused_in_a_sentence() -> None:
-    config = replace(_config(1), world=World(ENV, agent="bare", backend="cloud"))
+    config = replace(_config(1), world=WorldConfig(ENV, agent="bare", backend="cloud"))
     with pytest.raises(UsageError, match="There is no backend 'cloud'; there are inline, thread, process"):
-        open_worlds(config).__enter__()
+        open_environments(config).__enter__()
 
 
 def test_a_world_that_is_named_twice_is_refused() -> None:
-    config = replace(_config(1), others=(World(ENV, ("train=3",), agent="bare"),))
+    config = replace(_config(1), extra_worlds=(WorldConfig(ENV, ("train=3",), agent="bare"),))
     with pytest.raises(UsageError, match=r"names each world once; coin/Coin-v0 is in it twice\. Join their options"):
-        open_worlds(config).__enter__()
+        open_environments(config).__enter__()
 
 
 @pytest.mark.parametrize(
     ("world", "message"),
     [
-        (World("agentgym/Nowhere-v0"), "Nowhere"),
-        (World(ENV, ("sides=3",)), "sides"),
-        (World(ENV, ("train=0",)), f"{ENV} has no train tasks under these options"),
+        (WorldConfig("agentgym/Nowhere-v0"), "Nowhere"),
+        (WorldConfig(ENV, ("sides=3",)), "sides"),
+        (WorldConfig(ENV, ("train=0",)), f"{ENV} has no train tasks under these options"),
     ],
 )
-def test_a_world_that_cannot_be_had_is_refused_in_a_sentence(world: World, message: str) -> None:
+def test_a_world_that_cannot_be_had_is_refused_in_a_sentence(world: WorldConfig, message: str) -> None:
     with pytest.raises(UsageError, match=message):
-        open_worlds(replace(_config(1), world=world)).__enter__()
+        open_environments(replace(_config(1), world=world)).__enter__()
 
 
 @pytest.fixture(scope="module")
@@ -82,7 +84,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
         device="cpu",
     )
     folder = RunFolder.create(tmp_path_factory.mktemp("mixture") / "run", config, "test")
-    assert train(config, folder, Tracker(Console(quiet=True)), Stopping()).step == 2
+    assert train(config, folder, RunConsole(Console(quiet=True)), Stopping()).step == 2
     return folder
 
 

@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 import torch
 from agentgym_envs import read_episodes
-from agentgym_trainer.algorithms import GRPO, PPO, Algorithm, Credit, ReinforcePP
-from agentgym_trainer.config import Config, World
+from agentgym_trainer.algorithms import GRPO, PPO, AdvantageOutput, Algorithm, ReinforcePP
+from agentgym_trainer.config import RLConfig, WorldConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
-from agentgym_trainer.rollout.groups import Group
+from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.tokens.batch import make_batch
 from coin_loops import Build, begin, coins, guess, take_step
 from coin_world import OTHER
@@ -32,12 +32,16 @@ def test_an_update_learns_from_episodes_in_the_loss_alone(
     metrics = teach(both[0], made, algorithm, epochs=2, minibatches=2)
 
     trained = make_batch([t for t in made if t.in_loss])
-    experience = both[1].assess(make_batch(made), algorithm)
-    credit, mask_N = algorithm.credit(experience, both[1].total), experience.loss_mask_N
-    known = {"advantage_N": credit.advantage_N, "target_N": credit.target_N, "valued_N": credit.valued_N}
+    experience = both[1].compute_logprobs(make_batch(made), algorithm)
+    credit, mask_N = algorithm.compute_advantages(experience, both[1].total), experience.loss_mask_N
+    known = {
+        "advantages_N": credit.advantages_N,
+        "value_targets_N": credit.value_targets_N,
+        "value_mask_N": credit.value_mask_N,
+    }
     kept: Any = {name: None if value is None else value[mask_N] for name, value in known.items()}
-    alone = both[1].assess(trained, algorithm)
-    expected = both[1].update(trained, alone, Credit(metrics={}, **kept), algorithm, epochs=2, minibatches=2)
+    alone = both[1].compute_logprobs(trained, algorithm)
+    expected = both[1].update(trained, alone, AdvantageOutput(metrics={}, **kept), algorithm, epochs=2, minibatches=2)
     assert metrics == pytest.approx(expected, rel=1e-5, abs=1e-6)
     for one, other in zip(both[0].actor.parameters(), both[1].actor.parameters(), strict=True):
         torch.testing.assert_close(one, other, atol=1e-6, rtol=0)
@@ -57,8 +61,8 @@ def runaway(seed: int) -> Callable[[], str]:
 
 
 def test_replies_that_never_end_leave_a_signal_to_the_successes_beside_them(build: Build) -> None:
-    world = World(OTHER, agent="bare", instructions=False)
-    loop = build(coins(world=world, samples=4, algorithm=PLAIN, train_cut=False), runaway(0))
+    world = WorldConfig(OTHER, agent="bare", instructions=False)
+    loop = build(coins(world=world, group_size=4, algorithm=PLAIN, train_on_truncated=False), runaway(0))
     take_step(loop, begin(loop))
     (line,) = loop.folder.read_metrics()
     groups: dict[str, list[str]] = {}
@@ -67,14 +71,14 @@ def test_replies_that_never_end_leave_a_signal_to_the_successes_beside_them(buil
     mixed = [stops for stops in groups.values() if {"length", "terminated"} <= {*stops}]
     assert mixed
     assert line["trained"] == sum(stop == "terminated" for stops in mixed for stop in stops)
-    assert line["groups"]["good"] >= len(mixed)
+    assert line["groups"]["ok"] >= len(mixed)
     assert line["advantage/mean_token"] > 0
     assert line["grad_norm"] > 0
 
 
 def test_the_record_of_an_update_says_which_episodes_trained(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = World(OTHER, agent="bare", instructions=False)
-    config = coins(world=world, samples=4, algorithm=PLAIN, train_cut=False)
+    world = WorldConfig(OTHER, agent="bare", instructions=False)
+    config = coins(world=world, group_size=4, algorithm=PLAIN, train_on_truncated=False)
     loop = build(replace(config, rollouts=replace(config.rollouts, tokens=4)), runaway(0))
     collected = loop.collect(begin(loop))
     shown: dict[tuple[int, int], Any] = {}
@@ -96,7 +100,7 @@ def test_the_record_of_an_update_says_which_episodes_trained(build: Build, monke
 @pytest.mark.parametrize(("truncation", "trained"), [("reward", 6), ("mask", 0)])
 def test_a_horizon_that_masks_what_it_truncates(build: Build, truncation: Any, trained: int) -> None:
     every = replace(ReinforcePP, kl=replace(ReinforcePP.kl, where="off"))
-    config = coins(tasks=2, algorithm=every, horizon=FixedHorizon(2), truncation=truncation)
+    config = coins(tasks_per_step=2, algorithm=every, horizon=FixedHorizon(2), truncation=truncation)
     loop = build(config, guess())
     take_step(loop, begin(loop))
     (line,) = loop.folder.read_metrics()
@@ -107,7 +111,7 @@ def test_a_horizon_that_masks_what_it_truncates(build: Build, truncation: Any, t
 
 def test_masked_episodes_are_members_of_their_group() -> None:
     some = [episode([None], [1.0]), episode([None], [0.0], stop="truncated"), episode([None], [0.0], stop="length")]
-    for config in (Config(), Config(truncation="mask"), Config(train_cut=False, truncation="mask")):
-        group = Group.judged(some, GRPO, masked=config.masked)
-        assert (group.kind, len(group.usable), group.masked) == ("good", 3, config.masked)
-    assert Config(train_cut=False, truncation="mask").masked == {"length", "truncated"}
+    for config in (RLConfig(), RLConfig(truncation="mask"), RLConfig(train_on_truncated=False, truncation="mask")):
+        group = EpisodeGroup.from_episodes(some, GRPO, masked=config.masked)
+        assert (group.kind, len(group.usable), group.masked) == ("ok", 3, config.masked)
+    assert RLConfig(train_on_truncated=False, truncation="mask").masked == {"length", "truncated"}

@@ -5,7 +5,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from agentgym_trainer.learner.packing import Unit, deal, first_fit_decreasing, idle_pack, make_packs
+from agentgym_trainer.learner.packing import Unit, empty_pack, first_fit_decreasing, make_packs, split_minibatches
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.trajectory import Trajectory
 from hypothesis import given, settings
@@ -36,14 +36,14 @@ def test_packs_hold_the_chosen_tokens_in_their_whole_segments(
     made: list[Trajectory], data: st.DataObject, capacity: int, unit: Unit
 ) -> None:
     batch = make_batch(made)
-    chosen_N = torch.tensor([data.draw(st.booleans()) for _ in batch.at_N], dtype=torch.bool)
+    chosen_N = torch.tensor([data.draw(st.booleans()) for _ in batch.completion_index_N], dtype=torch.bool)
     packs = make_packs(batch, chosen_N, capacity=capacity, unit=unit)
     index = torch.cat([pack.index_M for pack in packs]) if packs else torch.empty(0)
     assert sorted(index.tolist()) == chosen_N.nonzero()[:, 0].tolist()
     segments = {tuple(segment.ids): e for e, t in enumerate(made) for segment in t.segments}
     for pack in packs:
         assert len(pack.index_M)
-        assert (pack.target_M == batch.ids_S[batch.at_N[pack.index_M]]).all()
+        assert (pack.target_M == batch.ids_S[batch.completion_index_N[pack.index_M]]).all()
         assert (pack.target_M == pack.ids_T[pack.before_M + 1]).all()
         starts = np.cumsum([0, *pack.lengths]).tolist()
         assert starts[-1] == len(pack.ids_T)
@@ -60,7 +60,9 @@ def test_packs_hold_the_chosen_tokens_in_their_whole_segments(
 @given(trajectories(), st.integers(1, 50))
 def test_an_episode_can_be_kept_together(made: list[Trajectory], capacity: int) -> None:
     batch = make_batch(made)
-    packs = make_packs(batch, torch.ones_like(batch.at_N, dtype=torch.bool), capacity=capacity, unit="episode")
+    packs = make_packs(
+        batch, torch.ones_like(batch.completion_index_N, dtype=torch.bool), capacity=capacity, unit="episode"
+    )
     held_in = [episode for pack in packs for episode in batch.experience.episode_N[pack.index_M].unique().tolist()]
     assert len(held_in) == len(set(held_in))
 
@@ -79,7 +81,7 @@ def test_ragged_episodes_leave_no_padding_and_little_room() -> None:
         for t in turns
     ]
     batch = make_batch(made)
-    packs = make_packs(batch, torch.ones_like(batch.at_N, dtype=torch.bool), capacity=8192)
+    packs = make_packs(batch, torch.ones_like(batch.completion_index_N, dtype=torch.bool), capacity=8192)
     tokens = sum(batch.lengths)
     assert sum(len(pack.ids_T) for pack in packs) == tokens
     assert tokens / (8192 * len(packs)) > 0.95
@@ -92,7 +94,7 @@ def test_whoever_holds_a_run_of_episodes_has_as_many_of_each_minibatch(
     episodes: int, wanted: int, seed: int, data: st.DataObject
 ) -> None:
     parts = min(wanted, episodes)
-    dealt = deal(episodes, parts, torch.Generator().manual_seed(seed))
+    dealt = split_minibatches(episodes, parts, torch.Generator().manual_seed(seed))
     assert len(dealt) == episodes
     sizes = torch.bincount(dealt, minlength=parts)
     assert len(sizes) == parts
@@ -106,12 +108,12 @@ def test_whoever_holds_a_run_of_episodes_has_as_many_of_each_minibatch(
 
 @pytest.mark.parametrize("parts", [1, 4])
 def test_episodes_are_dealt_by_the_generator_alone(parts: int) -> None:
-    one, same, other = (deal(40, parts, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
+    one, same, other = (split_minibatches(40, parts, torch.Generator().manual_seed(seed)) for seed in (1, 1, 2))
     assert torch.equal(one, same)
     assert torch.equal(one, other) == (parts == 1)
 
 
 def test_an_idle_pack_is_one_token_and_says_nothing() -> None:
-    pack = idle_pack(torch.device("cpu"))
+    pack = empty_pack(torch.device("cpu"))
     assert (len(pack.ids_T), pack.lengths) == (1, (1,))
     assert not len(pack.before_M) and not len(pack.target_M) and not len(pack.index_M)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 import torch
-from agentgym_trainer.algorithms import PRESETS, Algorithm, Experience, Part, Scores
+from agentgym_trainer.algorithms import PRESETS, Algorithm, MicroBatch, ModelOutputs, TokenBatch
 from experiences import alone
 from torch import Tensor
 
@@ -207,39 +207,39 @@ PAPERS: dict[str, Callable[[list[Played]], Tensor]] = {
 }
 
 
-def seen(episodes: list[Played]) -> Experience:
+def seen(episodes: list[Played]) -> TokenBatch:
     def flat(name: str) -> Tensor:
         return torch.tensor([number for e in episodes for number in getattr(e, name)])
 
-    return Experience(
+    return TokenBatch(
         episode_N=torch.tensor([n for n, e in enumerate(episodes) for _ in e.old]),
         turn_N=torch.tensor([turn for e in episodes for turn in (0, 1) for _ in range(e.tokens[turn])]),
-        sampled_N=flat("old"),
+        rollout_logprobs_N=flat("old"),
         rewards_EK=torch.tensor([[0.0, e.reward] for e in episodes]),
         played_EK=torch.ones(len(episodes), 2, dtype=torch.bool),
         state_EK=torch.arange(2 * len(episodes)).view(-1, 2),
         observation_EK=torch.tensor([[0, e.second_state] for e in episodes]),
         group_E=torch.tensor([e.group for e in episodes]),
-        reference_N=flat("reference"),
-        value_N=flat("before"),
+        ref_logprobs_N=flat("reference"),
+        values_N=flat("before"),
     )
 
 
-def the_loss(algorithm: Algorithm, experience: Experience, scores: Scores) -> Tensor:
+def the_loss(algorithm: Algorithm, experience: TokenBatch, scores: ModelOutputs) -> Tensor:
     """Of a whole batch in one part."""
-    credit = algorithm.credit(experience, alone)
+    credit = algorithm.compute_advantages(experience, alone)
     chosen_N = experience.episode_N >= 0
-    part = Part(
+    part = MicroBatch(
         experience.episode_N,
         experience.turn_N,
-        experience.sampled_N,
-        experience.before_N,
-        credit.advantage_N,
+        experience.rollout_logprobs_N,
+        experience.old_or_rollout_logprobs_N,
+        credit.advantages_N,
         algorithm.weights(experience, chosen_N, alone),
         1 / chosen_N.sum(),
-        experience.reference_N,
-        experience.value_N,
-        credit.target_N,
+        experience.ref_logprobs_N,
+        experience.values_N,
+        credit.value_targets_N,
         algorithm.critic_weights(credit, chosen_N, alone),
     )
     return algorithm.loss(scores, part)[0]
@@ -254,7 +254,7 @@ def test_loss_and_gradients_are_the_papers_with_the_deviations_that_are_named(na
     gradients.append([0.0 if leaf.grad is None else leaf.grad.item() for e in episodes for leaf in e.value])
     logp_N = torch.tensor([logp.item() for e in episodes for logp in e.logp], dtype=torch.float64, requires_grad=True)
     value_N = torch.tensor([value.item() for e in episodes for value in e.value], dtype=torch.float64)
-    scores = Scores(logp_N, torch.ones_like(value_N), value_N.requires_grad_())
+    scores = ModelOutputs(logp_N, torch.ones_like(value_N), value_N.requires_grad_())
     loss = the_loss(PRESETS[name], seen(episodes), scores)
     loss.backward()
     assert loss.item() == pytest.approx(expected.item(), rel=1e-5, abs=1e-7)
@@ -270,12 +270,12 @@ def test_every_preset_has_a_formula_here_and_asks_for_what_it_needs() -> None:
     no_kl = {"ppo", "dr-grpo", "dapo", "gspo", "cispo"}
     assert {name for name, preset in PRESETS.items() if not preset.needs_reference} == no_kl
     assert {name for name, preset in PRESETS.items() if preset.unit == "episode"} == {"gspo"}
-    assert {name for name, p in PRESETS.items() if p.groups.flat == "resample"} == {"dapo", "cispo"}
-    everyone = {name for name, preset in PRESETS.items() if preset.groups.lonely == "keep"}
+    assert {name for name, p in PRESETS.items() if p.groups.zero_variance == "resample"} == {"dapo", "cispo"}
+    everyone = {name for name, preset in PRESETS.items() if preset.groups.single == "keep"}
     assert everyone == {"ppo", "reinforce++"}
-    kept = {name for name, preset in PRESETS.items() if preset.groups.flat == "keep"}
+    kept = {name for name, preset in PRESETS.items() if preset.groups.zero_variance == "keep"}
     assert kept == {*everyone, "reinforce++-baseline", "gigpo"}
-    assert not any(preset.needs_old for preset in PRESETS.values())
+    assert not any(preset.needs_old_logprobs for preset in PRESETS.values())
 
 
 LEARNERS = {
@@ -287,7 +287,7 @@ LEARNERS = {
 }
 
 
-def rollout(logits_SA: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor, Experience]:
+def rollout(logits_SA: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor, TokenBatch]:
     """Eight groups of eight episodes of two turns. The first turn's right action is 0 and leads to state 1, any other
     to state 2; action 1 is right in the second. Returns states N, actions N and the experience."""
     E = 64
@@ -300,10 +300,10 @@ def rollout(logits_SA: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor,
     second_E = act(state_E := 1 + (first_E != 0).long())
     state_EK, action_EK = torch.stack([torch.zeros_like(state_E), state_E], 1), torch.stack([first_E, second_E], 1)
     rewards_EK = torch.stack([0.25 * (first_E == 0), 0.75 * ((first_E == 0) & (second_E == 1))], 1)
-    experience = Experience(
+    experience = TokenBatch(
         episode_N=torch.arange(E).repeat_interleave(2),
         turn_N=torch.arange(2).repeat(E),
-        sampled_N=logp_SA[state_EK, action_EK].flatten(),
+        rollout_logprobs_N=logp_SA[state_EK, action_EK].flatten(),
         rewards_EK=rewards_EK,
         played_EK=torch.ones(E, 2, dtype=torch.bool),
         state_EK=state_EK,
@@ -313,10 +313,10 @@ def rollout(logits_SA: Tensor, random: torch.Generator) -> tuple[Tensor, Tensor,
     return state_EK.flatten(), action_EK.flatten(), experience
 
 
-def those_that_train(algorithm: Algorithm, experience: Experience) -> Tensor:
+def those_that_train(algorithm: Algorithm, experience: TokenBatch) -> Tensor:
     """Episodes of groups that the loop would keep, E, bool."""
     returns_GE = experience.rewards_EK.sum(1).view(8, 8).tolist()
-    treated = [algorithm.groups.judge(8, flat=len(set(returns)) == 1)[1] for returns in returns_GE]
+    treated = [algorithm.groups.classify(8, zero_variance=len(set(returns)) == 1)[1] for returns in returns_GE]
     return torch.tensor([treatment == "keep" for treatment in treated]).repeat_interleave(8)
 
 
@@ -334,22 +334,24 @@ def test_every_preset_learns_a_small_world(name: str) -> None:
             continue
         kept_N = kept_E[experience.episode_N]
         state_N, action_N = state_N[kept_N], action_N[kept_N]
-        experience = Experience(
+        experience = TokenBatch(
             episode_N=torch.arange(int(kept_E.sum())).repeat_interleave(2),
             turn_N=experience.turn_N[kept_N],
-            sampled_N=experience.sampled_N[kept_N],
+            rollout_logprobs_N=experience.rollout_logprobs_N[kept_N],
             rewards_EK=experience.rewards_EK[kept_E],
             played_EK=experience.played_EK[kept_E],
             state_EK=experience.state_EK[kept_E],
             observation_EK=experience.state_EK[kept_E],
             group_E=experience.group_E[kept_E],
-            reference_N=torch.full((2 * int(kept_E.sum()),), 0.25).log(),
-            value_N=value_S.detach()[state_N],
+            ref_logprobs_N=torch.full((2 * int(kept_E.sum()),), 0.25).log(),
+            values_N=value_S.detach()[state_N],
         )
         for _ in range(2):
             logp_NA = logits_SA.log_softmax(1)[state_N]
             logp_N = logp_NA.gather(1, action_N[:, None])[:, 0]
-            loss = the_loss(algorithm, experience, Scores(logp_N, -(logp_NA.exp() * logp_NA).sum(1), value_S[state_N]))
+            loss = the_loss(
+                algorithm, experience, ModelOutputs(logp_N, -(logp_NA.exp() * logp_NA).sum(1), value_S[state_N])
+            )
             optimizer.zero_grad()
             loss.backward()
             optimizer.step()

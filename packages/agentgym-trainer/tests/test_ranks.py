@@ -24,9 +24,9 @@ def alone() -> Ranks:
 
 
 def test_who_is_alone_does_and_knows_everything(alone: Ranks) -> None:
-    assert (alone.index, alone.count, alone.leads) == (0, 1, True)
-    assert alone.share("abc") == alone.gather("abc") == alone.collect("abc") == ["a", "b", "c"]
-    assert alone.tell({"step": 3}) == {"step": 3}
+    assert (alone.index, alone.count, alone.is_main) == (0, 1, True)
+    assert alone.share("abc") == alone.gather("abc") == alone.gather_to_main("abc") == ["a", "b", "c"]
+    assert alone.broadcast({"step": 3}) == {"step": 3}
     assert [alone.any(wish) for wish in (False, True)] == [False, True]
 
 
@@ -38,10 +38,10 @@ def test_shares_are_dealt_out_in_turn(alone: Ranks) -> None:
 
 
 def test_what_one_raises_is_raised_once_all_know(alone: Ranks) -> None:
-    with pytest.raises(EngineGone, match="for good"), alone.together():
+    with pytest.raises(EngineGone, match="for good"), alone.errors_together():
         raise EngineGone("It has left for good.")
     # Whoever wants to leave at once needn't wait for anybody.
-    with pytest.raises(KeyboardInterrupt), alone.together():
+    with pytest.raises(KeyboardInterrupt), alone.errors_together():
         raise KeyboardInterrupt
 
 

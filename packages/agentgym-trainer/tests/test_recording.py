@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import Episode, read_episodes
-from agentgym_trainer.config import Config, Evaluation, RolloutFiles, World
+from agentgym_trainer.config import Evaluation, RLConfig, RolloutFiles, WorldConfig
 from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.rollout_log import SCHEMA
@@ -36,7 +36,7 @@ def _tokens(folder: RunFolder, step: int) -> list[dict[str, Any]]:
 
 def _where_said(segment: dict[str, Any], name: str) -> list[float]:
     """The figures of what was said; elsewhere there are none."""
-    assert [value is None for value in segment[name]] == [not said for said in segment["said"]]
+    assert [value is None for value in segment[name]] == [not said for said in segment["loss_mask"]]
     return [value for value in segment[name] if value is not None]
 
 
@@ -75,7 +75,7 @@ def test_advantages_are_those_of_the_update(build: Build) -> None:
         # GRPO as in arXiv 2402.03300: the return's distance from the group's mean in its standard deviations.
         expected = ((episode.score or 0.0) - fmean(returns)) / (pstdev(returns) * math.sqrt(3 / 2) + 1e-6)
         for segment in line["segments"]:
-            assert _where_said(segment, "advantages") == pytest.approx([expected] * sum(segment["said"]), abs=1e-3)
+            assert _where_said(segment, "advantages") == pytest.approx([expected] * sum(segment["loss_mask"]), abs=1e-3)
 
 
 def test_entropies_are_those_of_the_policy_that_played(build: Build) -> None:
@@ -98,8 +98,8 @@ def test_entropies_are_those_of_the_policy_that_played(build: Build) -> None:
 
 
 def test_groups_that_train_go_before_others_and_failed_episodes_have_no_tokens(build: Build) -> None:
-    world = World(ENV, options=("gone=(0, 1, 2, 3)",), agent="bare", instructions=False)
-    config = coins(world=world, tasks=16, rollouts=RolloutFiles(tokens=16), max_failed=1.0)
+    world = WorldConfig(ENV, options=("gone=(0, 1, 2, 3)",), agent="bare", instructions=False)
+    config = coins(world=world, tasks_per_step=16, rollouts=RolloutFiles(tokens=16), max_failed=1.0)
     loop = build(config, lambda: "heads")
     take_step(loop, begin(loop))
     lines, episodes = _tokens(loop.folder, 1), _episodes(loop.folder, 1)
@@ -116,9 +116,9 @@ def test_groups_that_train_go_before_others_and_failed_episodes_have_no_tokens(b
 
 
 def test_trained_groups_come_first(build: Build) -> None:
-    loop = build(coins(tasks=8, rollouts=RolloutFiles(tokens=3)), guess())
+    loop = build(coins(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), guess())
     collected = loop.collect(begin(loop))
-    loop = build(coins(tasks=8, rollouts=RolloutFiles(tokens=3)), guess(), name="again")
+    loop = build(coins(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), guess(), name="again")
     take_step(loop, begin(loop))
     trained = [group.number for group in collected.groups if group.treatment == "keep"]
     others = [group.number for group in collected.groups if group.treatment != "keep"]
@@ -142,14 +142,16 @@ def test_how_much_is_kept_is_a_setting(build: Build, settings: RolloutFiles, nam
 def test_what_is_kept_changes_nothing_in_what_is_learned(build: Build) -> None:
     weights: list[Any] = []
     for every in (0, 1):
-        loop = build(coins(rollouts=RolloutFiles(every=every), algorithm=rules(flat="keep")), name=f"every-{every}")
+        loop = build(
+            coins(rollouts=RolloutFiles(every=every), algorithm=rules(zero_variance="keep")), name=f"every-{every}"
+        )
         take_step(loop, take_step(loop, begin(loop)))
         weights.append([parameter.clone() for parameter in loop.learner.policy.parameters()])
         assert len(_kept(loop.folder)) == 4 * every
     assert all(torch.equal(*pair) for pair in zip(*weights, strict=True))
 
 
-def _config() -> Config:
+def _config() -> RLConfig:
     return coins(steps=3, save_every=100, evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1))
 
 

@@ -13,12 +13,12 @@ import foreign
 import pytest
 from agentgym_envs import Episode, read_episodes
 from agentgym_trainer.algorithms import GRPO, Algorithm
-from agentgym_trainer.config import EngineSettings, Overlap
-from agentgym_trainer.plugins import ExtensionError
+from agentgym_trainer.config import AsyncRollout, EngineSettings
+from agentgym_trainer.plugins import PluginError
 from agentgym_trainer.reward_shaping import EnvironmentReward, PerTurn, shaped_rewards
-from agentgym_trainer.rollout.groups import Group
-from agentgym_trainer.run.metrics import episode_figures
-from agentgym_trainer.trainers.rl_loop import Loop
+from agentgym_trainer.rollout.groups import EpisodeGroup
+from agentgym_trainer.run.metrics import episode_metrics
+from agentgym_trainer.trainers.rl_loop import RLLoop
 from coin_loops import Build, begin, coins, guess, rules, take_step
 from hypothesis import given
 from hypothesis import strategies as st
@@ -97,9 +97,9 @@ def test_groups_are_judged_by_what_they_are_trained_on() -> None:
     short = _played(("act", "go", True, 0.0))
     long = _played(("act", "go", True, 0.0), ("act", "go", True, 0.0))
     both = _attempts(short, long)
-    assert Group.judged(both, GRPO).kind == "flat"
-    shaped = Group.judged(both, GRPO, reward=PerTurn(turn_penalty=0.1))
-    assert shaped.kind == "good"
+    assert EpisodeGroup.from_episodes(both, GRPO).kind == "zero_variance"
+    shaped = EpisodeGroup.from_episodes(both, GRPO, reward=PerTurn(turn_penalty=0.1))
+    assert shaped.kind == "ok"
     assert [shaped.rewards(attempt) for attempt in both] == [(-0.1,), (-0.1, -0.1)]
     assert [outcome.shaped for outcome in shaped.outcome.episodes] == [-0.1, -0.2]
 
@@ -113,20 +113,20 @@ def test_failed_episodes_are_not_shaped_and_scores_stay() -> None:
 
     kinds = ("terminated", "failed", "length")
     group = _attempts(*(_played(("act", "go", True, 0.5), stop=stop) for stop in kinds))
-    judged = Group.judged(group, GRPO, masked=frozenset({"length"}), reward=Asked())
+    judged = EpisodeGroup.from_episodes(group, GRPO, masked=frozenset({"length"}), reward=Asked())
     assert judged.shaped.keys() == {0, 2}
     assert [attempt.sample for attempt in judged.usable] == [0, 2]
-    figures = episode_figures(judged.outcome.episodes)
+    figures = episode_metrics(judged.outcome.episodes)
     assert (figures["score"], figures["shaped_return"], figures["failed"]) == (0.5, 2.0, 1)
-    assert "shaped_return" not in episode_figures(Group.judged(group, GRPO).outcome.episodes)
+    assert "shaped_return" not in episode_metrics(EpisodeGroup.from_episodes(group, GRPO).outcome.episodes)
 
 
 # In the loop.
 
-KEPT = rules(flat="keep")
+KEPT = rules(zero_variance="keep")
 
 
-def _line(loop: Loop) -> dict[str, Any]:
+def _line(loop: RLLoop) -> dict[str, Any]:
     (line,) = loop.folder.read_metrics()
     return line
 
@@ -135,7 +135,7 @@ def _line(loop: Loop) -> dict[str, Any]:
 def test_training_sees_the_shaped_rewards_and_reports_the_environments(build: Build, versions: int) -> None:
     config = coins(algorithm=KEPT, reward=foreign.Constant(7.0))
     # What the engine says is no sample of the learner's.
-    config = replace(config, overlap=Overlap(versions=versions), engine=EngineSettings(tolerance=100.0))
+    config = replace(config, async_rollout=AsyncRollout(max_staleness=versions), engine=EngineSettings(tolerance=100.0))
     loop = build(config, guess())
     take_step(loop, begin(loop))
     loop.arena.close()
@@ -169,7 +169,7 @@ def test_without_shaping_nothing_is_reported_of_it(build: Build) -> None:
         ),
         (
             {"algorithm": replace(KEPT, advantages=foreign.Misshapen())},
-            r"foreign:Misshapen could not assign the rewards of step 1: .*advantage_N has the shape \(\d+,\) and not",
+            r"foreign:Misshapen could not estimate advantages of step 1: .*advantages_N has the shape \(\d+,\) and not",
         ),
         (
             {"sampler": foreign.Given(math.inf)},
@@ -190,7 +190,7 @@ def test_a_mistake_of_another_package_is_told_with_its_name(
 ) -> None:
     config = coins(**({"algorithm": KEPT} | settings), save_every=2)
     loop = build(config, guess())
-    with pytest.raises(ExtensionError, match=sentence):
+    with pytest.raises(PluginError, match=sentence):
         loop.run(lambda: False)
     # Saved where the learner is: after the first update, or at the beginning, where there is nothing to save.
     steps = 1 if {"horizon"} & settings.keys() or isinstance(config.reward, foreign.Later) else 0
@@ -199,7 +199,7 @@ def test_a_mistake_of_another_package_is_told_with_its_name(
 
 
 def test_the_command_says_so_saves_and_fails(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    flags = coin_flags(tmp_path / "run", "--reward", "foreign:Later", "--algorithm.groups.flat", "keep")
+    flags = coin_flags(tmp_path / "run", "--reward", "foreign:Later", "--algorithm.groups.zero-variance", "keep")
     assert train_cli([*flags, "--save-every", "5"]) == 1
     told = " ".join(capfd.readouterr().err.split())
     assert "Traceback" not in told

@@ -11,13 +11,13 @@ from typing import Any, ClassVar
 import gymnasium
 import psutil
 import pytest
-from agentgym_envs import Episode, Job
-from agentgym_trainer.engines.base import Completion, EngineGone, Sampling, Weights
+from agentgym_envs import Episode, EpisodeSpec
+from agentgym_trainer.engines.base import Completion, EngineGone, SamplingParams, Weights
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.engines.scripted import ScriptedEngine
 from agentgym_trainer.rollout import runner
-from agentgym_trainer.rollout.environments import OpenWorld
-from agentgym_trainer.rollout.runner import Budget, EnginePlayer, Match, Rollouts
+from agentgym_trainer.rollout.environments import OpenEnvironment
+from agentgym_trainer.rollout.runner import EnginePolicy, RolloutRequest, RolloutRunner, TokenBudget
 from agentgym_trainer.tokens.chat import Chat
 from coin_world import OTHER, Coin
 from patience import eventually
@@ -46,7 +46,7 @@ class Deaf(ScriptedEngine):
         self.stuck = 0
         self.closed = 0
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
+    async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
         if len([i for i in ids if i == self._end_id]) < 2:
             return await super().generate(ids, sampling)
         self.stuck += 1
@@ -61,19 +61,19 @@ class Deaf(ScriptedEngine):
 
 
 @pytest.fixture(scope="module")
-def coin() -> Iterator[OpenWorld]:
+def coin() -> Iterator[OpenEnvironment]:
     with open_world() as world:
         yield world
 
 
 @pytest.fixture
-def talking(chat: Chat) -> Iterator[Rollouts]:
-    with Rollouts(chatter(chat, ["heads", "tails"])) as rollouts:
+def talking(chat: Chat) -> Iterator[RolloutRunner]:
+    with RolloutRunner(chatter(chat, ["heads", "tails"])) as rollouts:
         yield rollouts
 
 
-def _player(rollouts: Rollouts, chat: Chat) -> EnginePlayer:
-    return EnginePlayer(rollouts.engine, chat, Budget(), name="scripted")
+def _player(rollouts: RolloutRunner, chat: Chat) -> EnginePolicy:
+    return EnginePolicy(rollouts.engine, chat, TokenBudget(), name="scripted")
 
 
 async def _others() -> int:
@@ -81,16 +81,16 @@ async def _others() -> int:
     return len(asyncio.all_tasks()) - 1
 
 
-def _free(world: OpenWorld) -> bool:
+def _free(world: OpenEnvironment) -> bool:
     return not world.pool._tickets
 
 
-def test_all_worlds_are_played_at_once_and_the_same_again_in_the_same_order(chat: Chat, coin: OpenWorld) -> None:
+def test_all_worlds_are_played_at_once_and_the_same_again_in_the_same_order(chat: Chat, coin: OpenEnvironment) -> None:
     def play() -> list[tuple[str, int, str]]:
-        with Rollouts(chatter(chat, ["heads", "tails", "sideways"])) as rollouts, open_world(OTHER, 2) as other:
+        with RolloutRunner(chatter(chat, ["heads", "tails", "sideways"])) as rollouts, open_world(OTHER, 2) as other:
             matches = [
-                Match(coin, coins(6, samples=2), 2),
-                Match(other, [Job(f"one-sided/train/{i}", seed=1) for i in range(9)]),
+                RolloutRequest(coin, coins(6, samples=2), 2),
+                RolloutRequest(other, [EpisodeSpec(f"one-sided/train/{i}", seed=1) for i in range(9)]),
             ]
             episodes = list(rollouts.play(matches, _player(rollouts, chat)))
             assert rollouts.run(_others()) == 0
@@ -103,12 +103,12 @@ def test_all_worlds_are_played_at_once_and_the_same_again_in_the_same_order(chat
     assert play() == once
 
 
-def test_a_world_that_takes_its_time_holds_up_nobody(chat: Chat, talking: Rollouts) -> None:
+def test_a_world_that_takes_its_time_holds_up_nobody(chat: Chat, talking: RolloutRunner) -> None:
     Waiting.allowed.clear()
     with open_world("coin/Waiting-v0", 2, backend="thread") as world, ExitStack() as stack:
         stack.callback(Waiting.allowed.set)
         episodes = talking.play(
-            [Match(world, [Job(f"coin/train/{i}") for i in (1, 0, 2, 3, 4)])], _player(talking, chat)
+            [RolloutRequest(world, [EpisodeSpec(f"coin/train/{i}") for i in (1, 0, 2, 3, 4)])], _player(talking, chat)
         )
         others = [next(episodes).task_id for _ in range(4)]
         Waiting.allowed.set()
@@ -116,13 +116,13 @@ def test_a_world_that_takes_its_time_holds_up_nobody(chat: Chat, talking: Rollou
         assert [episode.task_id for episode in episodes] == ["coin/train/1"]
 
 
-def test_what_is_not_taken_is_cancelled(chat: Chat, coin: OpenWorld) -> None:
+def test_what_is_not_taken_is_cancelled(chat: Chat, coin: OpenEnvironment) -> None:
     engine = Deaf(chat)
-    with Rollouts(engine) as rollouts:
+    with RolloutRunner(engine) as rollouts:
         player = _player(rollouts, chat)
         # Episodes of one turn end, and those of more never do.
         with open_world(OTHER, 1) as other:
-            matches = [Match(other, [Job("one-sided/train/1")], 1), Match(coin, coins(3))]
+            matches = [RolloutRequest(other, [EpisodeSpec("one-sided/train/1")], 1), RolloutRequest(coin, coins(3))]
             with closing(rollouts.play(matches, player)) as episodes:
                 assert next(episodes).task_id == "one-sided/train/1"
         assert engine.stuck == 0
@@ -131,30 +131,30 @@ def test_what_is_not_taken_is_cancelled(chat: Chat, coin: OpenWorld) -> None:
         assert _free(coin)
 
 
-def test_an_interrupted_caller_leaves_nothing_running(chat: Chat, coin: OpenWorld, interruptible: None) -> None:
+def test_an_interrupted_caller_leaves_nothing_running(chat: Chat, coin: OpenEnvironment, interruptible: None) -> None:
     engine = Deaf(chat)
-    with Rollouts(engine) as rollouts:
+    with RolloutRunner(engine) as rollouts:
         player = _player(rollouts, chat)
         with _ctrl_c(lambda: engine.stuck == 3), pytest.raises(KeyboardInterrupt):
-            list(rollouts.play([Match(coin, coins(3))], player))
+            list(rollouts.play([RolloutRequest(coin, coins(3))], player))
         assert engine.stuck == 0
         assert rollouts.run(_others()) == 0
         assert player._contexts == {}
         assert _free(coin)
         context = [chat.end_id] * 2
         with _ctrl_c(lambda: engine.stuck == 1), pytest.raises(KeyboardInterrupt):
-            rollouts.run(engine.generate(context, Sampling()))
+            rollouts.run(engine.generate(context, SamplingParams()))
         assert engine.stuck == 0
         assert rollouts.run(_others()) == 0
     assert engine.closed == 1
 
 
 def test_what_the_check_raises_ends_whatever_is_waited_for(
-    chat: Chat, coin: OpenWorld, monkeypatch: pytest.MonkeyPatch
+    chat: Chat, coin: OpenEnvironment, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     class Away(Deaf):
         async def load(self, weights: Weights) -> None:
-            await self.generate([self._end_id] * 2, Sampling())
+            await self.generate([self._end_id] * 2, SamplingParams())
 
     engine = Away(chat)
 
@@ -163,10 +163,10 @@ def test_what_the_check_raises_ends_whatever_is_waited_for(
             raise TimeoutError("the job's time is over")
 
     monkeypatch.setattr(runner, "_GLANCE", 0.01)
-    with Rollouts(engine, check) as rollouts:
+    with RolloutRunner(engine, check) as rollouts:
         player = _player(rollouts, chat)
         for waited_for in (
-            lambda: list(rollouts.play([Match(coin, coins(3))], player)),
+            lambda: list(rollouts.play([RolloutRequest(coin, coins(3))], player)),
             lambda: rollouts.load(Weights(1, tensors=lambda: iter(()))),
         ):
             with pytest.raises(TimeoutError, match="the job's time"):
@@ -202,35 +202,35 @@ def _ctrl_c(when: Callable[[], bool]) -> Generator[None]:
     watcher.join()
 
 
-def test_an_engine_that_is_gone_ends_the_play_with_its_own_words(chat: Chat, coin: OpenWorld) -> None:
+def test_an_engine_that_is_gone_ends_the_play_with_its_own_words(chat: Chat, coin: OpenEnvironment) -> None:
     class Dying(Deaf):
-        async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
+        async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
             if self.stuck == 2:
                 raise EngineGone("it is no more")
             return await super().generate(ids, sampling)
 
     engine = Dying(chat)
-    with Rollouts(engine) as rollouts:
+    with RolloutRunner(engine) as rollouts:
         with pytest.raises(EngineGone, match="it is no more"):
-            list(rollouts.play([Match(coin, coins(3))], _player(rollouts, chat)))
+            list(rollouts.play([RolloutRequest(coin, coins(3))], _player(rollouts, chat)))
         assert rollouts.run(_others()) == 0
         assert engine.stuck == 0
         assert _free(coin)
 
 
-def test_weights_reach_the_engine_while_others_play(chat: Chat, coin: OpenWorld, talking: Rollouts) -> None:
+def test_weights_reach_the_engine_while_others_play(chat: Chat, coin: OpenEnvironment, talking: RolloutRunner) -> None:
     player = _player(talking, chat)
-    episodes = talking.play([Match(coin, coins(16, samples=8))], player)
+    episodes = talking.play([RolloutRequest(coin, coins(16, samples=8))], player)
     first = next(episodes)
     talking.load(Weights(5, tensors=lambda: iter(())))
-    talking.rest()
+    talking.sleep()
     versions = [[turn.reply.sample.version for turn in e.turns if turn.reply.sample] for e in (first, *episodes)]
     assert talking.engine.version == 5
     assert all(line == sorted(line) for line in versions)
     assert len(versions) == 128
 
 
-def test_what_a_coroutine_raises_reaches_the_caller(talking: Rollouts) -> None:
+def test_what_a_coroutine_raises_reaches_the_caller(talking: RolloutRunner) -> None:
     async def fail() -> None:
         raise KeyError("no such thing")
 
@@ -240,7 +240,7 @@ def test_what_a_coroutine_raises_reaches_the_caller(talking: Rollouts) -> None:
 
 def test_closing_closes_the_engine_once_and_ends_what_still_runs(chat: Chat) -> None:
     before, engine = set(threading.enumerate()), Deaf(chat)
-    rollouts = Rollouts(engine)
+    rollouts = RolloutRunner(engine)
 
     async def leave_behind() -> asyncio.Task[Any]:
         return asyncio.create_task(asyncio.Event().wait())
@@ -258,13 +258,13 @@ def test_closing_closes_the_engine_once_and_ends_what_still_runs(chat: Chat) -> 
 @pytest.mark.long
 def test_hundreds_of_episodes_leave_nothing_behind(new_model: Callable[..., Any], chat: Chat) -> None:
     process, sizes = psutil.Process(), list[tuple[int, int, int]]()
-    jobs = [Job(f"coin/train/{i % 16}", i // 16, seed=1) for i in range(400)]
+    jobs = [EpisodeSpec(f"coin/train/{i % 16}", i // 16, seed=1) for i in range(400)]
     engine = transformers_engine(new_model().eval(), end_id=chat.end_id, keep=4096)
     others = [thing for thing in gc.get_objects() if type(thing) is Episode]  # of other tests, kept until the end
-    with open_world(slots=32, instructions=None) as world, Rollouts(engine) as rollouts:
-        player = EnginePlayer(engine, chat, Budget(turn=6, context=300), name="tiny")
+    with open_world(slots=32, instructions=None) as world, RolloutRunner(engine) as rollouts:
+        player = EnginePolicy(engine, chat, TokenBudget(turn=6, context=300), name="tiny")
         for version, start in enumerate(range(0, len(jobs), 100)):
-            episodes = list(rollouts.play([Match(world, jobs[start : start + 100])], player))
+            episodes = list(rollouts.play([RolloutRequest(world, jobs[start : start + 100])], player))
             assert len(episodes) == 100
             assert player._contexts == {}
             del episodes

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.config import SFT
+from agentgym_trainer.config import SFTConfig
 from agentgym_trainer.run.folder import RunFolder
 
 pytestmark = pytest.mark.quick
 
 
 def prepared(path: Path, *names: str) -> RunFolder:
-    folder = RunFolder.create(path / "run", SFT(), "sft-textcraft")
+    folder = RunFolder.create(path / "run", SFTConfig(), "sft-textcraft")
     for name in ("data.jsonl", "start/model.safetensors", "wandb/offline-run-1/run.wandb", "vllm-0.log", *names):
         (folder.path / name).parent.mkdir(parents=True, exist_ok=True)
         (folder.path / name).write_text("" if name == "metrics.jsonl" else "something")

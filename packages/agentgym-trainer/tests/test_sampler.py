@@ -5,7 +5,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from agentgym_trainer.curriculum.task_sampler import Middling, Sampler, State, Uniform, apportion, draw, evenly
+from agentgym_trainer.curriculum.task_sampler import MidSuccess, State, TaskSampler, Uniform, apportion, draw, evenly
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -14,21 +14,21 @@ pytestmark = pytest.mark.quick
 IDS = [f"task/{i}" for i in range(10)]
 
 
-def _draw(sampler: Sampler, count: int, seed: int = 0, state: State | None = None, without: set[str] | None = None):
+def _draw(sampler: TaskSampler, count: int, seed: int = 0, state: State | None = None, without: set[str] | None = None):
     rng = np.random.default_rng(seed)
     return draw(sampler, IDS, count, state=state or {}, rng=rng, without=without or set())
 
 
-@pytest.mark.parametrize("sampler", [Uniform(), Middling()])
-def test_no_task_is_drawn_twice_while_there_are_others(sampler: Sampler) -> None:
+@pytest.mark.parametrize("sampler", [Uniform(), MidSuccess()])
+def test_no_task_is_drawn_twice_while_there_are_others(sampler: TaskSampler) -> None:
     for count in (0, 1, 9, 10):
         assert len(set(_draw(sampler, count))) == count
     assert len(_draw(sampler, 25)) == 25
     assert set(_draw(sampler, 25)) <= set(range(10))
 
 
-@pytest.mark.parametrize("sampler", [Uniform(), Middling()])
-def test_what_is_ruled_out_is_not_drawn_and_nothing_takes_its_place(sampler: Sampler) -> None:
+@pytest.mark.parametrize("sampler", [Uniform(), MidSuccess()])
+def test_what_is_ruled_out_is_not_drawn_and_nothing_takes_its_place(sampler: TaskSampler) -> None:
     assert sorted(_draw(sampler, 7, without=set(IDS[:4]))) == [4, 5, 6, 7, 8, 9]
     assert _draw(sampler, 3, without=set(IDS)) == []
 
@@ -49,7 +49,7 @@ def test_uniform_remembers_nothing() -> None:
 
 def test_middling_prefers_what_succeeds_sometimes() -> None:
     state = {"task/0": 0.0, "task/1": 1.0, **dict.fromkeys(IDS[3:], 0.02), "task/2": 0.5}
-    counts = Counter(task for seed in range(2000) for task in _draw(Middling(floor=0.1), 1, seed, state))
+    counts = Counter(task for seed in range(2000) for task in _draw(MidSuccess(floor=0.1), 1, seed, state))
     # Weights: 1 for the middling one, the floor for nine others.
     assert counts[2] / 2000 == pytest.approx(1 / 1.9, abs=0.05)
     assert counts[0] / 2000 == pytest.approx(0.1 / 1.9, abs=0.03)
@@ -57,7 +57,7 @@ def test_middling_prefers_what_succeeds_sometimes() -> None:
 
 
 def test_middling_takes_what_it_has_not_seen_for_middling() -> None:
-    sampler = Middling(floor=0.1, memory=0.5)
+    sampler = MidSuccess(floor=0.1, memory=0.5)
     assert sampler.weights(IDS[:2], {}) == [1.0, 1.0]
     state = sampler.after({}, {"task/0": 0.0})
     assert state == {"task/0": 0.25}
@@ -70,7 +70,7 @@ def test_middling_takes_what_it_has_not_seen_for_middling() -> None:
 @settings(max_examples=30)
 @given(st.lists(st.dictionaries(st.sampled_from(IDS), st.floats(0, 1)), max_size=8), st.integers(0, 8))
 def test_what_middling_knows_survives_json_at_any_step(history: list[dict[str, float]], stop: int) -> None:
-    sampler, kept, reloaded = Middling(), State(), State()
+    sampler, kept, reloaded = MidSuccess(), State(), State()
     for step, success in enumerate(history):
         if step == stop:
             reloaded = json.loads(json.dumps(reloaded))
@@ -83,7 +83,7 @@ def test_what_middling_knows_survives_json_at_any_step(history: list[dict[str, f
 @pytest.mark.parametrize(("floor", "memory"), [(0.0, 0.5), (1.1, 0.5), (0.1, -0.1), (0.1, 1.0)])
 def test_knobs_out_of_range_are_refused(floor: float, memory: float) -> None:
     with pytest.raises(ValueError, match=r"needs a floor above 0 up to 1 and a memory from 0 to below 1, not"):
-        Middling(floor, memory)
+        MidSuccess(floor, memory)
 
 
 @settings(max_examples=30)

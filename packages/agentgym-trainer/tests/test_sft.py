@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import Episode, Reply, Turn
-from agentgym_trainer.config import SFT, Data, Generation, Optimizer
+from agentgym_trainer.config import DataConfig, Generation, Optimizer, SFTConfig
 from agentgym_trainer.config.scratch import Merges
 from agentgym_trainer.models.load import with_lora
 from agentgym_trainer.models.scratch import train_tokenizer
@@ -19,7 +19,7 @@ from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.trajectory import Trimming
 from agentgym_trainer.trainers.sft import IGNORED, Example, Imitator, encode_examples, make_imitator
 from agentgym_trainer.trainers.training_data import good_enough
-from agentgym_trainer.trainers.trl_run import Pupil
+from agentgym_trainer.trainers.trl_run import TrainingSetup
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from miniature import episode, sft_flags, train_cli
@@ -140,9 +140,9 @@ def test_episodes_are_kept_by_success_and_score() -> None:
         return replace(EPISODES[0], score=score, success=None if score is None else score == 1.0, **more)
 
     episodes = [of(1.0), of(0.5), of(0.0), of(None, stop="failed", error="it broke")]
-    assert list(good_enough(episodes, Data())) == episodes[:1]
-    assert list(good_enough(episodes, Data(keep="all"))) == episodes[:3]
-    assert list(good_enough(episodes, Data(keep="all", min_score=0.5))) == episodes[:2]
+    assert list(good_enough(episodes, DataConfig())) == episodes[:1]
+    assert list(good_enough(episodes, DataConfig(keep="all"))) == episodes[:3]
+    assert list(good_enough(episodes, DataConfig(keep="all", min_score=0.5))) == episodes[:2]
 
 
 # TRL's trainer.
@@ -157,9 +157,9 @@ def imitator(chat: Chat, new_model: Callable[..., Any], tmp_path: Path) -> Calla
             "batch": 4,
             "device": "cpu",
         }
-        config = SFT(**(known | settings))
+        config = SFTConfig(**(known | settings))
         model = new_model().train()
-        pupil = Pupil(with_lora(model, config.lora, seed=0) if lora else model, chat, EPISODES)
+        pupil = TrainingSetup(with_lora(model, config.lora, seed=0) if lora else model, chat, EPISODES)
         return make_imitator(config, RunFolder(tmp_path), pupil, examples)
 
     return make

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 import torch
 from agentgym_envs import Episode
-from agentgym_trainer.config import SFT
+from agentgym_trainer.config import SFTConfig
 from agentgym_trainer.run.checkpoint import find_damage
 from agentgym_trainer.run.folder import RunFolder
 from forked import is_loaded, train_until
@@ -43,7 +43,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
 
 def test_a_run_leaves_what_every_run_leaves(whole: RunFolder) -> None:
     _, config, recipe = RunFolder.open(whole.path)
-    assert isinstance(config, SFT)
+    assert isinstance(config, SFTConfig)
     assert recipe == "sft-textcraft"
     assert json.loads(whole.settings.read_text())["kind"] == "sft"
     logged = lines(whole)
@@ -177,7 +177,7 @@ def test_the_best_step_may_be_one_whose_evaluation_a_signal_has_ended(tmp_path: 
 
 def test_a_checkpoint_is_written_when_one_is_overdue(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    flags = ("--epochs", "1", "--save-every", "100", "--save-minutes", "1e-9", "--keep", "9")
+    flags = ("--epochs", "1", "--save-every", "100", "--save-minutes", "1e-9", "--keep-checkpoints", "9")
     assert train_cli(sft_flags(folder.path, *flags)) == 0
     assert sorted(path.name for path in folder.checkpoints.glob("step-*")) == [f"step-00000{n}" for n in range(1, 9)]
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_envs import Job, play_many
+from agentgym_envs import EpisodeSpec, play_many
 from agentgym_envs.agents.formats import Bare
 from agentgym_eval.policies.policies import Oracle
 from agentgym_trainer.algorithms import DAPO, GRPO, KL, Aggregation, Imitation
@@ -48,7 +48,7 @@ def said_logps(model: Any, made: Sequence[Trajectory]) -> list[list[Tensor]]:
         found.append([])
         for segment in segments:
             logp = torch.log_softmax(model(torch.tensor([segment.ids])).logits[0], -1)
-            found[-1] += [logp[t - 1, segment.ids[t]] for t, said in enumerate(segment.said) if said]
+            found[-1] += [logp[t - 1, segment.ids[t]] for t, said in enumerate(segment.loss_mask) if said]
     return found
 
 
@@ -56,9 +56,11 @@ def test_an_updates_gradient_is_that_of_the_sum_of_both_textbook_losses(new_mode
     acted, shown, weight = some_trajectories(2, 4, groups=1), some_trajectories(3, 3), 0.7
     student = learner(new_model(), clip_norm=1e9)
     found = gradients(student)
-    metrics = teach(student, acted, PLAIN, beside=beside(student, shown, weight))
+    metrics = teach(student, acted, PLAIN, auxiliary=beside(student, shown, weight))
     model = new_model().train()
-    sampled = [[lp for s in t.segments for lp, said in zip(s.logprobs, s.said, strict=True) if said] for t in acted]
+    sampled = [
+        [lp for s in t.segments for lp, said in zip(s.logprobs, s.loss_mask, strict=True) if said] for t in acted
+    ]
     returns = torch.tensor([sum(t.rewards) for t in acted], dtype=torch.float64)
     advantages = ((returns - returns.mean()) / (returns.std() + 1e-6)).tolist()
     losses: list[Tensor] = []
@@ -82,7 +84,7 @@ def test_order_and_micro_batches_change_neither_metrics_nor_weights(new_model: C
         student = learner(new_model(), lr=1e-3, micro_tokens=micro, reference=True)
         places = [(i, 0) for i in range(5)][::backwards]
         lesson = beside(student, shown[::backwards], places=places)
-        metrics = teach(student, acted, algorithm, beside=lesson, epochs=2, minibatches=2)
+        metrics = teach(student, acted, algorithm, auxiliary=lesson, epochs=2, minibatches=2)
         results.append(({n: v for n, v in metrics.items() if n not in ("fill", "padding")}, weights(student)))
     (metrics, moved), (other, others) = results
     assert other == pytest.approx(metrics, abs=1e-5, rel=1e-4)
@@ -94,12 +96,12 @@ def test_each_demonstration_is_in_one_minibatch_of_an_epoch(new_model: Callable[
     student, acted, demonstrations = learner(new_model()), some_trajectories(2, 6), some_trajectories(3, shown)
     targets: list[int] = []
     student.actor.register_forward_hook(lambda _, inputs, __: targets.extend(inputs[4].tolist()))
-    teach(student, acted, PLAIN, beside=beside(student, demonstrations), epochs=2, minibatches=3)
+    teach(student, acted, PLAIN, auxiliary=beside(student, demonstrations), epochs=2, minibatches=3)
     said = [
         token
         for t in (*acted, *demonstrations)
         for s in t.segments
-        for token, said in zip(s.ids, s.said, strict=True)
+        for token, said in zip(s.ids, s.loss_mask, strict=True)
         if said
     ]
     assert sorted(targets) == sorted(said * 2)
@@ -107,7 +109,7 @@ def test_each_demonstration_is_in_one_minibatch_of_an_epoch(new_model: Callable[
 
 def test_where_no_episode_trains_there_still_is_something_to_imitate(new_model: Callable[..., Any]) -> None:
     student, alone = learner(new_model(), lr=1e-3), learner(new_model(), lr=1e-3)
-    metrics = teach(student, [], PLAIN, beside=beside(student, some_trajectories(3, 5), weight=1.0))
+    metrics = teach(student, [], PLAIN, auxiliary=beside(student, some_trajectories(3, 5), weight=1.0))
     expected = teach(alone, some_trajectories(3, 5), Imitation())
     assert torch.equal(weights(student), weights(alone))
     assert (metrics["sft/nll"], metrics["loss"]) == (expected["nll"], expected["loss"])
@@ -120,7 +122,7 @@ def test_the_term_counts_by_its_weight(new_model: Callable[..., Any]) -> None:
     for weight in (0.0, 1.0, 3.0):
         student = learner(new_model(), clip_norm=1e9)
         found = gradients(student)
-        teach(student, some_trajectories(2, 4), PLAIN, beside=beside(student, some_trajectories(3, 3), weight))
+        teach(student, some_trajectories(2, 4), PLAIN, auxiliary=beside(student, some_trajectories(3, 3), weight))
         seen += found
     once, thrice = seen[1] - seen[0], seen[2] - seen[0]
     assert once.norm() > 0.01
@@ -140,20 +142,20 @@ def test_all_are_imitated_once_before_any_is_again_however_far_the_steps_go(
 
 
 def test_of_what_is_too_long_the_turns_that_fit_are_imitated(chat: Chat) -> None:
-    (shown,) = play_many([Bare(Coin())], Oracle(), [Job("coin/train/1", seed=0)])
+    (shown,) = play_many([Bare(Coin())], Oracle(), [EpisodeSpec("coin/train/1", seed=0)])
     (whole,) = trajectory(encode(chat, shown)).segments
-    ends = [i + 1 for i, token in enumerate(whole.ids) if token == chat.end_id and whole.said[i]]
+    ends = [i + 1 for i, token in enumerate(whole.ids) if token == chat.end_id and whole.loss_mask[i]]
     for longest, end in ((ends[-1], ends[-1]), (ends[-1] - 1, ends[-2]), (ends[0] - 1, 0)):
         some = Demonstrations([shown], chat, batch=2, longest=longest, seed=0, ranks=Ranks()).of_step(0)
         assert [place for place, _ in some] == [(0, 0), (1, 0)]
         assert [[segment.ids for segment in line.segments] for _, line in some] == [[whole.ids[:end]]] * 2
         trimming = Demonstrations([shown], chat, batch=2, longest=longest, seed=0, ranks=Ranks()).trimming()
         assert (trimming.contexts, trimming.dropped) == (1, end == 0)
-        assert (trimming.said, trimming.lost) == (sum(whole.said), sum(whole.said[end:]))
+        assert (trimming.said, trimming.lost) == (sum(whole.loss_mask), sum(whole.loss_mask[end:]))
 
 
 def test_steps_go_on_where_the_last_one_ended(chat: Chat) -> None:
-    shown = list(play_many([Bare(Coin())], Oracle(), [Job(f"coin/train/{i}", seed=0) for i in range(4)]))
+    shown = list(play_many([Bare(Coin())], Oracle(), [EpisodeSpec(f"coin/train/{i}", seed=0) for i in range(4)]))
     dealt = Demonstrations(shown, chat, batch=2, longest=999, seed=0, ranks=Ranks())
     assert {line.group for step in (0, 1) for _, line in dealt.of_step(step)} == {e.task_id for e in shown}
 

@@ -16,29 +16,29 @@ import pytest
 from agentgym_envs import Task, Tasks, TaskSet, read_episodes
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.config import (
-    DPO,
-    SFT,
-    AgentEvol,
-    Config,
-    Data,
+    AgentEvolConfig,
+    BaseConfig,
+    DataConfig,
+    DPOConfig,
     Evaluation,
     Exploration,
     Generation,
     Optimizer,
-    Setup,
+    RLConfig,
+    SFTConfig,
     WarmStart,
-    World,
+    WorldConfig,
 )
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon
-from agentgym_trainer.rollout.environments import open_worlds
-from agentgym_trainer.rollout.runner import EnginePlayer
+from agentgym_trainer.rollout.environments import open_environments
+from agentgym_trainer.rollout.runner import EnginePolicy
 from agentgym_trainer.run import trackers
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers import test_split
-from agentgym_trainer.trainers.evaluation import HeldOut
+from agentgym_trainer.trainers.evaluation import Evaluator
 from agentgym_trainer.trainers.test_split import play_test
 from coin_world import ENV, Coin
 from miniature import AskedAfter, train_cli
@@ -48,7 +48,7 @@ from rich.console import Console
 COMMON: dict[str, Any] = {
     "model": "scratch",
     "scratch": Scratch(vocab=280, hidden=32, layers=1, heads=2),
-    "world": World(ENV, agent="bare", instructions=False, backend="inline"),
+    "world": WorldConfig(ENV, agent="bare", instructions=False, backend="inline"),
     "generation": Generation(max_tokens=6, max_context=200),
     "optimizer": Optimizer(lr=1e-2),
     "evaluation": Evaluation(tasks=3, test_tasks=0, samples=1, ks=(1,), every=1),
@@ -56,14 +56,20 @@ COMMON: dict[str, Any] = {
     "device": "cpu",
     "slots": 8,
 }
-FROM_DATA: dict[str, Any] = COMMON | {"horizon": FixedHorizon(3), "data": Data(episodes=16, keep="all"), "batch": 8}
+FROM_DATA: dict[str, Any] = COMMON | {
+    "horizon": FixedHorizon(3),
+    "data": DataConfig(episodes=16, keep="all"),
+    "batch": 8,
+}
 ADAPTIVE = AdaptiveHorizon((2, 3), at_least=1, patience=1, gain=1.0, cut=0.0)
-RL = Config(**COMMON, horizon=ADAPTIVE, warm_start=WarmStart(episodes=16, noise=0.5), steps=3, tasks=2, samples=2)
-KINDS: dict[str, tuple[Setup, int]] = {
+RL = RLConfig(
+    **COMMON, horizon=ADAPTIVE, warm_start=WarmStart(episodes=16, noise=0.5), steps=3, tasks_per_step=2, group_size=2
+)
+KINDS: dict[str, tuple[BaseConfig, int]] = {
     "rl": (RL, 3),
-    "sft": (SFT(**FROM_DATA), 2),
-    "dpo": (DPO(**(FROM_DATA | {"data": Data(episodes=32, noise=0.5, keep="all")}), player="expert"), 0),
-    "evol": (AgentEvol(**FROM_DATA, iterations=1, exploration=Exploration(tasks=4)), 2),
+    "sft": (SFTConfig(**FROM_DATA), 2),
+    "dpo": (DPOConfig(**(FROM_DATA | {"data": DataConfig(episodes=32, noise=0.5, keep="all")}), player="expert"), 0),
+    "evol": (AgentEvolConfig(**FROM_DATA, iterations=1, exploration=Exploration(tasks=4)), 2),
 }
 TESTED = [f"coin/test/{number}" for number in range(4)]
 
@@ -89,7 +95,7 @@ def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bo
     return found
 
 
-def begun(path: Path, config: Setup) -> RunFolder:
+def begun(path: Path, config: BaseConfig) -> RunFolder:
     return RunFolder.create(path / "run", config, "coins")
 
 
@@ -141,7 +147,7 @@ def test_the_first_and_the_last_model_are_tested_each_once_however_often_that_is
     folder, played = begun(tmp_path, RL), list[tuple[str, int]]()
     saved_model = test_split.saved_model
 
-    def noted(config: Setup, model: str, *rest: Any, version: int) -> Any:
+    def noted(config: BaseConfig, model: str, *rest: Any, version: int) -> Any:
         played.append((Path(model).name, version))
         return saved_model(config, model, *rest, version=version)
 
@@ -152,7 +158,7 @@ def test_the_first_and_the_last_model_are_tested_each_once_however_often_that_is
     assert not folder.evaluated_steps("sampled", test=True)
 
     def test(stopping: Stopping) -> bool:
-        return play_test(RL, folder, Tracker(Console(file=io.StringIO())), stopping, steps=3)
+        return play_test(RL, folder, RunConsole(Console(file=io.StringIO())), stopping, steps=3)
 
     assert not test(AskedAfter(2))
     assert played == [("start", 0)]
@@ -169,20 +175,20 @@ def test_the_first_and_the_last_model_are_tested_each_once_however_often_that_is
 def test_a_signal_ends_the_test_at_once_and_what_was_played_to_its_end_is_kept(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, log, deals, calls = begun(tmp_path, RL), tmp_path / "log", HeldOut._deals, itertools.count(1)
+    folder, log, deals, calls = begun(tmp_path, RL), tmp_path / "log", Evaluator._deals, itertools.count(1)
 
     async def never(*_: Any) -> None:
         await asyncio.wait_for(asyncio.Event().wait(), PATIENCE)
 
     with monkeypatch.context() as patch:
 
-        def preempted(self: HeldOut, split: Any, *rest: Any) -> Any:
+        def preempted(self: Evaluator, split: Any, *rest: Any) -> Any:
             if split == "test" and next(calls) == 2:
-                patch.setattr(EnginePlayer, "reply", never)
+                patch.setattr(EnginePolicy, "reply", never)
                 os.kill(os.getpid(), signal.SIGTERM)
             return deals(self, split, *rest)
 
-        patch.setattr(HeldOut, "_deals", preempted)
+        patch.setattr(Evaluator, "_deals", preempted)
         assert train_cli(["--resume", str(folder.path)], log) == 143
     assert f"Terminated. What is done is saved; go on with: uv run train --resume {folder.path}\n" in log.read_text()
     kept = folder.evaluations / "test-000000-sampled.jsonl"
@@ -195,14 +201,14 @@ def test_a_signal_ends_the_test_at_once_and_what_was_played_to_its_end_is_kept(
 
 @pytest.mark.long
 def test_the_test_goes_to_the_trackers_by_its_name_and_not_into_the_metrics(tmp_path: Path) -> None:
-    config = Config(
-        **(COMMON | {"evaluation": Evaluation(tasks=2, test_tasks=2, samples=1, ks=(1,))}), steps=1, tasks=1
+    config = RLConfig(
+        **(COMMON | {"evaluation": Evaluation(tasks=2, test_tasks=2, samples=1, ks=(1,))}), steps=1, tasks_per_step=1
     )
     folder = begun(tmp_path, config)
     assert go_on(folder) == 0
     told: list[dict[str, float]] = []
     folder.listener = lambda line: told.append(trackers.flat(line))
-    assert play_test(config, folder, Tracker(Console(file=io.StringIO())), Stopping(), steps=1)
+    assert play_test(config, folder, RunConsole(Console(file=io.StringIO())), Stopping(), steps=1)
     names = {"step", "test/sampled", "test/greedy", "worlds/coin/Coin-v0/test/sampled"}
     assert all(names <= figures.keys() for figures in told)
     assert [figures["step"] for figures in told] == [0, 1]
@@ -233,10 +239,10 @@ def test_a_split_that_is_missing_is_said_with_what_to_do(
         )
 
     monkeypatch.setattr(Coin, "tasks", property(tasks))
-    with pytest.raises(UsageError, match=message), open_worlds(RL):
+    with pytest.raises(UsageError, match=message), open_environments(RL):
         pass
     without = Evaluation(split="train" if missing == "dev" else "dev", test=missing != "test")
-    with open_worlds(replace(RL, evaluation=replace(without, every=1))) as opened:
+    with open_environments(replace(RL, evaluation=replace(without, every=1))) as opened:
         assert len(opened) == 1
 
 
@@ -245,7 +251,7 @@ def test_a_run_without_a_test_says_so_by_what_it_leaves(
     tmp_path: Path, drawn: list[tuple[str, bool]], capfd: pytest.CaptureFixture[str]
 ) -> None:
     evaluation = Evaluation(split="train", tasks=2, samples=1, ks=(1,), test=False)
-    config = Config(**(COMMON | {"evaluation": evaluation}), steps=1, tasks=1)
+    config = RLConfig(**(COMMON | {"evaluation": evaluation}), steps=1, tasks_per_step=1)
     folder = begun(tmp_path, config)
     assert go_on(folder) == 0
     assert drawn == []

@@ -14,10 +14,10 @@ from typing import Any
 
 import pytest
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.config import Config, Setup
+from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.run import trackers
 from agentgym_trainer.run.folder import RunFolder
-from agentgym_trainer.run.trackers import flat, tracked
+from agentgym_trainer.run.trackers import flat, open_trackers
 from dev_packages import need
 from miniature import coin_flags, train_cli
 
@@ -34,7 +34,7 @@ class Noted:
 
     where = "in a list"
 
-    def __init__(self, config: Setup, folder: RunFolder) -> None:
+    def __init__(self, config: BaseConfig, folder: RunFolder) -> None:
         self.lines: list[Any] = []
         Noted.last = self
 
@@ -55,7 +55,7 @@ def noted(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(trackers, "find_spec", lambda name: name)
 
 
-def folder_of(path: Path, config: Setup) -> RunFolder:
+def folder_of(path: Path, config: BaseConfig) -> RunFolder:
     return RunFolder.create(path / "run", config, "test")
 
 
@@ -68,9 +68,9 @@ def test_figures_have_the_names_that_they_have_in_the_folder() -> None:
 
 @pytest.mark.usefixtures("noted")
 def test_lines_of_the_metrics_go_to_the_tracker_while_it_is_open(tmp_path: Path) -> None:
-    config, said = Config(track=("trackio",)), list[str]()
+    config, said = RLConfig(track=("trackio",)), list[str]()
     folder = folder_of(tmp_path, config)
-    with tracked(config, folder, said.append):
+    with open_trackers(config, folder, said.append):
         folder.log(line(1))
         folder.log(line(2))
     folder.log(line(4))
@@ -81,9 +81,9 @@ def test_lines_of_the_metrics_go_to_the_tracker_while_it_is_open(tmp_path: Path)
 
 @pytest.mark.usefixtures("noted")
 def test_a_tracker_that_fails_is_told_of_and_the_run_goes_on(tmp_path: Path) -> None:
-    config, said = Config(track=("trackio",)), list[str]()
+    config, said = RLConfig(track=("trackio",)), list[str]()
     folder = folder_of(tmp_path, config)
-    with tracked(config, folder, said.append):
+    with open_trackers(config, folder, said.append):
         for step in (2, 3, 4):
             folder.log(line(step))
     assert Noted.last.lines == [(2, flat(line(2)))]
@@ -93,9 +93,9 @@ def test_a_tracker_that_fails_is_told_of_and_the_run_goes_on(tmp_path: Path) -> 
 
 @pytest.mark.usefixtures("noted")
 def test_a_sitting_that_breaks_off_is_told_as_such(tmp_path: Path) -> None:
-    config = Config(track=("trackio",))
+    config = RLConfig(track=("trackio",))
     folder = folder_of(tmp_path, config)
-    with pytest.raises(KeyboardInterrupt), tracked(config, folder, lambda _: None):
+    with pytest.raises(KeyboardInterrupt), open_trackers(config, folder, lambda _: None):
         raise KeyboardInterrupt
     assert Noted.last.lines == [False]
     assert folder.listener is None
@@ -103,19 +103,19 @@ def test_a_sitting_that_breaks_off_is_told_as_such(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("noted")
 def test_where_one_tracker_cannot_be_had_the_others_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(config: Setup, folder: RunFolder) -> Noted:
+    def refuse(config: BaseConfig, folder: RunFolder) -> Noted:
         raise RuntimeError("no key.")
 
     monkeypatch.setitem(trackers._KNOWN, "wandb", refuse)
-    config = Config(track=("trackio", "wandb"))
-    with pytest.raises(UsageError, match="no key"), tracked(config, folder_of(tmp_path, config), lambda _: None):
+    config = RLConfig(track=("trackio", "wandb"))
+    with pytest.raises(UsageError, match="no key"), open_trackers(config, folder_of(tmp_path, config), lambda _: None):
         pass
     assert Noted.last.lines == [False]
 
 
 def test_without_a_tracker_nothing_of_them_is_imported(tmp_path: Path) -> None:
     before = set(sys.modules)
-    with tracked(Config(), folder_of(tmp_path, Config()), lambda _: None):
+    with open_trackers(RLConfig(), folder_of(tmp_path, RLConfig()), lambda _: None):
         pass
     assert not {"trackio", "wandb"} & (set(sys.modules) - before)
 
@@ -142,10 +142,10 @@ def test_a_tracker_that_refuses_is_one_sentence(tmp_path: Path, monkeypatch: pyt
 
     monkeypatch.setitem(trackers._KNOWN, "wandb", refuse)
     monkeypatch.setattr(trackers, "find_spec", lambda name: name)
-    config = Config(track=("wandb",))
+    config = RLConfig(track=("wandb",))
     with (
         pytest.raises(UsageError, match=r"wandb can't follow this run: no key\. WANDB_MODE=offline keeps"),
-        tracked(config, folder_of(tmp_path, config), lambda _: None),
+        open_trackers(config, folder_of(tmp_path, config), lambda _: None),
     ):
         pass
 
@@ -203,7 +203,7 @@ def test_trackio_keeps_one_run_on_this_machine_over_all_sittings(sit: Callable[.
     assert [(run, step) for run, step, _ in rows] == [(name, 1), (name, 2), (name, 2), (name, 3)]
     for _, step, metrics in rows:
         assert json.loads(metrics) == {key: value for key, value in flat(line(step)).items() if key != "step"}
-    assert json.loads(configs[0][0])["steps"] == Config().steps
+    assert json.loads(configs[0][0])["steps"] == RLConfig().steps
 
 
 @pytest.mark.long

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 from agentgym_eval.metrics.summary import report
-from agentgym_trainer.config import Config, World
+from agentgym_trainer.config import RLConfig, WorldConfig
 from agentgym_trainer.run import summary
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from matplotlib import pyplot as plt
 from miniature import episode
@@ -29,7 +29,7 @@ def line(step: int, **changes: Any) -> dict[str, Any]:
         "stage": {"number": 0, "since": 0, "why": "begin"},
         **figures,
         "worlds": {WORLDS[0]: dict(figures)},
-        "kl_sampled": 0.01,
+        "approx_kl": 0.01,
         "entropy": 1.234,
         "advantage/mean_token": -0.2501,
         "grad_norm": 0.5,
@@ -42,7 +42,7 @@ def line(step: int, **changes: Any) -> dict[str, Any]:
 def shown(*lines: dict[str, Any], terminal: bool = False, width: int = 80) -> str:
     """What is on the screen once these steps were taken."""
     out = io.StringIO()
-    tracker = Tracker(Console(file=out, force_terminal=terminal, width=width, color_system=None))
+    tracker = RunConsole(Console(file=out, force_terminal=terminal, width=width, color_system=None))
     with tracker.showing():
         for metrics in lines:
             tracker.step(metrics, lines[-1]["step"])
@@ -57,7 +57,7 @@ def test_a_step_shows_how_it_went() -> None:
 
 
 def test_the_divergence_from_the_reference_goes_before_that_from_the_sampler() -> None:
-    assert "KL 0.2000 ·" in shown(line(1, kl_reference=0.2))
+    assert "KL 0.2000 ·" in shown(line(1, ref_kl=0.2))
 
 
 def test_what_there_is_no_figure_for_is_a_dash() -> None:
@@ -95,7 +95,7 @@ def test_warnings_stay_on_the_screen_with_their_step_whatever_they_say() -> None
 
 def test_what_is_said_is_no_markup() -> None:
     console = Console(file=io.StringIO(), width=200)
-    Tracker(console).say("wandb follows this run no more (401 at [/tmp/x], [red]or so[/])")
+    RunConsole(console).say("wandb follows this run no more (401 at [/tmp/x], [red]or so[/])")
     assert console.file.getvalue() == "wandb follows this run no more (401 at [/tmp/x], [red]or so[/])\n"  # type: ignore[attr-defined]
 
 
@@ -113,7 +113,7 @@ def test_a_terminal_shows_bars_with_the_figures_below_however_narrow() -> None:
 
 def test_phases_are_passed_on_and_said_unless_there_is_nothing() -> None:
     out = io.StringIO()
-    tracker = Tracker(Console(file=out))
+    tracker = RunConsole(Console(file=out))
     assert list(tracker.phase("Counting", iter("abc"), 3)) == ["a", "b", "c"]
     assert list(tracker.phase("Waiting", iter(""), 0)) == []
     assert re.fullmatch(r"Counting: 3 in \d+ s\n", out.getvalue())
@@ -122,7 +122,7 @@ def test_phases_are_passed_on_and_said_unless_there_is_nothing() -> None:
 def test_an_evaluation_is_said_with_its_interval() -> None:
     out = io.StringIO()
     played = [replace(episode([None]), task_id=f"coin/test/{i}") for i in range(2)]
-    Tracker(Console(file=out)).evaluation(5, "greedy", "dev", report(played))
+    RunConsole(Console(file=out)).evaluation(5, "greedy", "dev", report(played))
     assert out.getvalue() == "after 5 steps, greedy on 2 dev tasks: success 0.000 (0.000 to 0.658)\n"
 
 
@@ -130,9 +130,12 @@ def test_an_evaluation_is_said_with_its_interval() -> None:
 
 
 @pytest.fixture
-def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, RunFolder, list[Any]]:
+def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[RLConfig, RunFolder, list[Any]]:
     """A finished run of two worlds, and the pictures that are drawn of it."""
-    config = Config(world=World(WORLDS[0]), others=(World(WORLDS[1], instructions=False, options=("levels='GoTo'",)),))
+    config = RLConfig(
+        world=WorldConfig(WORLDS[0]),
+        extra_worlds=(WorldConfig(WORLDS[1], instructions=False, options=("levels='GoTo'",)),),
+    )
     folder = RunFolder(tmp_path)
     for step in (0, 300):
         for manner in ("sampled", "greedy"):
@@ -148,9 +151,9 @@ def mixed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Config, RunF
     return config, folder, pictures
 
 
-def test_every_world_has_its_curve_with_the_schedule_on_it(mixed: tuple[Config, RunFolder, list[Any]]) -> None:
+def test_every_world_has_its_curve_with_the_schedule_on_it(mixed: tuple[RLConfig, RunFolder, list[Any]]) -> None:
     config, folder, pictures = mixed
-    summary.finish(config, folder, Console(file=io.StringIO()), seconds=1.0)
+    summary.show_results(config, folder, Console(file=io.StringIO()), seconds=1.0)
     (picture,) = pictures
     assert [axes.get_title() for axes in picture.axes] == list(WORLDS)
     for axes, points in zip(picture.axes, (300, 0), strict=True):
@@ -169,10 +172,10 @@ def test_every_world_has_its_curve_with_the_schedule_on_it(mixed: tuple[Config, 
 TABLES = (("test", "once, at the end; 95% intervals"), ("dev", "on the way; 95% intervals"))
 
 
-def test_every_world_has_its_rows_and_its_command(mixed: tuple[Config, RunFolder, list[Any]]) -> None:
+def test_every_world_has_its_rows_and_its_command(mixed: tuple[RLConfig, RunFolder, list[Any]]) -> None:
     config, folder, _ = mixed
     out = io.StringIO()
-    summary.finish(config, folder, Console(file=out, width=120), seconds=1.0)
+    summary.show_results(config, folder, Console(file=out, width=120), seconds=1.0)
     for row in ("TextCraft-v0, sampled", "TextCraft-v0, greedy", "BabyAI-v0, sampled", "BabyAI-v0, greedy"):
         assert out.getvalue().count(row) == 2
     test, during = (out.getvalue().index(f"2 {split} tasks, played {when}") for split, when in TABLES)

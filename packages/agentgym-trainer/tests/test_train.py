@@ -11,18 +11,18 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_envs import EnvPool, Episode, Job
+from agentgym_envs import EnvPool, Episode, EpisodeSpec
 from agentgym_envs.agents.formats import Bare
 from agentgym_envs.episodes.play_pool import play_slot
 from agentgym_eval.util.errors import UsageError
-from agentgym_trainer.algorithms import GRPO, PPO, GiGPO, Groups
-from agentgym_trainer.config import Config, CriticModel, Evaluation, Generation, Lora, WarmStart, World
+from agentgym_trainer.algorithms import GRPO, PPO, GiGPO, GroupFilter
+from agentgym_trainer.config import CriticModel, Evaluation, Generation, Lora, RLConfig, WarmStart, WorldConfig
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.learner.learner import Learner
-from agentgym_trainer.models.policy import Actor, SeparateCritic
+from agentgym_trainer.models.policy import PolicyModel, SeparateCritic
 from agentgym_trainer.policies import hf
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers.rl import train
@@ -31,7 +31,7 @@ from rich.console import Console
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
-KEEP_FLAT = Groups(flat="keep")
+KEEP_FLAT = GroupFilter(zero_variance="keep")
 KINDS: dict[str, dict[str, Any]] = {
     "ppo, a head": {"algorithm": PPO},
     "ppo, a separate critic": {"algorithm": PPO, "critic": CriticModel(where="separate")},
@@ -44,20 +44,20 @@ KINDS: dict[str, dict[str, Any]] = {
 
 def _run(folder: Path, **settings: Any) -> RunFolder:
     known: dict[str, Any] = {
-        "world": World(ENV, agent="bare", instructions=False),
+        "world": WorldConfig(ENV, agent="bare", instructions=False),
         "algorithm": replace(GRPO, groups=KEEP_FLAT),
         "horizon": FixedHorizon(3),
         "generation": Generation(max_tokens=6, max_context=256),
         "evaluation": Evaluation(tasks=2, samples=1, ks=(1,)),
         "steps": 2,
-        "tasks": 4,
-        "samples": 4,
+        "tasks_per_step": 4,
+        "group_size": 4,
         "epochs": 2,
         "device": "cpu",
     }
-    config = Config(**(known | settings))
+    config = RLConfig(**(known | settings))
     run = RunFolder.create(folder, config, "test")
-    assert train(config, run, Tracker(Console(quiet=True)), Stopping()).step == config.steps
+    assert train(config, run, RunConsole(Console(quiet=True)), Stopping()).step == config.steps
     return run
 
 
@@ -84,7 +84,7 @@ async def _play(folder: Path) -> Episode:
     """An episode of the model in this folder."""
     player = hf(str(folder), temperature=0.0, seed=0, max_tokens=6)
     with EnvPool(ENV, 1) as pool:
-        episode = await play_slot(pool, 0, player, Job("coin/test/1", seed=0), world=Bare(Coin()), horizon=3)
+        episode = await play_slot(pool, 0, player, EpisodeSpec("coin/test/1", seed=0), world=Bare(Coin()), horizon=3)
     await player.close()
     return episode
 
@@ -141,9 +141,9 @@ def test_an_adapter_is_found_from_anywhere_and_a_new_run_begins_with_it_merged(
 def test_gradient_checkpointing_is_for_a_separate_critic_too(
     tmp_path: Path, start: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[Actor] = []
+    made: list[PolicyModel] = []
 
-    def learner(actor: Actor, *more: Any, **settings: Any) -> Learner:
+    def learner(actor: PolicyModel, *more: Any, **settings: Any) -> Learner:
         made.append(actor)
         return Learner(actor, *more, **settings)
 

@@ -17,9 +17,9 @@ from agentgym_trainer import cli
 from agentgym_trainer.algorithms import GAE, PPO, PRESETS, Clip
 from agentgym_trainer.cli import _parse
 from agentgym_trainer.cli_flags import EXAMPLES, SYNONYMS
-from agentgym_trainer.config import Config, World
+from agentgym_trainer.config import RLConfig, WorldConfig
 from agentgym_trainer.curriculum.horizon import KINDS, AdaptiveHorizon, FixedHorizon
-from agentgym_trainer.curriculum.task_sampler import Middling, Uniform
+from agentgym_trainer.curriculum.task_sampler import MidSuccess, Uniform
 from agentgym_trainer.recipes import RECIPES, tiny
 from agentgym_trainer.run.folder import RunFolder
 from miniature import train_cli
@@ -56,7 +56,7 @@ def test_help_lists_the_recipes_and_imports_nothing_heavy() -> None:
         assert f"{name}:" in done.stdout
         assert recipe.about.split(",")[0] in " ".join(done.stdout.replace("│", " ").split())
     assert "--optimizer.lr" in done.stdout
-    for name in [*PRESETS, *KINDS, "uniform", "middling"]:
+    for name in [*PRESETS, *KINDS, "uniform", "mid-success"]:
         assert f" {name}," in done.stdout or f" {name}." in done.stdout
 
 
@@ -72,7 +72,7 @@ def test_what_is_loaded_is_said_before_it_is(
     assert capfd.readouterr().err == "error: Far enough.\n"
 
 
-def _config(*arguments: str) -> Config:
+def _config(*arguments: str) -> RLConfig:
     return _parse(arguments)[1].config
 
 
@@ -102,7 +102,7 @@ def test_a_horizon_that_is_named_takes_over_the_stages_of_the_recipe() -> None:
 
 
 def test_a_sampler_that_is_named_has_its_flags() -> None:
-    assert _config("--sampler", "middling", "--sampler.floor", "0.2").sampler == Middling(floor=0.2)
+    assert _config("--sampler", "mid-success", "--sampler.floor", "0.2").sampler == MidSuccess(floor=0.2)
     assert _config("mixture", "--sampler=uniform").sampler == Uniform()
 
 
@@ -134,7 +134,7 @@ def test_the_options_of_a_recipe_go_with_its_world(
 
 
 def test_every_world_of_a_mixture_has_its_flags() -> None:
-    config = _config("mixture", "--others.0.weight", "3", "--world.options", "depth=(1,2)")
+    config = _config("mixture", "--extra-worlds.0.weight", "3", "--world.options", "depth=(1,2)")
     assert [(world.weight, world.options) for world in config.worlds] == [(1.0, ("depth=(1,2)",)), (3.0, ())]
 
 
@@ -147,7 +147,7 @@ def test_every_world_of_a_mixture_has_its_flags() -> None:
             ["--horizon", "adaptve"],
             "There is no horizon 'adaptve'. Did you mean 'adaptive'? There are: adaptive, fixed",
         ),
-        (["--sampler"], "There is no sampler ''. There are: middling, uniform."),
+        (["--sampler"], "There is no sampler ''. There are: mid-success, uniform."),
     ],
 )
 def test_names_that_do_not_exist_are_refused_with_those_that_do(
@@ -176,7 +176,7 @@ def test_an_unknown_flag_is_refused_with_a_suggestion(capfd: pytest.CaptureFixtu
         (["quickstart", "--learning-rate", "1"], "There is no --learning-rate. Here that is --optimizer.lr."),
         (
             ["quickstart", "--batch_size=3"],
-            "There is no --batch_size. Here that is --tasks, the tasks of",
+            "There is no --batch_size. Here that is --tasks-per-step times",
         ),
         (
             ["quickstart", "--horizon.turns", "3"],
@@ -184,7 +184,10 @@ def test_an_unknown_flag_is_refused_with_a_suggestion(capfd: pytest.CaptureFixtu
         ),
         (["--algorithm.advantages.lam", "1"], "It is a flag of --algorithm ppo"),
         (["babyai-sft", "--world.agnet", "bare"], "There is no --world.agnet. Did you mean --world.agent?"),
-        (["quickstart", "--floor", "1", "--sampler", "middling"], "There is no --floor. Did you mean --sampler.floor?"),
+        (
+            ["quickstart", "--floor", "1", "--sampler", "mid-success"],
+            "There is no --floor. Did you mean --sampler.floor?",
+        ),
     ],
 )
 def test_a_flag_that_does_not_exist_is_answered_with_the_one_that_was_meant(
@@ -195,7 +198,16 @@ def test_a_flag_that_does_not_exist_is_answered_with_the_one_that_was_meant(
 
 
 def test_flags_that_exist_are_not_taken_for_others(capfd: pytest.CaptureFixture[str]) -> None:
-    flags = ["--world.no-instructions", "--no-tiny", "--others.0.weight", "3", "--horizon.stages", "2", "--tasks", "x"]
+    flags = [
+        "--world.no-instructions",
+        "--no-tiny",
+        "--extra-worlds.0.weight",
+        "3",
+        "--horizon.stages",
+        "2",
+        "--tasks-per-step",
+        "x",
+    ]
     assert train_cli(["mixture", *flags]) == 2
     assert "There is no" not in capfd.readouterr().err
 
@@ -221,7 +233,7 @@ def test_the_recipes_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--tasks", "0"], "tasks must be at least 1, not 0."),
+        (["--tasks-per-step", "0"], "tasks_per_step must be at least 1, not 0."),
         (["--evaluation.ks", "1", "9"], "pass@9 needs"),
         (["--horizon.stages", "5", "3"], "Stages are turns, at least 1 and never falling"),
         (["--scratch.vocab", "12"], "at least 259 entries, not 12"),
@@ -326,7 +338,7 @@ def test_a_run_that_can_not_begin_leaves_no_folder(tmp_path: Path, capfd: pytest
 
 def test_a_run_that_can_not_be_resumed_is_left_as_it_is(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "run"
-    lost = replace(tiny(RECIPES["quickstart"].config), world=World("agentgym/Gone-v0"))
+    lost = replace(tiny(RECIPES["quickstart"].config), world=WorldConfig("agentgym/Gone-v0"))
     RunFolder.create(out, lost, "quickstart")
     assert train_cli(["--resume", str(out)]) == 2
     assert "There is no world 'agentgym/Gone-v0'" in capfd.readouterr().err

@@ -144,8 +144,8 @@ def test_the_table_shows_before_after_and_failed(tmp_path: Path, capfd: pytest.C
 def test_failed_episodes_never_train_and_cut_ones_as_configured(tmp_path: Path, cut: bool) -> None:
     run = RunFolder(tmp_path / "run")
     flags = coin_flags(run.path, "--world.options", "broken=(0,1,2,3)", "--steps", "3", "--evaluation.every", "0")
-    every_group = ("--max-failed", "1", "--algorithm.groups.lonely", "keep", "--algorithm.groups.flat", "keep")
-    assert train_cli([*flags, *every_group, "--train-cut" if cut else "--no-train-cut"]) == 0
+    every_group = ("--max-failed", "1", "--algorithm.groups.single", "keep", "--algorithm.groups.zero-variance", "keep")
+    assert train_cli([*flags, *every_group, "--train-on-truncated" if cut else "--no-train-on-truncated"]) == 0
     seen: set[str] = set()
     for line in run.read_metrics():
         stops = line["stops"]

@@ -37,7 +37,7 @@ def test_the_ids_are_prompts_and_samples_in_order(played: list[Sample]) -> None:
     said = [
         (i, logprob, turn)
         for s in segments
-        for i, yes, logprob, turn in zip(s.ids, s.said, s.logprobs, s.turns, strict=True)
+        for i, yes, logprob, turn in zip(s.ids, s.loss_mask, s.logprobs, s.turns, strict=True)
         if yes
     ]
     assert said == [
@@ -46,7 +46,7 @@ def test_the_ids_are_prompts_and_samples_in_order(played: list[Sample]) -> None:
         for i, logprob in zip(p.ids, p.logprobs, strict=True)
     ]  # fmt: skip
     for s in segments:
-        assert all(turn == -1 and p == 0 for y, turn, p in zip(s.said, s.turns, s.logprobs, strict=True) if not y)
+        assert all(turn == -1 and p == 0 for y, turn, p in zip(s.loss_mask, s.turns, s.logprobs, strict=True) if not y)
 
 
 def test_rewards_belong_to_turns_and_the_group_is_the_task() -> None:
@@ -65,9 +65,9 @@ def test_what_is_within_so_many_tokens_ends_with_a_turn_or_is_nothing(played: li
         part = whole.within(longest)
         size = len(part.ids)
         assert size <= longest
-        assert part == Segment(whole.ids[:size], whole.said[:size], whole.logprobs[:size], whole.turns[:size])
+        assert part == Segment(whole.ids[:size], whole.loss_mask[:size], whole.logprobs[:size], whole.turns[:size])
         ends = [whole.turns[i] != (*whole.turns, -1)[i + 1] for i in range(len(whole.ids))]
-        fitting = [i + 1 for i, ends_here in enumerate(ends) if ends_here and whole.said[i] and i < longest]
+        fitting = [i + 1 for i, ends_here in enumerate(ends) if ends_here and whole.loss_mask[i] and i < longest]
         assert size == max(fitting, default=0)
 
 

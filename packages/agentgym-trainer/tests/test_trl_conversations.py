@@ -7,7 +7,7 @@ from pathlib import Path
 
 import datasets
 import pytest
-from agentgym_envs import Episode, Job, make, play, text_env
+from agentgym_envs import Episode, EpisodeSpec, make, play, text_env
 from agentgym_envs.agents.agent import Agent
 from agentgym_eval.data.formats import content, records
 from agentgym_eval.policies.policies import Oracle
@@ -28,8 +28,8 @@ def no_vllm(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def played(agent: str) -> list[Episode]:
-    world = Agent.parse(agent).seat(make("agentgym/TextCraft-v0"))
-    return [play(world, Oracle(), Job(task)) for task in text_env(world).tasks.train.ids[:4]]
+    world = Agent.parse(agent).wrap(make("agentgym/TextCraft-v0"))
+    return [play(world, Oracle(), EpisodeSpec(task)) for task in text_env(world).tasks.train.ids[:4]]
 
 
 @pytest.mark.parametrize("agent", ["react+plan", "function-call"])

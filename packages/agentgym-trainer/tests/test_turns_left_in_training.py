@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from agentgym_envs import Episode, read_episodes
-from agentgym_trainer.config import World
+from agentgym_trainer.config import WorldConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.tokens.encode import encode
-from agentgym_trainer.trainers.rl_loop import Loop
+from agentgym_trainer.trainers.rl_loop import RLLoop
 from coin_loops import Build, begin, coins, guess
 from coin_world import ENV
 
 AGENT = "bare+turns_left"
 
 
-def tells(loop: Loop, episode: Episode, horizon: int) -> None:
+def tells(loop: RLLoop, episode: Episode, horizon: int) -> None:
     """What it is told stands in the record and in what the model reads."""
     assert episode.agent == AGENT
     counts = [f"Turns left: {horizon - k}." for k in range(len(episode.turns))]
@@ -27,7 +27,7 @@ def tells(loop: Loop, episode: Episode, horizon: int) -> None:
 
 
 def test_training_and_its_evaluation_tell_the_agent(build: Build) -> None:
-    loop = build(coins(world=World(ENV, agent=AGENT), horizon=FixedHorizon(2)), guess())
+    loop = build(coins(world=WorldConfig(ENV, agent=AGENT), horizon=FixedHorizon(2)), guess())
     for group in loop.collect(begin(loop)).own:
         for episode in group.episodes:
             tells(loop, episode, 2)

@@ -17,7 +17,7 @@ import torch
 import vllm_ranks
 from agentgym_eval.cli.main import evaluate
 from agentgym_trainer.config import Lora
-from agentgym_trainer.engines.base import Completion, EngineGone, Sampling
+from agentgym_trainer.engines.base import Completion, EngineGone, SamplingParams
 from agentgym_trainer.engines.vllm.in_process import VllmCore, vllm_engine
 from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.models.load import with_lora
@@ -72,13 +72,13 @@ def test_it_leaves_the_process_as_it_was(start: Path, chat: Chat) -> None:
         # What the model takes.
         assert engine.max_context == 512
         assert torch.distributed.is_initialized()
-        runner.run(engine.generate([5, 6], Sampling(max_tokens=3)))
-        runner.run(engine.rest())
-        assert runner.run(engine.generate([5, 6], Sampling(max_tokens=3))).ids
+        runner.run(engine.generate([5, 6], SamplingParams(max_tokens=3)))
+        runner.run(engine.sleep())
+        assert runner.run(engine.generate([5, 6], SamplingParams(max_tokens=3))).ids
         for _ in range(2):
             runner.run(engine.close())
         with pytest.raises(EngineGone, match="closed"):
-            runner.run(engine.generate([5, 6], Sampling(max_tokens=3)))
+            runner.run(engine.generate([5, 6], SamplingParams(max_tokens=3)))
     assert not torch.distributed.is_initialized()
     assert torch.set_num_threads is threads
 
@@ -144,10 +144,10 @@ def test_those_who_begin_alike_share_what_is_read_also_when_they_ask_at_once(pai
 def test_a_reply_hangs_on_its_seed_and_not_on_who_else_is_there(pair: Pair) -> None:
     contexts = random_contexts(*LENGTHS)
     together = pair.sample(contexts)
-    alone = pair.do(pair.engine.generate(contexts[3], Sampling(max_tokens=20, seed=3)))
+    alone = pair.do(pair.engine.generate(contexts[3], SamplingParams(max_tokens=20, seed=3)))
     assert alone.ids == together[3].ids
     assert alone.logprobs == pytest.approx(together[3].logprobs, abs=1e-5)
-    other = pair.do(pair.engine.generate(contexts[3], Sampling(max_tokens=20, seed=2**63 - 1)))
+    other = pair.do(pair.engine.generate(contexts[3], SamplingParams(max_tokens=20, seed=2**63 - 1)))
     assert other.ids != alone.ids
 
 
@@ -188,12 +188,12 @@ def test_replies_under_way_at_an_update_go_on_with_the_new_weights_from_what_the
 
     async def meanwhile() -> tuple[list[Completion], list[Completion]]:
         def ask(seed: int) -> list[asyncio.Task[Completion]]:
-            sampling = Sampling(max_tokens=40, seed=seed)
+            sampling = SamplingParams(max_tokens=40, seed=seed)
             return [asyncio.create_task(pair.engine.generate(context, sampling)) for context in contexts]
 
         first = ask(0)
         # When this is complete, the others have some tokens, too.
-        await pair.engine.generate(contexts[0], Sampling(max_tokens=5))
+        await pair.engine.generate(contexts[0], SamplingParams(max_tokens=5))
         pair.move(5)
         loading = asyncio.create_task(pair.engine.load(learner(pair.model).weights(6)))
         await asyncio.sleep(0)
@@ -219,7 +219,9 @@ def test_requests_that_are_given_up_leave_nothing_behind(pair: Pair) -> None:
     contexts, core = random_contexts(*LENGTHS), pair.engine._core
 
     async def give_up() -> None:
-        tasks = [asyncio.create_task(pair.engine.generate(context, Sampling(max_tokens=50))) for context in contexts]
+        tasks = [
+            asyncio.create_task(pair.engine.generate(context, SamplingParams(max_tokens=50))) for context in contexts
+        ]
         await eventually_async(lambda: len(pair.engine._under_way) == len(contexts))
         for task in tasks[1:]:
             task.cancel()

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from agentgym_trainer.engines.base import Completion, Sampling, Usage
+from agentgym_trainer.engines.base import Completion, EngineUsage, SamplingParams
 from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.engines.vllm.weight_transfer import fetch, offered
 from agentgym_trainer.models.weights import Weights
@@ -28,7 +28,7 @@ def test_ids_go_in_and_ids_come_out() -> None:
                 "logprobs": 0, "detokenize": False,
             },
         }  # fmt: skip
-        assert sampler.usage == Usage(prefilled=2, reused=3, generated=4, busy=sampler.usage.busy)
+        assert sampler.usage == EngineUsage(prefilled=2, reused=3, generated=4, busy=sampler.usage.busy)
         assert sampler.usage.busy > 0
 
     play(scene)
@@ -37,9 +37,9 @@ def test_ids_go_in_and_ids_come_out() -> None:
 def test_requests_that_cant_be_met_are_refused() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         with pytest.raises(ValueError, match="60 tokens and a reply of up to 5 are more than the 64"):
-            await sampler.generate([5] * 60, Sampling(max_tokens=5))
+            await sampler.generate([5] * 60, SamplingParams(max_tokens=5))
         with pytest.raises(ValueError, match=r"temperature of 0 or from 0\.01"):
-            await sampler.generate([5], Sampling(temperature=0.001))
+            await sampler.generate([5], SamplingParams(temperature=0.001))
         server.instead["/inference/v1/generate"] = [lambda: (400, {"error": {"message": "token 9 is out of range"}})]
         with pytest.raises(ValueError, match="token 9 is out of range"):
             await sampler.generate([9], ONE)

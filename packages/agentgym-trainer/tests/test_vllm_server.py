@@ -16,8 +16,8 @@ import httpx
 import psutil
 import pytest
 from agentgym_trainer.config import Lora
-from agentgym_trainer.engines.base import Completion, Sampling
-from agentgym_trainer.engines.vllm.process import Serving, VllmProcess
+from agentgym_trainer.engines.base import Completion, SamplingParams
+from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings
 from agentgym_trainer.engines.vllm.server import VllmServer
 from agentgym_trainer.models.load import with_lora
 from agentgym_trainer.run.folder import RunFolder
@@ -58,7 +58,7 @@ class Served(Pair):
 def served(chat: Chat, tmp_path_factory: pytest.TempPathFactory) -> Generator[Served]:
     folder = tmp_path_factory.mktemp("server")
     model = AutoModelForCausalLM.from_pretrained(save_start(folder / "start", chat))
-    serving = Serving(folder / "start", max_context=512, dtype="float32", memory=MEMORY, lora_rank=3)
+    serving = VllmServerSettings(folder / "start", max_context=512, dtype="float32", memory=MEMORY, lora_rank=3)
     process = VllmProcess(serving, folder / "log")
     with asyncio.Runner() as runner:
         engine: Any = VllmServer(process, run="tests", end_id=chat.end_id, max_context=CONTEXT, patience=600.0)
@@ -140,7 +140,7 @@ def test_a_reply_hangs_on_its_seed_and_ends_with_its_end_token_or_at_its_budget(
     context = random_contexts(30)[0]
     together = served.sample([context] * 24, tokens=60)
     assert len({one.ids for one in together}) > 20
-    again = served.do(served.engine.generate(context, Sampling(max_tokens=60, seed=3)))
+    again = served.do(served.engine.generate(context, SamplingParams(max_tokens=60, seed=3)))
     assert again.ids == together[3].ids
     for one in together:
         ended = one.ids[-1] == chat.end_id
@@ -160,7 +160,7 @@ def test_replies_under_way_at_an_update_go_on_with_the_new_weights_from_what_the
         sent = asyncio.Event()
 
         def ask(tokens: int) -> list[asyncio.Task[Completion]]:
-            sampling = Sampling(max_tokens=tokens, seed=1)
+            sampling = SamplingParams(max_tokens=tokens, seed=1)
             return [asyncio.create_task(served.engine.generate(context, sampling)) for context in contexts]
 
         # The server waits for nobody. So it gets the requests when all that comes before the weights is done, takes
@@ -251,7 +251,7 @@ def test_a_killed_server_comes_back_with_its_weights_and_replays(served: Served)
 
     async def scene() -> list[Completion]:
         asked = [
-            asyncio.create_task(served.engine.generate(ids, Sampling(max_tokens=60, seed=seed)))
+            asyncio.create_task(served.engine.generate(ids, SamplingParams(max_tokens=60, seed=seed)))
             for seed, ids in enumerate(contexts)
         ]
         await eventually_async(lambda: served.engine._under_way == len(asked))

@@ -10,12 +10,12 @@ from typing import Any
 import pytest
 import torch
 from agentgym_envs import Episode, Reply
-from agentgym_trainer.config import SFT, Optimizer
+from agentgym_trainer.config import Optimizer, SFTConfig
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.trajectory import Trimming
 from agentgym_trainer.trainers.sft import IGNORED, encode_examples, make_imitator
-from agentgym_trainer.trainers.trl_run import Pupil
+from agentgym_trainer.trainers.trl_run import TrainingSetup
 from miniature import episode
 
 
@@ -33,12 +33,12 @@ def loss_of(chat: Chat, new_model: Callable[..., Any], tmp_path: Path) -> Callab
     """The loss of an update on all episodes, and its gradient, end to end."""
 
     def measure(episodes: tuple[Episode, ...], **settings: Any) -> tuple[float, torch.Tensor]:
-        config = SFT(batch=4, device="cpu", **settings)
+        config = SFTConfig(batch=4, device="cpu", **settings)
         model = new_model().train()
         trainer = make_imitator(
             config,
             RunFolder(tmp_path),
-            Pupil(model, chat, episodes),
+            TrainingSetup(model, chat, episodes),
             list(encode_examples(chat, episodes, Trimming(512))),
         )
         batches = list(trainer.get_train_dataloader())
@@ -80,4 +80,4 @@ def test_where_all_succeeded_weights_change_nothing(loss_of: Callable[..., tuple
 
 def test_packed_rows_have_no_weights() -> None:
     with pytest.raises(ValueError, match="either packing or weighted"):
-        SFT(packing=True, weighted=True)
+        SFTConfig(packing=True, weighted=True)

@@ -21,9 +21,9 @@ from accelerate import Accelerator
 from agentgym_trainer.cli import main
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.engines.base import EngineGone
-from agentgym_trainer.rollout.collector import Arena
-from agentgym_trainer.rollout.runner import EnginePlayer, Rollouts
-from agentgym_trainer.trainers.rl_loop import Loop
+from agentgym_trainer.rollout.collector import RolloutCollector
+from agentgym_trainer.rollout.runner import EnginePolicy, RolloutRunner
+from agentgym_trainer.trainers.rl_loop import RLLoop
 
 
 def _sharding(**settings: Any) -> Accelerator:
@@ -45,7 +45,7 @@ def _befall(owner: type, method: str, call: int, what: Callable[[], None]) -> No
 
 
 def _let_nobody_speak() -> None:
-    EnginePlayer.reply = _for_ever
+    EnginePolicy.reply = _for_ever
 
 
 async def _for_ever(*_: Any) -> Any:
@@ -77,19 +77,19 @@ def train(how: str, fate: str, arguments: Sequence[str]) -> None:
     if how == "sharded":
         agentgym_trainer.trainers.setup.Accelerator = _sharding
     if fate == "held" or (fate == "preempted" and os.environ["RANK"] == "0"):
-        _befall(Loop, "collect", 2, _let_nobody_speak)
+        _befall(RLLoop, "collect", 2, _let_nobody_speak)
     if fate == "held":
-        _befall(Rollouts, "play", 4, Path("held").touch)
+        _befall(RolloutRunner, "play", 4, Path("held").touch)
     if os.environ.get("RANK") == "1":
         match fate:
             case "preempted":
-                _befall(Loop, "collect", 2, lambda: _befall(Rollouts, "play", 1, _be_terminated_later))
+                _befall(RLLoop, "collect", 2, lambda: _befall(RolloutRunner, "play", 1, _be_terminated_later))
             case "gone":
-                _befall(Arena, "_play_groups", 1, _lose_the_engine)
+                _befall(RolloutCollector, "_play_groups", 1, _lose_the_engine)
             case "killed":
-                _befall(Loop, "update", 1, lambda: os.kill(os.getpid(), signal.SIGKILL))
+                _befall(RLLoop, "update", 1, lambda: os.kill(os.getpid(), signal.SIGKILL))
             case "asked":
-                _befall(Loop, "conclude", 1, lambda: os.kill(os.getpid(), signal.SIGINT))
+                _befall(RLLoop, "conclude", 1, lambda: os.kill(os.getpid(), signal.SIGINT))
             case _:
                 pass
     main(arguments)

@@ -62,7 +62,7 @@ def train(case: str, accelerator: Accelerator) -> tuple[dict[str, float], dict[s
     made = [] if case.startswith("nothing") else made[own]
     if "no number" in case and (alone or rank == 1):
         made[-1] = replace(made[-1], rewards=(math.nan, *made[-1].rewards[1:]))
-    metrics = teach(student, made, algorithm, epochs=2, minibatches=2, beside=lesson)
+    metrics = teach(student, made, algorithm, epochs=2, minibatches=2, auxiliary=lesson)
     assert (metrics["skipped"] > 0) == ("no number" in case)
     assert accelerator.is_fsdp2 == all(isinstance(parameter, DTensor) for parameter in student.actor.parameters())
     assert accelerator.is_fsdp2 == all(isinstance(layer, FSDPModule) for layer in student.policy.model.layers)

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 from agentgym_trainer.config.scratch import Scratch
-from agentgym_trainer.engines.base import Completion, Sampling
+from agentgym_trainer.engines.base import Completion, SamplingParams
 from agentgym_trainer.engines.vllm.in_process import MISSING
 from agentgym_trainer.models.scratch import build_model
 from agentgym_trainer.tokens.chat import Chat
@@ -46,7 +46,7 @@ class Pair:
 
     def sample(self, contexts: Sequence[Sequence[int]], *, tokens: int = 20, **how: Any) -> list[Completion]:
         """A reply to each context, all asked for at once; the n-th with seed n."""
-        settings = (Sampling(max_tokens=tokens, seed=seed, **how) for seed in range(len(contexts)))
+        settings = (SamplingParams(max_tokens=tokens, seed=seed, **how) for seed in range(len(contexts)))
         asked = [self.engine.generate(ids, one) for ids, one in zip(contexts, settings, strict=True)]
 
         async def all_at_once() -> list[Completion]:

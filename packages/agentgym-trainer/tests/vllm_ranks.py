@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 from accelerate import Accelerator
-from agentgym_trainer.engines.base import Completion, Sampling
+from agentgym_trainer.engines.base import Completion, SamplingParams
 from agentgym_trainer.engines.vllm.in_process import VllmCore, vllm_engine
 from agentgym_trainer.models.weights import Weights
 from transformers import AutoModelForCausalLM
@@ -47,7 +47,7 @@ async def sample(start: str, rank: int) -> dict[str, Any]:
             await engine.load(Weights(version, lambda tensors=tensors: iter(tensors.items())))
         elif rank == 1:
             died = _dying_once()
-        said.append(await engine.generate(context, Sampling(max_tokens=10 + 20 * rank, seed=rank)))
+        said.append(await engine.generate(context, SamplingParams(max_tokens=10 + 20 * rank, seed=rank)))
         gaps.append(gap(model, [context], said[-1:]))
     await engine.close()
     return {"versions": [one.version for one in said], "gaps": gaps, "replayed": bool(died)}

@@ -5,19 +5,19 @@ Importing this registers the worlds: `gymnasium.make("agentgym/TextCraft-v0")`. 
 
 from agentgym_envs.agents.formats import Bare, CodeAct, FunctionCall, ReAct, ReplyWrapper, Tags
 from agentgym_envs.core.action_schema import Function
-from agentgym_envs.core.registry import WORLDS, World, make, register_worlds, text_env
+from agentgym_envs.core.registry import WORLDS, RegisteredWorld, make, register_worlds, text_env
 from agentgym_envs.core.tasks import Task, Tasks, TaskSet
 from agentgym_envs.core.text_env import EnvFault, Feedback, InvalidFeedback, Malformed, TextEnv
 from agentgym_envs.core.text_space import TextSpace
 from agentgym_envs.episodes.episode import Episode, StopReason, TokenUsage, Turn, read_episodes
 from agentgym_envs.episodes.play import (
     Conversation,
-    Job,
+    EpisodeSpec,
     Message,
     Policy,
     Reply,
     Sample,
-    Seat,
+    TurnContext,
     WorldSeat,
     play,
     play_many,
@@ -33,21 +33,21 @@ __all__ = [
     "EnvFault",
     "EnvPool",
     "Episode",
+    "EpisodeSpec",
     "Feedback",
     "Function",
     "FunctionCall",
     "InvalidFeedback",
-    "Job",
     "Malformed",
     "Message",
     "Player",
     "Policy",
     "ReAct",
+    "RegisteredWorld",
     "Reply",
     "ReplyWrapper",
     "Result",
     "Sample",
-    "Seat",
     "SlotBusy",
     "StopReason",
     "Tags",
@@ -58,7 +58,7 @@ __all__ = [
     "TextSpace",
     "TokenUsage",
     "Turn",
-    "World",
+    "TurnContext",
     "WorldSeat",
     "WorldSpec",
     "make",

@@ -7,10 +7,10 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytest
-from agentgym_envs import WORLDS, Episode, Job, World, WorldSeat, make, play, text_env
+from agentgym_envs import WORLDS, Episode, EpisodeSpec, RegisteredWorld, WorldSeat, make, play, text_env
 from agentgym_envs.agents.agent import Agent
-from agentgym_envs.agents.formats import FORMS, Bare
-from agentgym_envs.episodes.conversation import Habits
+from agentgym_envs.agents.formats import REPLY_FORMATS, Bare
+from agentgym_envs.episodes.conversation import Scaffold
 from hypothesis import given
 from hypothesis import strategies as st
 from talking import Talker, check_conversations
@@ -20,7 +20,11 @@ CHEAP = 5e-4
 """Seconds a step, of worlds that are played every day."""
 COUNTS = st.integers(1, 99)
 HABITS = st.builds(
-    Habits, plan=st.none() | st.just(0) | COUNTS, window=st.just(0) | COUNTS, reflect=st.just(0) | COUNTS, retry=COUNTS
+    Scaffold,
+    plan=st.none() | st.just(0) | COUNTS,
+    window=st.just(0) | COUNTS,
+    reflect=st.just(0) | COUNTS,
+    retry=COUNTS,
 )
 
 
@@ -29,19 +33,19 @@ class Shouted(Bare):
 
 
 class Named(Bare):
-    form = "prompt"
+    reply_format = "prompt"
 
 
 def test_a_form_of_a_module_is_an_agent_under_the_name_that_episodes_carry() -> None:
     name = f"{__name__}:Shouted+plan:2"
-    with closing(Agent.parse(name).seat(make("agentgym/TextCraft-v0"))) as env:
+    with closing(Agent.parse(name).wrap(make("agentgym/TextCraft-v0"))) as env:
         assert isinstance(env, Shouted)
         assert env.agent == name == str(Agent.parse(env.agent))
     assert Agent.parse("agentgym_envs:ReAct+plan") == Agent.parse("react+plan")
 
 
-@given(form=st.sampled_from([*FORMS]), habits=HABITS, order=st.randoms(use_true_random=False))
-def test_an_agent_is_its_name(form: str, habits: Habits, order: Any) -> None:
+@given(form=st.sampled_from([*REPLY_FORMATS]), habits=HABITS, order=st.randoms(use_true_random=False))
+def test_an_agent_is_its_name(form: str, habits: Scaffold, order: Any) -> None:
     agent = Agent(form, habits)
     words = str(agent).split("+")[1:]
     order.shuffle(words)
@@ -72,7 +76,10 @@ def test_the_shortest_name_is_the_one_that_is_written(name: str) -> None:
         ("json:JSONDecoder", "'JSONDecoder' in json is no form of replies"),
         ("agentgym_envs:ReplyWrapper", "'ReplyWrapper' in agentgym_envs is no form of replies"),
         ("talking:Prompt+plam", "is no form of replies"),
-        (f"{__name__}:Named", "sets form = 'prompt', a name under which no command finds it: leave `form` out"),
+        (
+            f"{__name__}:Named",
+            "sets reply_format = 'prompt', a name under which no command finds it: leave `reply_format` out",
+        ),
         ("react+", "no habit ''"),
         ("react+plan+plan:3", "plan stands twice"),
         ("react+window", "'window' needs a whole number from 1, as in window:5"),
@@ -89,26 +96,26 @@ def test_other_names_are_refused_with_what_there_is(name: str, complaint: str) -
 
 def test_a_number_below_nothing_is_refused() -> None:
     with pytest.raises(ValueError, match="window is at least 0, not -1"):
-        Habits(window=-1)
+        Scaffold(window=-1)
 
 
 # Every form in every world.
 
 
-def _in_time(world: World) -> Any:
+def _in_time(world: RegisteredWorld) -> Any:
     dear = resolve_name(world.entry_point).step_seconds > CHEAP
     return pytest.param(world, marks=[pytest.mark.long] if dear else [], id=world.id)
 
 
 @pytest.mark.usefixtures("playable")
 @pytest.mark.parametrize("world", [*map(_in_time, WORLDS)])
-def test_every_agent_plays_every_world(world: World) -> None:
+def test_every_agent_plays_every_world(world: RegisteredWorld) -> None:
     with closing(make(world.id)) as env:
         task = text_env(env).tasks.train.ids[0]
-        for form in FORMS:
+        for form in REPLY_FORMATS:
             agent = Agent.parse(form + ALL)
             talker = Talker(expert)
-            episode = play(agent.seat(env), talker, Job(task, seed=3), horizon=3)
+            episode = play(agent.wrap(env), talker, EpisodeSpec(task, seed=3), horizon=3)
             check_game(episode, agent, talker)
 
 
@@ -122,7 +129,7 @@ def expert(seat: WorldSeat) -> str:
 def check_game(episode: Episode, agent: Agent, talker: Talker) -> None:
     """The episode says who played, can be replayed, and counts and pays as it should."""
     assert Agent.parse(episode.agent) == agent
-    assert bool(episode.tools) == (agent.form == "function-call")
+    assert bool(episode.tools) == (agent.reply_format == "function-call")
     check_conversations(episode, talker.seen)
     assert sum(turn.reward for turn in episode.turns) == pytest.approx(episode.score)
     for turn in episode.turns:

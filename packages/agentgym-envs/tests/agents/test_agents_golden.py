@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agentgym_envs import Conversation, Episode, Job, Message, Reply, WorldSeat, play
+from agentgym_envs import Conversation, Episode, EpisodeSpec, Message, Reply, WorldSeat, play
 from agentgym_envs.agents.agent import Agent
-from agentgym_envs.agents.formats import FORMS
+from agentgym_envs.agents.formats import REPLY_FORMATS
 from agentgym_envs.core.action_schema import Function
 from agentgym_envs.episodes.conversation import replay
 from door_world import Door, made
@@ -18,7 +18,7 @@ from talking import Talker
 
 GOLDEN = Path(__file__).parent / "golden"
 AGENTS = [
-    *FORMS,
+    *REPLY_FORMATS,
     *(f"react{habit}" for habit in ("+plan", "+plan:2", "+window:2", "+reflect:2", "+retry")),
     "react+plan:2+window:2+reflect:3+retry:2",
     "function-call+plan+retry",
@@ -41,7 +41,7 @@ class Someone(Talker):
 
     def __init__(self, agent: Agent) -> None:
         super().__init__(lambda seat: "")
-        self.early = agent.habits.retry > 0
+        self.early = agent.scaffold.retry > 0
         self.asked = dict.fromkeys(SAYS, 0)
 
     def _one(self, seat: WorldSeat) -> Reply:
@@ -62,7 +62,7 @@ def transcript(agent: str) -> str:
 def _lines(spec: str) -> Iterator[str]:
     agent = Agent.parse(spec)
     with made(FineDoor) as env:
-        episode = play(agent.seat(env), Someone(agent), Job("door/train/3"))
+        episode = play(agent.wrap(env), Someone(agent), EpisodeSpec("door/train/3"))
     yield f"=== {episode.agent}"
     for tool in episode.tools:
         yield f"\n[tool] {json.dumps(tool)}"

@@ -11,16 +11,16 @@ from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs import Bare, EnvFault, Episode, Job, ReAct, Reply, Turn, WorldSeat, play, text_env
+from agentgym_envs import Bare, EnvFault, Episode, EpisodeSpec, ReAct, Reply, Turn, WorldSeat, play, text_env
 from agentgym_envs.agents.agent import Agent
-from agentgym_envs.episodes.conversation import Conversation, Dialogue, Habits, Message, replay
+from agentgym_envs.episodes.conversation import Conversation, ConversationBuilder, Message, Scaffold, replay
 from door_world import Door, made
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from talking import Talker, check_conversations, check_roles
 
 HABITS = st.builds(
-    Habits,
+    Scaffold,
     plan=st.none() | st.integers(0, 4),
     window=st.integers(0, 5),
     reflect=st.integers(0, 4),
@@ -39,7 +39,7 @@ def knocks_then_opens(count: int) -> Talker:
 
 
 def game(env: gymnasium.Env[str, str], habits: str, talker: Talker, knocks: int = 3, **how: Any) -> Episode:
-    return play(Agent.parse(f"bare{habits}").seat(env), talker, Job(f"door/train/{knocks}"), **how)
+    return play(Agent.parse(f"bare{habits}").wrap(env), talker, EpisodeSpec(f"door/train/{knocks}"), **how)
 
 
 def kinds(episode: Episode) -> str:
@@ -54,7 +54,7 @@ def kinds(episode: Episode) -> str:
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(habits=HABITS, knocks=st.integers(1, 5), horizon=st.integers(1, 9), seed=st.integers(0, 99))
 def test_what_was_played_is_replayed(
-    door: gymnasium.Env[str, str], habits: Habits, knocks: int, horizon: int, seed: int
+    door: gymnasium.Env[str, str], habits: Scaffold, knocks: int, horizon: int, seed: int
 ) -> None:
     def gamble(seat: WorldSeat) -> str | Reply:
         drawn = seat.rng.random()
@@ -70,14 +70,14 @@ def test_what_was_played_is_replayed(
 
     talker = Talker(gamble)
     agent = Agent("bare", habits)
-    episode = play(agent.seat(door), talker, Job(f"door/train/{knocks}", seed=seed), horizon=horizon)
+    episode = play(agent.wrap(door), talker, EpisodeSpec(f"door/train/{knocks}", seed=seed), horizon=horizon)
     check_conversations(episode, talker.seen)
     check_window(episode, habits)
     check_rewards(episode, horizon)
     assert Agent.parse(episode.agent) == agent
 
 
-def check_window(episode: Episode, habits: Habits) -> None:
+def check_window(episode: Episode, habits: Scaffold) -> None:
     """An action is chosen with so many in sight and no more, and with half of them at least."""
     number = trial = 0
     for conversation, turn in replay(episode):
@@ -102,7 +102,7 @@ def check_rewards(episode: Episode, horizon: int) -> None:
 
 
 def test_without_habits_all_is_remembered_and_nothing_is_asked() -> None:
-    dialogue = Dialogue(Habits(), "Do it.")
+    dialogue = ConversationBuilder(Scaffold(), "Do it.")
     assert dialogue.listens
     for said in "ab":
         dialogue.saw(said)
@@ -178,7 +178,7 @@ def test_a_window_bounds_what_is_in_sight_however_often_it_looks_back(door: gymn
 
 @pytest.mark.parametrize("due", ["plan", "reflect", "summary"])
 def test_what_is_kept_is_what_was_said_and_not_what_was_thought_before(due: str) -> None:
-    dialogue = Dialogue(Habits(plan=0, reflect=1, window=1), "")
+    dialogue = ConversationBuilder(Scaffold(plan=0, reflect=1, window=1), "")
     for reply in ("plan", "act", "reflect", "act", "reflect", "summary"):
         if dialogue.listens:
             dialogue.saw("Knock.")
@@ -217,7 +217,7 @@ def test_a_task_is_begun_again_until_it_is_done_or_the_tries_are_used_up(failure
 def test_each_trial_is_of_the_same_task_and_seed_and_knows_what_was_learned() -> None:
     with made(Shy) as env:
         talker = opens_too_early(2)
-        episode = play(Agent.parse("bare+retry:2").seat(env), talker, Job("door/train/1", seed=5))
+        episode = play(Agent.parse("bare+retry:2").wrap(env), talker, EpisodeSpec("door/train/1", seed=5))
     (first, _), (_, _), (second, _), (_, _), (third, _), _ = talker.seen
     shown = first[-1].content
     assert second[-1].content.endswith(f"1. reflect 2\n\nNow it begins again.\n\n{shown}")
@@ -229,7 +229,7 @@ def test_each_trial_is_of_the_same_task_and_seed_and_knows_what_was_learned() ->
 def test_a_drawn_task_is_the_same_in_each_trial(door: gymnasium.Env[str, str]) -> None:
     talker = Talker(lambda seat: "knock")
     for seed in range(5):
-        episode = play(Agent.parse("bare+retry").seat(door), talker, Job(seed=seed), horizon=1)
+        episode = play(Agent.parse("bare+retry").wrap(door), talker, EpisodeSpec(seed=seed), horizon=1)
         first, _, second = episode.turns
         assert second.observation == first.observation == f"Knock {episode.difficulty} times."
 
@@ -280,7 +280,7 @@ def recorded(door: gymnasium.Env[str, str]) -> Episode:
 
 
 def test_turns_that_the_world_does_not_answer_are_part_of_the_conversation(door: gymnasium.Env[str, str]) -> None:
-    episode = play(Bare(door, instructions=""), knocks_then_opens(1), Job("door/train/1"))
+    episode = play(Bare(door, instructions=""), knocks_then_opens(1), EpisodeSpec("door/train/1"))
     hello = Turn("You are to knock.", Reply("OK."), None, True, 0.0, "", kind="talk", loss=False)
     (first, _), (second, _), (third, _) = replay(dataclasses.replace(episode, turns=(hello, *episode.turns), agent=""))
     check_roles(third, "")
@@ -312,7 +312,7 @@ def test_forms_of_others_are_replayed_by_their_habits(door: gymnasium.Env[str, s
 
 
 def test_the_conversation_of_an_agent_with_instructions_begins_with_them(door: gymnasium.Env[str, str]) -> None:
-    episode = play(ReAct(door), Talker(lambda seat: "Action: open"), Job("door/train/0"))
+    episode = play(ReAct(door), Talker(lambda seat: "Action: open"), EpisodeSpec("door/train/0"))
     ((conversation, _),) = replay(episode)
     expected: Conversation = (Message("system", ReAct(door).instructions), Message("user", "Knock 0 times."))
     assert conversation == expected

@@ -9,9 +9,9 @@ from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs import EnvPool, Episode, Job, Player, Reply, Seat, WorldSpec, make, play, play_pool
+from agentgym_envs import EnvPool, Episode, EpisodeSpec, Player, Reply, TurnContext, WorldSpec, make, play, play_pool
 from agentgym_envs.agents.agent import Agent
-from agentgym_envs.episodes.conversation import Habits, continued, replay
+from agentgym_envs.episodes.conversation import Scaffold, continued, replay
 from door_world import Door, made
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -36,7 +36,7 @@ def told(observations: Sequence[str]) -> list[int | None]:
 
 
 def game(env: gymnasium.Env[str, str], agent: str, talker: Talker, knocks: int = 5, **how: Any) -> Episode:
-    return play(Agent.parse(agent).seat(env), talker, Job(f"door/train/{knocks}"), **how)
+    return play(Agent.parse(agent).wrap(env), talker, EpisodeSpec(f"door/train/{knocks}"), **how)
 
 
 def test_every_observation_says_how_many_actions_are_left(door: gymnasium.Env[str, str]) -> None:
@@ -72,7 +72,7 @@ def test_the_worlds_own_limit_counts_where_it_is_lower() -> None:
     for limit, horizon, expected in ((4, None, 4), (4, 2, 2), (2, 9, 2)):
         with closing(make("agentgym/TextCraft-v0", max_episode_steps=limit)) as env:
             talker = Talker(lambda _: "inventory")
-            episode = play(Agent.parse("react+turns_left").seat(env), talker, Job(), horizon=horizon)
+            episode = play(Agent.parse("react+turns_left").wrap(env), talker, EpisodeSpec(), horizon=horizon)
             assert told([turn.observation for turn in episode.turns])[0] == expected
 
 
@@ -80,10 +80,10 @@ def test_without_any_limit_it_is_refused() -> None:
     class Endless(Door):
         """Made by hand, so that no registry gives it a limit."""
 
-    seat = Agent.parse("bare+turns_left").seat(Endless())
+    seat = Agent.parse("bare+turns_left").wrap(Endless())
     with pytest.raises(ValueError, match="neither a horizon nor the world says how many there are; give a horizon"):
-        play(seat, KNOCKS, Job("door/train/1"))
-    assert Agent.parse("bare").seat(Endless()).turns_told() is None
+        play(seat, KNOCKS, EpisodeSpec("door/train/1"))
+    assert Agent.parse("bare").wrap(Endless()).turns_told() is None
 
 
 class Says(Player):
@@ -91,15 +91,15 @@ class Says(Player):
 
     name = "says"
 
-    async def reply(self, seat: Seat) -> Reply:
+    async def reply(self, seat: TurnContext) -> Reply:
         return Reply("inventory")
 
 
 def test_a_pool_tells_it_as_a_single_world_does() -> None:
     async def played() -> list[Episode]:
-        world = Agent.parse("bare+turns_left").seat(make("agentgym/TextCraft-v0"))
+        world = Agent.parse("bare+turns_left").wrap(make("agentgym/TextCraft-v0"))
         with closing(world), closing(EnvPool(WorldSpec("agentgym/TextCraft-v0", {}), 2, "inline")) as pool:
-            jobs = [Job("textcraft/test/oak_button", sample) for sample in range(2)]
+            jobs = [EpisodeSpec("textcraft/test/oak_button", sample) for sample in range(2)]
             return [e async for e in play_pool(pool, Says(), jobs, world=world, horizon=3)]
 
     for episode in asyncio.run(played()):
@@ -114,11 +114,11 @@ def test_the_habit_takes_no_number(name: str, complaint: str) -> None:
 
 @settings(max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
 @given(
-    habits=st.builds(Habits, plan=st.none() | st.integers(0, 2), window=st.integers(0, 2), reflect=st.integers(0, 2)),
+    habits=st.builds(Scaffold, plan=st.none() | st.integers(0, 2), window=st.integers(0, 2), reflect=st.integers(0, 2)),
     horizon=st.integers(1, 5),
 )
 def test_a_truncated_episode_would_have_gone_on_as_a_longer_one_does(
-    door: gymnasium.Env[str, str], habits: Habits, horizon: int
+    door: gymnasium.Env[str, str], habits: Scaffold, horizon: int
 ) -> None:
     def once(turns: int) -> Episode:
         return game(door, f"bare{habits}", Talker(lambda _: "knock"), horizon=turns)

@@ -18,20 +18,20 @@ from agentgym_envs import (
     EnvFault,
     EnvPool,
     Episode,
-    Job,
+    EpisodeSpec,
     Player,
     ReAct,
     Reply,
     ReplyWrapper,
     Sample,
-    Seat,
+    TurnContext,
     WorldSeat,
     make,
     play_many,
     play_pool,
     play_slot,
 )
-from agentgym_envs.episodes.conversation import Habits
+from agentgym_envs.episodes.conversation import Scaffold
 from agentgym_envs.pool import Result, Step
 from agentgym_envs.pool.calls import Call
 from growth import growth
@@ -43,7 +43,7 @@ WRAPPERS = {
     "told": ReAct,
     "untold": partial(ReAct, instructions=""),
     "bare": Bare,
-    "with habits": partial(ReAct, habits=Habits(plan=2, window=2, reflect=2, retry=1)),
+    "with habits": partial(ReAct, scaffold=Scaffold(plan=2, window=2, reflect=2, retry=1)),
 }
 CUT = Reply("half a", finish="length", sample=Sample((1,), (2,), (-1.0,)))
 
@@ -53,12 +53,12 @@ class Says(Player):
 
     name = "says"
 
-    def __init__(self, say: Callable[[Seat], str | Reply | Coroutine[Any, Any, str]]) -> None:
+    def __init__(self, say: Callable[[TurnContext], str | Reply | Coroutine[Any, Any, str]]) -> None:
         self._say = say
         self.seen: list[int] = []
         self.left: list[int] = []
 
-    async def reply(self, seat: Seat) -> Reply:
+    async def reply(self, seat: TurnContext) -> Reply:
         if seat.key not in self.seen:
             self.seen.append(seat.key)
         said = self._say(seat)
@@ -70,18 +70,18 @@ class Says(Player):
         self.left.append(key)
 
 
-def told(seat: Seat) -> int:
+def told(seat: TurnContext) -> int:
     """How often the door wants to be knocked at."""
     return int(seat.conversation[-1].content.split()[2])
 
 
-def turn(seat: Seat) -> int:
+def turn(seat: TurnContext) -> int:
     return sum(message.role == "assistant" for message in seat.conversation)
 
 
-def gamble(seat: Seat) -> str | Reply:
+def gamble(seat: TurnContext) -> str | Reply:
     """Sometimes right, sometimes malformed, sometimes cut off."""
-    assert "env" not in {field.name for field in dataclasses.fields(Seat)}
+    assert "env" not in {field.name for field in dataclasses.fields(TurnContext)}
     if (drawn := seat.rng.random()) < 0.05:
         return CUT
     if drawn < 0.1:
@@ -107,8 +107,8 @@ class Gambler:
         return said if isinstance(said, Reply) else Reply(said)
 
 
-def jobs(samples: int = 1, knocks: Iterable[int] = range(6)) -> list[Job]:
-    return [Job(f"door/train/{goal}", sample, 7) for sample in range(samples) for goal in knocks]
+def jobs(samples: int = 1, knocks: Iterable[int] = range(6)) -> list[EpisodeSpec]:
+    return [EpisodeSpec(f"door/train/{goal}", sample, 7) for sample in range(samples) for goal in knocks]
 
 
 def bare(episodes: Iterable[Episode]) -> dict[tuple[str, int], Episode]:
@@ -116,14 +116,14 @@ def bare(episodes: Iterable[Episode]) -> dict[tuple[str, int], Episode]:
     return {(e.task_id, e.sample): dataclasses.replace(e, seconds={}) for e in episodes}
 
 
-async def episodes_of(pool: EnvPool, player: Player, todo: Iterable[Job], **options: Any) -> list[Episode]:
+async def episodes_of(pool: EnvPool, player: Player, todo: Iterable[EpisodeSpec], **options: Any) -> list[Episode]:
     options.setdefault("world", Bare(make(TOY)))
     async with aclosing(play_pool(pool, player, todo, **options)) as episodes:
         return [episode async for episode in episodes]
 
 
 def played(
-    player: Player, todo: Iterable[Job], slots: int = 3, backend: str = "inline", **options: Any
+    player: Player, todo: Iterable[EpisodeSpec], slots: int = 3, backend: str = "inline", **options: Any
 ) -> list[Episode]:
     with EnvPool(TOY, slots, backend) as pool:
         return asyncio.run(episodes_of(pool, player, todo, **options))
@@ -169,7 +169,7 @@ def test_the_first_end_waits_for_no_other_player() -> None:
     async def play() -> list[int]:
         others_are_done = asyncio.Event()
 
-        async def say(seat: Seat) -> str:
+        async def say(seat: TurnContext) -> str:
             if seat.info["task_id"] == "door/train/5" and turn(seat) == 2:
                 await others_are_done.wait()
             return "knock" if turn(seat) < 4 else "open"
@@ -241,18 +241,18 @@ def test_instructions_that_a_world_has_after_reset_are_those_of_the_world_that_i
     world = ReAct(make(SHY))
     seen = set[str]()
 
-    def say(seat: Seat) -> str:
+    def say(seat: TurnContext) -> str:
         seen.add(seat.conversation[0].content)
         return "Action: open"
 
     with EnvPool(SHY, 2, backend) as pool:
         episodes = asyncio.run(episodes_of(pool, Says(say), jobs(knocks=[1, 2]), world=world))
     assert seen == {episode.instructions for episode in episodes}
-    assert seen == {f"Today's number is {knocks}.\n\n{ReAct.manner}" for knocks in (1, 2)}
+    assert seen == {f"Today's number is {knocks}.\n\n{ReAct.format_instructions}" for knocks in (1, 2)}
 
 
 def test_the_world_draws_with_the_seed_of_the_job() -> None:
-    todo = [Job("door/train/1", sample, seed) for sample in range(3) for seed in (3, 4)]
+    todo = [EpisodeSpec("door/train/1", sample, seed) for sample in range(3) for seed in (3, 4)]
     with EnvPool(SHY, 3, "inline") as pool:
         episodes = asyncio.run(episodes_of(pool, Says(lambda seat: "open"), todo, world=Bare(make(SHY))))
     assert len({episode.turns[0].observation for episode in episodes}) == 2
@@ -262,7 +262,7 @@ def test_any_other_error_of_a_player_ends_it_all_and_leaves_nothing_behind(gates
     class GoneError(Exception):
         pass
 
-    async def say(seat: Seat) -> str:
+    async def say(seat: TurnContext) -> str:
         match told(seat):
             case 0:
                 return gates.closed("never")
@@ -288,7 +288,7 @@ def test_any_other_error_of_a_player_ends_it_all_and_leaves_nothing_behind(gates
 
 
 def test_an_episode_that_is_cancelled_from_within_is_no_end_like_any_other() -> None:
-    async def say(seat: Seat) -> str:
+    async def say(seat: TurnContext) -> str:
         if told(seat) == 3:
             raise asyncio.CancelledError
         return "open"
@@ -339,13 +339,13 @@ def test_only_the_slots_that_are_named_are_played_in() -> None:
 @pytest.mark.parametrize(
     ("job", "options", "sentence"),
     [
-        (Job(), {}, "names its task"),
-        (Job("door/train/1"), {"horizon": 0}, "at least 1 turn, not 0"),
-        (Job("door/train/1"), {"retries": -1}, "at least 0, not -1"),
+        (EpisodeSpec(), {}, "names its task"),
+        (EpisodeSpec("door/train/1"), {"horizon": 0}, "at least 1 turn, not 0"),
+        (EpisodeSpec("door/train/1"), {"retries": -1}, "at least 0, not -1"),
     ],
     ids=str,
 )
-def test_what_can_not_be_played_is_refused(job: Job, options: dict[str, Any], sentence: str) -> None:
+def test_what_can_not_be_played_is_refused(job: EpisodeSpec, options: dict[str, Any], sentence: str) -> None:
     with pytest.raises(ValueError, match=sentence):
         played(Says(lambda seat: "open"), [job], **options)
 
@@ -353,7 +353,7 @@ def test_what_can_not_be_played_is_refused(job: Job, options: dict[str, Any], se
 @pytest.mark.long
 @pytest.mark.parametrize(("backend", "slots"), [("inline", 64), ("thread", 32), ("process", 2)])
 def test_many_episodes_leave_nothing_behind(backend: str, slots: int) -> None:
-    async def say(seat: Seat) -> str:
+    async def say(seat: TurnContext) -> str:
         await asyncio.sleep(0)
         return gamble(seat) if seat.rng.random() < 0.5 else "knock"  # pyright: ignore[reportReturnType]
 

@@ -10,12 +10,12 @@ from agentgym_envs import (
     CodeAct,
     EnvPool,
     Episode,
+    EpisodeSpec,
     FunctionCall,
-    Job,
     Player,
     Reply,
     ReplyWrapper,
-    Seat,
+    TurnContext,
     WorldSpec,
     make,
     play_pool,
@@ -33,18 +33,18 @@ class Crafter(Player):
 
     def __init__(self, form: ReplyWrapper) -> None:
         self._form = form
-        self.seen: list[Seat] = []
+        self.seen: list[TurnContext] = []
 
-    async def reply(self, seat: Seat) -> Reply:
+    async def reply(self, seat: TurnContext) -> Reply:
         self.seen.append(seat)
         return Reply(self._form.format(f"get {seat.acts + 1} oak log", "Wood is of use."))
 
 
-def played(pool: EnvPool, form: ReplyWrapper) -> tuple[list[Episode], list[Seat]]:
+def played(pool: EnvPool, form: ReplyWrapper) -> tuple[list[Episode], list[TurnContext]]:
     player = Crafter(form)
 
     async def play() -> list[Episode]:
-        episodes = play_pool(pool, player, [Job(task) for task in TASKS], world=form, horizon=2)
+        episodes = play_pool(pool, player, [EpisodeSpec(task) for task in TASKS], world=form, horizon=2)
         return [episode async for episode in episodes]
 
     return sorted(asyncio.run(play()), key=lambda episode: episode.task_id), player.seen

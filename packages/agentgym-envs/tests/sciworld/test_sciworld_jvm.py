@@ -283,7 +283,7 @@ def test_inside_gymnasiums_async_vector_env() -> None:
 @pytest.mark.long
 def test_a_played_episode_survives_a_killed_jvm() -> None:
     """`play` retries the task on a fresh JVM."""
-    from agentgym_envs.episodes.play import Job, Reply, WorldSeat, play
+    from agentgym_envs.episodes.play import EpisodeSpec, Reply, WorldSeat, play
 
     killed: list[int] = []
 
@@ -298,7 +298,7 @@ def test_a_played_episode_survives_a_killed_jvm() -> None:
             return [Reply(inner.oracle() if inner.jvm_pid not in killed else "look around")]
 
     env = make("agentgym/SciWorld-v0", patience=ALONE)
-    episode = play(env, Killer(), Job("sciworld/test/lifespan-longest-lived/93"))  # pyright: ignore[reportArgumentType]
+    episode = play(env, Killer(), EpisodeSpec("sciworld/test/lifespan-longest-lived/93"))  # pyright: ignore[reportArgumentType]
     assert killed
     assert episode.success
     env.close()

@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs import EnvFault, Job, Reply, WorldSeat, make, play, text_env
+from agentgym_envs import EnvFault, EpisodeSpec, Reply, WorldSeat, make, play, text_env
 from agentgym_envs.agents.formats import Tags
 from agentgym_envs.core.text_env import MAX_OBSERVATION_CHARS
 from agentgym_envs.retrieval import Hit, Passage
@@ -199,7 +199,7 @@ def test_an_agent_that_thinks_in_tags(world: MakeWorld) -> None:
         "<think>I <search>should</search> look.</think>\n<search>mayor of Ham</search>",
         "<think>There.</think>\n\n<answer>Ms. O'Neil</answer>",
     )
-    episode = play(Tags(world()), agent, Job("searchqa/test/ham/0"))
+    episode = play(Tags(world()), agent, EpisodeSpec("searchqa/test/ham/0"))
     assert (episode.success, episode.stop, len(episode.turns)) == (True, "terminated", 2)
     assert [turn.action for turn in episode.turns] == ["<search>mayor of Ham</search>", "<answer>Ms. O'Neil</answer>"]
 

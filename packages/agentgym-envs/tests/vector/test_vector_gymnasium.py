@@ -43,7 +43,7 @@ def vec() -> Iterator[TextVectorEnv]:
 
 
 @pytest.mark.parametrize("world", WORLDS, ids=lambda world: world.id)
-def test_every_world_says_where_its_vectors_are_made(world: agentgym_envs.World) -> None:
+def test_every_world_says_where_its_vectors_are_made(world: agentgym_envs.RegisteredWorld) -> None:
     spec = gymnasium.spec(world.id)
     entry = spec.vector_entry_point
     assert isinstance(entry, str)

@@ -20,7 +20,7 @@ import psutil
 import pytest
 from agentgym_envs.core.registry import make, text_env
 from agentgym_envs.core.text_env import EnvFault
-from agentgym_envs.util.screenshots import Album
+from agentgym_envs.util.screenshots import ScreenshotStore
 from agentgym_envs.worlds.webarena.browser.browser import acquire
 from agentgym_envs.worlds.webarena.env import WebArena
 from browser_processes import alive, command_line, descendants
@@ -178,7 +178,7 @@ def test_a_picture_when_asked_for(real: Make) -> None:
 
 def test_pictures_are_kept_beside_what_was_read(real: Make, tmp_path: Path) -> None:
     world = real(ANSWER, pictures=tmp_path / "pictures", viewport=(320, 240))
-    album, task = Album(tmp_path / "pictures"), only_task(world)["task"]
+    album, task = ScreenshotStore(tmp_path / "pictures"), only_task(world)["task"]
     first, _ = world.reset(options={"task": task})
     shown = [first, world.step("dance")[0], world.step("click [3]")[0]]
     front, refused, more = (album.find(task, text) for text in shown)

@@ -24,23 +24,23 @@ from rich.markup import escape
 from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
 from agentgym_trainer.cli_choices import choices, chosen, given, registry
 from agentgym_trainer.cli_flags import EXAMPLES, meant
-from agentgym_trainer.config import DPO, SFT, AgentEvol, Config, Setup, World
+from agentgym_trainer.config import AgentEvolConfig, BaseConfig, DPOConfig, RLConfig, SFTConfig, WorldConfig
 from agentgym_trainer.curriculum.horizon import KINDS
 from agentgym_trainer.curriculum.task_sampler import SAMPLERS
 from agentgym_trainer.engines.base import EngineError
-from agentgym_trainer.plugins import POINTS, ExtensionError, installed
+from agentgym_trainer.plugins import POINTS, PluginError, installed
 from agentgym_trainer.recipes import DEFAULT, GROUP, RECIPES, find_recipe, tiny
 from agentgym_trainer.reward_shaping import REWARDS
 
 if TYPE_CHECKING:
     from agentgym_trainer.curriculum.state import Reached
-    from agentgym_trainer.run.console import Tracker
+    from agentgym_trainer.run.console import RunConsole
     from agentgym_trainer.run.folder import RunFolder
     from agentgym_trainer.stopping import Stopping
 
-    _Training = Callable[[Any, RunFolder, Tracker, Stopping], Reached]
+    _Training = Callable[[Any, RunFolder, RunConsole, Stopping], Reached]
 
-_S = TypeVar("_S", bound=Setup)
+_S = TypeVar("_S", bound=BaseConfig)
 
 _INTERRUPTED = 130
 _FLAGS = "The flags of {}:"
@@ -67,7 +67,7 @@ class Command(Generic[_S]):
 
 
 @dataclass(frozen=True)
-class Choosing(Command[Config]):
+class Choosing(Command[RLConfig]):
     """What `train` is asked for in reinforcement learning."""
 
     # What these name is in the configuration already: it decides which flags there are (`chosen`).
@@ -126,19 +126,19 @@ def _train(arguments: Sequence[str], held: ExitStack, early: Termination) -> int
 
     from agentgym_trainer.learner.finite_checks import NotFinite
     from agentgym_trainer.rollout.failures import TooManyFailed
-    from agentgym_trainer.run.console import Tracker
-    from agentgym_trainer.run.summary import finish
-    from agentgym_trainer.run.trackers import tracked
+    from agentgym_trainer.run.console import RunConsole
+    from agentgym_trainer.run.summary import show_results
+    from agentgym_trainer.run.trackers import open_trackers
     from agentgym_trainer.stopping import Stopped, Stopping
-    from agentgym_trainer.trainers.setup import join
+    from agentgym_trainer.trainers.setup import init_processes
     from agentgym_trainer.trainers.test_split import play_test
 
     # Bars and notes on loading and saving would tear the run's own bars apart.
     transformers_logging.disable_progress_bar()
     logging.getLogger("accelerate").setLevel(logging.ERROR)
     # What one process has to say, the others needn't say again; errors they tell all the same.
-    ranks = join(config)
-    console = Console(stderr=True, quiet=not ranks.leads)
+    ranks = init_processes(config)
+    console = Console(stderr=True, quiet=not ranks.is_main)
     console.print(f"recipe {recipe}, run folder {folder.path}", highlight=False, soft_wrap=True, markup=False)
     began = time.monotonic()
     again = (
@@ -149,17 +149,17 @@ def _train(arguments: Sequence[str], held: ExitStack, early: Termination) -> int
         try:
             if ranks.any(stopping()):
                 raise Stopped
-            tracker = Tracker(console)
+            tracker = RunConsole(console)
             with ExitStack() as stack:
-                with ranks.together():
-                    if ranks.leads:
-                        stack.enter_context(tracked(config, folder, tracker.say))
+                with ranks.errors_together():
+                    if ranks.is_main:
+                        stack.enter_context(open_trackers(config, folder, tracker.say))
                 reached = _training(config)(config, folder, tracker, stopping)
                 done = reached.done and play_test(config, folder, tracker, stopping, steps=reached.step)
         except KeyboardInterrupt:
             console.print(f"{stopping.word}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return stopping.exit_code
-        except (EngineError, ExtensionError, TooManyFailed, Stopped) as error:
+        except (EngineError, PluginError, TooManyFailed, Stopped) as error:
             if not stopping.at_once:  # else it may be the same signal that has ended the engine
                 raise RunStopped(f"{error} What is done is saved; go on with: {resume}") from error
             told = f"{stopping.word}. What is done is saved; go on with: {resume}"
@@ -171,7 +171,7 @@ def _train(arguments: Sequence[str], held: ExitStack, early: Termination) -> int
                 "optimizer.lr, begin a run with --model and that checkpoint."
             ) from error
         except UsageError:
-            if ranks.leads and not asked.resume:
+            if ranks.is_main and not asked.resume:
                 folder.discard()
             raise
     if not done:
@@ -179,19 +179,19 @@ def _train(arguments: Sequence[str], held: ExitStack, early: Termination) -> int
             f"Saved after step {reached.step}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False
         )
         return stopping.exit_code
-    if ranks.leads:
-        finish(config, folder, Console(), seconds=time.monotonic() - began)
+    if ranks.is_main:
+        show_results(config, folder, Console(), seconds=time.monotonic() - began)
     return 0
 
 
-def _training(config: Setup) -> _Training:
+def _training(config: BaseConfig) -> _Training:
     """What takes a run of this kind from its beginning, or from where it was left, to its end."""
     match config:
-        case AgentEvol():
+        case AgentEvolConfig():
             from agentgym_trainer.trainers.agent_evol import train
-        case SFT():
+        case SFTConfig():
             from agentgym_trainer.trainers.sft import train
-        case DPO():
+        case DPOConfig():
             from agentgym_trainer.trainers.dpo import train
         case _:
             from agentgym_trainer.trainers.rl import train
@@ -243,27 +243,27 @@ def _registered() -> Iterator[str]:
             yield f"  {groups[group]} of installed packages: {', '.join(sorted(found))}"
 
 
-def _command(config: Setup, flags: Sequence[str]) -> tuple[Command[Any], str]:
+def _command(config: BaseConfig, flags: Sequence[str]) -> tuple[Command[Any], str]:
     """What a recipe asks for, before its flags do, and how those of its kind are introduced."""
     config = _moved(config, flags)
-    return (Choosing(chosen(config, flags)), _CHOOSING) if isinstance(config, Config) else (Command(config), _FLAGS)
+    return (Choosing(chosen(config, flags)), _CHOOSING) if isinstance(config, RLConfig) else (Command(config), _FLAGS)
 
 
 def _moved(config: _S, flags: Sequence[str]) -> _S:
     """The configuration without the options of worlds for which others are named: they belong to the recipe's."""
 
-    def moved(world: World, place: str) -> World:
+    def moved(world: WorldConfig, place: str) -> WorldConfig:
         name = given(flags, f"--{place}.env")
         same = name in (None, world.env) or str(name).lower() == short_name(world.env)
         return world if same else replace(world, options=())
 
-    others = tuple(moved(world, f"others.{i}") for i, world in enumerate(config.others))
-    return replace(config, world=moved(config.world, "world"), others=others)
+    others = tuple(moved(world, f"extra_worlds.{i}") for i, world in enumerate(config.extra_worlds))
+    return replace(config, world=moved(config.world, "world"), extra_worlds=others)
 
 
-def _left_out(recipe: Setup, asked: Setup, flags: Sequence[str]) -> Iterator[str]:
+def _left_out(recipe: BaseConfig, asked: BaseConfig, flags: Sequence[str]) -> Iterator[str]:
     """A sentence for each world of the recipe whose options went with it, where no others were given."""
-    places = ["world", *(f"others.{i}" for i in range(len(recipe.others)))]
+    places = ["world", *(f"extra_worlds.{i}" for i in range(len(recipe.extra_worlds)))]
     for place, theirs, ours in zip(places, recipe.worlds, asked.worlds, strict=False):
         if theirs.options and not ours.options and given(flags, f"--{place}.options") is None:
             yield (
@@ -274,28 +274,28 @@ def _left_out(recipe: Setup, asked: Setup, flags: Sequence[str]) -> Iterator[str
 
 def _open(
     recipe: str, command: Command[Any], arguments: Sequence[str], held: ExitStack
-) -> tuple[RunFolder, Setup, str]:
+) -> tuple[RunFolder, BaseConfig, str]:
     """The run's folder, configuration and recipe, the same for all of its processes. `held` gives the folder back."""
     from agentgym_eval.storage.lock import FolderLock
 
     from agentgym_trainer.run.folder import RunFolder
-    from agentgym_trainer.trainers.setup import join
+    from agentgym_trainer.trainers.setup import init_processes
 
     if command.resume:
         if not arguments[0].startswith("--resume") or len(arguments) != (1 if "=" in arguments[0] else 2):
             raise UsageError("--resume goes on with a run as it was begun and takes no recipe or other flags.")
         folder, config, recipe = RunFolder.open(command.resume)
-        ranks = join(config)
-        with ranks.together():
-            if ranks.leads:
+        ranks = init_processes(config)
+        with ranks.errors_together():
+            if ranks.is_main:
                 held.enter_context(FolderLock(folder.path))
         return folder, config, recipe
     config = tiny(command.config) if command.tiny else command.config
-    ranks = join(config)
+    ranks = init_processes(config)
     # By the clock of one process.
-    path = ranks.tell(command.out or Path("runs", f"{recipe.replace(':', '-')}-{datetime.now():%Y%m%d-%H%M%S}"))
-    with ranks.together():
-        if ranks.leads:
+    path = ranks.broadcast(command.out or Path("runs", f"{recipe.replace(':', '-')}-{datetime.now():%Y%m%d-%H%M%S}"))
+    with ranks.errors_together():
+        if ranks.is_main:
             RunFolder.check(path, config)
             held.enter_context(FolderLock(path))
             return RunFolder.create(path, config, recipe), config, recipe

@@ -12,11 +12,11 @@ from typing import Annotated, Any
 from tyro.conf import arg
 from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
 
-from agentgym_trainer.algorithms import ADVANTAGES, PRESETS, Advantages, Algorithm
-from agentgym_trainer.config import Config, Setup
+from agentgym_trainer.algorithms import ADVANTAGES, PRESETS, AdvantageEstimator, Algorithm
+from agentgym_trainer.config import BaseConfig, RLConfig
 from agentgym_trainer.curriculum.horizon import Horizon, by_kind
-from agentgym_trainer.curriculum.task_sampler import SAMPLERS, Sampler
-from agentgym_trainer.plugins import POINTS, Point
+from agentgym_trainer.curriculum.task_sampler import SAMPLERS, TaskSampler
+from agentgym_trainer.plugins import POINTS, PluginPoint
 from agentgym_trainer.reward_shaping import REWARDS, RewardShaping
 
 
@@ -24,27 +24,27 @@ from agentgym_trainer.reward_shaping import REWARDS, RewardShaping
 class Choice:
     """A setting that a name stands for."""
 
-    point: Point
+    point: PluginPoint
     known: Mapping[str, Any]
     """Those of this package, by name."""
 
 
-def choices(config: Setup) -> dict[str, Choice]:
+def choices(config: BaseConfig) -> dict[str, Choice]:
     """The settings that a name stands for, by the flag that gives the name, those that hold others first; none where a
     kind of run has no choice.
     """
-    if not isinstance(config, Config):
+    if not isinstance(config, RLConfig):
         return {}
     return {
         "algorithm": Choice(POINTS[Algorithm], PRESETS),
-        "algorithm.advantages": Choice(POINTS[Advantages], ADVANTAGES),
+        "algorithm.advantages": Choice(POINTS[AdvantageEstimator], ADVANTAGES),
         "horizon": Choice(POINTS[Horizon], by_kind(config.horizon)),
-        "sampler": Choice(POINTS[Sampler], SAMPLERS),
+        "sampler": Choice(POINTS[TaskSampler], SAMPLERS),
         "reward": Choice(POINTS[RewardShaping], REWARDS),
     }
 
 
-def chosen(config: Config, flags: Sequence[str]) -> Config:
+def chosen(config: RLConfig, flags: Sequence[str]) -> RLConfig:
     """The configuration with what is named in its place.
 
     Raises:

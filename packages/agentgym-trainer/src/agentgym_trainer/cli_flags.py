@@ -14,15 +14,16 @@ EXAMPLES = (
     "train babyai-grpo --model Qwen/Qwen2.5-1.5B-Instruct --algorithm ppo --optimizer.lr 2e-6",
     "train --resume runs/mine",
 )
-_BATCH = "--tasks, the tasks of a step, times --samples, the episodes of each"
+_BATCH = "--tasks-per-step times --group-size, the episodes of each task"
 SYNONYMS = {
     "learning-rate": "--optimizer.lr",
     "batch-size": _BATCH,
     "train-batch-size": _BATCH,
     "micro-batch-size": "--optimizer.micro-tokens, which counts tokens",
     "per-device-train-batch-size": "--optimizer.micro-tokens, which counts tokens",
-    "num-generations": "--samples",
-    "group-size": "--samples",
+    "num-generations": "--group-size",
+    "samples": "--group-size",
+    "tasks": "--tasks-per-step",
     "num-train-epochs": "--epochs",
     "max-steps": "--steps",
     "num-steps": "--steps",
@@ -48,7 +49,7 @@ SYNONYMS = {
     "eval-every": "--evaluation.every",
     "eval-steps": "--evaluation.every",
     "save-steps": "--save-every",
-    "save-total-limit": "--keep",
+    "save-total-limit": "--keep-checkpoints",
     "output": "--out",
     "output-dir": "--out",
     "report-to": "--track",

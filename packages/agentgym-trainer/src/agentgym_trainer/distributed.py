@@ -36,7 +36,7 @@ class Ranks:
         """Index of the first of those on this machine."""
 
     @property
-    def leads(self) -> bool:
+    def is_main(self) -> bool:
         """Whether this is the one that writes and speaks."""
         return self.index == 0
 
@@ -49,15 +49,15 @@ class Ranks:
         gathered: Any = gather_object(list(items))
         return gathered
 
-    def collect(self, items: Sequence[_T]) -> list[_T]:
+    def gather_to_main(self, items: Sequence[_T]) -> list[_T]:
         """The items of all processes for the one that leads; the others get none. For what is too large for all."""
         if self.count == 1:
             return list(items)
-        parts: list[Any] | None = [None] * self.count if self.leads else None
+        parts: list[Any] | None = [None] * self.count if self.is_main else None
         dist.gather_object(list(items), parts)
         return [item for part in parts or () for item in part]
 
-    def tell(self, value: _T) -> _T:
+    def broadcast(self, value: _T) -> _T:
         """What the process that leads has for `value`."""
         told: Any = broadcast_object_list([value])
         return told[0]
@@ -83,7 +83,7 @@ class Ranks:
             return None
 
     @contextmanager
-    def together(self) -> Generator[None]:
+    def errors_together(self) -> Generator[None]:
         """Wait, after each process's part of something, for the others. What one raises, all raise; its own first.
 
         Nothing in the part may wait for other processes.

@@ -18,20 +18,20 @@ from typing import Any, get_type_hints
 
 from agentgym_eval.util.errors import RunStopped, UsageError, did_you_mean
 
-from agentgym_trainer.algorithms import ADVANTAGES, Advantages, Algorithm
+from agentgym_trainer.algorithms import ADVANTAGES, AdvantageEstimator, Algorithm
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon, Horizon, StepHorizon
-from agentgym_trainer.curriculum.task_sampler import SAMPLERS, Sampler
+from agentgym_trainer.curriculum.task_sampler import SAMPLERS, TaskSampler
 from agentgym_trainer.reward_shaping import REWARDS, RewardShaping
 
 _OURS = "agentgym_trainer."
 
 
-class ExtensionError(RunStopped):
+class PluginError(RunStopped):
     """What another package's code did that a run can't go on with; the message is a sentence that names it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Point:
+class PluginPoint:
     """A kind of setting that other packages may add to."""
 
     what: str
@@ -146,14 +146,16 @@ class Point:
                 )
 
 
-POINTS: dict[type[Any], Point] = {
+POINTS: dict[type[Any], PluginPoint] = {
     point.contract: point
     for point in (
-        Point("algorithm", Algorithm, "agentgym.algorithms", (Algorithm,)),
-        Point("advantage estimator", Advantages, "agentgym.advantages", tuple(map(type, ADVANTAGES.values()))),
-        Point("horizon", Horizon, "agentgym.horizons", (FixedHorizon, StepHorizon, AdaptiveHorizon)),
-        Point("sampler", Sampler, "agentgym.samplers", tuple(map(type, SAMPLERS.values()))),
-        Point("reward shaping", RewardShaping, "agentgym.rewards", tuple(map(type, REWARDS.values()))),
+        PluginPoint("algorithm", Algorithm, "agentgym.algorithms", (Algorithm,)),
+        PluginPoint(
+            "advantage estimator", AdvantageEstimator, "agentgym.advantages", tuple(map(type, ADVANTAGES.values()))
+        ),
+        PluginPoint("horizon", Horizon, "agentgym.horizons", (FixedHorizon, StepHorizon, AdaptiveHorizon)),
+        PluginPoint("sampler", TaskSampler, "agentgym.samplers", tuple(map(type, SAMPLERS.values()))),
+        PluginPoint("reward shaping", RewardShaping, "agentgym.rewards", tuple(map(type, REWARDS.values()))),
     )
 }
 """By the annotation of the fields of a configuration that hold them."""
@@ -198,7 +200,7 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 
 @contextmanager
-def blaming(*parts: Any, doing: str, error: type[RunStopped] = ExtensionError) -> Generator[None]:
+def blaming(*parts: Any, doing: str, error: type[RunStopped] = PluginError) -> Generator[None]:
     """Say in a sentence what goes wrong in code of other packages; what goes wrong in this one's passes as it is.
 
     Args:

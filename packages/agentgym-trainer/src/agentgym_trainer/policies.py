@@ -4,29 +4,29 @@ from __future__ import annotations
 
 import torch
 from agentgym_envs import Reply
-from agentgym_envs.episodes.play import Seat
+from agentgym_envs.episodes.play import TurnContext
 from agentgym_eval.util.errors import RunStopped, UsageError
 
 from agentgym_trainer.engines.base import Engine, EngineGone
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.engines.vllm.in_process import vllm_engine
 from agentgym_trainer.models.load import is_adapter, load_chat, load_model
-from agentgym_trainer.rollout.runner import Budget, EnginePlayer
+from agentgym_trainer.rollout.runner import EnginePolicy, TokenBudget
 from agentgym_trainer.tokens.chat import Chat
 
 _LONGEST = 32_768
 """Tokens of a context in vLLM. It wants room for a whole one, and some models would take a hundred times as many."""
 
 
-class LocalModel(EnginePlayer):
+class LocalModel(EnginePolicy):
     """A model that is loaded for this player alone."""
 
     def __init__(self, engine: Engine, chat: Chat, *, name: str, temperature: float, max_tokens: int) -> None:
         """Seat it. It may use the whole context that the engine has."""
-        budget = Budget(turn=max_tokens, context=engine.max_context)
+        budget = TokenBudget(turn=max_tokens, context=engine.max_context)
         super().__init__(engine, chat, budget, name=name, temperature=temperature)
 
-    async def reply(self, seat: Seat) -> Reply:
+    async def reply(self, seat: TurnContext) -> Reply:
         """See `EnginePlayer.reply`.
 
         Raises:

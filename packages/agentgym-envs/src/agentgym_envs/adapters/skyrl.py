@@ -46,11 +46,11 @@ class SkyRLWorld(BaseTextEnv):
         if row.get("max_turns"):
             options["max_episode_steps"] = self.max_turns = int(row["max_turns"])
         agent = Agent.parse(row.get("agent") or "react")
-        if str(agent) != agent.form:
+        if str(agent) != agent.reply_format:
             raise ValueError(
-                f"SkyRL keeps the conversation itself, so the agent has no habits: {agent.form}, not {agent}."
+                f"SkyRL keeps the conversation itself, so the agent has no habits: {agent.reply_format}, not {agent}."
             )
-        self._env = agent.seat(WorldSpec(full_id(row["world"]), options).build())
+        self._env = agent.wrap(WorldSpec(full_id(row["world"]), options).build())
         self._reset = {"task": row.get("task"), "split": row.get("split") or "train"}
         self._seed: int | None = row.get("seed")
         self._info: dict[str, Any] = {}

@@ -21,7 +21,7 @@ _UNSAID = {"plan": 0, "retry": 1, "turns_left": True}
 
 
 @dataclass(frozen=True, slots=True)
-class Habits:
+class Scaffold:
     """What an agent does beside acting. Each is a turn of its own with tokens like any other, so all can be trained."""
 
     plan: int | None = None
@@ -55,7 +55,7 @@ class Habits:
                 yield name if number == _UNSAID.get(name) else f"{name}:{number}"
 
     @classmethod
-    def parse(cls, agent: str) -> Habits:
+    def parse(cls, agent: str) -> Scaffold:
         """The habits in `[FORM][+HABIT[:N]]...`, the name of an agent; their order doesn't matter.
 
         Raises:
@@ -71,7 +71,7 @@ class Habits:
         return habits
 
 
-_NONE = Habits()
+_NONE = Scaffold()
 
 
 def _read(word: str) -> tuple[str, int]:

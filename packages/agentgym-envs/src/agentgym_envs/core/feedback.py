@@ -71,7 +71,7 @@ class Feedback:
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class FeedbackChecker:
     """Checks what one environment returns in one task. Each method gives the value back in its plain Python type.
 
     Raises:

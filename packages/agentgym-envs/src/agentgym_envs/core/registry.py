@@ -20,7 +20,7 @@ from agentgym_envs.util.redaction import redacted, resolved
 
 
 @dataclass(frozen=True, slots=True)
-class World:
+class RegisteredWorld:
     """A registered world."""
 
     id: str
@@ -35,32 +35,32 @@ class World:
 
 
 WORLDS = (
-    World(
+    RegisteredWorld(
         "agentgym/TextCraft-v0",
         "agentgym_envs.worlds.textcraft.env:TextCraft",
         60,
         about="Craft a Minecraft item from what can be gathered, by the game's recipes.",
     ),
-    World(
+    RegisteredWorld(
         "agentgym/BabyAI-v0",
         "agentgym_envs.worlds.babyai.env:BabyAI",
         100,
         about="Find, open, pick up and move things in the rooms of a grid.",
     ),
-    World(
+    RegisteredWorld(
         "agentgym/SciWorld-v0",
         "agentgym_envs.worlds.sciworld.env:SciWorld",
         250,
         about="Carry out a school science experiment in a simulated house.",
     ),
-    World(
+    RegisteredWorld(
         "agentgym/SearchQA-v0",
         "agentgym_envs.worlds.searchqa.env:SearchQA",
         10,
         agent="tags",
         about="Answer a question by searching a collection of passages.",
     ),
-    World(
+    RegisteredWorld(
         "agentgym/WebArena-v0",
         "agentgym_envs.worlds.webarena.env:WebArena",
         30,

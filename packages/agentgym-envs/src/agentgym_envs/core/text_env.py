@@ -19,7 +19,7 @@ import gymnasium
 from gymnasium.error import ResetNeeded
 
 from agentgym_envs.core.action_schema import Function, read_functions
-from agentgym_envs.core.feedback import Checked, EnvFault, Feedback, InvalidFeedback, Malformed, writable
+from agentgym_envs.core.feedback import EnvFault, Feedback, FeedbackChecker, InvalidFeedback, Malformed, writable
 from agentgym_envs.core.tasks import SPLITS, Split, Task, TaskSet
 from agentgym_envs.core.text_space import TextSpace
 from agentgym_envs.util.redaction import declare_secrets
@@ -245,8 +245,8 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         return tasks[int(self.np_random.integers(len(tasks)))]
 
     @property
-    def _checked(self) -> Checked:
-        return Checked(self.spec.id if self.spec else type(self).__name__, self.task.id)
+    def _checked(self) -> FeedbackChecker:
+        return FeedbackChecker(self.spec.id if self.spec else type(self).__name__, self.task.id)
 
     def _result(self) -> tuple[float, bool]:
         """Score and success, checked."""

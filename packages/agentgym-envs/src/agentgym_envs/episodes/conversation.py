@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from agentgym_envs.agents.call_parsing import spoken
-from agentgym_envs.agents.scaffold import Habits
+from agentgym_envs.agents.scaffold import Scaffold
 from agentgym_envs.episodes.episode import Episode, Kind, Turn
 
-__all__ = ["Conversation", "Dialogue", "Habits", "Message", "replay"]
+__all__ = ["Conversation", "ConversationBuilder", "Message", "Scaffold", "replay"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,16 +50,16 @@ _MOST_NOTES = 3
 no window would bound what is in sight."""
 
 
-class Dialogue:
+class ConversationBuilder:
     """The conversation of one episode as it grows.
 
     `saw` tells it what the world shows, `said` what the agent replied, `over` that a trial has ended. Of what is due at
     the same time the look back comes first, then the plan, then the summary, and then the action.
     """
 
-    def __init__(self, habits: Habits, instructions: str) -> None:
+    def __init__(self, scaffold: Scaffold, instructions: str) -> None:
         """Nothing is said yet but the instructions; empty ones aren't."""
-        self._habits = habits
+        self._habits = scaffold
         self._instructions: Conversation = (Message("system", instructions),) if instructions else ()
         self._reflections: list[str] = []
         self._trial = 0
@@ -193,7 +193,7 @@ def replay(episode: Episode) -> Iterator[tuple[Conversation, Turn]]:
     Raises:
         ValueError: when the episode's agent has a habit that there isn't, or would not have come to such turns.
     """
-    return _replay(episode, Dialogue(Habits.parse(episode.agent), episode.instructions))
+    return _replay(episode, ConversationBuilder(Scaffold.parse(episode.agent), episode.instructions))
 
 
 def continued(episode: Episode) -> tuple[Conversation, Conversation]:
@@ -203,7 +203,7 @@ def continued(episode: Episode) -> tuple[Conversation, Conversation]:
     Raises:
         ValueError: as `replay`, and for an episode without an action at its end.
     """
-    dialogue = Dialogue(Habits.parse(episode.agent), episode.instructions)
+    dialogue = ConversationBuilder(Scaffold.parse(episode.agent), episode.instructions)
     last = [(before, turn) for before, turn in _replay(episode, dialogue)][-1:]
     if not last or last[0][1].kind != "act" or last[0][1].reply.finish != "stop":
         raise ValueError(f"The episode of {episode.task_id} doesn't end with an action, and so can't go on.")
@@ -211,7 +211,7 @@ def continued(episode: Episode) -> tuple[Conversation, Conversation]:
     return last[0][0], dialogue.conversation
 
 
-def _replay(episode: Episode, dialogue: Dialogue) -> Iterator[tuple[Conversation, Turn]]:
+def _replay(episode: Episode, dialogue: ConversationBuilder) -> Iterator[tuple[Conversation, Turn]]:
     for number, turn in enumerate(episode.turns):
         if dialogue.listens and not (turn.trial > dialogue.trial and dialogue.over(turn.observation)):
             dialogue.saw(turn.observation)

@@ -19,16 +19,16 @@ from agentgym_envs.core.registry import text_env
 from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.episodes.conversation import Conversation, Message
 from agentgym_envs.episodes.episode import Episode, Reply, Sample, StopReason
-from agentgym_envs.episodes.recorder import Attempt, Job, Seat
+from agentgym_envs.episodes.recorder import EpisodeRecorder, EpisodeSpec, TurnContext
 
 __all__ = [
     "Conversation",
-    "Job",
+    "EpisodeSpec",
     "Message",
     "Policy",
     "Reply",
     "Sample",
-    "Seat",
+    "TurnContext",
     "WorldSeat",
     "play",
     "play_many",
@@ -37,7 +37,7 @@ __all__ = [
 
 
 @dataclass(frozen=True, slots=True)
-class WorldSeat(Seat):
+class WorldSeat(TurnContext):
     """A seat from which the world itself can be reached."""
 
     env: gymnasium.Env[str, str]
@@ -60,19 +60,19 @@ class Policy(Protocol):
 def play(
     env: gymnasium.Env[str, str],
     policy: Policy,
-    job: Job | None = None,
+    job: EpisodeSpec | None = None,
     *,
     horizon: int | None = None,
     retries: int = 1,
 ) -> Episode:
     """Play one episode. See `play_many`."""
-    return next(play_many([env], policy, [job or Job()], horizon=horizon, retries=retries))
+    return next(play_many([env], policy, [job or EpisodeSpec()], horizon=horizon, retries=retries))
 
 
 def play_many(
     envs: Sequence[gymnasium.Env[str, str]],
     policy: Policy,
-    jobs: Iterable[Job],
+    jobs: Iterable[EpisodeSpec],
     *,
     horizon: int | None = None,
     retries: int = 1,
@@ -116,13 +116,13 @@ def play_many(
 
 
 def _episode(
-    env: gymnasium.Env[str, str], job: Job, policy: str, horizon: int | None, retries: int
+    env: gymnasium.Env[str, str], job: EpisodeSpec, policy: str, horizon: int | None, retries: int
 ) -> Generator[WorldSeat, Reply | EnvFault, Episode]:
     world = text_env(env)
     named = world.tasks[job.task_id] if job.task_id is not None else None
     for attempts_left in range(retries, -1, -1):
         turns = env.get_wrapper_attr("turns_told")(horizon)
-        attempt, error = Attempt(job, horizon, env.get_wrapper_attr("agent"), turns=turns), None
+        attempt, error = EpisodeRecorder(job, horizon, env.get_wrapper_attr("agent"), turns=turns), None
         try:
             stop = yield from seats(env, job, attempt)
         except EnvFault as fault:
@@ -135,7 +135,7 @@ def _episode(
 
 
 def seats(
-    env: gymnasium.Env[str, str], job: Job, attempt: Attempt
+    env: gymnasium.Env[str, str], job: EpisodeSpec, attempt: EpisodeRecorder
 ) -> Generator[WorldSeat, Reply | EnvFault, StopReason]:
     """Each seat of one attempt, for a reply or the fault that keeps it from being given, and at last why it ended.
 

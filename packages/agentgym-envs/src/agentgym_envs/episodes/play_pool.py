@@ -15,7 +15,7 @@ from agentgym_envs.core.feedback import EnvFault, faulting
 from agentgym_envs.core.registry import text_env
 from agentgym_envs.core.text_env import Malformed
 from agentgym_envs.episodes.episode import Episode, Reply, StopReason
-from agentgym_envs.episodes.recorder import Attempt, Job, Seat
+from agentgym_envs.episodes.recorder import EpisodeRecorder, EpisodeSpec, TurnContext
 from agentgym_envs.pool import Ask, EnvPool, Reset, Result, Step
 from agentgym_envs.pool.calls import Call
 
@@ -27,7 +27,7 @@ class Player(ABC):
     """What reports call it."""
 
     @abstractmethod
-    async def reply(self, seat: Seat) -> Reply:
+    async def reply(self, seat: TurnContext) -> Reply:
         """What is said in this seat.
 
         Raises:
@@ -46,7 +46,7 @@ async def play_slot(
     pool: EnvPool,
     slot: int,
     player: Player,
-    job: Job,
+    job: EpisodeSpec,
     *,
     world: ReplyWrapper,
     horizon: int | None = None,
@@ -76,7 +76,7 @@ async def play_slot(
         raise ValueError("A job played in a pool names its task; choose one of the world's tasks.")
     task = text_env(world).tasks[job.task_id]
     for attempts_left in range(retries, -1, -1):
-        attempt, error = Attempt(job, horizon, world.agent, turns=world.turns_told(horizon)), None
+        attempt, error = EpisodeRecorder(job, horizon, world.agent, turns=world.turns_told(horizon)), None
         try:
             stop = await _attempt(pool, slot, player, job, attempt, world, deadline)
         except EnvFault as fault:
@@ -93,8 +93,8 @@ async def _attempt(
     pool: EnvPool,
     slot: int,
     player: Player,
-    job: Job,
-    attempt: Attempt,
+    job: EpisodeSpec,
+    attempt: EpisodeRecorder,
     world: ReplyWrapper,
     deadline: float | None,
 ) -> StopReason:
@@ -148,7 +148,7 @@ async def _outcome(pool: EnvPool, slot: int, call: Call, deadline: float | None)
 async def play_pool(
     pool: EnvPool,
     player: Player,
-    jobs: Iterable[Job],
+    jobs: Iterable[EpisodeSpec],
     *,
     world: ReplyWrapper,
     slots: Iterable[int] | None = None,

@@ -16,16 +16,16 @@ from typing import Any, Literal
 
 import numpy as np
 
-from agentgym_envs.agents.scaffold import Habits
+from agentgym_envs.agents.scaffold import Scaffold
 from agentgym_envs.core.feedback import InvalidFeedback
 from agentgym_envs.core.tasks import Split, Task
-from agentgym_envs.episodes.conversation import Conversation, Dialogue
+from agentgym_envs.episodes.conversation import Conversation, ConversationBuilder
 from agentgym_envs.episodes.episode import Episode, Kind, Reply, StopReason, Turn
 from agentgym_envs.util.redaction import redacted
 
 
 @dataclass(frozen=True, slots=True)
-class Seat:
+class TurnContext:
     """A place at a world where it is the agent's turn."""
 
     key: int
@@ -47,7 +47,7 @@ class Seat:
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class EpisodeSpec:
     """An episode to be played."""
 
     task_id: str | None = None
@@ -62,14 +62,14 @@ class Job:
 _keys = itertools.count()
 
 
-class Attempt:
+class EpisodeRecorder:
     """One attempt at a job, from the first observation to the episode: in as many trials as the agent takes.
 
     Whoever drives it resets the world and calls `begin`. Actions are played in the world and recorded with `played`,
     other replies are `noted`; when that says so the world is reset once more, for `begin_again`.
     """
 
-    def __init__(self, job: Job, horizon: int | None, agent: str, *, turns: int | None = None) -> None:
+    def __init__(self, job: EpisodeSpec, horizon: int | None, agent: str, *, turns: int | None = None) -> None:
         """Begin with nothing seen.
 
         Args:
@@ -91,7 +91,7 @@ class Attempt:
         self._allowed = turns
         self._tools: tuple[dict[str, Any], ...] = ()
         self._instructions = ""
-        self._dialogue = Dialogue(Habits(), "")
+        self._dialogue = ConversationBuilder(Scaffold(), "")
         self._observation = ""
         self._info: dict[str, Any] = {}
         self._turns: list[Turn] = []
@@ -112,7 +112,7 @@ class Attempt:
         """The world was reset. For the `tools` see `Seat`."""
         job = self._job
         self._instructions, self._tools = instructions, tools
-        self._dialogue = Dialogue(Habits.parse(self._agent), instructions)
+        self._dialogue = ConversationBuilder(Scaffold.parse(self._agent), instructions)
         self._rng = np.random.default_rng([job.seed or 0, job.sample, *info["task_id"].encode()])
         self.begin_again(observation, info)
 
@@ -131,11 +131,11 @@ class Attempt:
         return self._info["task_id"]
 
     @property
-    def seat(self) -> Seat:
+    def seat(self) -> TurnContext:
         """Where the agent sits now."""
         dialogue = self._dialogue
         told = dialogue.conversation, self._info, self._rng, dialogue.kind, dialogue.acts
-        return Seat(self.key, *told, self._tools, self._job.sample)
+        return TurnContext(self.key, *told, self._tools, self._job.sample)
 
     def cut(self, reply: Reply) -> StopReason:
         """Record a reply that the token budget cut. It isn't played."""

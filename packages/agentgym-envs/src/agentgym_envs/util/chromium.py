@@ -63,7 +63,7 @@ def _has_shell(chromium: Path) -> bool:
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class ChromiumAttempt:
     """A Chromium that was started, to see whether it does."""
 
     program: str | None
@@ -74,7 +74,7 @@ class Attempt:
     """Why it doesn't: Playwright's."""
 
 
-def attempts(*programs: str | None) -> list[Attempt]:
+def attempts(*programs: str | None) -> list[ChromiumAttempt]:
     """Start one program after the other, and end it, until one has started.
 
     Args:
@@ -87,18 +87,18 @@ def attempts(*programs: str | None) -> list[Attempt]:
         return thread.submit(_attempts, programs).result()
 
 
-def _attempts(programs: Sequence[str | None]) -> list[Attempt]:
+def _attempts(programs: Sequence[str | None]) -> list[ChromiumAttempt]:
     with brought_by("webarena"):
         from playwright.sync_api import Error, sync_playwright
-    made = list[Attempt]()
+    made = list[ChromiumAttempt]()
     with sync_playwright() as playwright:
         for program in programs or candidates(playwright.chromium.executable_path):
             try:
                 browser = playwright.chromium.launch(executable_path=program)
             except Error as error:
-                made.append(Attempt(program, error=error))
+                made.append(ChromiumAttempt(program, error=error))
             else:
-                made.append(Attempt(program, browser.version))
+                made.append(ChromiumAttempt(program, browser.version))
                 browser.close()
                 break
     return made

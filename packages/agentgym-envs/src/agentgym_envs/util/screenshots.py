@@ -23,7 +23,7 @@ Box = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, slots=True)
-class Places:
+class ElementBoxes:
     """Where a picture shows the elements that the text beside it numbers."""
 
     width: int
@@ -33,7 +33,7 @@ class Places:
     """By the element's number."""
 
 
-class Album:
+class ScreenshotStore:
     """A folder of PNGs, each named after the task and the observation that it belongs to. Attempts at a task that are
     shown the same text share a picture. Several processes may write into one.
     """
@@ -42,7 +42,7 @@ class Album:
         """`folder` is made when the first picture is put in."""
         self.folder = Path(folder).expanduser()
 
-    def put(self, task_id: str, observation: str, png: bytes, places: Places | None = None) -> None:
+    def put(self, task_id: str, observation: str, png: bytes, places: ElementBoxes | None = None) -> None:
         """Keep the picture that belongs to `observation`, and where its elements are, if that is known.
 
         Raises:
@@ -61,7 +61,7 @@ class Album:
         path = self._path(task_id, observation)
         return path if path.is_file() else None
 
-    def places(self, task_id: str, observation: str) -> Places | None:
+    def places(self, task_id: str, observation: str) -> ElementBoxes | None:
         """Where the elements are in that picture; None where nobody wrote that down, or what was written is damaged."""
         try:
             return _places(json.loads(self._path(task_id, observation).with_suffix(".json").read_text()))
@@ -73,11 +73,11 @@ class Album:
         return self.folder / f"{hashlib.blake2b(shown, digest_size=16).hexdigest()}.png"
 
 
-def _places(record: Any) -> Places:
+def _places(record: Any) -> ElementBoxes:
     """Raises ValueError, KeyError, TypeError, AttributeError or OverflowError for what `Album.put` didn't write."""
     boxes: dict[int, Box] = {}
     for number, (left, top, right, bottom) in record["boxes"].items():
         boxes[int(number)] = box = (float(left), float(top), float(right), float(bottom))
         if not all(map(math.isfinite, box)):
             raise ValueError(f"The box of {number} isn't finite.")
-    return Places(int(record["width"]), int(record["height"]), boxes)
+    return ElementBoxes(int(record["width"]), int(record["height"]), boxes)

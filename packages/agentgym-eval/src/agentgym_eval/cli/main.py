@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from agentgym_eval.metrics.comparison import Comparison
     from agentgym_eval.metrics.seeds import AcrossSeeds
     from agentgym_eval.policies.endpoint.settings import EndpointSettings
-    from agentgym_eval.policies.policies import Maker
-    from agentgym_eval.runs.comparisons import Played
+    from agentgym_eval.policies.policies import PolicyFactory
+    from agentgym_eval.runs.comparisons import EvaluatedRun
     from agentgym_eval.runs.run import Run
 
 _FAILED, _USAGE, _SPENT = 1, 2, 3
@@ -152,7 +152,7 @@ def _evaluate(settings: EvaluateSettings, sitting: _Sitting) -> int:
     makers = {policy: _maker(policy, asked.endpoint) for policy in asked.policy}
     _check_room(asked)
     sitting.folder = asked.folder
-    played: list[Played] = []
+    played: list[EvaluatedRun] = []
     missing: dict[str, WorldMissing] = {}
 
     def leave(world: PlaySettings, why: WorldMissing) -> None:
@@ -205,11 +205,11 @@ def _check_room(asked: EvaluateSettings) -> None:
         raise UsageError(f"{asked.folder} holds several runs; choose another --out for one by itself.")
 
 
-def _played(asked: EvaluateSettings, run: Run) -> Played:
+def _played(asked: EvaluateSettings, run: Run) -> EvaluatedRun:
     """A run that has been played to its end, and what it comes to; its report is written."""
     from agentgym_eval.metrics.summary import report
     from agentgym_eval.reports import Evaluated, write_reports
-    from agentgym_eval.runs.comparisons import Played
+    from agentgym_eval.runs.comparisons import EvaluatedRun
     from agentgym_eval.storage.provenance import versions
 
     folder, usage, playing = run.store.folder, run.usage, run.settings
@@ -218,11 +218,11 @@ def _played(asked: EvaluateSettings, run: Run) -> Played:
     found = report(run.episodes, ks=asked.ks, seed=asked.seed)
     evaluated = Evaluated(playing.policy, playing.env, found, about=about)
     write_reports(folder, [evaluated], title=f"{playing.policy} in {playing.env}, {asked.split} split")
-    return Played(replace(evaluated, folder=folder), run.episodes)
+    return EvaluatedRun(replace(evaluated, folder=folder), run.episodes)
 
 
 def _print(
-    played: Sequence[Played], comparisons: Sequence[Comparison], title: str, across: AcrossSeeds | None = None
+    played: Sequence[EvaluatedRun], comparisons: Sequence[Comparison], title: str, across: AcrossSeeds | None = None
 ) -> None:
     from rich.console import Console
 
@@ -331,7 +331,7 @@ def _play(runs: Sequence[Run], sitting: _Sitting, *, several: bool = False) -> S
         return usage.sentence(asked.endpoint.price) if usage.requests else ""
 
     with (
-        progress(title, done, sum(len(run.jobs) for run in runs), spent=spent) as show,
+        progress(title, done, sum(len(run.episode_specs) for run in runs), spent=spent) as show,
         closing(play_runs(runs, unplayable=leave if several else None)) as episodes,
     ):
         for episode in episodes:
@@ -346,7 +346,7 @@ def _play(runs: Sequence[Run], sitting: _Sitting, *, several: bool = False) -> S
     return left
 
 
-def _maker(policy: str, endpoint: EndpointSettings) -> Maker:
+def _maker(policy: str, endpoint: EndpointSettings) -> PolicyFactory:
     """Whoever plays. What an endpoint wants from the environment is read here, and nowhere below."""
     from agentgym_eval.policies.policies import find_policy
 

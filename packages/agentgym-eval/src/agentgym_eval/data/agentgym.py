@@ -16,7 +16,7 @@ import gymnasium
 from agentgym_envs import Episode, Message, Task, TaskSet, agentgym_ids, make, text_env
 from agentgym_envs.core.tasks import SPLITS, Split
 
-from agentgym_eval.data.contexts import Stretch, stretches
+from agentgym_eval.data.contexts import ContextMessages, context_messages
 from agentgym_eval.data.recorded import Recording
 from agentgym_eval.util.tool_calls import plain
 
@@ -116,7 +116,7 @@ def records(episode: Episode) -> Iterator[dict[str, Any]]:
         NoCounterpart: as `item_id`.
     """
     item = item_id(episode)
-    for stretch in stretches(episode):
+    for stretch in context_messages(episode):
         yield {"item_id": item, "conversations": list(_said(stretch, episode.tools))}
 
 
@@ -129,7 +129,7 @@ def items(episode: Episode) -> Iterator[dict[str, Any]]:
     yield {"item_id": item_id(episode)}
 
 
-def _said(stretch: Stretch, tools: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+def _said(stretch: ContextMessages, tools: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     messages = plain(stretch.messages, tools)
     for at, message in enumerate(messages, len(stretch.messages) - len(messages)):
         if message["role"] == "assistant":

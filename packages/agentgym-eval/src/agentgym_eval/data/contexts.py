@@ -10,7 +10,7 @@ from agentgym_envs.episodes.conversation import replay
 
 
 @dataclass(frozen=True, slots=True)
-class Stretch:
+class ContextMessages:
     """A part of an episode in which the conversation grew by appending."""
 
     messages: Conversation
@@ -20,15 +20,15 @@ class Stretch:
     and stayed in the context."""
 
 
-def stretches(episode: Episode) -> Iterator[Stretch]:
+def context_messages(episode: Episode) -> Iterator[ContextMessages]:
     """The conversations of an episode, one after the other: a single one, unless its agent forgets or tries again."""
     messages: Conversation = ()
     turns: dict[int, Turn] = {}
     for conversation, turn in replay(episode):
         if conversation[: len(messages)] != messages:
-            yield Stretch(messages, turns)
+            yield ContextMessages(messages, turns)
             turns = {}
         turns[len(conversation)] = turn
         messages = (*conversation, Message("assistant", turn.reply.text))
     if turns:
-        yield Stretch(messages, turns)
+        yield ContextMessages(messages, turns)

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 from agentgym_envs import Episode
 
-from agentgym_eval.data.contexts import stretches
+from agentgym_eval.data.contexts import context_messages
 from agentgym_eval.data.pairing import Pairing
 from agentgym_eval.data.trl import messages_of
 
@@ -149,7 +149,7 @@ def _deal(pairs: Sequence[Pair], *, most: int, rng: np.random.Generator) -> list
 def _parted(episode: Episode, number: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """The messages before the reply of a turn, and those from there on."""
     before = 0
-    for stretch in stretches(episode):
+    for stretch in context_messages(episode):
         replies = list(stretch.turns)
         if number < before + len(replies):
             messages = messages_of(stretch.messages, calls=bool(episode.tools))

@@ -16,7 +16,7 @@ from typing import Any
 from agentgym_envs import Conversation, Episode
 from agentgym_envs.util.json_text import parse
 
-from agentgym_eval.data.contexts import stretches
+from agentgym_eval.data.contexts import context_messages
 from agentgym_eval.util.tool_calls import native
 
 OURS = "agentgym"
@@ -26,7 +26,7 @@ _COLUMN = {"part", "sha256", "episode"}
 
 def records(episode: Episode) -> Iterator[dict[str, Any]]:
     """The lines of an episode."""
-    for part, stretch in enumerate(stretches(episode)):
+    for part, stretch in enumerate(context_messages(episode)):
         messages = messages_of(stretch.messages, calls=bool(episode.tools))
         whole = "null" if part else episode.to_json()
         tools = {"tools": json.dumps(episode.tools)} if episode.tools else {}

@@ -26,7 +26,7 @@ MEANS = "expanded BCa bootstrap over tasks or clusters of tasks"
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class SummaryMetrics:
     """What a group of episodes comes to. Every mean is over tasks, whatever number of attempts each task has."""
 
     tasks: int
@@ -70,12 +70,12 @@ class Figures:
 class Report:
     """Figures over all episodes and over the groups that tasks fall into."""
 
-    overall: Figures
-    by_world: Mapping[str, Figures]
+    overall: SummaryMetrics
+    by_world: Mapping[str, SummaryMetrics]
     """By Gymnasium id, in alphabetical order."""
-    by_category: Mapping[str, Figures]
+    by_category: Mapping[str, SummaryMetrics]
     """In alphabetical order."""
-    by_difficulty: Mapping[int, Figures]
+    by_difficulty: Mapping[int, SummaryMetrics]
     """Ascending."""
     by_turns: Mapping[int, Interval]
     """Share of attempts that had succeeded within so many actions, from 1 to as many as the longest episode has. It is
@@ -164,14 +164,14 @@ _Group = TypeVar("_Group", str, int)
 
 def _grouped(
     episodes: Sequence[Episode], group: Callable[[Episode], _Group], ks: Sequence[int], seed: int
-) -> dict[_Group, Figures]:
+) -> dict[_Group, SummaryMetrics]:
     groups: dict[_Group, list[Episode]] = defaultdict(list)
     for episode in episodes:
         groups[group(episode)].append(episode)
     return {name: _figures(groups[name], ks, seed) for name in sorted(groups)}
 
 
-def _figures(episodes: Sequence[Episode], ks: Sequence[int], seed: int) -> Figures:
+def _figures(episodes: Sequence[Episode], ks: Sequence[int], seed: int) -> SummaryMetrics:
     tried = list(by_task(episodes).values())
 
     def mean(figure: Callable[[Sequence[Episode]], float | None]) -> Interval:
@@ -183,7 +183,7 @@ def _figures(episodes: Sequence[Episode], ks: Sequence[int], seed: int) -> Figur
     def passes(estimate: Callable[[int, int, int], float], k: int) -> Interval:
         return part(lambda a: estimate(len(a), _successes(a), k) if len(a) >= k else None)
 
-    return Figures(
+    return SummaryMetrics(
         tasks=len({task_of(episode) for episode in episodes}),
         episodes=len(episodes),
         failed=sum(episode.failed for episode in episodes),

@@ -27,7 +27,7 @@ GROUP = "agentgym.policies"
 _HOMES = {"hf": "agentgym-trainer", "vllm": "agentgym-trainer"}
 
 
-class Maker(Protocol):
+class PolicyFactory(Protocol):
     """Builds a policy; whatever is heavy about it happens here."""
 
     def __call__(self, *, temperature: float, seed: int, max_tokens: int) -> Policy | Player:
@@ -206,7 +206,7 @@ _OWN: dict[str, Callable[[str], Policy]] = {"oracle": _oracle, "random": _random
 
 def find_policy(
     spec: str, *, endpoint: EndpointSettings | None = None, environment: Mapping[str, str] | None = None
-) -> Maker:
+) -> PolicyFactory:
     """The maker of the policy called `NAME` or `NAME:ARGUMENT`; nothing heavy is loaded before it is called.
 
     `find_policy("hf:PATH")(temperature=1.0, seed=0, max_tokens=512)` is a policy.

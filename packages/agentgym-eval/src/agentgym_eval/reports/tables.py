@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from agentgym_eval.metrics.comparison import Comparison
 from agentgym_eval.metrics.intervals import FEWEST, Interval
 from agentgym_eval.metrics.seeds import AcrossSeeds
-from agentgym_eval.metrics.summary import Figures
+from agentgym_eval.metrics.summary import SummaryMetrics
 from agentgym_eval.reports.evaluated import Evaluated, labels
 
 _NOTHING = "–"
@@ -55,7 +55,7 @@ _MEANS = (
 _PASSES = "pass@k: at least one of k attempts succeeds; pass^k: all k do. Both by the unbiased estimators."
 
 
-def _clusters(overall: Mapping[str, Figures]) -> Iterator[str]:
+def _clusters(overall: Mapping[str, SummaryMetrics]) -> Iterator[str]:
     clustered = {name: sentence for name, by in overall.items() if (sentence := of_clusters(by))}
     if len(set(clustered.values())) == 1 and len(clustered) == len(overall):
         yield next(iter(clustered.values()))
@@ -63,7 +63,7 @@ def _clusters(overall: Mapping[str, Figures]) -> Iterator[str]:
         yield from (f"{name}: {sentence}" for name, sentence in clustered.items())
 
 
-def of_clusters(by: Figures) -> str:
+def of_clusters(by: SummaryMetrics) -> str:
     """Whether intervals are over clusters of tasks, and how alike the tasks of one come out; empty where tasks have no
     clusters.
     """
@@ -90,16 +90,16 @@ def groups(run: Evaluated) -> Iterator[Table]:
     yield _stops(run)
 
 
-def _figures(title: str, noun: str, grouped: Mapping[str, Figures], *, notes: tuple[str, ...] = ()) -> Table:
+def _figures(title: str, noun: str, grouped: Mapping[str, SummaryMetrics], *, notes: tuple[str, ...] = ()) -> Table:
     columns = _columns(list(grouped.values()))
     rows = tuple((Cell(name), *(cell(by) for cell in columns.values())) for name, by in grouped.items())
     return Table(title, (noun, *columns), rows, (*notes, *_left_out(grouped)))
 
 
-def _columns(figures: Sequence[Figures]) -> dict[str, Callable[[Figures], Cell]]:
+def _columns(figures: Sequence[SummaryMetrics]) -> dict[str, Callable[[SummaryMetrics], Cell]]:
     """What is told of each group; tokens where any of them knows them, and every k that any of them has."""
     ks = sorted({k for by in figures for k in by.pass_at})
-    columns: dict[str, Callable[[Figures], Cell]] = {
+    columns: dict[str, Callable[[SummaryMetrics], Cell]] = {
         "tasks": lambda by: Cell(f"{by.tasks:,}"),
         "episodes": lambda by: Cell(f"{by.episodes:,}"),
         "failed": lambda by: Cell(f"{by.failed:,}"),
@@ -117,7 +117,7 @@ def _columns(figures: Sequence[Figures]) -> dict[str, Callable[[Figures], Cell]]
     return columns
 
 
-def _left_out(grouped: Mapping[str, Figures]) -> Iterator[str]:
+def _left_out(grouped: Mapping[str, SummaryMetrics]) -> Iterator[str]:
     for name, by in grouped.items():
         for k in by.pass_at:
             if count := by.left_out(k):

@@ -15,13 +15,13 @@ from rich.table import Table
 from agentgym_eval.metrics.comparison import Comparison
 from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.metrics.seeds import AcrossSeeds
-from agentgym_eval.metrics.summary import Figures, Report
+from agentgym_eval.metrics.summary import Report, SummaryMetrics
 from agentgym_eval.reports.evaluated import Evaluated
 from agentgym_eval.reports.tables import of_clusters, summary
 
 _MOST_DIFFICULTIES = 10
 _UNBOUNDED = 10_000
-_Columns = Mapping[str, Callable[[Figures], str]]
+_Columns = Mapping[str, Callable[[SummaryMetrics], str]]
 
 
 def print_report(report: Report, title: str, console: Console) -> None:
@@ -79,7 +79,7 @@ def print_runs(
 
 def _split(report: Report, columns: _Columns, console: Console) -> Iterator[_Columns]:
     """The columns in as many parts as it takes for each to fit beside the names of the rows."""
-    part: dict[str, Callable[[Figures], str]] = {}
+    part: dict[str, Callable[[SummaryMetrics], str]] = {}
     for heading, cell in columns.items():
         if part and not _fits(_table(report, {**part, heading: cell}, console.width), console):
             yield part
@@ -104,7 +104,7 @@ def _table(report: Report, columns: _Columns, width: int) -> Table:
     return drawn
 
 
-def _rows(report: Report) -> Iterator[tuple[str, Figures, bool]]:
+def _rows(report: Report) -> Iterator[tuple[str, SummaryMetrics, bool]]:
     yield "all", report.overall, True
     yield from _group("{}", report.by_category)
     same = list(report.by_difficulty.values()) == list(report.by_category.values())
@@ -112,7 +112,7 @@ def _rows(report: Report) -> Iterator[tuple[str, Figures, bool]]:
         yield from _group("difficulty {}", report.by_difficulty)
 
 
-def _group(name: str, groups: Mapping[Any, Figures]) -> Iterator[tuple[str, Figures, bool]]:
+def _group(name: str, groups: Mapping[Any, SummaryMetrics]) -> Iterator[tuple[str, SummaryMetrics, bool]]:
     last = len(groups) - 1
     for i, (group, figures) in enumerate(groups.items()):
         yield name.format(group), figures, i == last

@@ -24,14 +24,14 @@ _OWN = ("env", "policy", "tasks_sha256")  # settings in which runs differ as a m
 
 
 @dataclass(frozen=True, slots=True)
-class Played:
+class EvaluatedRun:
     """The episodes of a run, and what they come to."""
 
     evaluated: Evaluated
     episodes: Sequence[Episode]
 
 
-def against_first(played: Sequence[Played], seed: int) -> list[Comparison]:
+def against_first(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
     """Every policy against the first: in each world that both played, and over all worlds where there are several. The
     p-values are adjusted for the number of comparisons.
     """
@@ -43,7 +43,7 @@ def against_first(played: Sequence[Played], seed: int) -> list[Comparison]:
     return adjusted(found + (_pairs(played, " in all worlds", seed) if len(worlds) > 1 else []))
 
 
-def seed_by_seed(played: Sequence[Played], seed: int) -> list[Comparison]:
+def seed_by_seed(played: Sequence[EvaluatedRun], seed: int) -> list[Comparison]:
     """The second half of the runs against the first, run by run. The p-values are not adjusted: the pairs repeat one
     comparison.
 
@@ -61,7 +61,7 @@ def seed_by_seed(played: Sequence[Played], seed: int) -> list[Comparison]:
     return [compare(a.episodes, b.episodes, names=n, seed=seed) for (a, b), n in zip(pairs, names, strict=True)]
 
 
-def _pairs(runs: Sequence[Played], where: str, seed: int) -> list[Comparison]:
+def _pairs(runs: Sequence[EvaluatedRun], where: str, seed: int) -> list[Comparison]:
     by_policy: dict[str, list[Episode]] = defaultdict(list)
     for run in runs:
         by_policy[run.evaluated.policy] += run.episodes
@@ -69,7 +69,7 @@ def _pairs(runs: Sequence[Played], where: str, seed: int) -> list[Comparison]:
     return [compare(ours, theirs, names=(first + where, name + where), seed=seed) for name, theirs in others]
 
 
-def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int) -> list[Played]:
+def read_runs(paths: Sequence[Path], ks: Sequence[int], seed: int) -> list[EvaluatedRun]:
     """The runs that lie at `paths`: folders of `evaluate`, with one run or several, or files of episodes.
 
     A policy that played a task in more than one run is told apart by the path, or by the folder where that is one.
@@ -112,16 +112,16 @@ def _told_apart(
 
 def _played(
     policy: str, file: Path, episodes: list[Episode], settings: dict[str, Any], ks: Sequence[int], seed: int
-) -> Played:
+) -> EvaluatedRun:
     fewest = min((len(attempts) for attempts in by_task(episodes).values()), default=1)
     powers = [2**i for i in range(fewest.bit_length())]
     found = report(episodes, ks=ks or powers, seed=seed)
     folder = file.parent if file.name == _EPISODES else file
     about = {"settings": settings} if settings else {}
-    return Played(Evaluated(policy, _named(episodes, "env"), found, folder, about), episodes)
+    return EvaluatedRun(Evaluated(policy, _named(episodes, "env"), found, folder, about), episodes)
 
 
-def differing(played: Sequence[Played]) -> Iterator[str]:
+def differing(played: Sequence[EvaluatedRun]) -> Iterator[str]:
     """In which settings runs differ besides who plays where, a sentence for each."""
     known: Sequence[Mapping[str, Any]] = [found for run in played if (found := run.evaluated.about.get("settings"))]
     for name in dict.fromkeys(chain.from_iterable(known)):

@@ -92,7 +92,7 @@ def open_world(settings: PlaySettings) -> ReplyWrapper:
     played = spec.options.get("env", name) if name == REMOTE else name
     own = {world.id: world.agent for world in WORLDS}.get(played, "react")
     player = agent(own if settings.agent is None else settings.agent)
-    wrapped = player.seat(env, instructions=None if settings.instructions else "")
+    wrapped = player.wrap(env, instructions=None if settings.instructions else "")
     try:
         wrapped.turns_told()
     except ValueError as error:

@@ -13,12 +13,12 @@ from pathlib import Path
 from typing import Any
 
 import gymnasium
-from agentgym_envs import EnvPool, Episode, Job, Player, Policy, ReplyWrapper, Task, play_many, text_env
+from agentgym_envs import EnvPool, Episode, EpisodeSpec, Player, Policy, ReplyWrapper, Task, play_many, text_env
 from agentgym_envs.episodes.play_pool import play_pool
 
 from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.policies.metered import Metered
-from agentgym_eval.policies.policies import Maker, find_policy
+from agentgym_eval.policies.policies import PolicyFactory, find_policy
 from agentgym_eval.runs.environments import check_dependencies, deal_tasks, open_world, world_id, world_spec
 from agentgym_eval.runs.extending import BEFORE, GROWING, counts_before, digest, extends, settings_in
 from agentgym_eval.runs.settings import PlaySettings
@@ -34,10 +34,10 @@ class Run:
     """A run that is open for playing."""
 
     settings: PlaySettings
-    jobs: tuple[Job, ...]
+    episode_specs: tuple[EpisodeSpec, ...]
     """All episodes of the run: first every task once, then every task a second time, and so on."""
     store: Store
-    maker: Maker
+    policy_factory: PolicyFactory
     """Builds the policy when there is something to play."""
     env: ReplyWrapper
     """The world at hand; the others are built when playing starts."""
@@ -51,13 +51,13 @@ class Run:
     def episodes(self) -> list[Episode]:
         """The episodes so far in the order of the jobs, which is the same however often the run was resumed."""
         played = {_key(episode): episode for episode in self.store.episodes}
-        return [played[key] for key in map(_key, self.jobs) if key in played]
+        return [played[key] for key in map(_key, self.episode_specs) if key in played]
 
     @property
-    def missing(self) -> list[Job]:
+    def missing(self) -> list[EpisodeSpec]:
         """The jobs that are still to be played."""
         played = {_key(episode) for episode in self.store.episodes}
-        return [job for job in self.jobs if _key(job) not in played]
+        return [job for job in self.episode_specs if _key(job) not in played]
 
     @property
     def left_out(self) -> Iterator[str]:
@@ -147,7 +147,7 @@ def play_runs(
     waiting[0].store.start()  # what fails from here on keeps it from being played
     # Another seed in each sitting: a model would otherwise draw again the numbers it drew in the first.
     seed = asked.seed + sum(len(run.store.episodes) for run in runs)
-    player = waiting[0].maker(temperature=asked.temperature, seed=seed, max_tokens=asked.max_tokens)
+    player = waiting[0].policy_factory(temperature=asked.temperature, seed=seed, max_tokens=asked.max_tokens)
     with ExitStack() as stack:
         runner = stack.enter_context(asyncio.Runner())
         for run in waiting:
@@ -198,7 +198,7 @@ def _settled(run: Run, episodes: Iterator[Episode]) -> Iterator[Episode]:
     Raises:
         RunStopped: when more have failed in a row than the settings bear of the whole run.
     """
-    bearable = max(_IN_A_ROW - 1, int(run.settings.max_failed * len(run.jobs)))
+    bearable = max(_IN_A_ROW - 1, int(run.settings.max_failed * len(run.episode_specs)))
     failed = list[Episode]()
     for episode in episodes:
         failed.append(episode)
@@ -214,7 +214,7 @@ def _settled(run: Run, episodes: Iterator[Episode]) -> Iterator[Episode]:
 
 
 @contextmanager
-def open_run(settings: PlaySettings, folder: Path, maker: Maker | None = None) -> Generator[Run]:
+def open_run(settings: PlaySettings, folder: Path, maker: PolicyFactory | None = None) -> Generator[Run]:
     """Open the run in `folder`, begun or resumed; see `open_runs`."""
     with open_runs({folder: settings}, maker) as (run,):
         yield run
@@ -223,7 +223,7 @@ def open_run(settings: PlaySettings, folder: Path, maker: Maker | None = None) -
 @contextmanager
 def open_runs(
     asked: Mapping[Path, PlaySettings],
-    maker: Maker | None = None,
+    maker: PolicyFactory | None = None,
     *,
     missing: Callable[[PlaySettings, WorldMissing], None] | None = None,
 ) -> Generator[tuple[Run, ...]]:
@@ -250,7 +250,9 @@ def open_runs(
         for (folder, env), tasks in zip(envs.items(), dealt, strict=True):
             settings = asked[folder]
             jobs = [
-                Job(task.id, sample, settings.seed, task.split) for sample in range(settings.samples) for task in tasks
+                EpisodeSpec(task.id, sample, settings.seed, task.split)
+                for sample in range(settings.samples)
+                for task in tasks
             ]
             identity, resolved = _identity(settings, tasks, before[settings.env]), _resolved(env, tasks)
             growing = GROWING if extends(earlier.get(settings.env, {}), settings, env, tasks) else frozenset[str]()
@@ -292,5 +294,5 @@ def _identity(settings: PlaySettings, tasks: list[Task], before: Sequence[int]) 
     return {**settings.identity(), "env": world_id(settings.env), "tasks_sha256": digest(tasks), **grown}
 
 
-def _key(job: Job | Episode) -> tuple[str | None, int]:
+def _key(job: EpisodeSpec | Episode) -> tuple[str | None, int]:
     return job.task_id, job.sample

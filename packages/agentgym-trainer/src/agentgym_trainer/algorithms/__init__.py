@@ -4,15 +4,15 @@ None of them imports torch: they need only the methods of the tensors they are g
 their knobs at once. Presets (`PPO`, `GRPO`, …) are values, not classes: `dataclasses.replace` makes others of them.
 """
 
-from agentgym_trainer.algorithms.advantages.base import Advantages
+from agentgym_trainer.algorithms.advantages.base import AdvantageEstimator
 from agentgym_trainer.algorithms.advantages.gae import GAE
 from agentgym_trainer.algorithms.advantages.gigpo import StepGroups
 from agentgym_trainer.algorithms.advantages.group_relative import GroupRelative
 from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
-from agentgym_trainer.algorithms.advantages.returns import Assigned, turn_rewards
+from agentgym_trainer.algorithms.advantages.returns import AdvantageEstimate, turn_rewards
 from agentgym_trainer.algorithms.advantages.sft import Imitation
 from agentgym_trainer.algorithms.algorithm import ADVANTAGES, Algorithm
-from agentgym_trainer.algorithms.group_filter import Groups
+from agentgym_trainer.algorithms.group_filter import GroupFilter
 from agentgym_trainer.algorithms.loss.aggregation import Aggregation
 from agentgym_trainer.algorithms.loss.clip import Clip
 from agentgym_trainer.algorithms.loss.correction import Correction
@@ -31,7 +31,7 @@ from agentgym_trainer.algorithms.presets import (
     ReinforcePP,
     ReinforcePPBaseline,
 )
-from agentgym_trainer.algorithms.types import Credit, Experience, Part, Scores
+from agentgym_trainer.algorithms.types import AdvantageOutput, MicroBatch, ModelOutputs, TokenBatch
 
 __all__ = [
     "ADVANTAGES",
@@ -44,25 +44,25 @@ __all__ = [
     "PPO",
     "PRESETS",
     "RLOO",
-    "Advantages",
+    "AdvantageEstimate",
+    "AdvantageEstimator",
+    "AdvantageOutput",
     "Aggregation",
     "Algorithm",
-    "Assigned",
     "Clip",
     "Correction",
-    "Credit",
     "Critic",
     "DrGRPO",
-    "Experience",
     "GiGPO",
+    "GroupFilter",
     "GroupRelative",
-    "Groups",
     "Imitation",
-    "Part",
+    "MicroBatch",
+    "ModelOutputs",
     "ReinforcePP",
     "ReinforcePPBaseline",
-    "Scores",
     "StepGroups",
+    "TokenBatch",
     "TokenReturns",
     "turn_rewards",
 ]

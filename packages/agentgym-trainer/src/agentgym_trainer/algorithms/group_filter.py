@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-Kind = Literal["good", "broken", "lonely", "flat"]
+GroupKind = Literal["ok", "has_failures", "single", "zero_variance"]
 Treatment = Literal["keep", "drop", "resample"]
 
 ROUNDING = 1e-6
@@ -18,14 +18,14 @@ error of 6e-8 adds up over the turns; where returns are larger than 1, it is a s
 
 
 @dataclass(frozen=True)
-class Groups:
+class GroupFilter:
     """What the loop does with a group, all of it: train on it, leave it out, or play another task's in its place."""
 
-    broken: Treatment = "keep"
+    has_failures: Treatment = "keep"
     """Some episode failed. Failed ones never train; keep trains on the rest."""
-    lonely: Treatment = "drop"
+    single: Treatment = "drop"
     """Fewer than two episodes are left: there is nobody to compare with."""
-    flat: Treatment = "drop"
+    zero_variance: Treatment = "drop"
     """Whatever the advantages compare within the group is the same for all its episodes, such as their returns or, with
     a discount, their discounted returns; KL penalties aside. Where nothing is compared within groups (PPO,
     REINFORCE++): all episodes' returns are the same."""
@@ -36,21 +36,21 @@ class Groups:
         if self.rounds < 1:
             raise ValueError(f"groups.rounds must be at least 1, not {self.rounds}; to resample nothing, drop.")
 
-    def judge(self, left: int, *, flat: bool, failed: int = 0) -> tuple[Kind, Treatment]:
+    def classify(self, left: int, *, zero_variance: bool, failed: int = 0) -> tuple[GroupKind, Treatment]:
         """Which kind of group this is, and what is done with it.
 
         Args:
             left: Number of episodes that did not fail.
-            flat: Whether nothing tells them apart, see `Algorithm.is_flat`.
+            zero_variance: Whether nothing tells them apart, see `Algorithm.is_flat`.
             failed: How many did fail. A broken group that is kept is judged by what is left of it.
         """
-        if failed and self.broken != "keep":
-            return "broken", self.broken
+        if failed and self.has_failures != "keep":
+            return "has_failures", self.has_failures
         if left < 2:
-            return "lonely", self.lonely
-        if flat:
-            return "flat", self.flat
-        return ("broken" if failed else "good"), "keep"
+            return "single", self.single
+        if zero_variance:
+            return "zero_variance", self.zero_variance
+        return ("has_failures" if failed else "ok"), "keep"
 
 
 def same(returns: Sequence[float]) -> bool:

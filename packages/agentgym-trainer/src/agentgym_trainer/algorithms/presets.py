@@ -21,13 +21,13 @@ from agentgym_trainer.algorithms.advantages.gigpo import StepGroups
 from agentgym_trainer.algorithms.advantages.group_relative import GroupRelative
 from agentgym_trainer.algorithms.advantages.reinforce_pp import TokenReturns
 from agentgym_trainer.algorithms.algorithm import Algorithm
-from agentgym_trainer.algorithms.group_filter import Groups
+from agentgym_trainer.algorithms.group_filter import GroupFilter
 from agentgym_trainer.algorithms.loss.aggregation import Aggregation
 from agentgym_trainer.algorithms.loss.clip import Clip
 from agentgym_trainer.algorithms.loss.critic import Critic
 from agentgym_trainer.algorithms.loss.kl import KL
 
-_EVERY_GROUP = Groups(lonely="keep", flat="keep")
+_EVERY_GROUP = GroupFilter(single="keep", zero_variance="keep")
 """For those that don't compare within groups."""
 
 PPO = Algorithm(
@@ -72,7 +72,7 @@ DAPO = Algorithm(
     advantages=GroupRelative(baseline="mean", scale="std"),
     clip=Clip(kind="ppo", low=0.2, high=0.28),
     aggregation=Aggregation(kind="token"),
-    groups=Groups(flat="resample"),
+    groups=GroupFilter(zero_variance="resample"),
 )
 """Decoupled clip and dynamic sampling (Yu et al. 2025, arXiv 2503.14476, eqs. 8 to 12). No KL, as there.
 
@@ -105,7 +105,7 @@ Deviations: rewards within an episode count from their turn on (there: one at it
 ReinforcePPBaseline = Algorithm(
     advantages=TokenReturns(gamma=1.0, baseline=True),
     kl=KL(where="loss", estimator="k2"),
-    groups=Groups(flat="keep"),
+    groups=GroupFilter(zero_variance="keep"),
 )
 """REINFORCE++ with baseline (same paper): the group's mean return is subtracted before returns are normalised over the
 whole batch; KL is a term of the loss (k2).
@@ -131,7 +131,7 @@ CISPO = Algorithm(
     advantages=GroupRelative(baseline="mean", scale="std"),
     clip=Clip(kind="cispo", low=1.0, high=4.0),
     aggregation=Aggregation(kind="token"),
-    groups=Groups(flat="resample"),
+    groups=GroupFilter(zero_variance="resample"),
 )
 """Clipped importance weights in front of REINFORCE (MiniMax-M1, arXiv 2506.13585, eqs. 4 and 5). No KL and no lower
 bound, as there (low = 1 is a bound of 0), and DAPO's dynamic sampling.
@@ -143,7 +143,7 @@ for overlong replies.
 GiGPO = Algorithm(
     advantages=StepGroups(step_weight=1.0, gamma=0.95),
     kl=KL(where="loss", estimator="k3", weight=0.01),
-    groups=Groups(flat="keep"),
+    groups=GroupFilter(zero_variance="keep"),
 )
 """Group-in-group policy optimisation (Feng et al. 2025, arXiv 2505.10978, section 4): A = A_episode + omega A_step, the
 second among turns of the group that answer the same observation. Omega, discount and the weight of KL are the authors'.

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Experience:
+class TokenBatch:
     """Episodes as said tokens and turns. Failed episodes are not among them."""
 
     episode_N: Tensor
     """Episode of each said token, int64, never falling."""
     turn_N: Tensor
     """Turn of its episode that said it, int64, never falling within an episode."""
-    sampled_N: Tensor
+    rollout_logprobs_N: Tensor
     """Log-probability it was sampled with, by the engine, float32."""
     rewards_EK: Tensor
     """Reward of each turn, float32; 0 behind the last."""
@@ -50,17 +50,17 @@ class Experience:
     bootstrap_E: Tensor | None = None
     """What the critic expected where a truncated episode would have gone on, float32; 0 for one that ended otherwise.
     None: nothing comes after any episode's last turn."""
-    old_N: Tensor | None = None
+    old_logprobs_N: Tensor | None = None
     """Log-probability under the learner's weights before the update, float32. None: the same as `sampled_N`."""
-    reference_N: Tensor | None = None
+    ref_logprobs_N: Tensor | None = None
     """Log-probability under the reference model, float32; None without a KL term."""
-    value_N: Tensor | None = None
+    values_N: Tensor | None = None
     """What the critic expected before the token was said, float32; None without a critic."""
 
     @property
-    def before_N(self) -> Tensor:  # noqa: N802 - shapes stand in names
+    def old_or_rollout_logprobs_N(self) -> Tensor:  # noqa: N802 - shapes stand in names
         """Log-probability under the learner's weights before the update."""
-        return self.sampled_N if self.old_N is None else self.old_N
+        return self.rollout_logprobs_N if self.old_logprobs_N is None else self.old_logprobs_N
 
     @property
     def loss_mask_N(self) -> Tensor:  # noqa: N802 - shapes stand in names
@@ -69,53 +69,53 @@ class Experience:
             return self.played_EK.new_ones(len(self.episode_N))
         return self.loss_mask_E[self.episode_N]
 
-    def thought(self, **figures: Tensor | None) -> Experience:
+    def with_logprobs(self, **figures: Tensor | None) -> TokenBatch:
         """The same with some of `old_N`, `reference_N`, `value_N`, `bootstrap_E` filled in."""
         return replace(self, **figures)
 
 
 @dataclass(frozen=True, slots=True)
-class Credit:
+class AdvantageOutput:
     """What an algorithm makes of the rewards."""
 
-    advantage_N: Tensor
+    advantages_N: Tensor
     """Advantage of each said token, float32."""
     metrics: dict[str, float]
     """Statistics of returns and advantages."""
-    target_N: Tensor | None = None
+    value_targets_N: Tensor | None = None
     """What the critic should have expected at each said token, float32; None without a critic."""
-    valued_N: Tensor | None = None
+    value_mask_N: Tensor | None = None
     """At which said tokens the critic is trained, bool; None without a critic."""
 
 
-class Scores(NamedTuple):
+class ModelOutputs(NamedTuple):
     """What a model says of the said tokens of a micro-batch, with gradients."""
 
-    logp_M: Tensor
+    logprobs_M: Tensor
     """Log-probability at the sampling temperature, float32."""
     entropy_M: Tensor
     """Entropy in nats of the distribution that the token came from, float32."""
-    value_M: Tensor | None = None
+    values_M: Tensor | None = None
     """What the critic expects before the token is said, float32; None without a critic."""
 
 
 @dataclass(frozen=True, slots=True)
-class Part:
+class MicroBatch:
     """The said tokens of one micro-batch, as the loss wants them."""
 
     episode_M: Tensor
     turn_M: Tensor
-    sampled_M: Tensor
-    old_M: Tensor
-    advantage_M: Tensor
+    rollout_logprobs_M: Tensor
+    old_logprobs_M: Tensor
+    advantages_M: Tensor
     weight_M: Tensor
     """Share of the token in the loss; over all micro-batches and processes they are what the aggregation says."""
     share: Tensor
     """1 / the number of said tokens in all micro-batches of the optimizer step on all processes, a scalar: what makes a
     sum over tokens a part of their mean, whatever the aggregation."""
-    reference_M: Tensor | None = None
-    value_M: Tensor | None = None
+    ref_logprobs_M: Tensor | None = None
+    values_M: Tensor | None = None
     """The critic's before the update."""
-    target_M: Tensor | None = None
+    value_targets_M: Tensor | None = None
     critic_weight_M: Tensor | None = None
     """Share of the token in the critic's loss; they sum to 1 over all micro-batches and processes."""

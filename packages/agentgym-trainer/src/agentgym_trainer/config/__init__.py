@@ -3,47 +3,47 @@
 Importing this imports no torch, so `train --help` answers at once.
 """
 
-from agentgym_trainer.config.agent_evol import AgentEvol, Exploration
+from agentgym_trainer.config.agent_evol import AgentEvolConfig, Exploration
 from agentgym_trainer.config.base import (
+    BaseConfig,
     EngineSettings,
     Evaluation,
     Generation,
     Lora,
     Optimizer,
-    Setup,
-    World,
+    WorldConfig,
     at_least_one,
 )
-from agentgym_trainer.config.data import SFT, Data, FromData
-from agentgym_trainer.config.dpo import DPO, Reference
-from agentgym_trainer.config.rl import Config, CriticModel, Overlap, RolloutFiles, SFTTerm, WarmStart
+from agentgym_trainer.config.data import DataConfig, OfflineConfig, SFTConfig
+from agentgym_trainer.config.dpo import DPOConfig, Reference
+from agentgym_trainer.config.rl import AsyncRollout, CriticModel, RLConfig, RolloutFiles, SFTTerm, WarmStart
 from agentgym_trainer.config.warnings import Warnings
 
-KINDS: dict[str, type[Setup]] = {"rl": Config, "sft": SFT, "dpo": DPO, "evol": AgentEvol}
+KINDS: dict[str, type[BaseConfig]] = {"rl": RLConfig, "sft": SFTConfig, "dpo": DPOConfig, "evol": AgentEvolConfig}
 """The kinds of training runs, by the name that `run.json` notes."""
 
 __all__ = [
-    "DPO",
     "KINDS",
-    "SFT",
-    "AgentEvol",
-    "Config",
+    "AgentEvolConfig",
+    "AsyncRollout",
+    "BaseConfig",
     "CriticModel",
-    "Data",
+    "DPOConfig",
+    "DataConfig",
     "EngineSettings",
     "Evaluation",
     "Exploration",
-    "FromData",
     "Generation",
     "Lora",
+    "OfflineConfig",
     "Optimizer",
-    "Overlap",
+    "RLConfig",
     "Reference",
     "RolloutFiles",
+    "SFTConfig",
     "SFTTerm",
-    "Setup",
     "WarmStart",
     "Warnings",
-    "World",
+    "WorldConfig",
     "at_least_one",
 ]

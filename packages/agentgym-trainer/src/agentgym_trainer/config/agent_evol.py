@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from agentgym_trainer.config.base import at_least_one
-from agentgym_trainer.config.data import SFT
+from agentgym_trainer.config.data import SFTConfig
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Exploration:
 
 
 @dataclass(frozen=True)
-class AgentEvol(SFT):
+class AgentEvolConfig(SFTConfig):
     """Evolution by exploring and learning (Xi et al. 2024, arXiv 2406.04151).
 
     Behavioural cloning of the base data makes the first model. In each iteration the last model plays, what went well

@@ -12,7 +12,7 @@ from agentgym_trainer.curriculum.horizon import FixedHorizon, Horizon
 
 
 @dataclass(frozen=True)
-class World:
+class WorldConfig:
     """A world, as the agent meets it."""
 
     env: str = "agentgym/TextCraft-v0"
@@ -47,13 +47,13 @@ class Generation:
     """Most tokens of a reply."""
     max_context: int = 8704
     """Most tokens of a context, what worlds say included; there generation stops and the episode is marked `length`."""
-    max_said: int = 0
+    max_completion_tokens: int = 0
     """Most tokens that the agent says in an episode, likewise; 0 sets no limit."""
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
             raise ValueError(f"Training samples at a temperature above 0, not {self.temperature}.")
-        if min(self.max_tokens, self.max_context) < 1 or self.max_said < 0:
+        if min(self.max_tokens, self.max_context) < 1 or self.max_completion_tokens < 0:
             raise ValueError("generation needs max_tokens and max_context of at least 1, and max_said from 0.")
 
 
@@ -167,15 +167,15 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Setup:
+class BaseConfig:
     """What the kinds of training runs have in common."""
 
     model: str = "Qwen/Qwen2.5-7B-Instruct"
     """A Hugging Face causal language model by name or path; "scratch" builds one on the spot."""
     scratch: Scratch = field(default_factory=Scratch)
     """Size of the model that "scratch" builds."""
-    world: World = field(default_factory=World)
-    others: tuple[World, ...] = ()
+    world: WorldConfig = field(default_factory=WorldConfig)
+    extra_worlds: tuple[WorldConfig, ...] = ()
     """Worlds beside the first; tasks are drawn of all, in proportion to their weights."""
     horizon: Horizon = field(default_factory=FixedHorizon)
     generation: Generation = field(default_factory=Generation)
@@ -194,7 +194,7 @@ class Setup:
     """Steps between checkpoints."""
     save_minutes: float = 0.0
     """Minutes after which the step under way ends with a checkpoint, besides those of save_every; 0: only those."""
-    keep: int = 2
+    keep_checkpoints: int = 2
     """Checkpoints kept, the last ones; the one that was best in the evaluations is kept besides."""
     threads: int = 1
     """Threads of torch on a CPU. With a busy neighbour, more can be many times slower."""
@@ -217,12 +217,12 @@ class Setup:
             raise ValueError(f"max_failed is a share, from 0 to 1, not {self.max_failed:g}.")
         if not 0 <= self.save_minutes < math.inf:
             raise ValueError(f"save_minutes is a number of minutes from 0, which is without, not {self.save_minutes}.")
-        at_least_one(self, "slots", "save_every", "keep", "threads")
+        at_least_one(self, "slots", "save_every", "keep_checkpoints", "threads")
 
     @property
-    def worlds(self) -> tuple[World, ...]:
+    def worlds(self) -> tuple[WorldConfig, ...]:
         """All worlds of the run."""
-        return (self.world, *self.others)
+        return (self.world, *self.extra_worlds)
 
 
 def at_least_one(config: Any, *names: str) -> None:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Literal
 
-from agentgym_trainer.config.base import Setup, at_least_one
+from agentgym_trainer.config.base import BaseConfig, at_least_one
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 
 
 @dataclass(frozen=True)
-class Data:
+class DataConfig:
     """Where episodes come from, and which of them are kept."""
 
     files: tuple[str, ...] = ()
@@ -36,11 +36,11 @@ class Data:
 
 
 @dataclass(frozen=True)
-class FromData(Setup):
+class OfflineConfig(BaseConfig):
     """What the runs that learn from data have in common."""
 
     horizon: FixedHorizon = field(default_factory=FixedHorizon)
-    data: Data = field(default_factory=Data)
+    data: DataConfig = field(default_factory=DataConfig)
     epochs: int = 1
     """Passes over the data."""
     batch: int = 16
@@ -52,7 +52,7 @@ class FromData(Setup):
 
 
 @dataclass(frozen=True)
-class SFT(FromData):
+class SFTConfig(OfflineConfig):
     """Supervised fine-tuning: imitation of what was said in the data."""
 
     packing: bool = False

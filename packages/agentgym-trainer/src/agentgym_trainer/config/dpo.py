@@ -9,7 +9,7 @@ from typing import Literal
 from agentgym_eval.data.pairing import Pairing
 
 from agentgym_trainer.config.base import at_least_one
-from agentgym_trainer.config.data import Data, FromData
+from agentgym_trainer.config.data import DataConfig, OfflineConfig
 
 
 @dataclass(frozen=True)
@@ -50,13 +50,13 @@ _SMOOTHED = ("exo_pair", "robust", "aot", "aot_unpaired")
 
 
 @dataclass(frozen=True)
-class DPO(FromData):
+class DPOConfig(OfflineConfig):
     """Direct preference optimization (Rafailov et al. 2023, arXiv 2305.18290) on pairs of episodes of the same task.
 
     What the agent said from where the two diverge is compared.
     """
 
-    data: Data = field(default_factory=lambda: Data(keep="all"))
+    data: DataConfig = field(default_factory=lambda: DataConfig(keep="all"))
     player: Literal["model", "expert"] = "model"
     """Who plays where no files are named: the model that training begins with, or the worlds' experts, whom data.noise
     makes fail at times."""

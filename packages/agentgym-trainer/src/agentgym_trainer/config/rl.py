@@ -7,22 +7,22 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from agentgym_trainer.algorithms import GRPO, Algorithm
-from agentgym_trainer.config.base import Setup, at_least_one
-from agentgym_trainer.config.data import Data
+from agentgym_trainer.config.base import BaseConfig, at_least_one
+from agentgym_trainer.config.data import DataConfig
 from agentgym_trainer.config.warnings import Warnings
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon
-from agentgym_trainer.curriculum.task_sampler import Sampler, Uniform
+from agentgym_trainer.curriculum.task_sampler import TaskSampler, Uniform
 from agentgym_trainer.reward_shaping import EnvironmentReward, RewardShaping
 
 
 @dataclass(frozen=True)
-class Overlap:
+class AsyncRollout:
     """Sampling while the learner works."""
 
-    versions: int = 0
+    max_staleness: int = 0
     """How many updates the weights that an episode was sampled with may lag behind those it trains. 0: exactly
     on-policy, rollouts and updates take turns."""
-    beyond: Literal["wait", "keep", "drop"] = "wait"
+    on_stale: Literal["wait", "keep", "drop"] = "wait"
     """Which groups train, where some are slow. wait: those whose turn it is in the order in which tasks were drawn; the
     learner waits for the oldest, so every group trains and none lags further than `versions`. keep: the oldest that are
     complete; the learner doesn't wait for a slow group, which trains when it is complete, however far it lags. drop: as
@@ -33,13 +33,13 @@ class Overlap:
     (decoupled PPO, arXiv 2110.00641; AReaL, arXiv 2505.24298). It costs a pass of the model. 0 `versions` need none."""
 
     def __post_init__(self) -> None:
-        if self.versions < 0:
-            raise ValueError(f"overlap.versions is at least 0, not {self.versions}.")
+        if self.max_staleness < 0:
+            raise ValueError(f"async_rollout.max_staleness is at least 0, not {self.max_staleness}.")
 
     def corrected(self, algorithm: Algorithm) -> Algorithm:
         """The algorithm with the importance correction that sampling ahead needs."""
         own = algorithm.correction
-        if not self.versions or own.level != "off":
+        if not self.max_staleness or own.level != "off":
             return algorithm
         return replace(algorithm, correction=replace(own, level=self.correction))
 
@@ -85,7 +85,7 @@ class SFTTerm:
 
     weight: float = 0.0
     """What it is multiplied by; 0 is no such term."""
-    data: Data = field(default_factory=lambda: Data(episodes=256))
+    data: DataConfig = field(default_factory=lambda: DataConfig(episodes=256))
     batch: int = 16
     """Demonstrations in each update, dealt to its mini-batches; all are imitated once before any is again."""
 
@@ -111,15 +111,15 @@ class RolloutFiles:
 
 
 @dataclass(frozen=True)
-class Config(Setup):
+class RLConfig(BaseConfig):
     """A run of reinforcement learning."""
 
-    sampler: Sampler = field(default_factory=Uniform)
+    sampler: TaskSampler = field(default_factory=Uniform)
     """Which training tasks a step plays."""
     algorithm: Algorithm = GRPO
     reward: RewardShaping = field(default_factory=EnvironmentReward)
     """The rewards that episodes are trained on; scores and success are the environment's whatever it is."""
-    overlap: Overlap = field(default_factory=Overlap)
+    async_rollout: AsyncRollout = field(default_factory=AsyncRollout)
     critic: CriticModel = field(default_factory=CriticModel)
     warm_start: WarmStart = field(default_factory=WarmStart)
     imitation: SFTTerm = field(default_factory=SFTTerm)
@@ -127,9 +127,9 @@ class Config(Setup):
     warnings: Warnings = field(default_factory=Warnings)
     steps: int = 300
     """Updates: one batch of new episodes each."""
-    tasks: int = 32
+    tasks_per_step: int = 32
     """Tasks in a batch."""
-    samples: int = 8
+    group_size: int = 8
     """Episodes of each task."""
     epochs: int = 1
     """Passes over each batch."""
@@ -138,7 +138,7 @@ class Config(Setup):
     scale_minibatches: bool = True
     """Take fewer optimizer steps where groups are left out, so that each has about as many completion tokens as those
     of a full batch; at least one a pass. Otherwise as many steps are taken of whatever is left."""
-    train_cut: bool = True
+    train_on_truncated: bool = True
     """Whether episodes that ended at the token budget (`length`) are in the loss. Those that aren't still count in the
     baseline of their group and in statistics of advantages."""
     truncation: Literal["reward", "mask", "bootstrap"] = "reward"
@@ -149,22 +149,22 @@ class Config(Setup):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least_one(self, "steps", "tasks", "samples", "epochs", "minibatches")
+        at_least_one(self, "steps", "tasks_per_step", "group_size", "epochs", "minibatches")
         if self.truncation == "bootstrap" and not getattr(self.algorithm.advantages, "bootstraps", False):
             raise ValueError(
                 "truncation bootstrap needs advantages that go on from the values of a critic: choose an "
                 "algorithm with GAE, such as ppo, or truncation reward or mask."
             )
-        if self.minibatches > self.tasks * self.samples:
+        if self.minibatches > self.tasks_per_step * self.group_size:
             raise ValueError(
-                f"{self.tasks * self.samples} episodes can't be dealt into {self.minibatches} minibatches."
+                f"{self.tasks_per_step * self.group_size} episodes can't be dealt into {self.minibatches} minibatches."
             )
         if self.imitation.weight and self.minibatches > self.imitation.batch:
             raise ValueError(
                 f"{self.imitation.batch} demonstrations can't be dealt into {self.minibatches} minibatches; set "
                 "imitation.batch to at least as many."
             )
-        if self.samples == 1 and self.algorithm.groups.lonely != "keep":
+        if self.group_size == 1 and self.algorithm.groups.single != "keep":
             raise ValueError(
                 "With samples 1 every group is lonely and nothing would train: set samples to 2 or more, or choose an "
                 "algorithm that compares no episodes of a task, such as ppo or reinforce++."
@@ -176,7 +176,7 @@ class Config(Setup):
     def masked(self) -> frozenset[Literal["length", "truncated"]]:
         """Reasons to stop for which an episode is out of the loss."""
         masked = set[Literal["length", "truncated"]]()
-        if not self.train_cut:
+        if not self.train_on_truncated:
             masked.add("length")
         if self.truncation == "mask":
             masked.add("truncated")

@@ -8,7 +8,7 @@ from dataclasses import fields, is_dataclass
 from types import NoneType
 from typing import Any, Literal, Union, cast, get_args, get_origin, get_type_hints
 
-from agentgym_trainer.plugins import POINTS, Point, nearest
+from agentgym_trainer.plugins import POINTS, PluginPoint, nearest
 
 
 def to_json(config: Any) -> Any:
@@ -66,7 +66,7 @@ def _value(hint: Any, value: Any, where: str) -> Any:
     return _plain(hint, value, where)
 
 
-def _extension(point: Point, record: dict[str, Any], where: str) -> Any:
+def _extension(point: PluginPoint, record: dict[str, Any], where: str) -> Any:
     name = record.pop("type", None)
     found = point.named(name, where)
     if is_dataclass(found):

@@ -26,7 +26,7 @@ class Warnings:
     length: float = 0.1
     """length-stops: how far the share of episodes that end at the token budget is above its lowest window."""
     gap: float = 2.0
-    """engine-gap: `probe_gap` as a multiple of its lowest window, and at least 0.005 nats above it."""
+    """engine-gap: `logprob_check_gap` as a multiple of its lowest window, and at least 0.005 nats above it."""
     return_std: float = 0.02
     """low-return-variance: the `group_return_std` below which the window's mean is."""
     template: float = 0.3

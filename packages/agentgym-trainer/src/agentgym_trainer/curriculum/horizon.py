@@ -28,7 +28,7 @@ class Stage:
     """Counted from 0."""
     since: int = 0
     """Updates done when it began."""
-    why: str = "begin"
+    reason: str = "begin"
     """What ended the stage before: its number of steps, a plateau of success on dev tasks, or episodes cut short."""
     success: dict[str, list[float | None]] = field(default_factory=dict[str, list[float | None]])
     """By task of the evaluations, its mean success at each of the stage's last ones, oldest first; None where all of
@@ -38,7 +38,7 @@ class Stage:
 
 
 @dataclass(frozen=True, slots=True)
-class Seen:
+class StepOutcome:
     """What a schedule may look at after an update."""
 
     success: Mapping[str, float] | None = None
@@ -67,7 +67,7 @@ class Horizon(Protocol):
         """The stage that a run begins in."""
         ...
 
-    def after(self, stage: Stage, step: int, seen: Seen) -> Stage:
+    def after(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
         """The stage of the next update. It must depend on its arguments alone.
 
         Args:
@@ -101,7 +101,7 @@ class FixedHorizon:
         """The stage that a run begins in."""
         return Stage(self.turns)
 
-    def after(self, stage: Stage, step: int, seen: Seen) -> Stage:
+    def after(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
         """The stage of the next update: the same."""
         return stage
 
@@ -129,7 +129,7 @@ class StepHorizon:
         """The stage that a run begins in."""
         return Stage(self.stages[0])
 
-    def after(self, stage: Stage, step: int, seen: Seen) -> Stage:
+    def after(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
         """The stage of the next update, when `step` updates are done. It depends on the step alone."""
         number = min(step // self.every, len(self.stages) - 1)
         return Stage(self.stages[number], number, number * self.every, "steps" if number else "begin")
@@ -176,7 +176,7 @@ class AdaptiveHorizon:
         """The stage that a run begins in."""
         return Stage(self.stages[0])
 
-    def after(self, stage: Stage, step: int, seen: Seen) -> Stage:
+    def after(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
         """The stage of the next update, when `step` updates are done and this was seen in the last one."""
         stage = self._noted(stage, step, seen)
         if step - stage.since < self.at_least or stage.number == len(self.stages) - 1:
@@ -187,7 +187,7 @@ class AdaptiveHorizon:
             return self._next(stage, step, "cut")
         return stage
 
-    def _noted(self, stage: Stage, step: int, seen: Seen) -> Stage:
+    def _noted(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
         cut = stage.cut + (seen.cut - stage.cut) / min(step - stage.since, self.at_least)
         if seen.success is None:
             return replace(stage, cut=cut)
@@ -209,7 +209,7 @@ def begun(horizon: Horizon) -> Stage:
     return _checked(horizon, horizon.begin())
 
 
-def next_stage(horizon: Horizon, stage: Stage, step: int, seen: Seen) -> Stage:
+def next_stage(horizon: Horizon, stage: Stage, step: int, seen: StepOutcome) -> Stage:
     """The stage of the next update; see `Horizon.after`.
 
     Raises:

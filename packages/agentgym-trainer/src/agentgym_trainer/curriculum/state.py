@@ -33,7 +33,7 @@ class Best:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class TrainingState:
     """How far a run has come. All else (tasks, seeds) is a function of this and the configuration."""
 
     stage: Stage
@@ -51,7 +51,7 @@ class Progress:
     """For each process, what it had under way when it collected the last step (`Ahead.under_way`); empty where nothing
     is sampled ahead."""
 
-    def evaluated(self, success: float | None) -> Progress:
+    def evaluated(self, success: float | None) -> TrainingState:
         """The same after an evaluation at this step: this is the best if none before had as high a success.
 
         `success` is None where every episode of it failed. What was there before the first update is no candidate.
@@ -65,7 +65,7 @@ class Progress:
         return asdict(self)
 
     @classmethod
-    def from_json(cls, record: dict[str, Any]) -> Progress:
+    def from_json(cls, record: dict[str, Any]) -> TrainingState:
         """What `to_json` wrote."""
         known: dict[str, Any] = {**record, "stage": Stage(**record["stage"])}
         if known["best"]:

@@ -19,7 +19,7 @@ State = dict[str, float]
 """What a sampler remembers: numbers by names, such as the recent success of each task by its id."""
 
 
-class Sampler(Protocol):
+class TaskSampler(Protocol):
     """How likely each training task is to be drawn. A frozen dataclass whose fields are its settings: what it remembers
     is handed to it. `SAMPLERS` has those of this package, and those of other packages are named MODULE:NAME.
     """
@@ -61,7 +61,7 @@ class Uniform:
 
 
 @dataclass(frozen=True)
-class Middling:
+class MidSuccess:
     """Prefers tasks that succeed sometimes: from what always or never succeeds, comparing episodes teaches nothing.
 
     A task of success p has weight 4 p (1 - p), the "learnability" of arXiv 2408.15099 scaled to at most 1, but at least
@@ -90,11 +90,11 @@ class Middling:
         return state | seen
 
 
-SAMPLERS: dict[str, Sampler] = {"uniform": Uniform(), "middling": Middling()}
+SAMPLERS: dict[str, TaskSampler] = {"uniform": Uniform(), "mid-success": MidSuccess()}
 """Samplers by the names that the command line takes."""
 
 
-def remembered(sampler: Sampler, state: State, success: Mapping[str, float]) -> State:
+def remembered(sampler: TaskSampler, state: State, success: Mapping[str, float]) -> State:
     """What a sampler remembers after a step; see `Sampler.after`.
 
     Raises:
@@ -111,7 +111,7 @@ def remembered(sampler: Sampler, state: State, success: Mapping[str, float]) -> 
 
 
 def draw(
-    sampler: Sampler,
+    sampler: TaskSampler,
     ids: Sequence[str],
     count: int,
     *,

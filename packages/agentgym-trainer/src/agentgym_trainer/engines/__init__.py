@@ -4,6 +4,6 @@ One protocol for all (`base.Engine`): a Hugging Face model in this process (`hf`
 (`vllm`). Importing this imports none of them.
 """
 
-from agentgym_trainer.engines.base import Completion, Engine, EngineGone, Sampling, Usage, Weights
+from agentgym_trainer.engines.base import Completion, Engine, EngineGone, EngineUsage, SamplingParams, Weights
 
-__all__ = ["Completion", "Engine", "EngineGone", "Sampling", "Usage", "Weights"]
+__all__ = ["Completion", "Engine", "EngineGone", "EngineUsage", "SamplingParams", "Weights"]

@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 from agentgym_trainer.models.weights import Weights
 
-__all__ = ["Completion", "Engine", "EngineGone", "Sampling", "Usage", "Weights"]
+__all__ = ["Completion", "Engine", "EngineGone", "EngineUsage", "SamplingParams", "Weights"]
 
 
 class EngineError(RuntimeError):
@@ -23,12 +23,12 @@ class EngineGone(EngineError):
     """An engine that can't be brought back: it died again after a restart, or its server stayed away for too long."""
 
 
-class Disagreement(EngineError):
+class LogprobMismatch(EngineError):
     """The engine's log-probabilities are not the learner's: what is sampled would not be what is trained."""
 
 
 @dataclass(frozen=True, slots=True)
-class Sampling:
+class SamplingParams:
     """How the tokens of one reply are drawn."""
 
     temperature: float = 1.0
@@ -74,7 +74,7 @@ class Completion:
 
 
 @dataclass(slots=True)
-class Usage:
+class EngineUsage:
     """What an engine has done since it was made."""
 
     prefilled: int = 0
@@ -91,11 +91,11 @@ class Engine(Protocol):
 
     version: int
     """Number of updates that the weights have seen."""
-    usage: Usage
+    usage: EngineUsage
     max_context: int
     """The most tokens that a context and its reply may have together."""
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
+    async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
         """A reply to a whole context. What of it the engine still holds in a cache isn't read again.
 
         Raises:
@@ -111,7 +111,7 @@ class Engine(Protocol):
         """
         ...
 
-    async def rest(self) -> None:
+    async def sleep(self) -> None:
         """Free what only sampling needs, until the next `load` or `generate`. Nothing is under way."""
         ...
 

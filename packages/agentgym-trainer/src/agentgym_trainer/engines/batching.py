@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
-from agentgym_trainer.engines.base import Completion, EngineGone, Sampling, Usage
+from agentgym_trainer.engines.base import Completion, EngineGone, EngineUsage, SamplingParams
 from agentgym_trainer.models.weights import Weights
 
 _T = TypeVar("_T")
@@ -27,7 +27,7 @@ class Core(Protocol):
     max_context: int
     """The most tokens that a context and its reply may have together."""
 
-    def admit(self, number: int, ids: Sequence[int], sampling: Sampling) -> None:
+    def admit(self, number: int, ids: Sequence[int], sampling: SamplingParams) -> None:
         """Take up a request, from the next step on."""
         ...
 
@@ -43,7 +43,7 @@ class Core(Protocol):
         """Take new weights. What is under way goes on with them, from what it has so far."""
         ...
 
-    def rest(self) -> None:
+    def sleep(self) -> None:
         """Free what only sampling needs, until the next `load` or `admit`. Nothing is under way."""
         ...
 
@@ -55,14 +55,14 @@ class Core(Protocol):
 @dataclass(frozen=True, slots=True)
 class _Request:
     ids: tuple[int, ...]
-    sampling: Sampling
+    sampling: SamplingParams
     reply: asyncio.Future[Completion]
 
 
 class Batching:
     """An engine over a core."""
 
-    def __init__(self, make: Callable[[Usage], Core], *, in_thread: bool) -> None:
+    def __init__(self, make: Callable[[EngineUsage], Core], *, in_thread: bool) -> None:
         """Make the core.
 
         Args:
@@ -71,7 +71,7 @@ class Batching:
             in_thread: Let the core compute in a thread of its own, while the loop goes on. Otherwise it computes in the
                 loop itself: then the same requests always share the same steps, and rounding repeats itself to the bit.
         """
-        self.usage = Usage()
+        self.usage = EngineUsage()
         self.version = 0
         self._make = make
         self._core = make(self.usage)
@@ -93,7 +93,7 @@ class Batching:
         self._over = ""
         """Why nothing is served any more."""
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
+    async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
         """A reply to a whole context.
 
         Raises:
@@ -122,14 +122,14 @@ class Batching:
             # A core that is made anew gets them, too.
             await self._survived(lambda: self._core.load(weights))
 
-    async def rest(self) -> None:
+    async def sleep(self) -> None:
         """Free what only sampling needs, when all replies under way are finished.
 
         Raises:
             EngineGone: as `load`.
         """
         async with self._paused(frozen=False):
-            while not await self._survived(lambda: self._core.rest()):
+            while not await self._survived(lambda: self._core.sleep()):
                 pass
 
     async def close(self) -> None:

@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import asynccontextmanager
 
-from agentgym_trainer.engines.base import Completion, Sampling, Usage, Weights
+from agentgym_trainer.engines.base import Completion, EngineUsage, SamplingParams, Weights
 
 _ROOMY = 1 << 20
 
@@ -39,7 +39,7 @@ class ScriptedEngine:
             max_context: The most tokens that a context and its reply may have together.
         """
         self.version = 0
-        self.usage = Usage()
+        self.usage = EngineUsage()
         self.max_context = max_context
         self._script, self._end_id = script, end_id
         self._seconds = (seconds_per_request, seconds_per_token)
@@ -48,7 +48,7 @@ class ScriptedEngine:
         self._changed = asyncio.Condition()
         self._since = 0.0
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
+    async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
         """What the script says. See `Engine.generate`."""
         if len(ids) + sampling.max_tokens > self.max_context:
             raise ValueError(
@@ -69,7 +69,7 @@ class ScriptedEngine:
         """Note the version, for replies that begin from now on: those under way were drawn when they began."""
         self.version = weights.version
 
-    async def rest(self) -> None:
+    async def sleep(self) -> None:
         """There is nothing to free."""
 
     async def close(self) -> None:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.distributed.tensor import DTensor
 
 if TYPE_CHECKING:
-    from agentgym_trainer.algorithms.types import Part, Scores
+    from agentgym_trainer.algorithms.types import MicroBatch, ModelOutputs
 
 GRADIENTS = "gradients"
 _PREFIX = "nonfinite/"
@@ -64,18 +64,18 @@ def listed(causes: Sequence[str]) -> str:
     return " and the ".join([", the ".join(causes[:-1]), causes[-1]] if len(causes) > 1 else causes)
 
 
-def count_nonfinite(rewards_EK: Tensor, part: Part, scores: Scores, loss: Tensor) -> dict[str, Tensor]:
+def count_nonfinite(rewards_EK: Tensor, part: MicroBatch, scores: ModelOutputs, loss: Tensor) -> dict[str, Tensor]:
     """How many values of a micro-batch aren't finite, for what a step is skipped for: each a scalar that is left on its
     device, under a name for `causes`. Rewards are those of the episodes that the micro-batch has tokens of.
     """
     values = {
         "rewards": rewards_EK[part.episode_M],
-        "advantages": part.advantage_M,
-        "log-probabilities of the engine": part.sampled_M,
-        "log-probabilities before the update": part.old_M,
-        "log-probabilities of the reference": part.reference_M,
-        "values of the critic": part.value_M if scores.value_M is None else scores.value_M,
-        "log-probabilities": scores.logp_M,
+        "advantages": part.advantages_M,
+        "log-probabilities of the engine": part.rollout_logprobs_M,
+        "log-probabilities before the update": part.old_logprobs_M,
+        "log-probabilities of the reference": part.ref_logprobs_M,
+        "values of the critic": part.values_M if scores.values_M is None else scores.values_M,
+        "log-probabilities": scores.logprobs_M,
         "loss": loss,
     }
     return {

@@ -27,7 +27,7 @@ from transformers import (
 )
 
 from agentgym_trainer.algorithms import Algorithm, Imitation
-from agentgym_trainer.algorithms.types import Credit, Experience, Part, Scores
+from agentgym_trainer.algorithms.types import AdvantageOutput, MicroBatch, ModelOutputs, TokenBatch
 from agentgym_trainer.config import Optimizer
 from agentgym_trainer.learner.finite_checks import (
     GRADIENTS,
@@ -38,21 +38,21 @@ from agentgym_trainer.learner.finite_checks import (
     listed,
     pop_causes,
 )
-from agentgym_trainer.learner.packing import Pack, Unit, deal, idle_pack, make_packs
-from agentgym_trainer.models.policy import Actor
+from agentgym_trainer.learner.packing import Pack, Unit, empty_pack, make_packs, split_minibatches
+from agentgym_trainer.models.policy import PolicyModel
 from agentgym_trainer.models.weights import Weights, weights_of
 from agentgym_trainer.tokens.batch import Batch
 
 
 @dataclass(frozen=True, slots=True)
-class Lesson:
+class LossTerm:
     """What an update learns from, and how."""
 
     batch: Batch
     """Of this process; there may be nothing in it."""
-    experience: Experience
+    experience: TokenBatch
     """From `Learner.assess`."""
-    credit: Credit
+    credit: AdvantageOutput
     """From the algorithm."""
     algorithm: Algorithm | Imitation
     places: Sequence[tuple[int, int]] | None = None
@@ -69,7 +69,7 @@ class Learner:
 
     def __init__(
         self,
-        actor: Actor,
+        actor: PolicyModel,
         accelerator: Accelerator,
         settings: Optimizer,
         *,
@@ -125,7 +125,7 @@ class Learner:
         return weights_of(self.policy, version, copied=copied)
 
     @property
-    def _bare(self) -> Actor:
+    def _bare(self) -> PolicyModel:
         """The actor without what distributes it."""
         return self.accelerator.unwrap_model(self.actor)
 
@@ -149,7 +149,7 @@ class Learner:
         return self._read(self.actor, batch.to(self.accelerator.device))[2]
 
     @torch.no_grad()
-    def assess(self, batch: Batch, algorithm: Algorithm | Imitation) -> Experience:
+    def compute_logprobs(self, batch: Batch, algorithm: Algorithm | Imitation) -> TokenBatch:
         """The experience on the learner's device, with what the algorithm needs to know from before the update.
 
         Raises:
@@ -159,19 +159,19 @@ class Learner:
         figures: dict[str, Tensor | None] = {}
         if algorithm.needs_critic and self._bare.critic is None:
             raise ValueError("The algorithm needs a critic, but the learner was made with an actor that has none.")
-        if algorithm.needs_old or algorithm.needs_critic:
+        if algorithm.needs_old_logprobs or algorithm.needs_critic:
             logp_N, _, value_N = self._read(self.actor, batch)
-            figures["old_N"] = logp_N if algorithm.needs_old else None
-            figures["value_N"] = value_N if algorithm.needs_critic else None
+            figures["old_logprobs_N"] = logp_N if algorithm.needs_old_logprobs else None
+            figures["values_N"] = value_N if algorithm.needs_critic else None
         if algorithm.needs_reference:
-            figures["reference_N"] = self._read_reference(batch)
-        return batch.experience.thought(**figures)
+            figures["ref_logprobs_N"] = self._read_reference(batch)
+        return batch.experience.with_logprobs(**figures)
 
     def update(
         self,
         batch: Batch,
-        experience: Experience,
-        credit: Credit,
+        experience: TokenBatch,
+        advantages: AdvantageOutput,
         algorithm: Algorithm | Imitation,
         *,
         epochs: int = 1,
@@ -179,7 +179,7 @@ class Learner:
         share: float = 1.0,
         seed: int = 0,
         places: Sequence[tuple[int, int]] | None = None,
-        beside: Lesson | None = None,
+        auxiliary: LossTerm | None = None,
     ) -> dict[str, float]:
         """Train on a batch.
 
@@ -210,7 +210,7 @@ class Learner:
         Raises:
             NotFinite: on all processes, when too many steps in a row were skipped.
         """
-        lessons = [Lesson(batch, experience, credit, algorithm, places), *([beside] if beside else [])]
+        lessons = [LossTerm(batch, experience, advantages, algorithm, places), *([auxiliary] if auxiliary else [])]
         lessons = [replace(lesson, batch=lesson.batch.to(self.accelerator.device)) for lesson in lessons]
         spoken = [(lesson, at_N, count) for lesson in lessons for at_N, count in [self._standing(lesson)] if count]
         wanted = max(1, min(minibatches, round(minibatches * share)))
@@ -219,7 +219,11 @@ class Learner:
         steps: list[dict[str, float]] = []
         for _ in range(epochs if spoken else 0):
             dealt = [
-                (lesson, deal(count, parts, order)[at_N].to(device), lesson.experience.loss_mask_N.to(device))
+                (
+                    lesson,
+                    split_minibatches(count, parts, order)[at_N].to(device),
+                    lesson.experience.loss_mask_N.to(device),
+                )
                 for lesson, at_N, count in spoken
             ]
             steps += [
@@ -235,7 +239,7 @@ class Learner:
             whole = {"lr": steps[-1]["lr"], "optimizer_steps": len(steps), "skipped": sum(means["skipped"])}
         return {name: sum(values) / len(values) for name, values in means.items()} | whole
 
-    def _standing(self, lesson: Lesson) -> tuple[Tensor, int]:
+    def _standing(self, lesson: LossTerm) -> tuple[Tensor, int]:
         """Where the episode of each said token stands among all that say something in the loss (0 where it is out of
         that), and how many those are.
         """
@@ -249,7 +253,7 @@ class Learner:
         standing_E[spoke] = torch.tensor([spoken[place] for place in own], dtype=torch.long)
         return standing_E[episode_N], len(spoken)
 
-    def _optimizer_step(self, chosen: Sequence[tuple[Lesson, Tensor]]) -> dict[str, float]:
+    def _optimizer_step(self, chosen: Sequence[tuple[LossTerm, Tensor]]) -> dict[str, float]:
         """Train on the chosen tokens of each lesson, which may be none here: other processes have some."""
         self.actor.train()
         counted = [(lesson, chosen_N, self.total(chosen_N.sum())) for lesson, chosen_N in chosen]
@@ -320,15 +324,15 @@ class Learner:
     def _read(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
         """Log-probability and entropy of each said token, and what the critic expected there (0 without one)."""
         model.eval()
-        said_N = torch.ones_like(batch.at_N, dtype=torch.bool)
+        said_N = torch.ones_like(batch.completion_index_N, dtype=torch.bool)
         logp_N, entropy_N, value_N = torch.zeros(3, len(said_N), device=said_N.device)
         for pack, _ in self._rounds(batch, said_N, "segment"):
             with self.accelerator.autocast():
                 scores = _score(model, pack)
-            logp_N[pack.index_M] = scores.logp_M.float()
+            logp_N[pack.index_M] = scores.logprobs_M.float()
             entropy_N[pack.index_M] = scores.entropy_M.float()
-            if scores.value_M is not None:
-                value_N[pack.index_M] = scores.value_M.float()
+            if scores.values_M is not None:
+                value_N[pack.index_M] = scores.values_M.float()
         return logp_N, entropy_N, value_N
 
     def _read_reference(self, batch: Batch) -> Tensor:
@@ -346,7 +350,7 @@ class Learner:
         packs = make_packs(batch, chosen_N, capacity=self.settings.micro_tokens, unit=unit)
         rounds = max(self._counts(len(packs)))
         for n in range(rounds):
-            yield packs[n] if n < len(packs) else idle_pack(chosen_N.device), n == rounds - 1
+            yield packs[n] if n < len(packs) else empty_pack(chosen_N.device), n == rounds - 1
 
     def _accumulating(self, last: bool) -> AbstractContextManager[None]:
         """DDP exchanges gradients with the last micro-batch only; FSDP with each, since it keeps no more than its share
@@ -378,14 +382,14 @@ class Learner:
         counts: Any = self.accelerator.gather(torch.tensor([count], device=self.accelerator.device))
         return counts.tolist()
 
-    def _placed(self, reference: Actor) -> Any:
+    def _placed(self, reference: PolicyModel) -> Any:
         """A frozen model where it is used; under FSDP2 each process keeps a share of it."""
         if self.accelerator.is_fsdp2:
             return fsdp2_prepare_model(self.accelerator, reference)
         return reference.to(self.accelerator.device)
 
 
-def _check(accelerator: Accelerator, actor: Actor) -> None:
+def _check(accelerator: Accelerator, actor: PolicyModel) -> None:
     """Refuse what would be done otherwise than asked for."""
     deepspeed = accelerator.distributed_type == DistributedType.DEEPSPEED
     if accelerator.mixed_precision == "fp16" and accelerator.scaler is None and not deepspeed:
@@ -397,7 +401,7 @@ def _check(accelerator: Accelerator, actor: Actor) -> None:
         )
 
 
-def _parameter_groups(actor: Actor, lr: float, critic_lr: float | None) -> list[dict[str, Any]]:
+def _parameter_groups(actor: PolicyModel, lr: float, critic_lr: float | None) -> list[dict[str, Any]]:
     """What the policy has, and what only the critic has."""
     groups = [{"params": [p for p in actor.policy.parameters() if p.requires_grad], "lr": lr}]
     if actor.critic is not None:
@@ -417,32 +421,32 @@ def _schedule(optimizer: torch.optim.Optimizer, settings: Optimizer, total_steps
     return falling(optimizer, settings.warmup, total_steps + 1, last_epoch=0)
 
 
-def _score(model: Any, pack: Pack) -> Scores:
+def _score(model: Any, pack: Pack) -> ModelOutputs:
     return model(pack.ids_T, pack.position_T, pack.lengths, pack.before_M, pack.target_M)
 
 
-def _nothing(scores: Scores) -> Tensor | float:
+def _nothing(scores: ModelOutputs) -> Tensor | float:
     """0, hanging on the critic: DDP wants a gradient for every weight, also where the algorithm has no critic."""
-    return 0.0 if scores.value_M is None else scores.value_M[:0].sum()
+    return 0.0 if scores.values_M is None else scores.values_M[:0].sum()
 
 
-def _part(lesson: Lesson, pack: Pack, share: Tensor, weight_N: Tensor, critic_weight_N: Tensor | None) -> Part:
+def _part(lesson: LossTerm, pack: Pack, share: Tensor, weight_N: Tensor, critic_weight_N: Tensor | None) -> MicroBatch:
     """The said tokens of a pack."""
     experience, credit = lesson.experience, lesson.credit
 
     def those(figure_N: Tensor | None) -> Any:
         return None if figure_N is None else figure_N[pack.index_M]
 
-    return Part(
+    return MicroBatch(
         episode_M=those(experience.episode_N),
         turn_M=those(experience.turn_N),
-        sampled_M=those(experience.sampled_N),
-        old_M=those(experience.before_N),
-        advantage_M=those(credit.advantage_N),
+        rollout_logprobs_M=those(experience.rollout_logprobs_N),
+        old_logprobs_M=those(experience.old_or_rollout_logprobs_N),
+        advantages_M=those(credit.advantages_N),
         weight_M=those(weight_N),
         share=share,
-        reference_M=those(experience.reference_N),
-        value_M=those(experience.value_N),
-        target_M=those(credit.target_N),
+        ref_logprobs_M=those(experience.ref_logprobs_N),
+        values_M=those(experience.values_N),
+        value_targets_M=those(credit.value_targets_N),
         critic_weight_M=those(critic_weight_N),
     )

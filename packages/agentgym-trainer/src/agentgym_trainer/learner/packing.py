@@ -45,7 +45,7 @@ def make_packs(batch: Batch, chosen_N: Tensor, *, capacity: int, unit: Unit = "s
         unit: What must not be parted: a segment, or all segments of an episode.
     """
     wanted = chosen_N.tolist()
-    bounds = zip(batch.said_starts, batch.said_starts[1:], strict=False)
+    bounds = zip(batch.completion_starts, batch.completion_starts[1:], strict=False)
     segments = [g for g, (start, end) in enumerate(bounds) if any(wanted[start:end])]
     units: dict[int, list[int]] = {}
     for g in segments:
@@ -55,7 +55,7 @@ def make_packs(batch: Batch, chosen_N: Tensor, *, capacity: int, unit: Unit = "s
     return [_pack(batch, sorted(g for i in chosen for g in members[i]), chosen_N) for chosen in bins]
 
 
-def deal(episodes: int, parts: int, order: torch.Generator) -> Tensor:
+def split_minibatches(episodes: int, parts: int, order: torch.Generator) -> Tensor:
     """Which of `parts` mini-batches each episode is dealt to, int64.
 
     Every run of `parts` neighbours gives one to each. So mini-batches come out equally large, whichever of their
@@ -65,7 +65,7 @@ def deal(episodes: int, parts: int, order: torch.Generator) -> Tensor:
     return torch.cat(runs)[:episodes]
 
 
-def idle_pack(device: torch.device) -> Pack:
+def empty_pack(device: torch.device) -> Pack:
     """One token and nothing said: what a process reads when it is through and others are not."""
     token, nothing = torch.zeros(1, dtype=torch.long, device=device), torch.empty(0, dtype=torch.long, device=device)
     return Pack(token, token, (1,), before_M=nothing, target_M=nothing, index_M=nothing)
@@ -88,12 +88,12 @@ def first_fit_decreasing(sizes: Sequence[int], capacity: int) -> list[list[int]]
 
 def _pack(batch: Batch, segments: Sequence[int], chosen_N: Tensor) -> Pack:
     device = batch.ids_S.device
-    index_M = torch.cat([torch.arange(*batch.said_starts[g : g + 2], device=device) for g in segments])
+    index_M = torch.cat([torch.arange(*batch.completion_starts[g : g + 2], device=device) for g in segments])
     index_M = index_M[chosen_N[index_M]]
     at_T = torch.cat([torch.arange(*batch.starts[g : g + 2], device=device) for g in segments])
     place_S = torch.empty_like(batch.ids_S)
     place_S[at_T] = torch.arange(len(at_T), device=device)
-    at_M = batch.at_N[index_M]
+    at_M = batch.completion_index_N[index_M]
     lengths = batch.lengths
     return Pack(
         ids_T=batch.ids_S[at_T],

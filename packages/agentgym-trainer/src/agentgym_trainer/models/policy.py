@@ -15,7 +15,7 @@ import torch
 from peft import PeftModel
 from torch import Tensor, nn
 
-from agentgym_trainer.algorithms.types import Scores
+from agentgym_trainer.algorithms.types import ModelOutputs
 from agentgym_trainer.models.attention import SDPA, Segments, packed_inputs, use_attention
 from agentgym_trainer.models.lm_head import CHUNK, token_scores
 
@@ -50,7 +50,7 @@ class SeparateCritic(nn.Module):
         return self.head(self.trunk(**inputs).last_hidden_state[0].index_select(0, before_M))
 
 
-class Actor(nn.Module):
+class PolicyModel(nn.Module):
     """A policy that says how likely tokens were, and what its critic expects before they are said."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Actor(nn.Module):
 
     def forward(
         self, ids_T: Tensor, position_T: Tensor, lengths: tuple[int, ...], before_M: Tensor, target_M: Tensor
-    ) -> Scores:
+    ) -> ModelOutputs:
         """Score the said tokens of one pack.
 
         Args:
@@ -113,7 +113,7 @@ class Actor(nn.Module):
             value_M = self.critic(hidden_MD)
         elif self.critic is not None:
             value_M = self.critic(inputs, before_M)
-        return Scores(logp_M, entropy_M, value_M)
+        return ModelOutputs(logp_M, entropy_M, value_M)
 
     @property
     def has_adapter(self) -> bool:
@@ -126,11 +126,11 @@ class Actor(nn.Module):
         with self.policy.disable_adapter():
             yield
 
-    def frozen(self) -> Actor:
+    def frozen(self) -> PolicyModel:
         """A copy of the policy as it is now, for a reference; without critic."""
         policy = copy.deepcopy(self.policy).requires_grad_(False).eval()
         attention = self.causal_lm.config._attn_implementation
-        return Actor(policy, temperature=self.temperature, attention=attention, chunk=self._chunk)
+        return PolicyModel(policy, temperature=self.temperature, attention=attention, chunk=self._chunk)
 
 
 def separate_critic(model: Any) -> SeparateCritic:

@@ -10,30 +10,38 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from agentgym_trainer.config import SFT, AgentEvol, Data, Exploration, Generation, Optimizer, World
+from agentgym_trainer.config import (
+    AgentEvolConfig,
+    DataConfig,
+    Exploration,
+    Generation,
+    Optimizer,
+    SFTConfig,
+    WorldConfig,
+)
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.recipes.recipe import Recipe
 from agentgym_trainer.recipes.sft import SFT_RECIPES
 
 _SFT = SFT_RECIPES["sft-textcraft"].config
-_AS_BEFORE: dict[str, Any] = {f.name: getattr(_SFT, f.name) for f in fields(SFT)}
+_AS_BEFORE: dict[str, Any] = {f.name: getattr(_SFT, f.name) for f in fields(SFTConfig)}
 _TEXTCRAFT = replace(
-    AgentEvol(**_AS_BEFORE),
+    AgentEvolConfig(**_AS_BEFORE),
     model="runs/sft-textcraft/model",
-    data=Data(episodes=60, tasks=60),
+    data=DataConfig(episodes=60, tasks=60),
     optimizer=replace(_SFT.optimizer, lr=1e-3, warmup=5),
     evaluation=replace(_SFT.evaluation, every=0),
     epochs=3,
     iterations=3,
     exploration=Exploration(samples=4),
 )
-_WORLDS = AgentEvol(
-    world=World("agentgym/TextCraft-v0"),
-    others=(World("agentgym/BabyAI-v0"), World("agentgym/SciWorld-v0")),
+_WORLDS = AgentEvolConfig(
+    world=WorldConfig("agentgym/TextCraft-v0"),
+    extra_worlds=(WorldConfig("agentgym/BabyAI-v0"), WorldConfig("agentgym/SciWorld-v0")),
     horizon=FixedHorizon(30),
     generation=Generation(max_tokens=512, max_context=4_096),
     optimizer=Optimizer(lr=1e-5, betas=(0.9, 0.999)),
-    data=Data(episodes=3_000),
+    data=DataConfig(episodes=3_000),
     batch=32,
     slots=64,
     gradient_checkpointing=True,

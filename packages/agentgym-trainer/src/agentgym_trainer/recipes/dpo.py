@@ -10,17 +10,17 @@ from __future__ import annotations
 from dataclasses import fields, replace
 from typing import Any
 
-from agentgym_trainer.config import DPO, Data, Optimizer, Setup
+from agentgym_trainer.config import BaseConfig, DataConfig, DPOConfig, Optimizer
 from agentgym_trainer.recipes.recipe import Recipe
 from agentgym_trainer.recipes.sft import SFT_RECIPES
 
 
-def _after(recipe: str, **settings: Any) -> DPO:
+def _after(recipe: str, **settings: Any) -> DPOConfig:
     """The run that goes on where another recipe's, in a folder of its name, has left off."""
     before = SFT_RECIPES[recipe].config
-    known: dict[str, Any] = {f.name: getattr(before, f.name) for f in fields(Setup)}
+    known: dict[str, Any] = {f.name: getattr(before, f.name) for f in fields(BaseConfig)}
     known |= {"model": f"runs/{recipe}/model", **settings}
-    return DPO(**known)
+    return DPOConfig(**known)
 
 
 def _preferring(world: str, *, tasks: int, samples: int) -> Recipe:
@@ -29,7 +29,7 @@ def _preferring(world: str, *, tasks: int, samples: int) -> Recipe:
     config = _after(
         recipe,
         optimizer=Optimizer(lr=1e-6, betas=(0.9, 0.999)),
-        data=Data(episodes=tasks * samples, keep="all"),
+        data=DataConfig(episodes=tasks * samples, keep="all"),
         samples=samples,
         batch=32,
     )
@@ -40,7 +40,7 @@ _SCRATCH = _after(
     "sft-textcraft",
     # Six times as fast and without imitation, what is chosen becomes less likely too, and success collapses.
     optimizer=replace(SFT_RECIPES["sft-textcraft"].config.optimizer, lr=5e-5, schedule="constant", warmup=0),
-    data=Data(episodes=2392, keep="all"),
+    data=DataConfig(episodes=2392, keep="all"),
     epochs=2,
     imitation=0.5,
 )

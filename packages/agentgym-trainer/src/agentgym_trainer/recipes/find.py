@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agentgym_eval.util.errors import UsageError
 
-from agentgym_trainer.config import KINDS, Setup
+from agentgym_trainer.config import KINDS, BaseConfig
 from agentgym_trainer.plugins import find_named
 from agentgym_trainer.recipes.listed import RECIPES
 from agentgym_trainer.recipes.recipe import Recipe
@@ -22,7 +22,7 @@ def find_recipe(name: str) -> Recipe:
     if name in RECIPES:
         return RECIPES[name]
     found = find_named(name, "recipe", RECIPES, GROUP)
-    recipe = Recipe(name, found) if isinstance(found, Setup) else found
+    recipe = Recipe(name, found) if isinstance(found, BaseConfig) else found
     if not isinstance(recipe, Recipe) or type(recipe.config) not in KINDS.values():
         kinds = ", ".join(kind.__name__ for kind in KINDS.values())
         raise UsageError(f"{name} is no recipe: it has to be a Recipe or a configuration, which is one of {kinds}.")

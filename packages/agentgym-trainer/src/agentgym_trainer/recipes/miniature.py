@@ -5,10 +5,18 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TypeVar
 
-from agentgym_trainer.config import DPO, AgentEvol, Config, Data, Exploration, FromData, Setup
+from agentgym_trainer.config import (
+    AgentEvolConfig,
+    BaseConfig,
+    DataConfig,
+    DPOConfig,
+    Exploration,
+    OfflineConfig,
+    RLConfig,
+)
 from agentgym_trainer.config.scratch import Scratch
 
-_S = TypeVar("_S", bound=Setup)
+_S = TypeVar("_S", bound=BaseConfig)
 _STEPS, _BATCH = 2, 4
 
 
@@ -29,31 +37,31 @@ def tiny(config: _S) -> _S:
         precision="no",
     )
     match small:
-        case Config():
+        case RLConfig():
             return replace(
                 small,
                 warm_start=replace(small.warm_start, episodes=min(8, small.warm_start.episodes), epochs=1),
                 imitation=replace(small.imitation, data=_few(small.imitation.data), batch=_BATCH),
                 # So small a model succeeds nowhere: without this no group would differ and no update be taken.
-                algorithm=replace(small.algorithm, groups=replace(small.algorithm.groups, flat="keep")),
+                algorithm=replace(small.algorithm, groups=replace(small.algorithm.groups, zero_variance="keep")),
                 steps=_STEPS,
-                tasks=2,
-                samples=2,
+                tasks_per_step=2,
+                group_size=2,
                 minibatches=min(4, small.minibatches),
             )
-        case DPO():
+        case DPOConfig():
             # A model that knows nothing wins nowhere; an expert who is mostly distracted does so now and then.
             data = replace(small.data, episodes=4 * _BATCH, noise=0.8)
             return replace(small, data=data, player="expert", samples=2 * _BATCH, batch=_BATCH, epochs=1)
-        case AgentEvol():
+        case AgentEvolConfig():
             # So small a model succeeds nowhere and seldom ends a reply; what it does end is learned from.
             explored = Exploration(tasks=2, samples=2, keep="all")
             return replace(small, data=_few(small.data), batch=_BATCH, epochs=1, iterations=1, exploration=explored)
-        case FromData():
+        case OfflineConfig():
             return replace(small, data=_few(small.data), batch=_BATCH, epochs=1)
         case _:
             raise TypeError(f"A run of kind {type(config).__name__} has no miniature.")
 
 
-def _few(data: Data) -> Data:
+def _few(data: DataConfig) -> DataConfig:
     return replace(data, episodes=min(_STEPS * _BATCH, data.episodes))

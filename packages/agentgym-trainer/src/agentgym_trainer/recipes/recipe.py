@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from agentgym_trainer.config import Setup
+from agentgym_trainer.config import BaseConfig
 
 
 @dataclass(frozen=True)
@@ -12,4 +12,4 @@ class Recipe:
     """A configuration with a few words on what it is for."""
 
     about: str
-    config: Setup
+    config: BaseConfig

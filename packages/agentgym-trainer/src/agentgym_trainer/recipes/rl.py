@@ -9,19 +9,19 @@ from __future__ import annotations
 from dataclasses import replace
 
 from agentgym_trainer.algorithms import GRPO, KL
-from agentgym_trainer.config import Config, CriticModel, Evaluation, Generation, Optimizer, WarmStart, World
+from agentgym_trainer.config import CriticModel, Evaluation, Generation, Optimizer, RLConfig, WarmStart, WorldConfig
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import FixedHorizon, StepHorizon
-from agentgym_trainer.curriculum.task_sampler import Middling
+from agentgym_trainer.curriculum.task_sampler import MidSuccess
 from agentgym_trainer.recipes.recipe import Recipe
 
-_PAPER = Config(
+_PAPER = RLConfig(
     algorithm=GRPO,
     generation=Generation(temperature=1.0, max_tokens=512, max_context=512 + 8_192),
     optimizer=Optimizer(lr=1e-6),
     evaluation=Evaluation(every=50),
-    tasks=32,
-    samples=4,
+    tasks_per_step=32,
+    group_size=4,
     epochs=2,
     minibatches=4,
     precision="bf16",
@@ -29,41 +29,41 @@ _PAPER = Config(
 )
 _TEXTCRAFT = replace(
     _PAPER,
-    world=World("agentgym/TextCraft-v0"),
+    world=WorldConfig("agentgym/TextCraft-v0"),
     generation=replace(_PAPER.generation, max_context=512 + 10_240),
     steps=350,
-    samples=8,
+    group_size=8,
 )
-_BABYAI = replace(_PAPER, world=World("agentgym/BabyAI-v0"), steps=506)
+_BABYAI = replace(_PAPER, world=WorldConfig("agentgym/BabyAI-v0"), steps=506)
 _SCIWORLD = replace(
     _PAPER,
-    world=World("agentgym/SciWorld-v0"),
+    world=WorldConfig("agentgym/SciWorld-v0"),
     generation=replace(_PAPER.generation, max_tokens=200, max_context=1_024 + 8_192),
     steps=1_325,
-    tasks=16,
-    samples=8,
+    tasks_per_step=16,
+    group_size=8,
     minibatches=2,
 )
 _SEARCHQA = replace(
     _PAPER,
-    world=World("agentgym/SearchQA-v0", agent="tags"),
+    world=WorldConfig("agentgym/SearchQA-v0", agent="tags"),
     generation=replace(_PAPER.generation, max_context=1_024 + 8_192),
     steps=350,
 )
 _WEBARENA = replace(
     _PAPER,
-    world=World("agentgym/WebArena-v0"),
+    world=WorldConfig("agentgym/WebArena-v0"),
     generation=replace(_PAPER.generation, max_context=750 + 14_098),
     steps=290,
     minibatches=8,
     slots=16,
 )
-_MIXTURE = replace(_TEXTCRAFT, others=(World("agentgym/BabyAI-v0"),), sampler=Middling(), steps=500)
+_MIXTURE = replace(_TEXTCRAFT, extra_worlds=(WorldConfig("agentgym/BabyAI-v0"),), sampler=MidSuccess(), steps=500)
 
-_QUICKSTART = Config(
+_QUICKSTART = RLConfig(
     model="scratch",
     scratch=Scratch(vocab=512, hidden=96, layers=3, heads=4, context=1024),
-    world=World(
+    world=WorldConfig(
         "agentgym/BabyAI-v0",
         ("levels=('OneRoomS8', 'OpenRedDoor', 'OpenRedBlueDoors', 'UnlockLocal')", "available_actions_in_text=False"),
         agent="bare",
@@ -78,8 +78,8 @@ _QUICKSTART = Config(
     warm_start=WarmStart(episodes=1000, noise=0.7, epochs=2, batch=16, lr=5e-3),
     evaluation=Evaluation(tasks=48, test_tasks=96, every=25),
     steps=75,
-    tasks=16,
-    samples=8,
+    tasks_per_step=16,
+    group_size=8,
     epochs=2,
     minibatches=2,
     save_every=15,
@@ -87,11 +87,11 @@ _QUICKSTART = Config(
 )
 
 
-def _fixed(config: Config, turns: int) -> Recipe:
+def _fixed(config: RLConfig, turns: int) -> Recipe:
     return Recipe(f"GRPO at a fixed horizon of {turns} turns", replace(config, horizon=FixedHorizon(turns)))
 
 
-def _scaling(config: Config, *stages: int, every: int = 100) -> Recipe:
+def _scaling(config: RLConfig, *stages: int, every: int = 100) -> Recipe:
     turns = ", ".join(map(str, stages))
     return Recipe(f"ScalingInter-RL: {turns} turns", replace(config, horizon=StepHorizon(stages, every)))
 

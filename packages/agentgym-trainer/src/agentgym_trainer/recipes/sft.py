@@ -10,22 +10,22 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from agentgym_trainer.config import SFT, Data, Evaluation, Generation, Optimizer, World
+from agentgym_trainer.config import DataConfig, Evaluation, Generation, Optimizer, SFTConfig, WorldConfig
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.recipes.recipe import Recipe
 
 # What to copy from where is learned from experts that now and then play any action that is listed: what they copy is as
 # good as new in every episode. The few goals that perfect experts show again and again are learned by heart instead.
-_FROM_SCRATCH = SFT(
+_FROM_SCRATCH = SFTConfig(
     model="scratch",
     scratch=Scratch(vocab=800, merges="words", hidden=128, layers=3, heads=4, context=1024),
-    world=World("agentgym/TextCraft-v0", ("depth=(1,2)", "distractors=2"), agent="bare", instructions=False),
+    world=WorldConfig("agentgym/TextCraft-v0", ("depth=(1,2)", "distractors=2"), agent="bare", instructions=False),
     horizon=FixedHorizon(12),
     generation=Generation(max_tokens=48, max_context=1024),
     optimizer=Optimizer(lr=3e-3, betas=(0.9, 0.99), schedule="linear", warmup=20, micro_tokens=4096),
     evaluation=Evaluation(tasks=0, test_tasks=0, every=500),
-    data=Data(episodes=12_000, noise=0.3, keep="all"),
+    data=DataConfig(episodes=12_000, noise=0.3, keep="all"),
     epochs=1,
     batch=8,
     save_every=250,
@@ -37,50 +37,50 @@ _FROM_SCRATCH = SFT(
 # can be distracted. What worlds say is mostly set phrases, which are one token each where nothing has to be spelled.
 _BABYAI = replace(
     _FROM_SCRATCH,
-    world=World("agentgym/BabyAI-v0", agent="bare", instructions=False),
+    world=WorldConfig("agentgym/BabyAI-v0", agent="bare", instructions=False),
     scratch=replace(_FROM_SCRATCH.scratch, vocab=1_500, merges="phrases", context=2_048),
     horizon=FixedHorizon(20),
     generation=Generation(max_tokens=24, max_context=2_048),
     evaluation=Evaluation(tasks=30, test_tasks=60, samples=2, ks=(1, 2), every=0),
-    data=Data(episodes=5_000, noise=0.3, keep="all"),
+    data=DataConfig(episodes=5_000, noise=0.3, keep="all"),
 )
 _SCIWORLD = replace(
     _BABYAI,
     # A solution is made in seconds to a minute, so there is one for each of the 30 tasks.
-    world=World("agentgym/SciWorld-v0", ("variations=1",), agent="bare", instructions=False),
+    world=WorldConfig("agentgym/SciWorld-v0", ("variations=1",), agent="bare", instructions=False),
     scratch=replace(_BABYAI.scratch, vocab=1_000),
     horizon=FixedHorizon(30),
     evaluation=Evaluation(tasks=10, test_tasks=20, samples=1, ks=(1,), every=0),
-    data=Data(episodes=30, keep="all"),
+    data=DataConfig(episodes=30, keep="all"),
     epochs=30,
 )
 _SEARCHQA = replace(
     _BABYAI,
-    world=World("agentgym/SearchQA-v0", agent="bare", instructions=False),
+    world=WorldConfig("agentgym/SearchQA-v0", agent="bare", instructions=False),
     scratch=replace(_BABYAI.scratch, vocab=2_000, merges="words"),
     horizon=FixedHorizon(10),
     generation=Generation(max_tokens=48, max_context=2_048),
-    data=Data(episodes=1_600),
+    data=DataConfig(episodes=1_600),
 )
 _WEBARENA = replace(
     _SCIWORLD,
-    world=World("agentgym/WebArena-v0", agent="bare", instructions=False),
+    world=WorldConfig("agentgym/WebArena-v0", agent="bare", instructions=False),
     scratch=replace(_BABYAI.scratch, vocab=4_000, context=4_096),
     horizon=FixedHorizon(15),
     generation=Generation(max_tokens=48, max_context=4_096),
-    data=Data(episodes=120),
+    data=DataConfig(episodes=120),
     epochs=4,
 )
 
 
 def _cloning(world: str, *, turns: int, episodes: int, context: int, reply: int = 512, agent: str = "react") -> Recipe:
     """Imitation of a world's expert by a real model."""
-    config = SFT(
-        world=World(f"agentgym/{world}-v0", agent=agent),
+    config = SFTConfig(
+        world=WorldConfig(f"agentgym/{world}-v0", agent=agent),
         horizon=FixedHorizon(turns),
         generation=Generation(max_tokens=reply, max_context=context),
         optimizer=Optimizer(lr=1e-5, betas=(0.9, 0.999)),
-        data=Data(episodes=episodes),
+        data=DataConfig(episodes=episodes),
         batch=32,
         slots=64,
         gradient_checkpointing=True,

@@ -14,22 +14,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from agentgym_envs import Episode, Job
+from agentgym_envs import Episode, EpisodeSpec
 from agentgym_envs.episodes.play_pool import Player, play_slot
 
-from agentgym_trainer.config import Config
-from agentgym_trainer.curriculum.state import Progress
+from agentgym_trainer.config import RLConfig
+from agentgym_trainer.curriculum.state import TrainingState
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.plugins import blaming
-from agentgym_trainer.rollout.environments import Deal, OpenWorld, dealt_again
-from agentgym_trainer.rollout.groups import Group
-from agentgym_trainer.rollout.runner import Rollouts
+from agentgym_trainer.rollout.environments import GroupSpec, OpenEnvironment, restore_group_specs
+from agentgym_trainer.rollout.groups import EpisodeGroup
+from agentgym_trainer.rollout.runner import RolloutRunner
 
-Draw = Callable[[int, Progress], Sequence[Deal]]
+Draw = Callable[[int, TrainingState], Sequence[GroupSpec]]
 """What this process is to play of a draw of `config.tasks` tasks: from the draw's number, and where the run stands."""
 
 
-def judged(config: Config, episodes: Sequence[Episode], number: int) -> Group:
+def judged(config: RLConfig, episodes: Sequence[Episode], number: int) -> EpisodeGroup:
     """The group that these episodes are, by the rules and rewards of the configuration.
 
     Raises:
@@ -37,16 +37,18 @@ def judged(config: Config, episodes: Sequence[Episode], number: int) -> Group:
     """
     algorithm, task = config.algorithm, episodes[0].task_id
     with blaming(config.reward, doing=f"shape the rewards of an episode of {task}"):
-        return Group.judged(episodes, algorithm, masked=config.masked, number=number, reward=config.reward)
+        return EpisodeGroup.from_episodes(
+            episodes, algorithm, masked=config.masked, number=number, reward=config.reward
+        )
 
 
 @dataclass(slots=True, eq=False)
-class _Dealt:
+class _InFlightGroup:
     """A group on its way: to be played, in play, or waiting to be taken."""
 
     number: int
     """Its place in the order of dealing."""
-    deal: Deal
+    deal: GroupSpec
     horizon: int
     """The most turns, at the version of the weights that it was dealt at."""
     episodes: list[Episode] = field(default_factory=list[Episode])
@@ -54,23 +56,25 @@ class _Dealt:
     @property
     def complete(self) -> bool:
         """Whether all its episodes have ended."""
-        return len(self.episodes) == len(self.deal.jobs)
+        return len(self.episodes) == len(self.deal.episodes)
 
-    def places(self, config: Config) -> int:
+    def places(self, config: RLConfig) -> int:
         """How many of a step's tasks it stands for: more than one where the same task was drawn more than once."""
-        return len(self.deal.jobs) // config.samples
+        return len(self.deal.episodes) // config.group_size
 
 
 @dataclass(slots=True, eq=False)
-class _Table:
+class _EnvironmentQueue:
     """A world's free slots, and what is to be played in them."""
 
-    world: OpenWorld
+    world: OpenEnvironment
     free: list[int]
-    waiting: deque[tuple[_Dealt, Job]] = field(default_factory=deque[tuple[_Dealt, Job]])
+    waiting: deque[tuple[_InFlightGroup, EpisodeSpec]] = field(
+        default_factory=deque[tuple[_InFlightGroup, EpisodeSpec]]
+    )
 
 
-class Ahead:
+class AsyncCollector:
     """The groups of a run, played up to K = `config.overlap.versions` updates ahead of the learner.
 
     No more than the groups of K + 1 steps are in play, waiting, or being trained on. Groups train in the order in which
@@ -83,10 +87,10 @@ class Ahead:
 
     def __init__(
         self,
-        rollouts: Rollouts,
+        rollouts: RolloutRunner,
         player: Player,
-        config: Config,
-        worlds: Sequence[OpenWorld],
+        config: RLConfig,
+        worlds: Sequence[OpenEnvironment],
         draw: Draw,
         *,
         ranks: Ranks,
@@ -104,23 +108,23 @@ class Ahead:
         """
         self._rollouts, self._player, self._config, self._ranks = rollouts, player, config, ranks
         self._worlds, self._draw = worlds, draw
-        self._tasks = len(ranks.share(range(config.tasks)))
-        self._drawn: deque[Deal] | None = None
+        self._tasks = len(ranks.share(range(config.tasks_per_step)))
+        self._drawn: deque[GroupSpec] | None = None
         """What was drawn and not yet dealt; None before the first `collect`."""
         self._draws = 0
         self._dealt = 0
-        self._under_way: list[_Dealt] = []
+        self._under_way: list[_InFlightGroup] = []
         """The groups that were dealt and not yet taken, in the order of dealing."""
         self._places = 0
         """How many of a step's tasks the groups on their way stand for."""
-        self._tables: dict[str, _Table] = {}
+        self._tables: dict[str, _EnvironmentQueue] = {}
         self._at_work = set[asyncio.Task[None]]()
         self._changed = asyncio.Event()
         """Set when a group is complete, or playing has failed."""
         self._error: BaseException | None = None
         self._settling = False
 
-    def collect(self, progress: Progress) -> list[Group]:
+    def collect(self, progress: TrainingState) -> list[EpisodeGroup]:
         """The groups for the next update, in the order of dealing. The first time these are, before any others, those
         that were under way when the run was saved (`progress.ahead`), begun again.
 
@@ -150,12 +154,12 @@ class Ahead:
         """Cancel what is in play. May be called twice."""
         self._rollouts.run(self._cancel())
 
-    async def _collect(self, progress: Progress) -> list[Group]:
+    async def _collect(self, progress: TrainingState) -> list[EpisodeGroup]:
         self._settling = False
         if self._drawn is None:
             self._drawn = deque(self._begun_before(progress))
         most = self._tasks * (1 + self._config.algorithm.groups.rounds)
-        taken: list[Group] = []
+        taken: list[EpisodeGroup] = []
         kept = resampled = 0
         while kept < self._tasks and kept + resampled < most:
             self._top_up(progress, kept)
@@ -174,30 +178,30 @@ class Ahead:
             taken.append(group)
         return sorted(taken, key=lambda group: group.number)
 
-    async def _next(self) -> _Dealt:
+    async def _next(self) -> _InFlightGroup:
         """The group whose turn it is, once it is complete."""
         while (dealt := self._ready()) is None:
             self._changed.clear()
             await self._changed.wait()
         return dealt
 
-    def _ready(self) -> _Dealt | None:
+    def _ready(self) -> _InFlightGroup | None:
         if self._error is not None:
             raise self._error  # what it ended would be waited for in vain
-        in_turn = self._under_way[:1] if self._config.overlap.beyond == "wait" else self._under_way
+        in_turn = self._under_way[:1] if self._config.async_rollout.on_stale == "wait" else self._under_way
         return next((dealt for dealt in in_turn if dealt.complete), None)
 
-    def _top_up(self, progress: Progress, kept: int) -> None:
+    def _top_up(self, progress: TrainingState, kept: int) -> None:
         """Deal as many groups as may be on their way, beside those that are kept for this step already."""
         left = self._config.steps - 1 - progress.step
-        ahead = min(self._config.overlap.versions, left)
+        ahead = min(self._config.async_rollout.max_staleness, left)
         while self._places + kept < self._tasks * (1 + ahead) and self._deal(progress):
             pass
         for table in self._tables.values():
             for _ in range(min(len(table.free), len(table.waiting))):
                 self._employ(table, table.free.pop(0))
 
-    def _deal(self, progress: Progress) -> bool:
+    def _deal(self, progress: TrainingState) -> bool:
         """Put the next group on its table, if there is one. Tasks are drawn a step's at a time."""
         assert self._drawn is not None
         if not self._drawn:
@@ -208,15 +212,17 @@ class Ahead:
             return False
         deal = self._drawn.popleft()
         number = self._dealt * self._ranks.count + self._ranks.index
-        dealt = _Dealt(number, deal, progress.stage.turns)
+        dealt = _InFlightGroup(number, deal, progress.stage.turns)
         self._dealt += 1
         self._under_way.append(dealt)
         self._places += dealt.places(self._config)
-        table = self._tables.setdefault(deal.world.name, _Table(deal.world, list(range(len(deal.world.pool)))))
-        table.waiting.extend((dealt, job) for job in deal.jobs)
+        table = self._tables.setdefault(
+            deal.world.name, _EnvironmentQueue(deal.world, list(range(len(deal.world.pool))))
+        )
+        table.waiting.extend((dealt, job) for job in deal.episodes)
         return True
 
-    def _begun_before(self, progress: Progress) -> Sequence[Deal]:
+    def _begun_before(self, progress: TrainingState) -> Sequence[GroupSpec]:
         """What this process begins again of what was under way when the run was saved. Where there were other processes
         then, all of it is shared out anew.
         """
@@ -226,23 +232,23 @@ class Ahead:
         if len(progress.ahead) == self._ranks.count:
             own = progress.ahead[self._ranks.index]
             self._draws = own["draws"]
-            return dealt_again(own["deals"], self._worlds)
+            return restore_group_specs(own["deals"], self._worlds)
         every = [deal for known in progress.ahead for deal in known["deals"]]
-        return dealt_again(self._ranks.share(every), self._worlds)
+        return restore_group_specs(self._ranks.share(every), self._worlds)
 
-    def _judged(self, dealt: _Dealt) -> Group:
+    def _judged(self, dealt: _InFlightGroup) -> EpisodeGroup:
         return judged(self._config, sorted(dealt.episodes, key=lambda episode: episode.sample), dealt.number)
 
-    def _is_too_old(self, group: Group, step: int) -> bool:
-        overlap = self._config.overlap
-        return overlap.beyond == "drop" and group.outcome.lag(step) > overlap.versions
+    def _is_too_old(self, group: EpisodeGroup, step: int) -> bool:
+        overlap = self._config.async_rollout
+        return overlap.on_stale == "drop" and group.outcome.lag(step) > overlap.max_staleness
 
-    def _employ(self, table: _Table, slot: int) -> None:
+    def _employ(self, table: _EnvironmentQueue, slot: int) -> None:
         task = asyncio.get_running_loop().create_task(self._occupy(table, slot))
         self._at_work.add(task)
         task.add_done_callback(self._leave)
 
-    async def _occupy(self, table: _Table, slot: int) -> None:
+    async def _occupy(self, table: _EnvironmentQueue, slot: int) -> None:
         """Play in a slot what waits at its table, the oldest first."""
         pool, wrapped = table.world.pool, table.world.wrapped
         try:

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from agentgym_trainer.rollout.groups import GroupOutcome, Outcome
+from agentgym_trainer.rollout.groups import EpisodeOutcome, GroupOutcome
 
 _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "max": 1.0}
 
 
-def lag_figures(groups: Sequence[GroupOutcome], version: int, allowed: int) -> dict[str, Any]:
+def staleness_metrics(groups: Sequence[GroupOutcome], version: int, allowed: int) -> dict[str, Any]:
     """How far what trains lags behind this version, in updates.
 
     `mean` and `max` are over the groups that are kept, of which each counts as its oldest token; `stale` is how many of
@@ -36,7 +36,7 @@ def lag_figures(groups: Sequence[GroupOutcome], version: int, allowed: int) -> d
     }
 
 
-def length_figures(groups: Sequence[GroupOutcome]) -> dict[str, Any]:
+def length_metrics(groups: Sequence[GroupOutcome]) -> dict[str, Any]:
     """The distribution of episode lengths in a step, in `turns` (actions) and in completion `tokens`.
 
     Args:
@@ -51,10 +51,10 @@ def length_figures(groups: Sequence[GroupOutcome]) -> dict[str, Any]:
     return {"drawn": _lengths(drawn), "trained": _lengths(trained)}
 
 
-def _lengths(episodes: Sequence[Outcome]) -> dict[str, dict[str, float | None]]:
+def _lengths(episodes: Sequence[EpisodeOutcome]) -> dict[str, dict[str, float | None]]:
     return {
         "turns": _distribution([episode.turns for episode in episodes]),
-        "tokens": _distribution([episode.said for episode in episodes]),
+        "tokens": _distribution([episode.completion_tokens for episode in episodes]),
     }
 
 

@@ -10,18 +10,29 @@ from itertools import groupby
 from typing import Any
 
 import gymnasium
-from agentgym_envs import EnvFault, EnvPool, Episode, Job, Policy, ReplyWrapper, Task, TaskSet, play_many, text_env
+from agentgym_envs import (
+    EnvFault,
+    EnvPool,
+    Episode,
+    EpisodeSpec,
+    Policy,
+    ReplyWrapper,
+    Task,
+    TaskSet,
+    play_many,
+    text_env,
+)
 from agentgym_envs.core.registry import UnknownOption
 from agentgym_envs.util.redaction import resolved
 from agentgym_eval.runs.environments import open_world, world_spec
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.util.errors import UsageError
 
-from agentgym_trainer.config import Evaluation, Setup, World
+from agentgym_trainer.config import BaseConfig, Evaluation, WorldConfig
 
 
 @dataclass(frozen=True, slots=True)
-class OpenWorld:
+class OpenEnvironment:
     """One world of the run: one of it at hand, and in a pool as many as episodes are played at once."""
 
     name: str
@@ -40,60 +51,62 @@ class OpenWorld:
 
     def watch(self, policy: Policy, tasks: Sequence[Task], *, seed: int, horizon: int) -> Iterator[Episode]:
         """Let a player who needs no engine, such as an expert, play each task once in the world at hand."""
-        yield from play_many([self.wrapped], policy, jobs(tasks, samples=1, seed=seed), horizon=horizon)
+        yield from play_many([self.wrapped], policy, episode_specs(tasks, samples=1, seed=seed), horizon=horizon)
 
 
 @dataclass(frozen=True, slots=True)
-class Deal:
+class GroupSpec:
     """Episodes of one task that are to be played."""
 
     number: int
     """Place among all that are played in this step or evaluation."""
-    world: OpenWorld
-    jobs: tuple[Job, ...]
+    world: OpenEnvironment
+    episodes: tuple[EpisodeSpec, ...]
 
     def to_json(self) -> dict[str, Any]:
         """As JSON values, of which `dealt_again` makes the same episodes."""
-        first = self.jobs[0]
-        return {"env": self.world.name, "task": first.task_id, "seed": first.seed, "episodes": len(self.jobs)}
+        first = self.episodes[0]
+        return {"env": self.world.name, "task": first.task_id, "seed": first.seed, "episodes": len(self.episodes)}
 
 
-def jobs(tasks: Sequence[Task], *, samples: int, seed: int) -> list[Job]:
+def episode_specs(tasks: Sequence[Task], *, samples: int, seed: int) -> list[EpisodeSpec]:
     """The jobs of `samples` episodes of each task, those of a task together. One that is there twice is played with
     other samples, not with the same ones again.
     """
     times = Counter(task.id for task in tasks)
-    return [Job(task, sample, seed) for task, count in times.items() for sample in range(count * samples)]
+    return [EpisodeSpec(task, sample, seed) for task, count in times.items() for sample in range(count * samples)]
 
 
-def deals(world: OpenWorld, tasks: Sequence[Task], *, samples: int, seed: int, after: int = 0) -> list[Deal]:
+def group_specs(
+    world: OpenEnvironment, tasks: Sequence[Task], *, samples: int, seed: int, after: int = 0
+) -> list[GroupSpec]:
     """A deal for each of the tasks, numbered on from `after`."""
-    by_task = groupby(jobs(tasks, samples=samples, seed=seed), key=lambda job: job.task_id)
-    return [Deal(number, world, tuple(some)) for number, (_, some) in enumerate(by_task, after)]
+    by_task = groupby(episode_specs(tasks, samples=samples, seed=seed), key=lambda job: job.task_id)
+    return [GroupSpec(number, world, tuple(some)) for number, (_, some) in enumerate(by_task, after)]
 
 
-def dealt_again(records: Sequence[Mapping[str, Any]], worlds: Sequence[OpenWorld]) -> list[Deal]:
+def restore_group_specs(records: Sequence[Mapping[str, Any]], worlds: Sequence[OpenEnvironment]) -> list[GroupSpec]:
     """The deals that `Deal.to_json` made these records of, numbered from 0."""
     named = {world.name: world for world in worlds}
     return [
-        Deal(
+        GroupSpec(
             number,
             named[record["env"]],
-            tuple(Job(record["task"], sample, record["seed"]) for sample in range(record["episodes"])),
+            tuple(EpisodeSpec(record["task"], sample, record["seed"]) for sample in range(record["episodes"])),
         )
         for number, record in enumerate(records)
     ]
 
 
 @contextmanager
-def open_worlds(config: Setup) -> Generator[list[OpenWorld]]:
+def open_environments(config: BaseConfig) -> Generator[list[OpenEnvironment]]:
     """Open every world of the configuration, and close them all at the end.
 
     Raises:
         UsageError: when one doesn't exist, doesn't take its options, has no tasks, or is named twice.
     """
     with ExitStack() as stack:
-        opened: dict[str, OpenWorld] = {}
+        opened: dict[str, OpenEnvironment] = {}
         for world in config.worlds:
             new = _open(world, config, stack)
             if new.name in opened:
@@ -104,7 +117,7 @@ def open_worlds(config: Setup) -> Generator[list[OpenWorld]]:
         yield list(opened.values())
 
 
-def _open(world: World, config: Setup, stack: ExitStack) -> OpenWorld:
+def _open(world: WorldConfig, config: BaseConfig, stack: ExitStack) -> OpenEnvironment:
     settings = PlaySettings(
         env=world.env,
         policy="the model in training",
@@ -125,10 +138,10 @@ def _open(world: World, config: Setup, stack: ExitStack) -> OpenWorld:
         pool = EnvPool(world_spec(settings), config.slots, resolved(world.backend) or None, deadline=world.deadline)
     except (ValueError, ImportError, OSError, gymnasium.error.Error) as error:
         raise UsageError(f"{world.env} can't be put in a pool: {error}") from error
-    return OpenWorld(name, world.weight, wrapped, stack.enter_context(pool))
+    return OpenEnvironment(name, world.weight, wrapped, stack.enter_context(pool))
 
 
-def _name(world: World, env: ReplyWrapper, evaluation: Evaluation) -> str:
+def _name(world: WorldConfig, env: ReplyWrapper, evaluation: Evaluation) -> str:
     try:
         tasks = text_env(env).tasks
         if not tasks.train:

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 from agentgym_eval.util.errors import RunStopped
 
-from agentgym_trainer.rollout.groups import Outcome
+from agentgym_trainer.rollout.groups import EpisodeOutcome
 
 _FEW = 10
 """Fewer failed episodes say nothing about those to come."""
@@ -16,7 +16,7 @@ class TooManyFailed(RunStopped):
     """More episodes failed than the configuration bears. What was done before them can be saved."""
 
 
-class FailedEpisodes:
+class FailureLimit:
     """The failed among the episodes of a sitting: those of training, or those of evaluations."""
 
     def __init__(self, share: float) -> None:
@@ -28,7 +28,7 @@ class FailedEpisodes:
         self._share = share
         self._played = self._failed = self._in_a_row = 0
 
-    def count(self, episodes: Iterable[Outcome]) -> None:
+    def count(self, episodes: Iterable[EpisodeOutcome]) -> None:
         """Count what was played together: the episodes of a step, or of an evaluation.
 
         Raises:

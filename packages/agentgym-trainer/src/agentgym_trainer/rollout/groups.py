@@ -16,7 +16,7 @@ from agentgym_envs import Episode, StopReason
 from agentgym_envs.episodes.episode import Kind
 
 from agentgym_trainer.algorithms import Algorithm
-from agentgym_trainer.algorithms.group_filter import Kind as GroupKind
+from agentgym_trainer.algorithms.group_filter import GroupKind as GroupKind
 from agentgym_trainer.algorithms.group_filter import Treatment
 from agentgym_trainer.curriculum.horizon import improving
 from agentgym_trainer.plugins import blaming
@@ -28,7 +28,7 @@ _UNSHAPED = EnvironmentReward()
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class EpisodeOutcome:
     """What came of an episode, in numbers."""
 
     world: str
@@ -48,9 +48,9 @@ class Outcome:
     contexts: int
     """Runs of tokens that the agent read: one, unless the chat template rewrote history or the conversation began
     anew."""
-    prompted: int
+    prompt_tokens: int
     """Tokens that the agent read, without its own."""
-    said: int
+    completion_tokens: int
     """Tokens that the agent sampled."""
     replies: tuple[tuple[Kind, int], ...]
     """What each turn was for, and how many tokens it said."""
@@ -64,7 +64,7 @@ class Outcome:
     """Why it failed."""
 
     @classmethod
-    def of(cls, episode: Episode, shaped: Sequence[float] | None = None) -> Outcome:
+    def of(cls, episode: Episode, shaped: Sequence[float] | None = None) -> EpisodeOutcome:
         """The outcome of an episode, which is trained on these rewards where they are shaped."""
         turns, acts = episode.turns, [turn for turn in episode.turns if turn.kind == "act"]
         samples = [turn.reply.sample for turn in turns if turn.reply.sample]
@@ -83,8 +83,8 @@ class Outcome:
             valid=fmean(turn.valid for turn in acts) if acts else None,
             cut=episode.stop == "truncated" and improving(last),
             contexts=sum(sample.fresh for sample in samples),
-            prompted=sum(len(sample.prompt) for sample in samples),
-            said=sum(len(sample.ids) for sample in samples),
+            prompt_tokens=sum(len(sample.prompt) for sample in samples),
+            completion_tokens=sum(len(sample.ids) for sample in samples),
             replies=tuple((turn.kind, len(turn.reply.sample.ids) if turn.reply.sample else 0) for turn in turns),
             version=min((sample.version for sample in samples), default=None),
             tokens_by_version=tuple(sorted(versions.items())),
@@ -101,12 +101,12 @@ class GroupOutcome:
     """Its place among all groups of the step."""
     kind: GroupKind
     treatment: Treatment
-    episodes: tuple[Outcome, ...]
+    episodes: tuple[EpisodeOutcome, ...]
     masked: frozenset[StopReason] = frozenset()
     """Episodes that stopped for one of these reasons are out of the loss."""
 
     @property
-    def trained(self) -> list[Outcome]:
+    def trained(self) -> list[EpisodeOutcome]:
         """The episodes that are in the loss."""
         return [e for e in self.episodes if self.treatment == "keep" and e.stop not in {"failed", *self.masked}]
 
@@ -126,7 +126,7 @@ class GroupOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Group:
+class EpisodeGroup:
     """The episodes of one task in one step."""
 
     number: int
@@ -145,7 +145,7 @@ class Group:
     @property
     def outcome(self) -> GroupOutcome:
         """What came of it."""
-        outcomes = tuple(Outcome.of(episode, self.shaped.get(episode.sample)) for episode in self.episodes)
+        outcomes = tuple(EpisodeOutcome.of(episode, self.shaped.get(episode.sample)) for episode in self.episodes)
         return GroupOutcome(self.number, self.kind, self.treatment, outcomes, self.masked)
 
     def rewards(self, episode: Episode) -> tuple[float, ...]:
@@ -153,7 +153,7 @@ class Group:
         return self.shaped.get(episode.sample) or tuple(turn.reward for turn in episode.turns)
 
     @classmethod
-    def judged(
+    def from_episodes(
         cls,
         episodes: Sequence[Episode],
         algorithm: Algorithm,
@@ -161,7 +161,7 @@ class Group:
         masked: frozenset[StopReason] = frozenset(),
         number: int = 0,
         reward: RewardShaping = _UNSHAPED,
-    ) -> Group:
+    ) -> EpisodeGroup:
         """The group that these episodes are, by the rules of the algorithm, the rewards that they are trained on and
         what its advantages compare.
 
@@ -171,11 +171,11 @@ class Group:
         """
         usable = tuple(e for e in episodes if not e.failed)
         shaped = {} if reward == _UNSHAPED else {e.sample: shaped_rewards(reward, e) for e in usable}
-        group = cls(number, tuple(episodes), usable, "good", "keep", shaped, masked)
+        group = cls(number, tuple(episodes), usable, "ok", "keep", shaped, masked)
         outlines = make_batch([group.trajectory(e, outline(e)) for e in usable])
         with blaming(algorithm.advantages, doing=f"compare the episodes of {episodes[0].task_id}"):
             flat = algorithm.is_flat(outlines.experience)
-        kind, treatment = algorithm.groups.judge(len(usable), flat=flat, failed=len(episodes) - len(usable))
+        kind, treatment = algorithm.groups.classify(len(usable), zero_variance=flat, failed=len(episodes) - len(usable))
         return replace(group, kind=kind, treatment=treatment)
 
     def trajectory(self, episode: Episode, lined_up: Trajectory) -> Trajectory:

@@ -16,10 +16,21 @@ from functools import partial
 from queue import Empty, SimpleQueue
 from typing import Any, Protocol, TypeVar
 
-from agentgym_envs import EnvFault, EnvPool, Episode, Job, Player, Reply, ReplyWrapper, Sample, Seat, play_pool
+from agentgym_envs import (
+    EnvFault,
+    EnvPool,
+    Episode,
+    EpisodeSpec,
+    Player,
+    Reply,
+    ReplyWrapper,
+    Sample,
+    TurnContext,
+    play_pool,
+)
 from agentgym_envs.core.loop_thread import LoopThread
 
-from agentgym_trainer.engines.base import Engine, Sampling, Weights
+from agentgym_trainer.engines.base import Engine, SamplingParams, Weights
 from agentgym_trainer.tokens.chat import Chat, Context
 
 T = TypeVar("T")
@@ -27,7 +38,7 @@ _GLANCE = 1.0  # seconds: Ctrl-C that comes in the moment before a thread falls 
 
 
 @dataclass(frozen=True, slots=True)
-class Budget:
+class TokenBudget:
     """The most tokens that a player may use. Where one is used up, generation stops and the episode is cut."""
 
     turn: int = 512
@@ -38,10 +49,10 @@ class Budget:
     """Of all replies of an episode together; 0 sets no limit."""
 
 
-class EnginePlayer(Player):
+class EnginePolicy(Player):
     """A language model as a player, for all agents: in whatever conversation it is asked, it says what comes next."""
 
-    def __init__(self, engine: Engine, chat: Chat, budget: Budget, *, name: str, temperature: float = 1.0) -> None:
+    def __init__(self, engine: Engine, chat: Chat, budget: TokenBudget, *, name: str, temperature: float = 1.0) -> None:
         """Seat a model.
 
         Args:
@@ -58,7 +69,7 @@ class EnginePlayer(Player):
         self.temperature = temperature
         self._contexts: dict[int, Context] = {}
 
-    async def reply(self, seat: Seat) -> Reply:
+    async def reply(self, seat: TurnContext) -> Reply:
         """Sample a reply. An empty one, cut before it began, when no token is left to it.
 
         Raises:
@@ -77,10 +88,10 @@ class EnginePlayer(Player):
             longer = max(0, len(context.ids) - self._longest)
             unread = tuple(prompt[: len(prompt) - longer])
             return Reply("", "length", Sample(unread, (), (), self.engine.version, fresh))
-        said = await self.engine.generate(context.ids, Sampling(self.temperature, left, seed))
+        said = await self.engine.generate(context.ids, SamplingParams(self.temperature, left, seed))
         if not all(map(math.isfinite, said.logprobs)):
             raise EnvFault("The engine's log-probabilities of a reply aren't finite.")
-        context.said(said.ids)
+        context.append_reply(said.ids)
         sample = Sample(tuple(prompt), said.ids, said.logprobs, said.version, fresh, said.versions)
         return Reply(self.chat.reply_text(said.ids), said.finish, sample)
 
@@ -95,10 +106,10 @@ class EnginePlayer(Player):
     def _left(self, context: Context) -> int:
         """The most tokens of the next reply."""
         left = min(self.budget.turn, self._longest - len(context.ids))
-        return min(left, self.budget.episode - context.spoken) if self.budget.episode else left
+        return min(left, self.budget.episode - context.completion_tokens) if self.budget.episode else left
 
 
-class Playground(Protocol):
+class RolloutEnvironment(Protocol):
     """A world as rollouts need it."""
 
     @property
@@ -113,16 +124,16 @@ class Playground(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Match:
+class RolloutRequest:
     """What is to be played in one world."""
 
-    world: Playground
-    jobs: Iterable[Job]
+    world: RolloutEnvironment
+    episodes: Iterable[EpisodeSpec]
     horizon: int | None = None
     """The most turns of an episode."""
 
 
-class Rollouts:
+class RolloutRunner:
     """An engine, and the thread with the one event loop in which it and all that is played with it live.
 
     For the main thread, which trains meanwhile or waits. `with Rollouts(engine) as rollouts: ...`
@@ -140,13 +151,13 @@ class Rollouts:
         self._check = check
         self._thread = LoopThread("Rollouts")
 
-    def __enter__(self) -> Rollouts:
+    def __enter__(self) -> RolloutRunner:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def play(self, matches: Sequence[Match], player: Player) -> Generator[Episode]:
+    def play(self, matches: Sequence[RolloutRequest], player: Player) -> Generator[Episode]:
         """Play all matches at once, each in all slots of its world, and yield the episodes as they end.
 
         What is left when the caller takes no more, or is interrupted, is cancelled before this returns.
@@ -190,9 +201,9 @@ class Rollouts:
         """Give the engine new weights. See `Engine.load`."""
         self.run(self.engine.load(weights), checked=True)
 
-    def rest(self) -> None:
+    def sleep(self) -> None:
         """Have the engine free what only sampling needs. See `Engine.rest`."""
-        self.run(self.engine.rest())
+        self.run(self.engine.sleep())
 
     def close(self) -> None:
         """Close the engine and end the thread, with all that still runs there. May be called twice."""
@@ -258,8 +269,8 @@ def _settle(outcome: Future[T], task: asyncio.Task[T]) -> None:
         outcome.set_result(task.result())
 
 
-async def _play(match: Match, player: Player, ended: SimpleQueue[Episode | None]) -> None:
-    episodes = play_pool(match.world.pool, player, match.jobs, world=match.world.wrapped, horizon=match.horizon)
+async def _play(match: RolloutRequest, player: Player, ended: SimpleQueue[Episode | None]) -> None:
+    episodes = play_pool(match.world.pool, player, match.episodes, world=match.world.wrapped, horizon=match.horizon)
     async with aclosing(episodes):
         async for episode in episodes:
             ended.put(episode)

@@ -25,7 +25,7 @@ from peft.utils import SAFETENSORS_WEIGHTS_NAME
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
-from agentgym_trainer.curriculum.state import Best, Progress
+from agentgym_trainer.curriculum.state import Best, TrainingState
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.learner.finite_checks import NotFinite, check_weights
 from agentgym_trainer.learner.learner import Learner
@@ -105,17 +105,17 @@ class Checkpoints:
             )
         return None
 
-    def resume(self, learner: Learner) -> Progress | None:
+    def resume(self, learner: Learner) -> TrainingState | None:
         """Bring the learner to where the last whole checkpoint left it; None when there is none.
 
         Raises:
             UsageError: as `latest` does.
         """
         ranks, found = Ranks(), None
-        with ranks.together():  # or the others would wait for a path that never comes
-            if ranks.leads:
+        with ranks.errors_together():  # or the others would wait for a path that never comes
+            if ranks.is_main:
                 found = self.latest()
-        path = ranks.tell(found)
+        path = ranks.broadcast(found)
         if path is None:
             return None
         progress = self.load(path, learner)
@@ -124,13 +124,13 @@ class Checkpoints:
         return progress
 
     @staticmethod
-    def load(path: Path, learner: Learner) -> Progress:
+    def load(path: Path, learner: Learner) -> TrainingState:
         """Bring the learner to where it was at this checkpoint."""
         with learner.accelerator.register_load_state_pre_hook(partial(_read_weights, learner)):
             learner.accelerator.load_state(str(path))
-        return Progress.from_json(json.loads((path / PROGRESS).read_text(encoding="utf-8")))
+        return TrainingState.from_json(json.loads((path / PROGRESS).read_text(encoding="utf-8")))
 
-    def save(self, learner: Learner, tokenizer: Any, progress: Progress, metrics: Path | None = None) -> Path:
+    def save(self, learner: Learner, tokenizer: Any, progress: TrainingState, metrics: Path | None = None) -> Path:
         """Write a checkpoint, point `best` at the best one and remove those that are no longer kept.
 
         Every process calls this.
@@ -273,7 +273,7 @@ def _copy_metrics(metrics: Path | None, folder: Path) -> None:
         shutil.copyfile(metrics, folder / METRICS)
 
 
-def _write(folder: Path, learner: Learner, tokenizer: Any, progress: Progress) -> None:
+def _write(folder: Path, learner: Learner, tokenizer: Any, progress: TrainingState) -> None:
     """Weights, optimizer, schedule, scaler and generators, tokenizer and progress."""
     accelerator = learner.accelerator
     with accelerator.register_save_state_pre_hook(partial(_write_weights, learner)):

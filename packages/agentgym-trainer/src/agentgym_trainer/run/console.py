@@ -14,7 +14,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 _Item = TypeVar("_Item")
 _PLAIN_EVERY_S = 10.0
-PHASES = ("load", "rollout", "assess", "update")
+PHASES = ("load", "rollout", "logprobs", "update")
 """What every step consists of, in `seconds` of its line; the engine's own seconds lie within them."""
 _LESSON = {
     "loss": ("loss", ".4f"),
@@ -43,7 +43,7 @@ class _Bars(Progress):
             yield self.note
 
 
-class Tracker:
+class RunConsole:
     """Shows how a run goes on."""
 
     def __init__(self, console: Console) -> None:
@@ -142,7 +142,7 @@ def _figures(metrics: dict[str, Any]) -> Iterator[str]:
         yield f"shaped return {said('shaped_return', '.2f')}"
     attempts = f" in {said('trials', '.1f')} attempts" if (metrics.get("trials") or 1) > 1 else ""
     yield f"turns {said('turns', '.1f')} of {metrics['horizon']}{attempts}"
-    yield f"KL {said('kl_reference' if 'kl_reference' in metrics else 'kl_sampled', '.4f')}"
+    yield f"KL {said('ref_kl' if 'ref_kl' in metrics else 'approx_kl', '.4f')}"
     yield f"entropy {said('entropy', '.2f')}"
     yield f"advantage {said('advantage/mean_token', '+.2f')}"
     yield f"grad norm {said('grad_norm', '.2f')}"

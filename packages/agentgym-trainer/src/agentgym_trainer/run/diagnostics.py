@@ -48,7 +48,7 @@ class Signals:
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> Signals:
         """Those of a line, which has its `step`."""
-        groups, flat = _figure(line, "groups", "all"), _figure(line, "groups", "flat")
+        groups, flat = _figure(line, "groups", "all"), _figure(line, "groups", "zero_variance")
         advantage, spread = _figure(line, "advantage/mean_token"), _figure(line, "advantage_std")
         episodes, cut = _figure(line, "episodes"), _figure(line, "stops", "length")
         tried = _figure(line, "grad_norm") is not None or bool(_figure(line, "skipped"))
@@ -61,7 +61,7 @@ class Signals:
             advantage=advantage / spread if advantage is not None and spread else None,
             entropy=_figure(line, "entropy"),
             length=(cut or 0.0) / episodes if episodes and "stops" in line else None,
-            gap=_figure(line, "probe_gap"),
+            gap=_figure(line, "logprob_check_gap"),
             return_std=_figure(line, "group_return_std"),
             information=_figure(line, "mutual_information"),
         )
@@ -216,7 +216,7 @@ def _template_collapse(history: Sequence[Signals], settings: Warnings) -> str | 
         f"First replies tell {last.mean():.2g} nats about which task they are for (mutual_information, the last "
         f"{settings.window} measurements), after {best.mean():.2g} before: they become a template that hardly depends "
         "on the task, as happens where returns within groups differ little (group_return_std) and regularization takes "
-        "over; try --sampler middling, --algorithm.groups.flat resample, or a smaller --algorithm.kl.weight and "
+        "over; try --sampler mid-success, --algorithm.groups.zero-variance resample, or a smaller --algorithm.kl.weight and "
         "--algorithm.entropy."
     )
 
@@ -283,10 +283,10 @@ def _share(values: NDArray[np.float64] | None) -> str:
 
 def _remedy(score: float | None) -> str:
     """What to do where the episodes of a task hardly differ."""
-    resample = "or try --sampler middling or --algorithm.groups.flat resample"
+    resample = "or try --sampler mid-success or --algorithm.groups.zero-variance resample"
     if score is not None and score >= 0.5:
         return f"the tasks are too easy for the model: take harder ones, {resample}"
     return (
-        "the tasks are too hard for the model: take easier ones, more --samples of each, a longer --horizon or a warm "
+        "the tasks are too hard for the model: take easier ones, a larger --group-size, a longer --horizon or a warm "
         f"start (--warm-start.episodes), {resample}"
     )

@@ -19,7 +19,7 @@ _CODE = re.compile(r"\b(?:os error|code:) (\d+)")  # how errors from Rust end, t
 _PROBE = 1 << 20
 
 
-class CantWrite(OSError):
+class WriteError(OSError):
     """Something of a run can't be written; the message is a sentence that says what to do."""
 
 
@@ -36,13 +36,13 @@ def writing(path: Path, *, then: str = "go on with --resume") -> Generator[None]
     """
     try:
         yield
-    except (CantWrite, RunStopped, UsageError):
+    except (WriteError, RunStopped, UsageError):
         raise
     except Exception as error:
         # What libraries raise when a file can't be written is no OSError; tokenizers raises a bare Exception.
         if not isinstance(error, OSError | RuntimeError | SafetensorError) and type(error) is not Exception:
             raise
-        raise CantWrite(why_not(path, error, then)) from error
+        raise WriteError(why_not(path, error, then)) from error
 
 
 def why_not(path: Path, error: BaseException, then: str) -> str:

@@ -22,7 +22,7 @@ from agentgym_eval.storage.provenance import provenance
 from agentgym_eval.util.errors import UsageError
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_trainer.config import KINDS, Setup
+from agentgym_trainer.config import KINDS, BaseConfig
 from agentgym_trainer.config.serialization import from_json, to_json
 from agentgym_trainer.learner.finite_checks import without_nonfinite
 from agentgym_trainer.plugins import nearest
@@ -38,7 +38,7 @@ MANNERS: tuple[Manner, ...] = ("sampled", "greedy")
 """How replies are sampled in evaluations."""
 
 
-def played_splits(config: Setup) -> tuple[Split, ...]:
+def played_splits(config: BaseConfig) -> tuple[Split, ...]:
     """The splits that a run is evaluated on: in its course, and at its end."""
     return (config.evaluation.split, "test") if config.evaluation.test else (config.evaluation.split,)
 
@@ -69,7 +69,7 @@ class RunFolder:
         self._resumes = False
 
     @classmethod
-    def create(cls, path: Path, config: Setup, recipe: str) -> RunFolder:
+    def create(cls, path: Path, config: BaseConfig, recipe: str) -> RunFolder:
         """Begin a run.
 
         Raises:
@@ -94,7 +94,7 @@ class RunFolder:
         return folder
 
     @staticmethod
-    def check(path: Path, config: Setup) -> None:
+    def check(path: Path, config: BaseConfig) -> None:
         """Raise `UsageError` when there is something in the folder already, beside what a process leaves that is killed
         before it has written the settings; or when the configuration holds a secret, which the folder would have to
         keep for --resume, or a setting of another package that can't be read back.
@@ -105,7 +105,7 @@ class RunFolder:
             raise UsageError(f"{path} is not an empty folder; choose another --out, or go on with --resume {path}.")
 
     @classmethod
-    def open(cls, path: Path) -> tuple[RunFolder, Setup, str]:
+    def open(cls, path: Path) -> tuple[RunFolder, BaseConfig, str]:
         """A run begun before, its configuration and the name of its recipe.
 
         Raises:
@@ -294,7 +294,7 @@ def _is_left_unfinished(path: Path) -> bool:
     return path.name == LOCK or (path.name.startswith(".run.json.") and path.suffix == ".new")
 
 
-def _check_readable(config: Setup) -> None:
+def _check_readable(config: BaseConfig) -> None:
     """Refuse a configuration that --resume could not read back as it is."""
     try:
         again = from_json(type(config), json.loads(json.dumps(to_json(config))))
@@ -307,7 +307,7 @@ def _check_readable(config: Setup) -> None:
         )
 
 
-def _refuse_secrets(config: Setup) -> None:
+def _refuse_secrets(config: BaseConfig) -> None:
     for world in config.worlds:
         with suppress(ValueError, ImportError, DependencyNotInstalled):  # told when the world is made
             world_class(full_id(world.env))
@@ -331,7 +331,7 @@ def _texts(value: Any) -> Iterator[str]:
             pass
 
 
-def _noun(kind: str) -> type[Setup]:
+def _noun(kind: str) -> type[BaseConfig]:
     """The configuration of this kind of run."""
     if kind not in KINDS:
         raise ValueError(f"There is no kind of run {kind!r}. {nearest(kind, KINDS)}")

@@ -9,17 +9,17 @@ from typing import Any, get_args
 
 from agentgym_envs.episodes.episode import Kind
 
-from agentgym_trainer.algorithms.group_filter import Kind as GroupKind
-from agentgym_trainer.config import Config
-from agentgym_trainer.rollout.groups import GroupOutcome, Outcome
+from agentgym_trainer.algorithms.group_filter import GroupKind as GroupKind
+from agentgym_trainer.config import RLConfig
+from agentgym_trainer.rollout.groups import EpisodeOutcome, GroupOutcome
 
 
-def step_figures(groups: Sequence[GroupOutcome], worlds: Sequence[str]) -> dict[str, Any]:
+def step_metrics(groups: Sequence[GroupOutcome], worlds: Sequence[str]) -> dict[str, Any]:
     """Figures over all episodes of a step, over those of each world, and how many groups there are of each kind."""
 
     def figures(played: Sequence[GroupOutcome]) -> dict[str, Any]:
         return {
-            **episode_figures([episode for group in played for episode in group.episodes]),
+            **episode_metrics([episode for group in played for episode in group.episodes]),
             "group_return_std": group_return_std(played),
         }
 
@@ -44,12 +44,12 @@ def group_return_std(groups: Sequence[GroupOutcome]) -> float | None:
     return fmean(spreads) if spreads else None
 
 
-def episode_figures(episodes: Sequence[Outcome]) -> dict[str, Any]:
+def episode_metrics(episodes: Sequence[EpisodeOutcome]) -> dict[str, Any]:
     """Means over the episodes that did not fail, None where all did; and tokens of all, whether they train or not."""
     scored = [episode for episode in episodes if episode.stop != "failed"]
-    said = sum(episode.said for episode in episodes)
+    said = sum(episode.completion_tokens for episode in episodes)
 
-    def mean(figure: Callable[[Outcome], float | None]) -> float | None:
+    def mean(figure: Callable[[EpisodeOutcome], float | None]) -> float | None:
         known = [value for value in map(figure, scored) if value is not None]
         return fmean(known) if known else None
 
@@ -64,12 +64,12 @@ def episode_figures(episodes: Sequence[Outcome]) -> dict[str, Any]:
         "failed": len(episodes) - len(scored),
         "stops": dict(Counter(episode.stop for episode in episodes)),
         "segments": sum(episode.contexts for episode in episodes),
-        "tokens": {"seen": said + sum(episode.prompted for episode in episodes), "said": said},
+        "tokens": {"total": said + sum(episode.prompt_tokens for episode in episodes), "completion": said},
         "kinds": _by_kind(scored),
     }
 
 
-def _by_kind(episodes: Sequence[Outcome]) -> dict[Kind, dict[str, float]]:
+def _by_kind(episodes: Sequence[EpisodeOutcome]) -> dict[Kind, dict[str, float]]:
     """For each kind of turn that there is: how many an episode has, and how many tokens a reply, on average."""
     said: dict[Kind, list[int]] = {}
     for kind, tokens in (reply for episode in episodes for reply in episode.replies):
@@ -79,7 +79,9 @@ def _by_kind(episodes: Sequence[Outcome]) -> dict[Kind, dict[str, float]]:
     }
 
 
-def success_figures(played: Mapping[Any, Iterable[Outcome]], world: str | None = None) -> dict[str, float | None]:
+def success_metrics(
+    played: Mapping[Any, Iterable[EpisodeOutcome]], world: str | None = None
+) -> dict[str, float | None]:
     """Success in an evaluation, of one world or of all, by the manner of sampling."""
     return {
         manner: success_rate([episode for episode in episodes if world in (None, episode.world)])
@@ -87,18 +89,18 @@ def success_figures(played: Mapping[Any, Iterable[Outcome]], world: str | None =
     }
 
 
-def full_share(groups: Sequence[GroupOutcome], config: Config) -> float:
+def batch_fill(groups: Sequence[GroupOutcome], config: RLConfig) -> float:
     """How much of a full batch trains, by completion tokens: those in the loss, over those of `tasks` x `samples`
     episodes as long as the step's are on average. 0 where nothing was said.
     """
     played = [episode for group in groups for episode in group.episodes]
     kept = [episode for group in groups if group.treatment == "keep" for episode in group.episodes]
-    trained = sum(e.said for e in kept if e.stop != "failed" and e.stop not in config.masked)
-    said = sum(episode.said for episode in played)
-    return trained * len(played) / (said * config.tasks * config.samples) if said else 0.0
+    trained = sum(e.completion_tokens for e in kept if e.stop != "failed" and e.stop not in config.masked)
+    said = sum(episode.completion_tokens for episode in played)
+    return trained * len(played) / (said * config.tasks_per_step * config.group_size) if said else 0.0
 
 
-def success_rate(episodes: Iterable[Outcome]) -> float | None:
+def success_rate(episodes: Iterable[EpisodeOutcome]) -> float | None:
     """Mean over tasks, as reports have it; None when every episode failed."""
     by_task = task_means(episodes)
     return fmean(by_task.values()) if by_task else None
@@ -109,7 +111,7 @@ def success_by_task(groups: Iterable[GroupOutcome]) -> dict[str, float]:
     return task_means(episode for group in groups for episode in group.episodes)
 
 
-def task_means(episodes: Iterable[Outcome]) -> dict[str, float]:
+def task_means(episodes: Iterable[EpisodeOutcome]) -> dict[str, float]:
     """Mean success of each task; tasks of which every episode failed are left out."""
     by_task: dict[str, list[bool]] = {}
     for episode in episodes:

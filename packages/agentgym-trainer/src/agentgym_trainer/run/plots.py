@@ -7,18 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from agentgym_eval.metrics.summary import Figures
+from agentgym_eval.metrics.summary import SummaryMetrics
 from numpy.typing import NDArray
 
-from agentgym_trainer.config import AgentEvol, Config, Setup
+from agentgym_trainer.config import AgentEvolConfig, BaseConfig, RLConfig
 from agentgym_trainer.run.folder import MANNERS, RunFolder
 
 _SMOOTHED_OVER = 5
-ByStep = dict[str, dict[int, Figures]]
+ByStep = dict[str, dict[int, SummaryMetrics]]
 """Figures of evaluations, by manner and step."""
 
 
-def draw_curve(config: Setup, folder: RunFolder, found: Mapping[str, Mapping[str, ByStep]]) -> Path:
+def draw_curve(config: BaseConfig, folder: RunFolder, found: Mapping[str, Mapping[str, ByStep]]) -> Path:
     """Draw every world's success over environment steps; where a run learns from data, over updates and with the loss;
     where it evolves, over the models trained. `found` has the figures of each split and, in it, of each world.
     """
@@ -27,8 +27,8 @@ def draw_curve(config: Setup, folder: RunFolder, found: Mapping[str, Mapping[str
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    lines, acting = list(folder.read_metrics()), isinstance(config, Config)
-    evolving = isinstance(config, AgentEvol)
+    lines, acting = list(folder.read_metrics()), isinstance(config, RLConfig)
+    evolving = isinstance(config, AgentEvolConfig)
     worlds = list(dict.fromkeys(world for by_world in found.values() for world in by_world))
     rows = len(worlds) + (not acting and not evolving)
     height = 4.5 * rows  # inches

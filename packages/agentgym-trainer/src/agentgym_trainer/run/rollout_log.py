@@ -14,10 +14,10 @@ from typing import Any
 from agentgym_envs import Episode
 from torch import Tensor
 
-from agentgym_trainer.config import Config
+from agentgym_trainer.config import RLConfig
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.learner.learner import Learner
-from agentgym_trainer.rollout.groups import Group, GroupOutcome
+from agentgym_trainer.rollout.groups import EpisodeGroup, GroupOutcome
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.batch import Batch, make_batch
 from agentgym_trainer.tokens.chat import Chat
@@ -30,10 +30,10 @@ Place = tuple[int, int]
 """Number of a group in its step, and the place of an episode in the group."""
 
 
-class Recorder:
+class RolloutLogger:
     """Keeps the rollouts of a run in its folder. All processes of the run record together; the first one writes."""
 
-    def __init__(self, config: Config, folder: RunFolder, learner: Learner, chat: Chat, ranks: Ranks) -> None:
+    def __init__(self, config: RLConfig, folder: RunFolder, learner: Learner, chat: Chat, ranks: Ranks) -> None:
         """Record nothing yet."""
         self._config = config
         self._folder = folder
@@ -49,7 +49,7 @@ class Recorder:
     def record(
         self,
         step: int,
-        own: Sequence[Group],
+        own: Sequence[EpisodeGroup],
         groups: Sequence[GroupOutcome],
         advantages: Mapping[Place, Sequence[float]],
     ) -> None:
@@ -62,12 +62,12 @@ class Recorder:
             advantages: Of each said token of each episode of this process that the update learns from.
         """
         lines = [((group.number, e.sample), e.to_json()) for group in own for e in group.episodes]
-        tokens = self._tokens(own, chosen(groups, self._config.rollouts.tokens), advantages)
+        tokens = self._tokens(own, select_groups(groups, self._config.rollouts.tokens), advantages)
         lines, tokens = (
-            sorted(self._ranks.collect(lines)),
-            sorted(self._ranks.collect(tokens), key=lambda line: line[0]),
+            sorted(self._ranks.gather_to_main(lines)),
+            sorted(self._ranks.gather_to_main(tokens), key=lambda line: line[0]),
         )
-        if self._ranks.leads:
+        if self._ranks.is_main:
             at = {place: number for number, (place, _) in enumerate(lines)}
             self._folder.save_rollouts(
                 step,
@@ -76,7 +76,7 @@ class Recorder:
             )
 
     def _tokens(
-        self, own: Sequence[Group], shown: Sequence[int], advantages: Mapping[Place, Sequence[float]]
+        self, own: Sequence[EpisodeGroup], shown: Sequence[int], advantages: Mapping[Place, Sequence[float]]
     ) -> list[tuple[Place, dict[str, Any]]]:
         """A line for each episode of this process that is in one of the groups shown and didn't fail."""
         if not shown:
@@ -84,7 +84,7 @@ class Recorder:
         episodes = [(g.number, e) for g in own if g.number in shown for e in g.episodes if not e.failed]
         lined_up = [trajectory(episode) for _, episode in episodes]
         batch = make_batch(lined_up)
-        entropies = said_by_episode(self._learner.entropies(batch), batch)
+        entropies = split_by_episode(self._learner.entropies(batch), batch)
         return [
             ((number, e.sample), self._line(number, e, path, advantages.get((number, e.sample)), entropy))
             for (number, e), path, entropy in zip(episodes, lined_up, entropies, strict=True)
@@ -103,14 +103,14 @@ class Recorder:
         }
 
     def _segment(self, segment: Segment, credits: Iterator[float] | None, entropies: Iterator[float]) -> dict[str, Any]:
-        said = segment.said
+        said = segment.loss_mask
 
         def known(values: Iterator[float] | None) -> list[float | None]:
             return [_rounded(next(values)) if values and spoken else None for spoken in said]
 
         return {
             "tokens": self._chat.token_texts(segment.ids),
-            "said": [int(spoken) for spoken in said],
+            "loss_mask": [int(spoken) for spoken in said],
             "turn": segment.turns,
             "logprobs": [
                 _rounded(value) if spoken else None for value, spoken in zip(segment.logprobs, said, strict=True)
@@ -120,12 +120,12 @@ class Recorder:
         }
 
 
-def chosen(groups: Sequence[GroupOutcome], count: int) -> list[int]:
+def select_groups(groups: Sequence[GroupOutcome], count: int) -> list[int]:
     """The numbers of the groups of a step whose tokens are kept: the first of those that train, then of the others."""
     return [group.number for group in sorted(groups, key=lambda g: (g.treatment != "keep", g.number))[:count]]
 
 
-def said_by_episode(figure_N: Tensor, batch: Batch) -> list[list[float]]:
+def split_by_episode(figure_N: Tensor, batch: Batch) -> list[list[float]]:
     """A figure of each said token, for each episode of the batch apart."""
     spoken = batch.experience.episode_N.bincount(minlength=len(batch.experience.group_E))
     return [part.tolist() for part in figure_N.cpu().split(spoken.tolist())]

@@ -16,13 +16,13 @@ from agentgym_eval.metrics.summary import report
 from rich.console import Console
 from rich.table import Table
 
-from agentgym_trainer.config import AgentEvol, Setup, World
+from agentgym_trainer.config import AgentEvolConfig, BaseConfig, WorldConfig
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import MANNERS, RunFolder, played_splits
 from agentgym_trainer.run.plots import ByStep, draw_curve
 
 
-def finish(config: Setup, folder: RunFolder, console: Console, *, seconds: float) -> None:
+def show_results(config: BaseConfig, folder: RunFolder, console: Console, *, seconds: float) -> None:
     """Write `curve.png` and `summary.json` and show what came of the run."""
     found = {split: _figures(config, folder, test=split == "test") for split in played_splits(config)}
     during = config.evaluation.split
@@ -33,7 +33,7 @@ def finish(config: Setup, folder: RunFolder, console: Console, *, seconds: float
     shown = _shown(config, steps)
     for split, figures in reversed(found.items()):
         console.print(_table(config, split, {step: shown[step] for step in shown if step in figures.steps}, figures))
-    done = "models" if isinstance(config, AgentEvol) else "updates"
+    done = "models" if isinstance(config, AgentEvolConfig) else "updates"
     for line in (
         f"{steps} {done}; this sitting took {seconds:.0f} s. The run: {folder.path}",
         f"Its curve: {folder.curve}",
@@ -45,14 +45,14 @@ def finish(config: Setup, folder: RunFolder, console: Console, *, seconds: float
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
-def _shown(config: Setup, last: int) -> dict[int, str]:
+def _shown(config: BaseConfig, last: int) -> dict[int, str]:
     """The steps whose evaluations are shown, with their names."""
-    if isinstance(config, AgentEvol):
+    if isinstance(config, AgentEvolConfig):
         return {0: "before", 1: "cloned"} | {step: f"iteration {step - 1}" for step in range(2, last + 1)}
     return {0: "before", last: "after"}
 
 
-def _evaluate(config: Setup, world: World, model: Path) -> str:
+def _evaluate(config: BaseConfig, world: WorldConfig, model: Path) -> str:
     """The command that plays a world as it was trained on."""
     flags = [
         f"--env {world.env} --policy {shlex.quote(f'hf:{model}')} --split test --samples 4 --agent {world.agent}",
@@ -78,7 +78,7 @@ class _Evaluations:
         return self.overall[MANNERS[0]].keys()
 
 
-def _figures(config: Setup, folder: RunFolder, *, test: bool) -> _Evaluations:
+def _figures(config: BaseConfig, folder: RunFolder, *, test: bool) -> _Evaluations:
     """Of those in the course of the run, or of the `test` at its end."""
     played = {
         (manner, step): folder.read_evaluation(step, manner, test=test) or []
@@ -119,7 +119,7 @@ def _write_summary(steps: int, folder: RunFolder, found: Mapping[str, _Evaluatio
 _WHEN = {True: "played once, at the end", False: "played on the way"}
 
 
-def _table(config: Setup, split: str, steps: dict[int, str], found: _Evaluations) -> Table:
+def _table(config: BaseConfig, split: str, steps: dict[int, str], found: _Evaluations) -> Table:
     """Success on the tasks of a split at these steps."""
     overall, by_world = found.overall, found.by_world
     sampled, last = overall["sampled"], max(steps)

@@ -16,12 +16,12 @@ from typing import Any, Protocol
 from agentgym_envs.util.installation import command, install
 from agentgym_eval.util.errors import UsageError
 
-from agentgym_trainer.config import Setup
+from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.config.serialization import to_json
 from agentgym_trainer.run.folder import RunFolder
 
 
-class Follower(Protocol):
+class MetricsTracker(Protocol):
     """A run at a tracker."""
 
     @property
@@ -41,7 +41,7 @@ class Follower(Protocol):
 class Trackio:
     """A run in trackio's database: on this machine, unless TRACKIO_SPACE_ID or TRACKIO_SERVER_URL says otherwise."""
 
-    def __init__(self, config: Setup, folder: RunFolder) -> None:
+    def __init__(self, config: BaseConfig, folder: RunFolder) -> None:
         """Begin the run, or go on with it."""
         import trackio
 
@@ -65,7 +65,7 @@ class Trackio:
 class Wandb:
     """A run at Weights & Biases, or in its folder `wandb` where WANDB_MODE is offline."""
 
-    def __init__(self, config: Setup, folder: RunFolder) -> None:
+    def __init__(self, config: BaseConfig, folder: RunFolder) -> None:
         """Begin the run, or go on with it."""
         import wandb
 
@@ -92,11 +92,11 @@ class Wandb:
         self._run.finish(exit_code=0 if done else 1)
 
 
-_KNOWN: dict[str, Callable[[Setup, RunFolder], Follower]] = {"trackio": Trackio, "wandb": Wandb}
+_KNOWN: dict[str, Callable[[BaseConfig, RunFolder], MetricsTracker]] = {"trackio": Trackio, "wandb": Wandb}
 
 
 @contextmanager
-def tracked(config: Setup, folder: RunFolder, say: Callable[[str], None]) -> Generator[None]:
+def open_trackers(config: BaseConfig, folder: RunFolder, say: Callable[[str], None]) -> Generator[None]:
     """While this is open, every line of the run's metrics goes to the trackers of `config`, too, and what came of the
     test at its end.
 
@@ -105,7 +105,7 @@ def tracked(config: Setup, folder: RunFolder, say: Callable[[str], None]) -> Gen
     Raises:
         UsageError: when a tracker isn't installed, or can't be had as things are.
     """
-    followers, done = dict[str, Follower](), False
+    followers, done = dict[str, MetricsTracker](), False
 
     def tell(line: Mapping[str, Any]) -> None:
         figures = flat(line)
@@ -142,7 +142,7 @@ def flat(line: Mapping[str, Any], within: str = "") -> dict[str, float]:
     return figures
 
 
-def _opened(name: str, config: Setup, folder: RunFolder) -> Follower:
+def _opened(name: str, config: BaseConfig, folder: RunFolder) -> MetricsTracker:
     if find_spec(name) is None:
         raise UsageError(
             f"The tracker {name} isn't installed: {install(f'agentgym-trainer[{name}]')}. "
@@ -157,7 +157,7 @@ def _opened(name: str, config: Setup, folder: RunFolder) -> Follower:
 
 
 @contextmanager
-def _letting_go(name: str, followers: dict[str, Follower], say: Callable[[str], None]) -> Generator[None]:
+def _letting_go(name: str, followers: dict[str, MetricsTracker], say: Callable[[str], None]) -> Generator[None]:
     try:
         yield
     except Exception as error:  # noqa: BLE001 - a run of days doesn't end for a tracker's sake

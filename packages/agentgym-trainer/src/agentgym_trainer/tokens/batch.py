@@ -12,7 +12,7 @@ from itertools import accumulate
 import torch
 from torch import Tensor
 
-from agentgym_trainer.algorithms.types import Experience
+from agentgym_trainer.algorithms.types import TokenBatch
 from agentgym_trainer.tokens.trajectory import Segment, Trajectory
 
 
@@ -24,15 +24,15 @@ class Batch:
     """Token ids, int64."""
     position_S: Tensor
     """Position of each token in its segment, int64."""
-    at_N: Tensor
+    completion_index_N: Tensor
     """Where in S each said token stands, int64, ascending."""
     starts: tuple[int, ...]
     """Where in S each segment starts, and at the end the number of tokens."""
-    said_starts: tuple[int, ...]
+    completion_starts: tuple[int, ...]
     """Where in N the said tokens of each segment start, and at the end the number of said tokens."""
     episodes: tuple[int, ...]
     """Episode of each segment."""
-    experience: Experience
+    experience: TokenBatch
 
     @property
     def lengths(self) -> list[int]:
@@ -41,8 +41,8 @@ class Batch:
 
     def to(self, device: torch.device) -> Batch:
         """The same batch on another device."""
-        tensors = {name: getattr(self, name).to(device) for name in ("ids_S", "position_S", "at_N")}
-        known = {name: getattr(self.experience, name) for name in Experience.__slots__}
+        tensors = {name: getattr(self, name).to(device) for name in ("ids_S", "position_S", "completion_index_N")}
+        known = {name: getattr(self.experience, name) for name in TokenBatch.__slots__}
         moved = {name: tensor.to(device) for name, tensor in known.items() if tensor is not None}
         return replace(self, **tensors, experience=replace(self.experience, **moved))
 
@@ -50,19 +50,19 @@ class Batch:
 def make_batch(trajectories: Sequence[Trajectory]) -> Batch:
     """Lay trajectories end to end. There may be none: other processes may have some."""
     segments = [segment for trajectory in trajectories for segment in trajectory.segments]
-    said_S = torch.tensor([said for segment in segments for said in segment.said], dtype=torch.bool)
+    said_S = torch.tensor([said for segment in segments for said in segment.loss_mask], dtype=torch.bool)
     return Batch(
         ids_S=_whole_numbers(token for segment in segments for token in segment.ids),
         position_S=_whole_numbers(position for segment in segments for position in range(len(segment.ids))),
-        at_N=said_S.nonzero()[:, 0],
+        completion_index_N=said_S.nonzero()[:, 0],
         starts=(0, *accumulate(len(segment.ids) for segment in segments)),
-        said_starts=(0, *accumulate(sum(segment.said) for segment in segments)),
+        completion_starts=(0, *accumulate(sum(segment.loss_mask) for segment in segments)),
         episodes=tuple(e for e, trajectory in enumerate(trajectories) for _ in trajectory.segments),
         experience=_experience(trajectories, segments, said_S),
     )
 
 
-def _experience(trajectories: Sequence[Trajectory], segments: Sequence[Segment], said_S: Tensor) -> Experience:
+def _experience(trajectories: Sequence[Trajectory], segments: Sequence[Segment], said_S: Tensor) -> TokenBatch:
     episode_S = _whole_numbers(e for e, t in enumerate(trajectories) for s in t.segments for _ in s.ids)
     turn_S = _whole_numbers(turn for segment in segments for turn in segment.turns)
     logprob_S = torch.tensor([logprob for segment in segments for logprob in segment.logprobs], dtype=torch.float32)
@@ -81,10 +81,10 @@ def _experience(trajectories: Sequence[Trajectory], segments: Sequence[Segment],
             [observations.setdefault(seen, len(observations)) for seen in trajectory.observations]
         )
         groups.setdefault(trajectory.group, len(groups))
-    return Experience(
+    return TokenBatch(
         episode_N=episode_S[said_S],
         turn_N=turn_S[said_S],
-        sampled_N=logprob_S[said_S],
+        rollout_logprobs_N=logprob_S[said_S],
         rewards_EK=rewards_EK,
         played_EK=played_EK,
         state_EK=state_EK,

@@ -142,7 +142,7 @@ class Context:
         """Those of the current segment: the whole context."""
         self.segments = 0
         """How many segments have begun."""
-        self.spoken = 0
+        self.completion_tokens = 0
         """How many ids the agent has said, in all segments."""
 
     def prompt(self, conversation: Conversation) -> tuple[list[int], bool]:
@@ -171,7 +171,7 @@ class Context:
         exact = grown and whole[:length] == self.ids
         return (whole[length:], False) if exact else (whole, True)
 
-    def said(self, ids: Sequence[int]) -> None:
+    def append_reply(self, ids: Sequence[int]) -> None:
         """Note the ids that the agent said."""
         self.ids = [*self.ids, *ids]
-        self.spoken += len(ids)
+        self.completion_tokens += len(ids)

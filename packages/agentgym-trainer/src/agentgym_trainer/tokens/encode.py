@@ -27,7 +27,7 @@ def encode(chat: Chat, episode: Episode) -> Episode:
         ids = tuple(chat.reply_ids(turn.reply.text))
         if turn.reply.finish == "length":
             ids = ids[:-1]  # who was cut off has not said that this was the end
-        context.said(ids)
+        context.append_reply(ids)
         sample = Sample(prompt=tuple(prompt), ids=ids, logprobs=(0.0,) * len(ids), fresh=fresh)
         turns[i] = replace(turn, reply=replace(turn.reply, sample=sample))
     return replace(episode, turns=tuple(turns))

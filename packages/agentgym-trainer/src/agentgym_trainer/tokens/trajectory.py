@@ -17,7 +17,7 @@ class Segment:
     """A run of tokens that stood in one context. The four sequences have one entry per token."""
 
     ids: tuple[int, ...]
-    said: tuple[bool, ...]
+    loss_mask: tuple[bool, ...]
     """Whether the agent sampled the token, in a turn that is to be learned from."""
     logprobs: tuple[float, ...]
     """Log-probability the token was sampled with; 0 where it wasn't said."""
@@ -30,7 +30,7 @@ class Segment:
         """
         ends = [i for i, (turn, after) in enumerate(pairwise((*self.turns, -1)), 1) if turn >= 0 and turn != after]
         end = max((end for end in ends if end <= longest), default=0)
-        return Segment(self.ids[:end], self.said[:end], self.logprobs[:end], self.turns[:end])
+        return Segment(self.ids[:end], self.loss_mask[:end], self.logprobs[:end], self.turns[:end])
 
 
 @dataclass(slots=True)
@@ -51,8 +51,8 @@ class Trimming:
 
     def trim(self, segment: Segment) -> Segment:
         """What of the segment is `within` the budget."""
-        kept, said = segment.within(self.longest), sum(segment.said)
-        lost = said - sum(kept.said)
+        kept, said = segment.within(self.longest), sum(segment.loss_mask)
+        lost = said - sum(kept.loss_mask)
         self.contexts += said > 0
         self.cut += 0 < lost < said
         self.dropped += 0 < lost == said
@@ -129,12 +129,12 @@ def outline(episode: Episode) -> Trajectory:
     )
 
 
-def one_reply(context: tuple[int, ...], ids: tuple[int, ...], logprobs: tuple[float, ...]) -> Trajectory:
+def single_reply_trajectory(context: tuple[int, ...], ids: tuple[int, ...], logprobs: tuple[float, ...]) -> Trajectory:
     """A single reply that was sampled in a context, in an episode of its own that paid nothing."""
     seen, new = len(context), len(ids)
     segment = Segment(
         ids=context + ids,
-        said=(False,) * seen + (True,) * new,
+        loss_mask=(False,) * seen + (True,) * new,
         logprobs=(0.0,) * seen + logprobs,
         turns=(-1,) * seen + (0,) * new,
     )

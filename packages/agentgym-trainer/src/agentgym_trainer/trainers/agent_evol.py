@@ -24,20 +24,20 @@ from agentgym_eval.data.card import seen_and_said
 from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.util.errors import RunStopped
 
-from agentgym_trainer.config import SFT, AgentEvol, Data, Exploration
+from agentgym_trainer.config import AgentEvolConfig, DataConfig, Exploration, SFTConfig
 from agentgym_trainer.curriculum.state import Reached
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.models.load import check_model
-from agentgym_trainer.rollout.environments import open_worlds
-from agentgym_trainer.rollout.groups import Outcome
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.rollout.environments import open_environments
+from agentgym_trainer.rollout.groups import EpisodeOutcome
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import MANNERS, RunFolder
-from agentgym_trainer.run.metrics import episode_figures, success_figures
+from agentgym_trainer.run.metrics import episode_metrics, success_metrics
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers import sft
 from agentgym_trainer.trainers.exploration import Explorer
-from agentgym_trainer.trainers.setup import from_scratch, open_accelerator, save_start
+from agentgym_trainer.trainers.setup import model_from_scratch, open_accelerator, save_start
 from agentgym_trainer.trainers.training_data import gather_episodes, good_enough
 
 _MERGING = 4  # among the numbers that seeds are made of
@@ -65,7 +65,7 @@ class Iteration:
         return RunFolder(self.path / "sft")
 
 
-def train(config: AgentEvol, folder: RunFolder, tracker: Tracker, stopping: Stopping) -> Reached:
+def train(config: AgentEvolConfig, folder: RunFolder, tracker: RunConsole, stopping: Stopping) -> Reached:
     """Begin an evolution or go on with one, as far as `stopping` lets it. All processes of the run call this.
 
     Returns:
@@ -87,7 +87,7 @@ def train(config: AgentEvol, folder: RunFolder, tracker: Tracker, stopping: Stop
 class Evolution:
     """One run."""
 
-    def __init__(self, config: AgentEvol, folder: RunFolder, tracker: Tracker, stopping: Stopping) -> None:
+    def __init__(self, config: AgentEvolConfig, folder: RunFolder, tracker: RunConsole, stopping: Stopping) -> None:
         """Make nothing yet."""
         self.config = config
         self.folder = folder
@@ -98,16 +98,16 @@ class Evolution:
     def run(self) -> Reached:
         """Go on with the first iteration that isn't complete."""
         base, last = self._begin(), self.config.iterations + 1
-        done = self.ranks.tell(self.folder.whole_lines)
-        with self.ranks.together():
-            if self.ranks.leads:
+        done = self.ranks.broadcast(self.folder.whole_lines)
+        with self.ranks.errors_together():
+            if self.ranks.is_main:
                 self.folder.rewind(done)
         for number in range(last):
             began = time.perf_counter()
             if number >= done and not (self._explore(number, base) and self._learn(number, base)):
                 return Reached(number, of=last)
-            with self.ranks.together():
-                if self.ranks.leads:
+            with self.ranks.errors_together():
+                if self.ranks.is_main:
                     if number >= done:
                         self._conclude(number, seconds=time.perf_counter() - began)
                     # They are for going on, and weigh several times what the model does.
@@ -126,26 +126,26 @@ class Evolution:
     def _begin(self) -> list[Episode]:
         """The base data; and the model that each iteration trains, where it is made here."""
         config, folder = self.config, self.folder
-        with open_worlds(config) as worlds, self.tracker.showing():
+        with open_environments(config) as worlds, self.tracker.showing():
             if config.model != "scratch" and not folder.data.exists():
                 check_model(config.model)
             base = gather_episodes(config, config.data, worlds, folder, self.tracker, self._stopping)
-            with self.ranks.together():
-                if self.ranks.leads and config.model == "scratch" and not folder.start.exists():
-                    save_start(folder, *from_scratch(config, worlds, Oracle(config.data.noise), base))
+            with self.ranks.errors_together():
+                if self.ranks.is_main and config.model == "scratch" and not folder.start.exists():
+                    save_start(folder, *model_from_scratch(config, worlds, Oracle(config.data.noise), base))
         return base
 
     def _explore(self, number: int, base: Sequence[Episode]) -> bool:
         """Let the last model play and keep what is to be learned from. Whether it came to its end."""
         own = self.iteration(number)
-        if number and not self.ranks.tell(own.kept.exists()):
-            with open_worlds(self.config) as worlds, self.tracker.showing():
+        if number and not self.ranks.broadcast(own.kept.exists()):
+            with open_environments(self.config) as worlds, self.tracker.showing():
                 known = frozenset((episode.env, episode.task_id) for episode in base)
                 explorer = Explorer(self.config, worlds, known, self.tracker, self._stopping)
                 if not explorer.explore(self.iteration(number - 1).training.model, number, own.path):
                     return False
-            with self.ranks.together():
-                if self.ranks.leads:
+            with self.ranks.errors_together():
+                if self.ranks.is_main:
                     kept = worth_learning(read_episodes(own.sampled), self.config.exploration)
                     with writing(own.kept):
                         write_whole(own.kept, "".join(f"{episode.to_json()}\n" for episode in kept))
@@ -155,14 +155,14 @@ class Evolution:
         """Train on the merged data. Whether it came to its end."""
         own, sources = self.iteration(number).training, self.sources(number)
         config = _retraining(self.config, self.folder, sources)
-        with self.ranks.together():
-            if self.ranks.leads and not own.data.exists():
+        with self.ranks.errors_together():
+            if self.ranks.is_main and not own.data.exists():
                 self._prepare(number, config, self._merged(number, base, sources))
         reached = sft.train(config, own, self.tracker, self._stopping)
         clear_device_cache(garbage_collection=True)
         return reached.done
 
-    def _prepare(self, number: int, config: SFT, data: Sequence[Episode]) -> None:
+    def _prepare(self, number: int, config: SFTConfig, data: Sequence[Episode]) -> None:
         """Begin the run that trains on this data. What the untrained model does in evaluations is known already."""
         own = self.iteration(number).training
         self.tracker.say(f"Iteration {number} of {self.config.iterations}: training on {len(data)} episodes.")
@@ -208,14 +208,14 @@ class Evolution:
         played = {manner: self.folder.read_evaluation(number + 1, manner) or [] for manner in MANNERS}
 
         def figures(world: str | None) -> dict[str, Any]:
-            def chosen(episodes: Iterable[Episode]) -> list[Outcome]:
-                return [Outcome.of(episode) for episode in episodes if world in (None, episode.env)]
+            def chosen(episodes: Iterable[Episode]) -> list[EpisodeOutcome]:
+                return [EpisodeOutcome.of(episode) for episode in episodes if world in (None, episode.env)]
 
             return {
-                "sampled": episode_figures(chosen(sampled)),
+                "sampled": episode_metrics(chosen(sampled)),
                 "kept": len(chosen(kept)),
                 "data": len(chosen(merged)),
-                self.config.evaluation.split: success_figures(
+                self.config.evaluation.split: success_metrics(
                     {manner: chosen(episodes) for manner, episodes in played.items()}
                 ),
             }
@@ -242,9 +242,9 @@ def distinct(episodes: Iterable[Episode]) -> list[Episode]:
     return list(first.values())
 
 
-def _retraining(config: AgentEvol, folder: RunFolder, sources: Iterable[Path]) -> SFT:
+def _retraining(config: AgentEvolConfig, folder: RunFolder, sources: Iterable[Path]) -> SFTConfig:
     """The run of supervised fine-tuning that each iteration consists of."""
-    settings: dict[str, Any] = {f.name: getattr(config, f.name) for f in fields(SFT)}
+    settings: dict[str, Any] = {f.name: getattr(config, f.name) for f in fields(SFTConfig)}
     model = str(folder.start) if config.model == "scratch" else config.model
-    data = Data(files=tuple(map(str, (folder.data, *sources))), keep="all")
-    return replace(SFT(**settings), model=model, data=data)
+    data = DataConfig(files=tuple(map(str, (folder.data, *sources))), keep="all")
+    return replace(SFTConfig(**settings), model=model, data=data)

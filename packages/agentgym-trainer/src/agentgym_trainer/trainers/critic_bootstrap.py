@@ -13,7 +13,7 @@ from agentgym_trainer.learner.learner import Learner
 from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import next_context
-from agentgym_trainer.tokens.trajectory import Trajectory, one_reply
+from agentgym_trainer.tokens.trajectory import Trajectory, single_reply_trajectory
 
 
 def bootstrap_values(learner: Learner, chat: Chat, episodes: Sequence[Episode], generation: Generation) -> Tensor:
@@ -28,11 +28,11 @@ def bootstrap_values(learner: Learner, chat: Chat, episodes: Sequence[Episode], 
     made: list[Trajectory] = []
     for e, episode in enumerate(episodes):
         said = sum(len(turn.reply.sample.ids) for turn in episode.turns if turn.reply.sample)
-        if episode.stop == "truncated" and not 0 < generation.max_said <= said:
+        if episode.stop == "truncated" and not 0 < generation.max_completion_tokens <= said:
             context = next_context(chat, episode)
             if len(context) < generation.max_context:
                 cut.append(e)
                 # The critic is asked before a token is sampled; which one that is makes no difference to it.
-                made.append(one_reply(context, (chat.end_id,), (0.0,)))
+                made.append(single_reply_trajectory(context, (chat.end_id,), (0.0,)))
     values = learner.values(make_batch(made))
     return values.new_zeros(len(episodes)).index_put((torch.tensor(cut, device=values.device).long(),), values)

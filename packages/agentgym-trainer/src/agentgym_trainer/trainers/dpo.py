@@ -23,25 +23,25 @@ from datasets import Dataset
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
-from trl.trainer.dpo_config import DPOConfig
+from trl.trainer.dpo_config import DPOConfig as TRLDPOConfig
 from trl.trainer.dpo_trainer import DPOTrainer
 
-from agentgym_trainer.config import DPO
+from agentgym_trainer.config import DPOConfig
 from agentgym_trainer.curriculum.state import Reached
 from agentgym_trainer.curriculum.task_sampler import apportion, evenly
 from agentgym_trainer.models.load import check_model, load_model
-from agentgym_trainer.rollout.environments import Deal, OpenWorld, deals
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.rollout.environments import GroupSpec, OpenEnvironment, group_specs
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import trajectory
-from agentgym_trainer.trainers.evaluation import HeldOut
+from agentgym_trainer.trainers.evaluation import Evaluator
 from agentgym_trainer.trainers.training_data import keep_episodes
-from agentgym_trainer.trainers.trl_guard import Guarded
-from agentgym_trainer.trainers.trl_run import Pupil, learn_from_data, trainer_arguments
+from agentgym_trainer.trainers.trl_guard import GuardedTrainer
+from agentgym_trainer.trainers.trl_run import TrainingSetup, train_on_data, trainer_arguments
 
 REFERENCE = "reference.safetensors"
 
@@ -54,7 +54,9 @@ def encode_pair(chat: Chat, pair: Pair) -> Row:
     sides = zip(("chosen", "rejected"), pair.compared(), strict=True)
     found = {name: trajectory(encode(chat, episode)).segments for name, episode in sides}
     return {
-        name: [{"ids": list(s.ids), "said": [int(said) for said in s.said]} for s in segments if any(s.said)]
+        name: [
+            {"ids": list(s.ids), "loss_mask": [int(said) for said in s.loss_mask]} for s in segments if any(s.loss_mask)
+        ]
         for name, segments in found.items()
     }
 
@@ -86,7 +88,7 @@ class PairCollator:
         sides = [row[name] for name in ("chosen", "rejected") for row in rows]
         padded = {
             "input_ids": _padded([[i for s in side for i in s["ids"]] for side in sides], self.pad_id),
-            "completion_mask": _padded([[i for s in side for i in s["said"]] for side in sides], 0),
+            "completion_mask": _padded([[i for s in side for i in s["loss_mask"]] for side in sides], 0),
         }
         segment = _padded([[n for n, s in enumerate(side) for _ in s["ids"]] for side in sides], -1)
         if all(len(side) == 1 for side in sides):
@@ -96,13 +98,13 @@ class PairCollator:
         return {**padded, "position_ids": _padded(positions, 0), "attention_mask": (same & causal)[:, None]}
 
 
-class PairTrainer(Guarded, DPOTrainer):
+class PairTrainer(GuardedTrainer, DPOTrainer):
     """TRL's trainer on pairs that are token ids already.
 
     Where an adapter trains, the reference is the model without it; where it moves, checkpoints keep it.
     """
 
-    def __init__(self, model: Any, rows: Sequence[Row], chat: Chat, settings: DPOConfig, reference: Any) -> None:
+    def __init__(self, model: Any, rows: Sequence[Row], chat: Chat, settings: TRLDPOConfig, reference: Any) -> None:
         """Train `model` on these pairs.
 
         Args:
@@ -146,7 +148,7 @@ class PairTrainer(Guarded, DPOTrainer):
         return self.accelerator.unwrap_model(self.ref_model)
 
 
-def train(config: DPO, folder: RunFolder, tracker: Tracker, stopping: Stopping) -> Reached:
+def train(config: DPOConfig, folder: RunFolder, tracker: RunConsole, stopping: Stopping) -> Reached:
     """Begin a run of direct preference optimization or go on with one. All processes of the run call this.
 
     Returns:
@@ -166,7 +168,7 @@ def train(config: DPO, folder: RunFolder, tracker: Tracker, stopping: Stopping) 
     if config.reference.model:
         check_model(config.reference.model)
 
-    def make_trainer(pupil: Pupil) -> PairTrainer:
+    def make_trainer(pupil: TrainingSetup) -> PairTrainer:
         pairs = make_pairs(pupil.episodes, config.pairs)
         tasks = len({pair.chosen.task_id for pair in pairs}), len({episode.task_id for episode in pupil.episodes})
         rows, left_out = learnable(pupil, pairs, config)
@@ -174,13 +176,13 @@ def train(config: DPO, folder: RunFolder, tracker: Tracker, stopping: Stopping) 
         settings = dpo_settings(config, trainer_arguments(config, folder, longest=2 * max(map(length, rows))))
         return PairTrainer(pupil.model, rows, pupil.chat, settings, _reference_of(config, pupil))
 
-    def play(held_out: HeldOut) -> list[Episode]:
+    def play(held_out: Evaluator) -> list[Episode]:
         return play_pairs(config, held_out)
 
-    return learn_from_data(config, folder, tracker, stopping, make_trainer, play=None if config.data.files else play)
+    return train_on_data(config, folder, tracker, stopping, make_trainer, play=None if config.data.files else play)
 
 
-def learnable(pupil: Pupil, pairs: Sequence[Pair], config: DPO) -> tuple[list[Row], str]:
+def learnable(pupil: TrainingSetup, pairs: Sequence[Pair], config: DPOConfig) -> tuple[list[Row], str]:
     """The pairs that can be learned from, and the end of a sentence on them that says why others can't.
 
     Raises:
@@ -197,27 +199,27 @@ def learnable(pupil: Pupil, pairs: Sequence[Pair], config: DPO) -> tuple[list[Ro
     return rows, left_out
 
 
-def play_pairs(config: DPO, held_out: HeldOut) -> list[Episode]:
+def play_pairs(config: DPOConfig, held_out: Evaluator) -> list[Episode]:
     """Several episodes of each of some training tasks, by the model as it is or by experts; once played, they are read
     back. All processes call this, and all have them.
     """
     folder, ranks, tracker = held_out.folder, held_out.ranks, held_out.tracker
-    if not ranks.tell(folder.data.exists()):
+    if not ranks.broadcast(folder.data.exists()):
         chosen = _tasks(config, held_out.worlds)
         who, count = f"the {config.player}", sum(len(tasks) for _, tasks in chosen)
         tracker.say(f"Of {count} training tasks {config.samples} episodes each are played by {who}.")
         found = _by_model(config, held_out, chosen) if config.player == "model" else _by_experts(config, chosen)
         folder.keeps_data = config.player == "model"
-        with ranks.together():
-            if ranks.leads:
+        with ranks.errors_together():
+            if ranks.is_main:
                 keep_episodes(found, config.data, who, folder, tracker)
                 tracker.say(f"Another run learns from the same with --data.files {folder.data}")
     return folder.read_data()
 
 
-def dpo_settings(config: DPO, arguments: dict[str, Any]) -> DPOConfig:
+def dpo_settings(config: DPOConfig, arguments: dict[str, Any]) -> TRLDPOConfig:
     """What TRL is told: `arguments`, and what is DPO's own."""
-    return DPOConfig(
+    return TRLDPOConfig(
         **arguments,
         beta=config.beta,
         loss_type=[config.loss, "sft"] if config.imitation else [config.loss],
@@ -232,7 +234,7 @@ def dpo_settings(config: DPO, arguments: dict[str, Any]) -> DPOConfig:
     )
 
 
-def _tasks(config: DPO, worlds: Sequence[OpenWorld]) -> list[tuple[OpenWorld, list[Task]]]:
+def _tasks(config: DPOConfig, worlds: Sequence[OpenEnvironment]) -> list[tuple[OpenEnvironment, list[Task]]]:
     """Training tasks of each world, as many as its share is of all."""
     rng = np.random.default_rng([config.seed, config.samples])
     shares = apportion(max(1, config.data.episodes // config.samples), [world.weight for world in worlds], rng)
@@ -242,14 +244,16 @@ def _tasks(config: DPO, worlds: Sequence[OpenWorld]) -> list[tuple[OpenWorld, li
     ]
 
 
-def _by_model(config: DPO, held_out: HeldOut, chosen: Sequence[tuple[OpenWorld, list[Task]]]) -> list[Episode]:
-    dealt = list[Deal]()
+def _by_model(
+    config: DPOConfig, held_out: Evaluator, chosen: Sequence[tuple[OpenEnvironment, list[Task]]]
+) -> list[Episode]:
+    dealt = list[GroupSpec]()
     for world, tasks in chosen:
-        dealt += deals(world, tasks, samples=config.samples, seed=config.seed, after=len(dealt))
+        dealt += group_specs(world, tasks, samples=config.samples, seed=config.seed, after=len(dealt))
     return held_out.play(dealt, config.generation.temperature)
 
 
-def _by_experts(config: DPO, chosen: Sequence[tuple[OpenWorld, list[Task]]]) -> list[Episode]:
+def _by_experts(config: DPOConfig, chosen: Sequence[tuple[OpenEnvironment, list[Task]]]) -> list[Episode]:
     expert, turns = Oracle(config.data.noise), config.horizon.longest
     return [
         episode
@@ -258,7 +262,7 @@ def _by_experts(config: DPO, chosen: Sequence[tuple[OpenWorld, list[Task]]]) -> 
     ]
 
 
-def _why_none(config: DPO, episodes: int, pairs: int, told: int) -> str:
+def _why_none(config: DPOConfig, episodes: int, pairs: int, told: int) -> str:
     """Why nothing can be learned: of so many `pairs`, so many have something `told` on both sides."""
     if told:
         return (
@@ -273,7 +277,7 @@ def _why_none(config: DPO, episodes: int, pairs: int, told: int) -> str:
     )
 
 
-def _reference_of(config: DPO, pupil: Pupil) -> Any:
+def _reference_of(config: DPOConfig, pupil: TrainingSetup) -> Any:
     """The model that the policy is held against, or None for the policy without its adapter."""
     if config.reference.model:
         model, chat = load_model(config.reference.model, dtype=pupil.model.dtype, device=pupil.model.device)

@@ -14,31 +14,31 @@ from agentgym_envs.core.tasks import Split
 from agentgym_eval.metrics.summary import report
 from agentgym_eval.runs.environments import spread
 
-from agentgym_trainer.config import Setup
+from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.distributed import Ranks
-from agentgym_trainer.rollout.environments import Deal, OpenWorld, deals
-from agentgym_trainer.rollout.failures import FailedEpisodes
-from agentgym_trainer.rollout.groups import Outcome
-from agentgym_trainer.rollout.play import engine_player, play_deals, seed_of
-from agentgym_trainer.rollout.runner import Rollouts
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.rollout.environments import GroupSpec, OpenEnvironment, group_specs
+from agentgym_trainer.rollout.failures import FailureLimit
+from agentgym_trainer.rollout.groups import EpisodeOutcome
+from agentgym_trainer.rollout.play import engine_policy, play_groups, seed_of
+from agentgym_trainer.rollout.runner import RolloutRunner
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import MANNERS, Manner, RunFolder
 from agentgym_trainer.tokens.chat import Chat
 
 _EVALUATION = 2  # among the numbers that seeds are made of in the loop
 
 
-class HeldOut:
+class Evaluator:
     """The tasks that a run is evaluated on. All of its processes play their share."""
 
     def __init__(
         self,
-        config: Setup,
+        config: BaseConfig,
         folder: RunFolder,
-        worlds: Sequence[OpenWorld],
+        worlds: Sequence[OpenEnvironment],
         chat: Chat,
-        tracker: Tracker,
-        rollouts: Rollouts,
+        tracker: RunConsole,
+        rollouts: RolloutRunner,
     ) -> None:
         """Play nothing yet."""
         self.config = config
@@ -48,9 +48,11 @@ class HeldOut:
         self.tracker = tracker
         self.rollouts = rollouts
         self.ranks = Ranks()
-        self._failed = FailedEpisodes(config.max_failed)
+        self._failed = FailureLimit(config.max_failed)
 
-    def evaluate(self, step: int, playing: Callable[[], AbstractContextManager[object]]) -> dict[Manner, list[Outcome]]:
+    def evaluate(
+        self, step: int, playing: Callable[[], AbstractContextManager[object]]
+    ) -> dict[Manner, list[EpisodeOutcome]]:
         """Play the tasks of `evaluation.split` at the training temperature and greedily; what was played before is read
         back.
 
@@ -58,10 +60,10 @@ class HeldOut:
             step: Updates done.
             playing: Open while they are played; has the engine sample with the weights of this step.
         """
-        played: dict[Manner, list[Outcome]] = {}
+        played: dict[Manner, list[EpisodeOutcome]] = {}
         for manner in MANNERS:
             episodes = self._played(self.config.evaluation.split, step, manner, playing)
-            played[manner] = self.ranks.tell([Outcome.of(episode) for episode in episodes])
+            played[manner] = self.ranks.broadcast([EpisodeOutcome.of(episode) for episode in episodes])
         return played
 
     def test(self, step: int, playing: Callable[[], AbstractContextManager[object]]) -> None:
@@ -69,20 +71,20 @@ class HeldOut:
         for manner in MANNERS:
             self._played("test", step, manner, playing)
 
-    def play(self, dealt: Sequence[Deal], temperature: float) -> list[Episode]:
+    def play(self, dealt: Sequence[GroupSpec], temperature: float) -> list[Episode]:
         """The episodes of all processes for the one that leads, in the order of the tasks.
 
         Raises:
             TooManyFailed: when more episodes of the sitting failed than the configuration bears.
         """
         own, engine = self.ranks.share(dealt), self.rollouts.engine
-        player = engine_player(self.config, engine, self.chat, temperature=temperature)
-        with self.ranks.together():
-            played = play_deals(own, self.rollouts, player, horizon=self.config.horizon.longest)
-        gathered = self.ranks.collect([(deal.number, some) for deal, some in zip(own, played, strict=True)])
+        player = engine_policy(self.config, engine, self.chat, temperature=temperature)
+        with self.ranks.errors_together():
+            played = play_groups(own, self.rollouts, player, horizon=self.config.horizon.longest)
+        gathered = self.ranks.gather_to_main([(deal.number, some) for deal, some in zip(own, played, strict=True)])
         episodes = [episode for _, some in sorted(gathered, key=lambda item: item[0]) for episode in some]
-        with self.ranks.together():
-            self._failed.count(map(Outcome.of, episodes))
+        with self.ranks.errors_together():
+            self._failed.count(map(EpisodeOutcome.of, episodes))
         return episodes
 
     def is_due(self, step: int, last: int) -> bool:
@@ -95,7 +97,7 @@ class HeldOut:
     ) -> list[Episode]:
         """The episodes, shown, for the process that leads; the others get none."""
         episodes = self._episodes(split, step, manner, playing)
-        if self.ranks.leads:
+        if self.ranks.is_main:
             ks = self.config.evaluation.ks if manner == "sampled" else (1,)
             self.tracker.evaluation(step, manner, split, report(episodes, ks=ks, seed=self.config.seed))
         return episodes
@@ -104,8 +106,8 @@ class HeldOut:
         self, split: Split, step: int, manner: Manner, playing: Callable[[], AbstractContextManager[object]]
     ) -> list[Episode]:
         config, tested = self.config, split == "test"
-        known = self.folder.read_evaluation(step, manner, test=tested) if self.ranks.leads else None
-        if self.ranks.tell(known is not None):
+        known = self.folder.read_evaluation(step, manner, test=tested) if self.ranks.is_main else None
+        if self.ranks.broadcast(known is not None):
             return known or []
         samples, temperature = config.evaluation.samples, config.generation.temperature
         if manner == "greedy":
@@ -113,19 +115,19 @@ class HeldOut:
         with playing():
             dealt = self._deals(split, samples, seed_of(config.seed, step, _EVALUATION))
             episodes = self.play(dealt, temperature)
-        if self.ranks.leads:
+        if self.ranks.is_main:
             self.folder.save_evaluation(step, manner, episodes, test=tested)
         return episodes
 
-    def _deals(self, split: Split, samples: int, seed: int) -> list[Deal]:
-        dealt = list[Deal]()
+    def _deals(self, split: Split, samples: int, seed: int) -> list[GroupSpec]:
+        dealt = list[GroupSpec]()
         for world in self.worlds:
             tasks = evaluated_tasks(self.config, world, split)
-            dealt += deals(world, tasks, samples=samples, seed=seed, after=len(dealt))
+            dealt += group_specs(world, tasks, samples=samples, seed=seed, after=len(dealt))
         return dealt
 
 
-def evaluated_tasks(config: Setup, world: OpenWorld, split: Split) -> list[Task]:
+def evaluated_tasks(config: BaseConfig, world: OpenEnvironment, split: Split) -> list[Task]:
     """The tasks of a world that the run plays of this split: in its course, or of `test` at its end."""
     tasks, asked = world.tasks.split(split), config.evaluation
     wanted = asked.test_tasks if split == "test" else asked.tasks

@@ -14,11 +14,11 @@ import torch
 from agentgym_envs import Episode
 
 from agentgym_trainer.distributed import Ranks
-from agentgym_trainer.engines.base import Disagreement, Engine, Sampling
+from agentgym_trainer.engines.base import Engine, LogprobMismatch, SamplingParams
 from agentgym_trainer.learner.learner import Learner
-from agentgym_trainer.rollout.runner import Rollouts
+from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.tokens.batch import make_batch
-from agentgym_trainer.tokens.trajectory import Trajectory, one_reply, trajectory
+from agentgym_trainer.tokens.trajectory import Trajectory, single_reply_trajectory, trajectory
 
 PROBES = 8
 """Contexts that are enough for a comparison."""
@@ -32,8 +32,8 @@ def last_contexts(episodes: Sequence[Episode]) -> list[tuple[int, ...]]:
     return list(islice(_contexts(spread), PROBES))
 
 
-def check_agreement(
-    rollouts: Rollouts,
+def check_logprobs(
+    rollouts: RolloutRunner,
     learner: Learner,
     contexts: Sequence[Sequence[int]],
     *,
@@ -62,13 +62,13 @@ def check_agreement(
         Disagreement: on all processes, when that is above the tolerance or not a number.
         EngineGone: when the engine can't be brought back.
     """
-    with ranks.together():
-        said = rollouts.run(_go_on(rollouts.engine, contexts, Sampling(temperature, _TOKENS, seed)), checked=True)
+    with ranks.errors_together():
+        said = rollouts.run(_go_on(rollouts.engine, contexts, SamplingParams(temperature, _TOKENS, seed)), checked=True)
     gap = _gap(learner, said)
     # Not the other way round, or a NaN would pass.
     if gap <= tolerance:
         return gap
-    raise Disagreement(
+    raise LogprobMismatch(
         f"After update {rollouts.engine.version} the engine's log-probabilities are {gap:.3g} nats a token away from "
         f"the learner's, and engine.tolerance allows {tolerance:g}: what it samples would not be what is trained. "
         "Either the weights did not reach it whole, or it computes in another precision than the learner; if that is "
@@ -79,12 +79,12 @@ def check_agreement(
 def _contexts(episodes: Iterable[Episode]) -> Iterable[tuple[int, ...]]:
     for episode in episodes:
         if not episode.failed:
-            last = next((s for s in reversed(trajectory(episode).segments) if any(s.said)), None)
+            last = next((s for s in reversed(trajectory(episode).segments) if any(s.loss_mask)), None)
             if last is not None:
                 yield last.ids[: last.turns.index(max(last.turns))]
 
 
-async def _go_on(engine: Engine, contexts: Sequence[Sequence[int]], sampling: Sampling) -> list[Trajectory]:
+async def _go_on(engine: Engine, contexts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Trajectory]:
     """What the engine says next, with its log-probabilities."""
     fitting = [
         replace(sampling, max_tokens=min(sampling.max_tokens, engine.max_context - len(context)))
@@ -92,7 +92,7 @@ async def _go_on(engine: Engine, contexts: Sequence[Sequence[int]], sampling: Sa
     ]
     completions = await asyncio.gather(*map(engine.generate, contexts, fitting))
     return [
-        one_reply(tuple(context), completion.ids, completion.logprobs)
+        single_reply_trajectory(tuple(context), completion.ids, completion.logprobs)
         for context, completion in zip(contexts, completions, strict=True)
     ]
 
@@ -100,6 +100,6 @@ async def _go_on(engine: Engine, contexts: Sequence[Sequence[int]], sampling: Sa
 def _gap(learner: Learner, said: Sequence[Trajectory]) -> float:
     """Mean absolute difference over the tokens of all processes."""
     batch = make_batch(said).to(learner.accelerator.device)
-    apart_N = (learner.logprobs(batch) - batch.experience.sampled_N).abs()
+    apart_N = (learner.logprobs(batch) - batch.experience.rollout_logprobs_N).abs()
     apart, tokens = learner.total(torch.stack([apart_N.sum(), torch.ones_like(apart_N).sum()])).tolist()
     return apart / tokens

@@ -24,29 +24,29 @@ from agentgym_eval.policies.policies import Scripted
 from agentgym_eval.util.errors import UsageError
 from torch import Tensor
 
-from agentgym_trainer.config import Setup
+from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.curriculum.task_sampler import apportion, evenly
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.engines.base import Engine
 from agentgym_trainer.engines.hf.engine import transformers_engine
 from agentgym_trainer.models.load import load_model, scratch_model
 from agentgym_trainer.models.weights import weights_of
-from agentgym_trainer.rollout.environments import OpenWorld
-from agentgym_trainer.rollout.failures import FailedEpisodes
-from agentgym_trainer.rollout.groups import Outcome
-from agentgym_trainer.rollout.runner import Rollouts
+from agentgym_trainer.rollout.environments import OpenEnvironment
+from agentgym_trainer.rollout.failures import FailureLimit
+from agentgym_trainer.rollout.groups import EpisodeOutcome
+from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
 
 
-def join(config: Setup) -> Ranks:
+def init_processes(config: BaseConfig) -> Ranks:
     """Take part in a run as one of the processes that the launcher has started, or as the only one."""
     open_accelerator(config)
     return Ranks()
 
 
-def has_own_weights(config: Setup, accelerator: Accelerator) -> bool:
+def has_own_weights(config: BaseConfig, accelerator: Accelerator) -> bool:
     """Whether the engine samples from weights of its own, and not from the very module that trains, in any case: one
     that is sharded can't be sampled from by one process.
     """
@@ -54,7 +54,7 @@ def has_own_weights(config: Setup, accelerator: Accelerator) -> bool:
 
 
 def open_engine(
-    config: Setup,
+    config: BaseConfig,
     name: str,
     policy: Any,
     chat: Chat,
@@ -100,14 +100,14 @@ def open_engine(
 
 @contextmanager
 def saved_model(
-    config: Setup,
+    config: BaseConfig,
     model: str,
     folder: Path,
     say: Callable[[str], None],
     check: Callable[[], object],
     *,
     version: int = 0,
-) -> Generator[tuple[Rollouts, Chat]]:
+) -> Generator[tuple[RolloutRunner, Chat]]:
     """A whole model by name or path, ready to play. All processes of the run call this.
 
     Args:
@@ -126,15 +126,15 @@ def saved_model(
     policy, chat = load_model(model, dtype=torch.float32, device=accelerator.device)
     apart = has_own_weights(config, accelerator)
     engine = open_engine(config, model, policy, chat, accelerator, folder, say, apart=apart)
-    with Rollouts(engine, check) as rollouts:
-        with Ranks().together():
+    with RolloutRunner(engine, check) as rollouts:
+        with Ranks().errors_together():
             rollouts.load(weights_of(policy.eval(), version))
         yield rollouts, chat
     clear_device_cache(garbage_collection=True)
 
 
 def _server(
-    config: Setup,
+    config: BaseConfig,
     name: str,
     dtype: torch.dtype,
     end_id: int,
@@ -149,7 +149,7 @@ def _server(
         ValueError: when there are more servers than processes, so that some would have nothing to do.
         ImportError: without vLLM, where one has to be started.
     """
-    from agentgym_trainer.engines.vllm.process import Serving, VllmProcess
+    from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings
     from agentgym_trainer.engines.vllm.server import VllmServer
 
     settings, ranks = config.engine, Ranks()
@@ -162,7 +162,7 @@ def _server(
     if settings.urls:
         where, pushes = resolved(settings.urls[ranks.index % len(settings.urls)]), ranks.index < len(settings.urls)
     else:
-        serving = Serving(
+        serving = VllmServerSettings(
             Path(name),
             max_context=longest,
             dtype=str(dtype).removeprefix("torch."),
@@ -177,7 +177,7 @@ def _server(
         say(f"Starting a vLLM server, which takes a while; its log is {own.log}.")
     return VllmServer(
         where,
-        run=ranks.tell(uuid4().hex),
+        run=ranks.broadcast(uuid4().hex),
         end_id=end_id,
         max_context=longest,
         pushes=pushes,
@@ -185,7 +185,7 @@ def _server(
     )
 
 
-def open_accelerator(config: Setup) -> Accelerator:
+def open_accelerator(config: BaseConfig) -> Accelerator:
     """The accelerator of this process.
 
     Raises:
@@ -219,7 +219,7 @@ def save_start(folder: RunFolder, model: Any, chat: Chat, weights: Mapping[str, 
     _save_model(model, chat, folder.start, weights)
 
 
-def leave_model(checkpoint: Path, folder: Path) -> None:
+def export_model(checkpoint: Path, folder: Path) -> None:
     """The model of a checkpoint as a whole one: shards were put together there, and adapters are merged here.
 
     Raises:
@@ -244,7 +244,7 @@ def _save_model(model: Any, chat: Chat, folder: Path, weights: Mapping[str, Tens
 
 
 @contextmanager
-def refusing(config: Setup) -> Generator[None]:
+def refusing(config: BaseConfig) -> Generator[None]:
     """Tell in a sentence why a model can't be trained as it was asked for."""
     try:
         yield
@@ -254,8 +254,8 @@ def refusing(config: Setup) -> Generator[None]:
         raise UsageError(f"The model {config.model} can't be trained like this: {error}") from error
 
 
-def play_some(
-    policy: Policy, config: Setup, worlds: Sequence[OpenWorld], episodes: int, *, tasks: int = 0
+def play_tasks(
+    policy: Policy, config: BaseConfig, worlds: Sequence[OpenEnvironment], episodes: int, *, tasks: int = 0
 ) -> Iterator[Episode]:
     """Let a player who needs no model play training tasks, of each world its share.
 
@@ -271,7 +271,7 @@ def play_some(
     """
     rng = np.random.default_rng([config.seed, episodes])
     weights = [world.weight for world in worlds]
-    shares, failed = apportion(episodes, weights, rng), FailedEpisodes(config.max_failed)
+    shares, failed = apportion(episodes, weights, rng), FailureLimit(config.max_failed)
     limits = apportion(tasks, weights, rng) if tasks else [0] * len(worlds)
     for world, share, limit in zip(worlds, shares, limits, strict=True):
         known = world.tasks.train
@@ -279,17 +279,17 @@ def play_some(
             known = [known[i] for i in evenly(known.ids, min(limit, len(known)), rng)]
         chosen = [known[i] for i in evenly([task.id for task in known], share, rng)]
         for episode in world.watch(policy, chosen, seed=config.seed, horizon=config.horizon.longest):
-            failed.count([Outcome.of(episode)])
+            failed.count([EpisodeOutcome.of(episode)])
             yield episode
 
 
-def from_scratch(
-    config: Setup, worlds: Sequence[OpenWorld], expert: Policy, seen: Sequence[Episode]
+def model_from_scratch(
+    config: BaseConfig, worlds: Sequence[OpenEnvironment], expert: Policy, seen: Sequence[Episode]
 ) -> tuple[Any, Chat]:
     """A model from scratch, whose tokenizer knows `seen` and what a world says to a learner and to an expert."""
     texts = [
         episode
         for player in (expert, Scripted(("?",)))
-        for episode in play_some(player, config, worlds, config.scratch.episodes)
+        for episode in play_tasks(player, config, worlds, config.scratch.episodes)
     ]
     return scratch_model(config.scratch, [*seen, *texts], seed=config.seed)

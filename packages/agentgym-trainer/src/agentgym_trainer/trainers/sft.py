@@ -14,20 +14,20 @@ from agentgym_envs import Episode
 from agentgym_eval.util.errors import UsageError
 from datasets import Dataset
 from torch import Tensor
-from trl.trainer.sft_config import SFTConfig
+from trl.trainer.sft_config import SFTConfig as TRLSFTConfig
 from trl.trainer.sft_trainer import DataCollatorForLanguageModeling, SFTTrainer
 
-from agentgym_trainer.config import SFT
+from agentgym_trainer.config import SFTConfig
 from agentgym_trainer.curriculum.state import Reached
 from agentgym_trainer.models.attention import Segments, choose_attention, packed_inputs, use_attention
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import Trimming, trajectory
-from agentgym_trainer.trainers.trl_guard import Guarded
-from agentgym_trainer.trainers.trl_run import Pupil, learn_from_data, trainer_arguments
+from agentgym_trainer.trainers.trl_guard import GuardedTrainer
+from agentgym_trainer.trainers.trl_run import TrainingSetup, train_on_data, trainer_arguments
 
 IGNORED = -100
 """The label of a token that nothing is learnt from, as in torch and transformers."""
@@ -44,7 +44,7 @@ class Example:
     """The score of its episode, which its part of the loss is multiplied by where that is asked for."""
 
 
-class Imitator(Guarded, SFTTrainer):
+class Imitator(GuardedTrainer, SFTTrainer):
     """TRL's trainer, in which rows may have weights."""
 
     def compute_loss(
@@ -96,7 +96,7 @@ def _weighing(model: Any, weight_B: Tensor) -> Callable[..., Any]:
     return forward
 
 
-def train(config: SFT, folder: RunFolder, tracker: Tracker, stopping: Stopping) -> Reached:
+def train(config: SFTConfig, folder: RunFolder, tracker: RunConsole, stopping: Stopping) -> Reached:
     """Begin a run of supervised fine-tuning or go on with one. All processes of the run call this.
 
     Returns:
@@ -108,7 +108,7 @@ def train(config: SFT, folder: RunFolder, tracker: Tracker, stopping: Stopping) 
         Stopped: when the run is to end at once. What is done is saved.
     """
 
-    def make_trainer(pupil: Pupil) -> Imitator:
+    def make_trainer(pupil: TrainingSetup) -> Imitator:
         trimming = Trimming(config.generation.max_context)
         examples = list(encode_examples(pupil.chat, pupil.episodes, trimming))
         if not examples:
@@ -117,7 +117,7 @@ def train(config: SFT, folder: RunFolder, tracker: Tracker, stopping: Stopping) 
             tracker.say(str(trimming))
         return make_imitator(config, folder, pupil, examples)
 
-    return learn_from_data(config, folder, tracker, stopping, make_trainer)
+    return train_on_data(config, folder, tracker, stopping, make_trainer)
 
 
 def encode_examples(chat: Chat, episodes: Iterable[Episode], trimming: Trimming) -> Iterator[Example]:
@@ -125,7 +125,7 @@ def encode_examples(chat: Chat, episodes: Iterable[Episode], trimming: Trimming)
     for episode in episodes:
         for segment in trajectory(encode(chat, episode)).segments:
             if (fits := trimming.trim(segment)).ids:
-                labels = (token if said else IGNORED for token, said in zip(fits.ids, fits.said, strict=True))
+                labels = (token if said else IGNORED for token, said in zip(fits.ids, fits.loss_mask, strict=True))
                 yield Example(fits.ids, tuple(labels), episode.score or 0.0)
 
 
@@ -141,11 +141,11 @@ def _why_none(episodes: int, trimming: Trimming) -> str:
     )
 
 
-def make_imitator(config: SFT, folder: RunFolder, pupil: Pupil, examples: list[Example]) -> Imitator:
+def make_imitator(config: SFTConfig, folder: RunFolder, pupil: TrainingSetup, examples: list[Example]) -> Imitator:
     """The trainer of a run on these examples."""
     row = config.generation.max_context
     longest = row if config.packing else max(len(example.ids) for example in examples)
-    arguments = SFTConfig(
+    arguments = TRLSFTConfig(
         **trainer_arguments(config, folder, longest=longest),
         max_length=row if config.packing else None,
         packing=config.packing,

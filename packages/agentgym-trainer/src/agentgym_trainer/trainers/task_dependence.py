@@ -19,9 +19,9 @@ from torch import Tensor
 
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.learner.learner import Learner
-from agentgym_trainer.rollout.groups import Group
+from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.tokens.batch import make_batch
-from agentgym_trainer.tokens.trajectory import one_reply
+from agentgym_trainer.tokens.trajectory import single_reply_trajectory
 
 _SAME = 1e-3
 """Nats by which the same log-probability may differ from one forward pass to another."""
@@ -59,7 +59,7 @@ def mutual_information(logp_RC: Tensor) -> tuple[float, float]:
 
 
 def task_dependence(
-    learner: Learner, ranks: Ranks, groups: Sequence[Group], *, tasks: int, max_context: int
+    learner: Learner, ranks: Ranks, groups: Sequence[EpisodeGroup], *, tasks: int, max_context: int
 ) -> dict[str, float]:
     """`mutual_information` and `retrieval_accuracy` of the learner's policy as it is now, over tasks that all processes
     played; means over replies where there are several environments, and only tasks of the same are compared. Every
@@ -83,7 +83,9 @@ def task_dependence(
         if room > 0:
             pairs += [(env, r, c) for r in range(len(replies)) for c in range(len(replies))]
             made += [(prompt.prompt, reply.reply[:room]) for reply in replies for prompt in replies]
-    batch = make_batch([one_reply(prompt, reply, (0.0,) * len(reply)) for prompt, reply in ranks.share(made)])
+    batch = make_batch(
+        [single_reply_trajectory(prompt, reply, (0.0,) * len(reply)) for prompt, reply in ranks.share(made)]
+    )
     logp_N = learner.logprobs(batch).double().cpu()
     logp_X = logp_N.new_zeros(len(batch.episodes)).index_add(0, batch.experience.episode_N, logp_N)
     scores = dict(ranks.gather(list(zip(ranks.share(pairs), logp_X.tolist(), strict=True))))
@@ -102,7 +104,7 @@ def task_dependence(
     }
 
 
-def _first_replies(groups: Sequence[Group]) -> list[FirstReply]:
+def _first_replies(groups: Sequence[EpisodeGroup]) -> list[FirstReply]:
     """One of each group: of its first episode that didn't fail and has one."""
     found: list[FirstReply] = []
     for group in groups:

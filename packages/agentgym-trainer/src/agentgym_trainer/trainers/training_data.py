@@ -14,22 +14,22 @@ from agentgym_eval.data.formats import read_data
 from agentgym_eval.policies.policies import Oracle
 from agentgym_eval.util.errors import UsageError
 
-from agentgym_trainer.config import Data, Exploration, Setup
+from agentgym_trainer.config import BaseConfig, DataConfig, Exploration
 from agentgym_trainer.distributed import Ranks
-from agentgym_trainer.rollout.environments import OpenWorld
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.rollout.environments import OpenEnvironment
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder, played_splits
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers.evaluation import evaluated_tasks
-from agentgym_trainer.trainers.setup import play_some
+from agentgym_trainer.trainers.setup import play_tasks
 
 
 def gather_episodes(
-    config: Setup,
-    data: Data,
-    worlds: Sequence[OpenWorld],
+    config: BaseConfig,
+    data: DataConfig,
+    worlds: Sequence[OpenEnvironment],
     folder: RunFolder,
-    tracker: Tracker,
+    tracker: RunConsole,
     stopping: Stopping,
 ) -> list[Episode]:
     """The episodes that a run learns from. All processes call this, and all have them.
@@ -47,22 +47,22 @@ def gather_episodes(
         Stopped: when the run is to end at once.
     """
     ranks = Ranks()
-    with ranks.together():
-        if ranks.leads and not folder.data.exists():
+    with ranks.errors_together():
+        if ranks.is_main and not folder.data.exists():
             _collect(config, data, worlds, folder, tracker, stopping)
     return folder.read_data()
 
 
 def _collect(
-    config: Setup,
-    data: Data,
-    worlds: Sequence[OpenWorld],
+    config: BaseConfig,
+    data: DataConfig,
+    worlds: Sequence[OpenEnvironment],
     folder: RunFolder,
-    tracker: Tracker,
+    tracker: RunConsole,
     stopping: Stopping,
 ) -> None:
     if not data.files:
-        watched = play_some(Oracle(data.noise), config, worlds, data.episodes, tasks=data.tasks)
+        watched = play_tasks(Oracle(data.noise), config, worlds, data.episodes, tasks=data.tasks)
         played = stopping.heeded(watched)
         found = list(tracker.phase("Watching the expert", played, data.episodes))
         keep_episodes(found, data, "the experts", folder, tracker)
@@ -76,7 +76,9 @@ def _collect(
         tracker.say(sentence)
 
 
-def played_otherwise(config: Setup, worlds: Sequence[OpenWorld], episodes: Iterable[Episode]) -> Iterator[str]:
+def played_otherwise(
+    config: BaseConfig, worlds: Sequence[OpenEnvironment], episodes: Iterable[Episode]
+) -> Iterator[str]:
     """A sentence on each world whose episodes had another agent than plays in the run, or were told something else of
     its instructions; and the flags that mend it. Episodes that don't say who played are passed over.
     """
@@ -88,7 +90,7 @@ def played_otherwise(config: Setup, worlds: Sequence[OpenWorld], episodes: Itera
         own = world.wrapped.agent, asked.instructions
         others = Counter({player: count for player, count in played[world.name].items() if player != own})
         if others:
-            place = "world" if number == 0 else f"others.{number - 1}"
+            place = "world" if number == 0 else f"extra-worlds.{number - 1}"
             (agent, told), _ = others.most_common(1)[0]
             yield (
                 f"{others.total()} of {played[world.name].total()} episodes of {world.name} were played by "
@@ -98,7 +100,7 @@ def played_otherwise(config: Setup, worlds: Sequence[OpenWorld], episodes: Itera
             )
 
 
-def not_held_out(config: Setup, worlds: Sequence[OpenWorld], episodes: Iterable[Episode]) -> Iterator[str]:
+def not_held_out(config: BaseConfig, worlds: Sequence[OpenEnvironment], episodes: Iterable[Episode]) -> Iterator[str]:
     """A sentence on each world and split of whose tasks there are episodes among those to be learned from, where the
     run plays that split to be evaluated.
     """
@@ -125,7 +127,7 @@ def _player(agent: str, told: bool) -> str:
 
 
 def keep_episodes(
-    found: Sequence[Episode], data: Data, where: str, folder: RunFolder, tracker: Tracker
+    found: Sequence[Episode], data: DataConfig, where: str, folder: RunFolder, tracker: RunConsole
 ) -> list[Episode]:
     """Leave those that are to be learned from in the folder of the run.
 
@@ -152,7 +154,7 @@ def keep_episodes(
     return kept
 
 
-def good_enough(episodes: Iterable[Episode], rule: Data | Exploration) -> Iterator[Episode]:
+def good_enough(episodes: Iterable[Episode], rule: DataConfig | Exploration) -> Iterator[Episode]:
     """Those that are kept. Failed ones never are."""
     thresholds = rule.threshold_by_env if isinstance(rule, Exploration) else {}
     for episode in episodes:

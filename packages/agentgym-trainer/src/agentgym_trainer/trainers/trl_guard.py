@@ -17,7 +17,7 @@ from agentgym_trainer.learner.finite_checks import GRADIENTS, Skips, check_weigh
 from agentgym_trainer.run.disk import writing
 
 
-class Guarded:
+class GuardedTrainer:
     """Comes before a trainer of TRL's among the bases of a class."""
 
     accelerator: Any

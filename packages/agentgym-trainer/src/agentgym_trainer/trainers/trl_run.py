@@ -21,29 +21,29 @@ from agentgym_eval.util.errors import UsageError
 from datasets import disable_progress_bars
 from transformers import PrinterCallback, TrainerCallback, TrainerControl, TrainerState
 
-from agentgym_trainer.config import FromData
+from agentgym_trainer.config import OfflineConfig
 from agentgym_trainer.curriculum.horizon import Stage
-from agentgym_trainer.curriculum.state import Best, Progress, Reached
+from agentgym_trainer.curriculum.state import Best, Reached, TrainingState
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.engines.base import EngineError
 from agentgym_trainer.learner.finite_checks import Skips, check_weights, listed
 from agentgym_trainer.models.load import check_model, is_adapter, load_model, with_lora
 from agentgym_trainer.models.weights import weights_of
-from agentgym_trainer.rollout.environments import OpenWorld, open_worlds
+from agentgym_trainer.rollout.environments import OpenEnvironment, open_environments
 from agentgym_trainer.rollout.failures import TooManyFailed
-from agentgym_trainer.rollout.groups import Outcome
-from agentgym_trainer.rollout.runner import Rollouts
+from agentgym_trainer.rollout.groups import EpisodeOutcome
+from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.checkpoint import METRICS, Checkpoints
-from agentgym_trainer.run.console import Tracker
+from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
-from agentgym_trainer.run.metrics import success_figures, success_rate
+from agentgym_trainer.run.metrics import success_metrics, success_rate
 from agentgym_trainer.stopping import Stopped, Stopping
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.trainers.evaluation import HeldOut
+from agentgym_trainer.trainers.evaluation import Evaluator
 from agentgym_trainer.trainers.setup import (
-    from_scratch,
+    export_model,
     has_own_weights,
-    leave_model,
+    model_from_scratch,
     open_accelerator,
     open_engine,
     refusing,
@@ -53,7 +53,7 @@ from agentgym_trainer.trainers.training_data import gather_episodes
 
 
 @dataclass(frozen=True, slots=True)
-class Pupil:
+class TrainingSetup:
     """Who learns, and from what."""
 
     model: Any
@@ -62,18 +62,18 @@ class Pupil:
     episodes: Sequence[Episode]
 
 
-MakeTrainer = Callable[[Pupil], Any]
+MakeTrainer = Callable[[TrainingSetup], Any]
 """Makes a trainer of TRL's, with `Guarded` mixed in and the `trainer_arguments` of the run."""
 
 
-Play = Callable[[HeldOut], list[Episode]]
+Play = Callable[[Evaluator], list[Episode]]
 """Plays the episodes that a run learns from; all processes call it, and all have them."""
 
 
-def learn_from_data(
-    config: FromData,
+def train_on_data(
+    config: OfflineConfig,
     folder: RunFolder,
-    tracker: Tracker,
+    tracker: RunConsole,
     stopping: Stopping,
     make_trainer: MakeTrainer,
     *,
@@ -98,33 +98,33 @@ def learn_from_data(
     disable_progress_bars()
     torch.set_num_threads(config.threads)
     accelerator, ranks = open_accelerator(config), Ranks()
-    with open_worlds(config) as worlds, tracker.showing():
+    with open_environments(config) as worlds, tracker.showing():
         if config.model != "scratch" and not folder.start.exists():
             check_model(config.model)
         episodes = [] if play else gather_episodes(config, config.data, worlds, folder, tracker, stopping)
         made_here = config.model == "scratch" or is_adapter(config.model)
-        if made_here and not ranks.tell(folder.start.exists()):
+        if made_here and not ranks.broadcast(folder.start.exists()):
             _make_start(config, folder, worlds, episodes)
         name = str(folder.start) if made_here else config.model
         model, chat = load_model(name, dtype=torch.float32, device=accelerator.device)
         model = with_lora(model, config.lora, seed=config.seed) if config.lora.rank else model
         apart = has_own_weights(config, accelerator)
         engine = open_engine(config, name, model, chat, accelerator, folder.path, tracker.say, apart=apart)
-        with Rollouts(engine, stopping.check) as rollouts:
-            held_out = HeldOut(config, folder, worlds, chat, tracker, rollouts)
+        with RolloutRunner(engine, stopping.check) as rollouts:
+            held_out = Evaluator(config, folder, worlds, chat, tracker, rollouts)
             if play:
-                with Ranks().together():
+                with Ranks().errors_together():
                     rollouts.load(weights_of(model.eval(), 0))
                 episodes = play(held_out)
             with refusing(config):
-                trainer = make_trainer(Pupil(model, chat, episodes))
-            reached = Lessons(config, trainer, held_out, stopping).run()
-        if reached.done and ranks.leads:
-            leave_model(folder.checkpoints / f"step-{reached.step:06d}", folder.model)
+                trainer = make_trainer(TrainingSetup(model, chat, episodes))
+            reached = TRLRunCallback(config, trainer, held_out, stopping).run()
+        if reached.done and ranks.is_main:
+            export_model(folder.checkpoints / f"step-{reached.step:06d}", folder.model)
     return reached
 
 
-def trainer_arguments(config: FromData, folder: RunFolder, *, longest: int) -> dict[str, Any]:
+def trainer_arguments(config: OfflineConfig, folder: RunFolder, *, longest: int) -> dict[str, Any]:
     """What any trainer of TRL's is told.
 
     Args:
@@ -166,10 +166,10 @@ def trainer_arguments(config: FromData, folder: RunFolder, *, longest: int) -> d
     }
 
 
-class Lessons(TrainerCallback):
+class TRLRunCallback(TrainerCallback):
     """One run, as its trainer goes on."""
 
-    def __init__(self, config: FromData, trainer: Any, held_out: HeldOut, stopping: Stopping) -> None:
+    def __init__(self, config: OfflineConfig, trainer: Any, held_out: Evaluator, stopping: Stopping) -> None:
         """Surround `trainer`; asked after every step, `stopping` says whether the run is to be saved and end early."""
         self.config = config
         self.trainer = trainer
@@ -178,7 +178,7 @@ class Lessons(TrainerCallback):
         self.folder = held_out.folder
         self.tracker = held_out.tracker
         minutes, say = config.save_minutes, self.tracker.say
-        self.checkpoints = Checkpoints(self.folder.checkpoints, keep=config.keep, minutes=minutes, say=say)
+        self.checkpoints = Checkpoints(self.folder.checkpoints, keep=config.keep_checkpoints, minutes=minutes, say=say)
         self.ranks = Ranks()
         self._stopping = stopping
         self._tested: dict[str, Any] = {}
@@ -195,12 +195,12 @@ class Lessons(TrainerCallback):
             TooManyFailed, EngineError, Stopped: when one of them has ended an evaluation. What is done is saved.
             NotFinite: when the weights aren't finite, or too many optimizer steps in a row were skipped.
         """
-        latest = self.ranks.tell(self.checkpoints.latest() if self.ranks.leads else None)
+        latest = self.ranks.broadcast(self.checkpoints.latest() if self.ranks.is_main else None)
         step = self.checkpoints.step_of(latest) if latest else 0
-        with self.ranks.together():
-            if self.ranks.leads:
+        with self.ranks.errors_together():
+            if self.ranks.is_main:
                 self._tidy(step, latest)
-        self._best = self.ranks.tell(self._best_so_far() if self.ranks.leads else None)
+        self._best = self.ranks.broadcast(self._best_so_far() if self.ranks.is_main else None)
         if not step:
             self._evaluate(0)
         self.trainer.remove_callback(PrinterCallback)
@@ -216,9 +216,9 @@ class Lessons(TrainerCallback):
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Make good the evaluation that was cut short in the sitting before, after its step was saved."""
         step = state.global_step
-        if step and self.held_out.is_due(step, state.max_steps) and not self.ranks.tell(self._has_told(step)):
+        if step and self.held_out.is_due(step, state.max_steps) and not self.ranks.broadcast(self._has_told(step)):
             self._test(state)
-            if self.ranks.leads:
+            if self.ranks.is_main:
                 self.folder.amend(step, self._tested)
                 self.checkpoints.tidy(step, self._best)
 
@@ -233,7 +233,7 @@ class Lessons(TrainerCallback):
                 control.should_save = control.should_training_stop = True
                 return
             control.should_save |= self._best is not None and self._best.step == state.global_step
-        control.should_save |= self.ranks.tell(self.checkpoints.overdue)
+        control.should_save |= self.ranks.broadcast(self.checkpoints.overdue)
         if self.ranks.any(self._stopping()):
             control.should_save = control.should_training_stop = True
 
@@ -251,14 +251,14 @@ class Lessons(TrainerCallback):
             del figures["loss"], figures["grad_norm"]
             causes = listed(self.trainer.skips.causes)
             self.tracker.say(f"Step {state.global_step} was skipped: values in the {causes} weren't finite.")
-        if self.ranks.leads:
+        if self.ranks.is_main:
             self.folder.log({"step": state.global_step, **figures, **self._tested, "seconds": seconds})
         self.tracker.lesson(state.global_step, state.max_steps, figures)
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Make what the trainer has written one of our checkpoints."""
-        with self.ranks.together():
-            if self.ranks.leads:
+        with self.ranks.errors_together():
+            if self.ranks.is_main:
                 written = self.folder.checkpoints / f"checkpoint-{state.global_step}"
                 self.checkpoints.adopt(written, state.global_step, self._best, self.folder.metrics)
 
@@ -278,8 +278,8 @@ class Lessons(TrainerCallback):
         """Success on the tasks of evaluations, of all worlds and of each."""
         played, split = self.held_out.evaluate(step, lambda: self._playing(step)), self.config.evaluation.split
         names = [world.name for world in self.held_out.worlds]
-        worlds = {name: {split: success_figures(played, name)} for name in names}
-        return {split: success_figures(played), "worlds": worlds}
+        worlds = {name: {split: success_metrics(played, name)} for name in names}
+        return {split: success_metrics(played), "worlds": worlds}
 
     @contextmanager
     def _playing(self, step: int) -> Generator[None]:
@@ -291,11 +291,11 @@ class Lessons(TrainerCallback):
         weights = weights_of(self.trainer.accelerator.unwrap_model(model), step)
         try:
             with torch.random.fork_rng(cuda):
-                with self.ranks.together():
+                with self.ranks.errors_together():
                     rollouts.load(weights)
                 yield
-                with self.ranks.together():
-                    rollouts.rest()
+                with self.ranks.errors_together():
+                    rollouts.sleep()
         finally:
             model.train(was_training)
 
@@ -303,7 +303,7 @@ class Lessons(TrainerCallback):
         """The best step among the evaluations that lie in the folder; that before the first update is no candidate."""
         best = None
         for step in self.folder.evaluated_steps("sampled"):
-            outcomes = map(Outcome.of, self.folder.read_evaluation(step, "sampled") or [])
+            outcomes = map(EpisodeOutcome.of, self.folder.read_evaluation(step, "sampled") or [])
             best = _better(best, step, success_rate(outcomes))
         return best
 
@@ -317,17 +317,19 @@ class Lessons(TrainerCallback):
 
 def _better(best: Best | None, step: int, success: float | None) -> Best | None:
     """The better of two checkpoints, the first of equals. `success` is None where every episode failed."""
-    known = Progress(Stage(1), step, best=best).evaluated(success)
+    known = TrainingState(Stage(1), step, best=best).evaluated(success)
     return known.best
 
 
-def _make_start(config: FromData, folder: RunFolder, worlds: Sequence[OpenWorld], episodes: Sequence[Episode]) -> None:
+def _make_start(
+    config: OfflineConfig, folder: RunFolder, worlds: Sequence[OpenEnvironment], episodes: Sequence[Episode]
+) -> None:
     """Leave the model that learns where it can be loaded from: made from scratch, or an adapter merged with its own."""
     ranks = Ranks()
-    with ranks.together():
-        if ranks.leads:
+    with ranks.errors_together():
+        if ranks.is_main:
             if config.model == "scratch":
-                model, chat = from_scratch(config, worlds, Oracle(config.data.noise), episodes)
+                model, chat = model_from_scratch(config, worlds, Oracle(config.data.noise), episodes)
             else:
                 model, chat = load_model(config.model, dtype=torch.float32, device=torch.device("cpu"))
             save_start(folder, model, chat)

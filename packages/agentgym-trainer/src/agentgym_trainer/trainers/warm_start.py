@@ -20,7 +20,7 @@ from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.tokens.trajectory import trajectory
 
 
-def imitate(
+def warm_start(
     learner: Learner,
     chat: Chat,
     episodes: Sequence[Episode],
@@ -48,5 +48,5 @@ def imitate(
         for start in range(0, len(order), batch):
             chosen = [trajectories[i] for i in ranks.share(order[start : start + batch].tolist())]
             packed, algorithm = make_batch(chosen), Imitation()
-            experience = learner.assess(packed, algorithm)
-            yield learner.update(packed, experience, algorithm.credit(experience, learner.total), algorithm)
+            experience = learner.compute_logprobs(packed, algorithm)
+            yield learner.update(packed, experience, algorithm.compute_advantages(experience, learner.total), algorithm)

@@ -5,8 +5,8 @@ from agentgym_envs.agents.formats.function_calls import CodeAct, FunctionCall
 from agentgym_envs.agents.formats.text import Bare, ReAct, Tags
 
 __all__ = [
-    "FORMS",
     "MAX_REPLY_CHARS",
+    "REPLY_FORMATS",
     "Bare",
     "CodeAct",
     "FunctionCall",
@@ -15,5 +15,7 @@ __all__ = [
     "Tags",
 ]
 
-FORMS: dict[str, type[ReplyWrapper]] = {form.form: form for form in (ReAct, Bare, Tags, FunctionCall, CodeAct)}
+REPLY_FORMATS: dict[str, type[ReplyWrapper]] = {
+    form.reply_format: form for form in (ReAct, Bare, Tags, FunctionCall, CodeAct)
+}
 """The forms of replies by name."""

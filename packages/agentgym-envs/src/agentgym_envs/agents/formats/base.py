@@ -11,7 +11,7 @@ from typing import Any, ClassVar, SupportsFloat
 
 import gymnasium
 
-from agentgym_envs.agents.scaffold import Habits
+from agentgym_envs.agents.scaffold import Scaffold
 from agentgym_envs.core.text_env import Malformed
 from agentgym_envs.core.text_space import TextSpace
 
@@ -21,20 +21,20 @@ MAX_REPLY_CHARS = 65_536
 class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
     """A world that takes replies. `info["action"]` is the action found in the reply, or None."""
 
-    form: ClassVar[str]
+    reply_format: ClassVar[str]
     """What command lines, recipes and episodes call it: MODULE:CLASS, unless it is one of `FORMS` and has a name."""
     thinks: ClassVar[bool] = True
     """Whether there is room for a thought beside the action."""
-    manner: ClassVar[str]
+    format_instructions: ClassVar[str]
     """What an agent is told about the form of its replies; appended to the world's instructions."""
 
     def __init_subclass__(cls) -> None:
         super().__init_subclass__()
-        if "form" not in cls.__dict__:
-            cls.form = f"{cls.__module__}:{cls.__qualname__}"
+        if "reply_format" not in cls.__dict__:
+            cls.reply_format = f"{cls.__module__}:{cls.__qualname__}"
 
     def __init__(
-        self, env: gymnasium.Env[str, str], *, instructions: str | None = None, habits: Habits | None = None
+        self, env: gymnasium.Env[str, str], *, instructions: str | None = None, scaffold: Scaffold | None = None
     ) -> None:
         """Wrap a world.
 
@@ -47,12 +47,12 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
         super().__init__(env)
         self.action_space = TextSpace(MAX_REPLY_CHARS)
         self._instructions = instructions
-        self.habits = habits or Habits()
+        self.scaffold = scaffold or Scaffold()
 
     @property
     def agent(self) -> str:
         """Form and habits, as `Agent.parse` takes them."""
-        return f"{self.form}{self.habits}"
+        return f"{self.reply_format}{self.scaffold}"
 
     def turns_told(self, horizon: int | None = None) -> int | None:
         """The most actions of a trial, as an agent with the habit `turns_left` is told: the lower one of `horizon` and
@@ -61,7 +61,7 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
         Raises:
             ValueError: when there is neither.
         """
-        if not self.habits.turns_left:
+        if not self.scaffold.turns_left:
             return None
         spec = self.env.spec
         # A world elsewhere is truncated there, after the turns that it was made with.
@@ -96,7 +96,7 @@ class ReplyWrapper(gymnasium.Wrapper[str, str, str, str], ABC):
 
     def told(self, instructions: str) -> str:
         """What an agent is told when those of the world are `instructions`: the form of a reply with them."""
-        return f"{instructions}\n\n{self.manner}" if self._instructions is None else self._instructions
+        return f"{instructions}\n\n{self.format_instructions}" if self._instructions is None else self._instructions
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
         """Play the action that the reply holds; a malformed one costs a turn and is answered with what was expected."""

@@ -41,8 +41,10 @@ class FunctionCall(CallingWrapper):
     same for all models.
     """
 
-    form = "function-call"
-    manner = "Act by calling exactly one of your functions in each answer. They stand for the actions above."
+    reply_format = "function-call"
+    format_instructions = (
+        "Act by calling exactly one of your functions in each answer. They stand for the actions above."
+    )
 
     @property
     def tools(self) -> tuple[dict[str, Any], ...]:
@@ -64,8 +66,8 @@ class CodeAct(CallingWrapper):
     Nothing is ever run: a call with literal arguments is all that is understood; see `find_code_call`.
     """
 
-    form = "code-act"
-    manner = (
+    reply_format = "code-act"
+    format_instructions = (
         "Answer in this form, with exactly one call of a function, whose arguments are plain values:\n"
         "what you think\n```python\nfunction(parameter='value')\n```"
     )

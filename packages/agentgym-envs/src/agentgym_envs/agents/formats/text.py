@@ -12,9 +12,9 @@ from agentgym_envs.core.text_env import Malformed
 class Bare(ReplyWrapper):
     """The reply is the action: one line, nothing else."""
 
-    form = "bare"
+    reply_format = "bare"
     thinks = False
-    manner = "Answer with one action on one line and nothing else."
+    format_instructions = "Answer with one action on one line and nothing else."
 
     def parse(self, reply: str) -> str | Malformed:
         """The stripped reply, if it is one line that isn't empty."""
@@ -33,8 +33,8 @@ class Bare(ReplyWrapper):
 class ReAct(ReplyWrapper):
     """`Thought: ...` and then `Action: ...` (Yao et al. 2022, arXiv 2210.03629); one action per reply."""
 
-    form = "react"
-    manner = "Answer in this form, with exactly one action:\nThought: what you think\nAction: the action"
+    reply_format = "react"
+    format_instructions = "Answer in this form, with exactly one action:\nThought: what you think\nAction: the action"
     _MARK = re.compile(r"^[ \t]*Action:", re.MULTILINE)
 
     def parse(self, reply: str) -> str | Malformed:
@@ -61,8 +61,8 @@ class Tags(ReplyWrapper):
     The form of Search-R1 (Jin et al. 2025, arXiv 2503.09516).
     """
 
-    form = "tags"
-    manner = "Answer in this form, with exactly one action:\n<think>what you think</think>\nthe action"
+    reply_format = "tags"
+    format_instructions = "Answer in this form, with exactly one action:\n<think>what you think</think>\nthe action"
     _OPENING = re.compile(r"<(\w+)>")
 
     def parse(self, reply: str) -> str | Malformed:

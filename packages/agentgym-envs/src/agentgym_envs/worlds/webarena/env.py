@@ -17,7 +17,7 @@ from agentgym_envs.core.tasks import Task, TaskSet
 from agentgym_envs.core.text_env import MAX_OBSERVATION_CHARS, EnvFault, Feedback, TextEnv
 from agentgym_envs.util.chromium import check_chromium
 from agentgym_envs.util.extras import brought_by
-from agentgym_envs.util.screenshots import Album, Places
+from agentgym_envs.util.screenshots import ElementBoxes, ScreenshotStore
 
 with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.actions import grammar
@@ -117,7 +117,7 @@ class WebArena(TextEnv):
         self._max_chars = max_chars
         self._viewport = (viewport[0], viewport[1])
         self._screenshot = screenshot
-        self._album = None if pictures is None else Album(pictures)
+        self._album = None if pictures is None else ScreenshotStore(pictures)
         self._pictured = screenshot or self._album is not None or render_mode == "rgb_array"
         self._executable_path = executable_path
         self._stage: Stage | None = None
@@ -238,7 +238,7 @@ class WebArena(TextEnv):
         if self._album is not None and self._picture is not None:
             try:
                 boxes = {node.id: node.seen for node in self._page.nodes if node.seen is not None}
-                self._album.put(self.task.id, said, self._picture, Places(*self._viewport, boxes))
+                self._album.put(self.task.id, said, self._picture, ElementBoxes(*self._viewport, boxes))
             except OSError as error:
                 raise EnvFault(f"A picture can't be kept in {self._album.folder}: {error}") from error
         return said

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from agentgym_envs import EnvFault, Reply, Seat
+from agentgym_envs import EnvFault, Reply, TurnContext
 
 from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.policies.endpoint.client import Client, Refused, Unanswered
@@ -56,7 +56,7 @@ class Endpoint(Metered):
         self._asking = 0
         self._asked = asyncio.Condition()
 
-    async def reply(self, seat: Seat) -> Reply:
+    async def reply(self, seat: TurnContext) -> Reply:
         """What the model says, or said when it was asked the same in this episode before and its journal has the reply.
         A reply that the budget of tokens cut, or a conversation that doesn't fit, ends the episode.
 
@@ -131,7 +131,7 @@ class Endpoint(Metered):
         """The request with its limit of tokens as the model calls it."""
         return {self._limit if name == "max_tokens" else name: value for name, value in request.items()}
 
-    def _request(self, seat: Seat) -> dict[str, Any]:
+    def _request(self, seat: TurnContext) -> dict[str, Any]:
         request = {"model": self._model, "max_tokens": self._max_tokens, **self._body}
         if not (seat.tools and self._native):
             return request | {"messages": plain(seat.conversation, seat.tools)}

@@ -128,7 +128,7 @@ def _records(path: Path, number: int, episode: Episode) -> Iterator[dict[str, An
 
 def _segment(record: dict[str, Any]) -> Iterator[Token]:
     """Raises KeyError, TypeError or ValueError when the columns aren't of one length."""
-    names = ("tokens", "said", "turn", "logprobs", "advantages", "entropies")
+    names = ("tokens", "loss_mask", "turn", "logprobs", "advantages", "entropies")
     for text, said, turn, *figures in zip(*(record[name] for name in names), strict=True):
         yield Token(str(text), bool(said), int(turn), *(None if one is None else float(one) for one in figures))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from agentgym_envs import Episode, Turn
-from agentgym_envs.util.screenshots import FOLDER, Album, Places
+from agentgym_envs.util.screenshots import FOLDER, ElementBoxes, ScreenshotStore
 
 from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.viewer.index import tokens
@@ -43,7 +43,7 @@ class Halt:
     """Whether one was kept of what is shown here."""
     element: int | None
     """The number of the page element that the action is about."""
-    places: Places | None
+    places: ElementBoxes | None
     """Where elements are in the picture."""
 
     @property
@@ -111,9 +111,9 @@ def pictures(site: Site, address: Address) -> Iterator[tuple[int, Path]]:
             yield halt, path
 
 
-def album(run: Run) -> Album:
+def album(run: Run) -> ScreenshotStore:
     """Where pictures of a run's episodes are, if there are any: beside its files."""
-    return Album((run.path if run.path.is_dir() else run.path.parent) / FOLDER)
+    return ScreenshotStore((run.path if run.path.is_dir() else run.path.parent) / FOLDER)
 
 
 def _shown(episode: Episode) -> list[tuple[str, str]]:
@@ -122,7 +122,7 @@ def _shown(episode: Episode) -> list[tuple[str, str]]:
     return [(episode.task_id, text) for text in (*texts, episode.final_observation)]
 
 
-def _halts(episode: Episode, scenes: Scenes, pictures: Album) -> Iterator[Halt]:
+def _halts(episode: Episode, scenes: Scenes, pictures: ScreenshotStore) -> Iterator[Halt]:
     known: list[Passage] = []
     before, score = None, 0.0
     has_pictures, form = pictures.folder.is_dir(), episode.agent.partition("+")[0]

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from difflib import SequenceMatcher
 
 from agentgym_envs import Episode, Turn
-from agentgym_envs.agents.formats import FORMS
+from agentgym_envs.agents.formats import REPLY_FORMATS
 from agentgym_envs.agents.formats.function_calls import CallingWrapper
 
-_CALLING = {name for name, form in FORMS.items() if issubclass(form, CallingWrapper)}
+_CALLING = {name for name, form in REPLY_FORMATS.items() if issubclass(form, CallingWrapper)}
 _LABELS = re.compile(r"^\s*(?:Thought:|<think>)\s*|\s*(?:</think>|Action:)\s*$")
 _CALL = re.compile(r'<tool_call>|```|\{\s*"')
 _GOAL = re.compile(r"^(?:Your goal|Goal|Question|OBJECTIVE):\s*(.+)$|^(Your task is .+)$", re.MULTILINE)

@@ -15,7 +15,7 @@ import gymnasium
 from agentgym_envs import (
     EnvFault,
     Episode,
-    Job,
+    EpisodeSpec,
     Player,
     Policy,
     Reply,
@@ -27,7 +27,7 @@ from agentgym_envs import (
 )
 from agentgym_envs.episodes.episode import Kind
 from agentgym_envs.episodes.play import seats
-from agentgym_envs.episodes.recorder import Attempt
+from agentgym_envs.episodes.recorder import EpisodeRecorder
 
 from agentgym_eval.runs.environments import choose_tasks, open_world
 from agentgym_eval.runs.settings import PlaySettings
@@ -72,8 +72,8 @@ class Game:
         self._env = open_world(settings)
         try:
             self._task = _task(self._env, settings)
-            job = Job(self._task.id, 0, settings.seed, self._task.split)
-            self._attempt = Attempt(job, None, self._env.agent, turns=self._env.turns_told())
+            job = EpisodeSpec(self._task.id, 0, settings.seed, self._task.split)
+            self._attempt = EpisodeRecorder(job, None, self._env.agent, turns=self._env.turns_told())
             self._moves: Generator[WorldSeat, Reply | EnvFault, StopReason] = seats(self._env, job, self._attempt)
             self._seat = next(self._moves)
         except BaseException as error:

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import parse_qsl
 
 from agentgym_envs import WORLDS, EnvFault
-from agentgym_envs.agents.formats import FORMS
+from agentgym_envs.agents.formats import REPLY_FORMATS
 from agentgym_envs.core.tasks import SPLITS
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
@@ -95,7 +95,7 @@ def _start_page(site: Site, table: Table | None, given: dict[str, str], notice: 
         notice=notice,
         worlds={short_name(world.id): world.about for world in WORLDS},
         splits=SPLITS,
-        forms=list(FORMS),
+        forms=list(REPLY_FORMATS),
     )
     return HTMLResponse(page, 400 if notice else 200)
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, ClassVar, Protocol
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.advantages.returns import Assigned
-    from agentgym_trainer.algorithms.types import Experience, Total
+    from agentgym_trainer.algorithms.advantages.returns import AdvantageEstimate
+    from agentgym_trainer.algorithms.types import TokenBatch, Total
 
 
-class Advantages(Protocol):
+class AdvantageEstimator(Protocol):
     """An advantage estimator: from the rewards of turns to the advantage of every completion token.
 
     It is a frozen dataclass whose fields are its settings. `Algorithm.advantages` holds one; `ADVANTAGES` has those
@@ -25,7 +25,7 @@ class Advantages(Protocol):
     needs_critic: ClassVar[bool]
     """Whether the experience must have `value_N`. Then `assign` also says what the critic should have predicted."""
 
-    def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
+    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
         """Assign the rewards of a batch to its completion tokens. It must change none of its arguments.
 
         Args:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from agentgym_trainer.algorithms.advantages.returns import (
-    Assigned,
+    AdvantageEstimate,
     check_discounts,
     discounted,
     normalised,
@@ -16,7 +16,7 @@ from agentgym_trainer.algorithms.advantages.returns import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.types import Experience, Total
+    from agentgym_trainer.algorithms.types import TokenBatch, Total
 
 
 @dataclass(frozen=True)
@@ -45,18 +45,18 @@ class GAE:
     def __post_init__(self) -> None:
         check_discounts(gamma=self.gamma, lam=self.lam)
 
-    def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
+    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
         """Advantages, targets of the critic (advantage + value, before whitening) and where they hold.
 
         Raises:
             ValueError: without the critic's values.
         """
-        if experience.value_N is None:
+        if experience.values_N is None:
             raise ValueError("GAE was given no critic's values; choose a critic, or advantages that need none.")
         first_N = self._first(experience)
         action_N = first_N.cumsum(0) - 1
         reward_N = token_rewards(experience, penalty_N)
-        value_X, episode_X = experience.value_N.double()[first_N], experience.episode_N[first_N]
+        value_X, episode_X = experience.values_N.double()[first_N], experience.episode_N[first_N]
         reward_X = value_X.new_zeros(len(value_X)).index_add(0, action_N, reward_N)
         next_X = value_X.new_zeros(len(value_X))
         if experience.bootstrap_E is not None:
@@ -67,9 +67,9 @@ class GAE:
         target_X = advantage_X + value_X
         if self.whiten:
             advantage_X = normalised(advantage_X, total)
-        return Assigned(advantage_X[action_N].float(), target_X[action_N].float(), first_N)
+        return AdvantageEstimate(advantage_X[action_N].float(), target_X[action_N].float(), first_N)
 
-    def _first(self, experience: Experience) -> Tensor:
+    def _first(self, experience: TokenBatch) -> Tensor:
         """Which said tokens begin an action, N, bool."""
         first_N = experience.played_EK.new_ones(len(experience.turn_N))
         if self.level == "turn":

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
 from agentgym_trainer.algorithms.advantages.group_relative import Baseline, Scale, relative
-from agentgym_trainer.algorithms.advantages.returns import Assigned, check_discounts, normalised, turn_rewards
+from agentgym_trainer.algorithms.advantages.returns import AdvantageEstimate, check_discounts, normalised, turn_rewards
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.types import Experience, Total
+    from agentgym_trainer.algorithms.types import TokenBatch, Total
 
 
 @dataclass(frozen=True)
@@ -44,7 +44,7 @@ class StepGroups:
     def __post_init__(self) -> None:
         check_discounts(gamma=self.gamma)
 
-    def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
+    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
         """Advantages; 0 where neither group teaches anything. Metrics, over the turns that have completion tokens:
         `step_group_size`, the mean number of turns in a step group, and `step_grouped`, the share of the turns that are
         not alone in theirs.
@@ -67,7 +67,7 @@ class StepGroups:
         advantage_EK = turns.reward_EK.index_put((e_X, k_X), episode_E[e_X] + self.step_weight * step_X)
         advantage_N = advantage_EK[experience.episode_N, experience.turn_N]
         advantage_N = normalised(advantage_N, total) if self.whiten else advantage_N
-        return Assigned(advantage_N.float(), metrics=_sizes(anchor_X, total))
+        return AdvantageEstimate(advantage_N.float(), metrics=_sizes(anchor_X, total))
 
 
 def _sizes(anchor_X: Tensor, total: Total) -> dict[str, float]:

@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar, Literal
 
-from agentgym_trainer.algorithms.advantages.returns import Assigned, check_discounts, normalised, turn_rewards
+from agentgym_trainer.algorithms.advantages.returns import AdvantageEstimate, check_discounts, normalised, turn_rewards
 from agentgym_trainer.algorithms.group_filter import ROUNDING
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.types import Experience, Total
+    from agentgym_trainer.algorithms.types import TokenBatch, Total
 
 Baseline = Literal["mean", "leave_one_out", "length"]
 Scale = Literal["std", "none"]
@@ -52,7 +52,7 @@ class GroupRelative:
     def __post_init__(self) -> None:
         check_discounts(gamma=self.gamma)
 
-    def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
+    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
         """Advantages; 0 where a group teaches nothing."""
         turns = turn_rewards(experience, penalty_N)
         to_go_EK, tokens_EK = turns.to_go(self.gamma), turns.tokens_EK
@@ -68,7 +68,7 @@ class GroupRelative:
             advantage_X = relative(return_X, group_X, length_X, baseline=self.baseline, scale=self.scale)
             advantage_EK = to_go_EK.index_put((e_X, k_X), advantage_X)
             advantage_N = advantage_EK[experience.episode_N, experience.turn_N]
-        return Assigned((normalised(advantage_N, total) if self.whiten else advantage_N).float())
+        return AdvantageEstimate((normalised(advantage_N, total) if self.whiten else advantage_N).float())
 
 
 def relative(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from agentgym_trainer.algorithms.advantages.group_relative import relative
 from agentgym_trainer.algorithms.advantages.returns import (
-    Assigned,
+    AdvantageEstimate,
     check_discounts,
     discounted,
     normalised,
@@ -18,7 +18,7 @@ from agentgym_trainer.algorithms.advantages.returns import (
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.types import Experience, Total
+    from agentgym_trainer.algorithms.types import TokenBatch, Total
 
 
 @dataclass(frozen=True)
@@ -40,15 +40,15 @@ class TokenReturns:
     def __post_init__(self) -> None:
         check_discounts(gamma=self.gamma)
 
-    def assign(self, experience: Experience, penalty_N: Tensor | None, total: Total) -> Assigned:
+    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
         """Advantages. The batch's mean moves all groups alike, those that teach nothing too."""
         reward_N = self._centred(experience) if self.baseline else token_rewards(experience)
         if penalty_N is not None:
             reward_N = reward_N - penalty_N.double()
         to_go_N = discounted(reward_N, experience.episode_N, self.gamma)
-        return Assigned(normalised(to_go_N, total).float())
+        return AdvantageEstimate(normalised(to_go_N, total).float())
 
-    def _centred(self, experience: Experience) -> Tensor:
+    def _centred(self, experience: TokenBatch) -> Tensor:
         """The episode's return minus the mean of its group, at its last said token; 0 elsewhere. N, float64."""
         turns = turn_rewards(experience)
         centred_E = relative(turns.returns, experience.group_E, turns.tokens_EK.sum(1))

@@ -18,18 +18,18 @@ from agentgym_trainer.algorithms.group_filter import ROUNDING
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.types import Experience, Total
+    from agentgym_trainer.algorithms.types import TokenBatch, Total
 
 
 @dataclass(frozen=True, slots=True)
-class Assigned:
+class AdvantageEstimate:
     """What an estimator makes of an experience."""
 
-    advantage_N: Tensor
+    advantages_N: Tensor
     """Advantage of each said token, float32."""
-    target_N: Tensor | None = None
+    value_targets_N: Tensor | None = None
     """What the critic should have expected at each said token, float32; None without a critic."""
-    valued_N: Tensor | None = None
+    value_mask_N: Tensor | None = None
     """At which said tokens the critic is trained, bool; None without a critic."""
     metrics: dict[str, float] = field(default_factory=dict[str, float])
     """What the estimator has to say, over all processes."""
@@ -60,7 +60,7 @@ class Turns:
         return discounted(self.reward_EK.flatten(), episode_X, gamma).view_as(self.reward_EK)
 
 
-def token_rewards(experience: Experience, penalty_N: Tensor | None = None) -> Tensor:
+def token_rewards(experience: TokenBatch, penalty_N: Tensor | None = None) -> Tensor:
     """Reward of each said token, N, float64: a turn's reward is at the last token it said, penalties where they arise.
 
     Args:
@@ -77,7 +77,7 @@ def token_rewards(experience: Experience, penalty_N: Tensor | None = None) -> Te
     return reward_N if penalty_N is None else reward_N - penalty_N.double()
 
 
-def turn_rewards(experience: Experience, penalty_N: Tensor | None = None) -> Turns:
+def turn_rewards(experience: TokenBatch, penalty_N: Tensor | None = None) -> Turns:
     """Reward of each turn: the sum of its tokens' (see `token_rewards`)."""
     tokens_EK = _tokens(experience)
     mute_E1 = tokens_EK.sum(1, keepdim=True) == 0
@@ -125,7 +125,7 @@ def check_discounts(**knobs: float) -> None:
             raise ValueError(f"advantages.{name} is {value}; it is a number from 0 to 1, and 1 discounts nothing.")
 
 
-def _tokens(experience: Experience) -> Tensor:
+def _tokens(experience: TokenBatch) -> Tensor:
     """Number of tokens that each turn said, EK, int64."""
     none_EK = experience.turn_N.new_zeros(experience.played_EK.shape)
     where = (experience.episode_N, experience.turn_N)

@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from agentgym_trainer.algorithms.loss.aggregation import Aggregation
-from agentgym_trainer.algorithms.types import Credit
+from agentgym_trainer.algorithms.types import AdvantageOutput
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.types import Experience, Part, Scores, Total
+    from agentgym_trainer.algorithms.types import MicroBatch, ModelOutputs, TokenBatch, Total
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Imitation:
         return False
 
     @property
-    def needs_old(self) -> bool:
+    def needs_old_logprobs(self) -> bool:
         """Never: there is no ratio."""
         return False
 
@@ -38,19 +38,21 @@ class Imitation:
         """Every token stands for itself."""
         return "segment"
 
-    def credit(self, experience: Experience, total: Total) -> Credit:
+    def compute_advantages(self, experience: TokenBatch, total: Total) -> AdvantageOutput:
         """Every said token is as good as any other."""
-        return Credit(advantage_N=experience.sampled_N.new_ones(len(experience.sampled_N)), metrics={})
+        return AdvantageOutput(
+            advantages_N=experience.rollout_logprobs_N.new_ones(len(experience.rollout_logprobs_N)), metrics={}
+        )
 
-    def weights(self, experience: Experience, chosen_N: Tensor, total: Total) -> Tensor:
+    def weights(self, experience: TokenBatch, chosen_N: Tensor, total: Total) -> Tensor:
         """The mean over all said tokens."""
         return Aggregation().weights(experience, chosen_N, total)
 
-    def critic_weights(self, credit: Credit, chosen_N: Tensor, total: Total) -> None:
+    def critic_weights(self, credit: AdvantageOutput, chosen_N: Tensor, total: Total) -> None:
         """There is no critic."""
         return
 
-    def loss(self, scores: Scores, part: Part) -> tuple[Tensor, dict[str, Tensor]]:
+    def loss(self, scores: ModelOutputs, part: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """The part of the loss that these tokens carry, and metrics that add up over parts."""
-        loss = -(part.weight_M * part.advantage_M * scores.logp_M).sum()
+        loss = -(part.weight_M * part.advantages_M * scores.logprobs_M).sum()
         return loss, {"nll": loss.detach(), "entropy": part.share * scores.entropy_M.detach().sum()}

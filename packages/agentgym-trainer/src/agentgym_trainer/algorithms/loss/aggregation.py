@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.types import Experience, Part, Total
+    from agentgym_trainer.algorithms.types import MicroBatch, TokenBatch, Total
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Aggregation:
         if self.length < 1:
             raise ValueError(f"The fixed length to divide by is {self.length}; it must be 1 said token or more.")
 
-    def weights(self, experience: Experience, chosen_N: Tensor, total: Total) -> Tensor:
+    def weights(self, experience: TokenBatch, chosen_N: Tensor, total: Total) -> Tensor:
         """Share of each said token in the loss, N, float32; 0 where not chosen. `total` is called once."""
         chosen = chosen_N.double()
         length_E = chosen.new_zeros(len(experience.group_E)).index_add(0, experience.episode_N, chosen)
@@ -42,7 +42,7 @@ class Aggregation:
             return (chosen / (episodes * self.length)).float()
         return (chosen / (episodes * length_E.clamp(min=1)[experience.episode_N])).float()
 
-    def shares(self, part: Part) -> Tensor:
+    def shares(self, part: MicroBatch) -> Tensor:
         """Share of each completion token in what the loss is a mean of, M; over all parts of an optimizer step and all
         processes they sum to 1.
         """

@@ -10,7 +10,7 @@ from agentgym_trainer.algorithms.loss.ratio import Level, mean_over, ratio
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.types import Part
+    from agentgym_trainer.algorithms.types import MicroBatch
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Clip:
                 f"The dual clip {self.dual} must lie above the upper clip 1 + {self.high}; 3 is usual, 0 is off."
             )
 
-    def gain(self, ratio_M: Tensor, logp_M: Tensor, advantage_M: Tensor) -> tuple[Tensor, Tensor]:
+    def surrogate(self, ratio_M: Tensor, logp_M: Tensor, advantage_M: Tensor) -> tuple[Tensor, Tensor]:
         """What is to be maximised at each said token, and where the clip made a difference, bool."""
         free_M = ratio_M * advantage_M
         clipped_M = ratio_M if self.kind == "none" else ratio_M.clamp(1 - self.low, 1 + self.high)
@@ -54,14 +54,14 @@ class Clip:
         return gain_M, gain_M != free_M
 
 
-def ratios(logp_M: Tensor, part: Part, level: Level) -> Tensor:
+def ratios(logp_M: Tensor, part: MicroBatch, level: Level) -> Tensor:
     """Ratio pi / pi_old of each said token, or the geometric mean over its turn's or episode's said tokens.
 
     The means are those of GSPO (Zheng et al. 2025, arXiv 2507.18071, eq. 7), with the gradient of GSPO-token (eq. 14):
     each token's own log-probability carries the ratio of all. Where a turn's or episode's advantages are all the same
     that is the mean's own gradient (eqs. 10 and 17), and where they differ each token gets its own and not the mean.
     """
-    log_ratio_M = logp_M - part.old_M
+    log_ratio_M = logp_M - part.old_logprobs_M
     if level != "token":
         log_ratio_M = mean_over(log_ratio_M.detach(), part, level) + (logp_M - logp_M.detach())
     return ratio(log_ratio_M)

@@ -15,7 +15,7 @@ from agentgym_trainer.algorithms.loss.ratio import ratio, sum_over
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.types import Part
+    from agentgym_trainer.algorithms.types import MicroBatch
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Correction:
 
     level: Literal["off", "token", "sequence"] = "off"
     """Each token's own ratio, or the product over all said tokens of the episode. Either costs a pass of the model."""
-    how: Literal["truncate", "mask"] = "truncate"
+    mode: Literal["truncate", "mask"] = "truncate"
     """Beyond the bound: weigh with the bound (TIS), or leave out of the policy's loss (MIS)."""
     bound: float = 2.0
     """The largest weight."""
@@ -38,17 +38,17 @@ class Correction:
         if self.bound <= 0:
             raise ValueError(f"The correction's bound is {self.bound}; weights are positive, try 2.")
 
-    def weigh(self, part: Part) -> tuple[Tensor | None, dict[str, Tensor]]:
+    def importance_weights(self, part: MicroBatch) -> tuple[Tensor | None, dict[str, Tensor]]:
         """Weight of each said token's gain, M, without gradient (None when off), and what there is to say of it.
 
-        The metrics are parts of means over tokens: `engine_gap` |log-ratio| of the token, `correction` the weight,
+        The metrics are parts of means over tokens: `rollout_logprob_gap` |log-ratio| of the token, `correction` the weight,
         `corrected` the share of tokens beyond the bound.
         """
         if self.level == "off":
             return None, {}
-        log_ratio_M = part.old_M - part.sampled_M
+        log_ratio_M = part.old_logprobs_M - part.rollout_logprobs_M
         ratio_M = ratio(sum_over(log_ratio_M, part, self.level))
         beyond_M = ratio_M > self.bound
-        weight_M = ratio_M.masked_fill(beyond_M, self.bound if self.how == "truncate" else 0.0)
-        figures = {"engine_gap": log_ratio_M.abs(), "correction": weight_M, "corrected": beyond_M}
+        weight_M = ratio_M.masked_fill(beyond_M, self.bound if self.mode == "truncate" else 0.0)
+        figures = {"rollout_logprob_gap": log_ratio_M.abs(), "correction": weight_M, "corrected": beyond_M}
         return weight_M, {name: part.share * figure_M.sum() for name, figure_M in figures.items()}

@@ -14,7 +14,7 @@ from agentgym_trainer.algorithms.loss.ratio import LARGEST
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.types import Experience, Part
+    from agentgym_trainer.algorithms.types import MicroBatch, TokenBatch
 
 Estimator = Literal["k1", "k2", "k3"]
 
@@ -46,17 +46,17 @@ class KL:
         if self.clamp < 0:
             raise ValueError(f"kl.clamp is {self.clamp}; it is the largest estimate, 10 is usual and 0 is off.")
 
-    def penalty(self, experience: Experience) -> Tensor | None:
+    def reward_penalty(self, experience: TokenBatch) -> Tensor | None:
         """What is taken from the reward of each said token, N; None unless the penalty is in the reward."""
         if self.where != "reward":
             return None
-        return self.weight * self._estimated(experience.before_N, experience.reference_N)
+        return self.weight * self._estimated(experience.old_or_rollout_logprobs_N, experience.ref_logprobs_N)
 
-    def apart(self, logp_M: Tensor, part: Part) -> Tensor | None:
+    def loss_term(self, logp_M: Tensor, part: MicroBatch) -> Tensor | None:
         """Estimated divergence at each said token, M; None without a KL term."""
         if self.where == "off":
             return None
-        return self._estimated(logp_M, part.reference_M)
+        return self._estimated(logp_M, part.ref_logprobs_M)
 
     def _estimated(self, logp: Tensor, reference: Tensor | None) -> Tensor:
         estimate = divergence(logp, _known(reference), self.estimator)

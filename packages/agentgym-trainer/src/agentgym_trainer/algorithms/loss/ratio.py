@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from agentgym_trainer.algorithms.types import Part
+    from agentgym_trainer.algorithms.types import MicroBatch
 
 Level = Literal["token", "turn", "sequence"]
 
@@ -20,7 +20,7 @@ def ratio(log_ratio_M: Tensor) -> Tensor:
     return log_ratio_M.clamp(-LARGEST, LARGEST).exp()
 
 
-def mean_over(values_M: Tensor, part: Part, level: Level) -> Tensor:
+def mean_over(values_M: Tensor, part: MicroBatch, level: Level) -> Tensor:
     """At every said token the mean over the said tokens of its turn or episode, as far as they are in the part."""
     if level == "token":
         return values_M
@@ -28,12 +28,12 @@ def mean_over(values_M: Tensor, part: Part, level: Level) -> Tensor:
     return sum_M / count_M
 
 
-def sum_over(values_M: Tensor, part: Part, level: Level) -> Tensor:
+def sum_over(values_M: Tensor, part: MicroBatch, level: Level) -> Tensor:
     """At every said token the sum over the said tokens of its turn or episode, as far as they are in the part."""
     return values_M if level == "token" else _sums(values_M, part, level)[0]
 
 
-def _sums(values_M: Tensor, part: Part, level: Level) -> tuple[Tensor, Tensor]:
+def _sums(values_M: Tensor, part: MicroBatch, level: Level) -> tuple[Tensor, Tensor]:
     turn_M = part.turn_M if level == "turn" else part.turn_M * 0
     # Turns are fewer than 2^32.
     spans, span_M, count_S = ((part.episode_M << 32) + turn_M).unique(return_inverse=True, return_counts=True)

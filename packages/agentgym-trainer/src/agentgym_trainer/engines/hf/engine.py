@@ -17,7 +17,7 @@ import torch
 from peft import PeftModel, set_peft_model_state_dict
 from torch import Tensor
 
-from agentgym_trainer.engines.base import Completion, Sampling, Usage, Weights
+from agentgym_trainer.engines.base import Completion, EngineUsage, SamplingParams, Weights
 from agentgym_trainer.engines.batching import Batching
 from agentgym_trainer.engines.hf.forward_plan import Reading
 from agentgym_trainer.engines.hf.kv_cache import RAGGED
@@ -57,7 +57,7 @@ def transformers_engine(
         )
     sampled = copy.deepcopy(model).requires_grad_(False).eval() if own_copy else model
 
-    def make(usage: Usage) -> _Core:
+    def make(usage: EngineUsage) -> _Core:
         return _Core(sampled, usage, end_id=end_id, own=own_copy, autocast=autocast, keep=keep)
 
     return Batching(make, in_thread=False)
@@ -70,7 +70,7 @@ class _Draft:
     row: Row
     context: int
     """How many of the row's ids are the context that it was asked for with."""
-    sampling: Sampling
+    sampling: SamplingParams
     chances: list[float]
     """One random number in [0, 1) for each token of the budget."""
     logprobs: list[float] = field(default_factory=list[float])
@@ -88,7 +88,7 @@ class _Core:
     def __init__(
         self,
         model: Any,
-        usage: Usage,
+        usage: EngineUsage,
         *,
         end_id: int,
         own: bool,
@@ -108,7 +108,7 @@ class _Core:
         self._numbers: dict[Row, int] = {}
         self._rows: Rows | None = None
 
-    def admit(self, number: int, ids: Sequence[int], sampling: Sampling) -> None:
+    def admit(self, number: int, ids: Sequence[int], sampling: SamplingParams) -> None:
         """Find a row for a request."""
         chances = np.random.default_rng(sampling.seed).random(sampling.max_tokens).tolist()
         self._drafts[number] = _Draft(self._join(number, ids), len(ids), sampling, chances)
@@ -183,7 +183,7 @@ class _Core:
 
     def load(self, weights: Weights) -> None:
         """Take new weights; what was computed with the old ones is dropped, and what is under way read again."""
-        self.rest()
+        self.sleep()
         if self._own:
             _copy_weights(self._model, weights)
         self.version = weights.version
@@ -191,7 +191,7 @@ class _Core:
         for number, draft in self._drafts.items():
             draft.row = self._join(number, draft.row.ids)
 
-    def rest(self) -> None:
+    def sleep(self) -> None:
         """Drop the cache."""
         self._rows = None
 

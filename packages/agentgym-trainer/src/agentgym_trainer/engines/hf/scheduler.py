@@ -12,7 +12,7 @@ from itertools import count
 
 import torch
 
-from agentgym_trainer.engines.base import Usage
+from agentgym_trainer.engines.base import EngineUsage
 from agentgym_trainer.engines.hf.forward_plan import Reading, Span, Twin
 from agentgym_trainer.engines.hf.kv_cache import RaggedCache
 from agentgym_trainer.engines.hf.prefix_index import Prefixes, packed
@@ -47,7 +47,7 @@ class Row:
 class Rows:
     """All rows of a cache."""
 
-    def __init__(self, device: torch.device, usage: Usage, *, keep: int) -> None:
+    def __init__(self, device: torch.device, usage: EngineUsage, *, keep: int) -> None:
         """Begin with none.
 
         Args:

@@ -10,7 +10,7 @@ from agentgym_trainer.engines.base import EngineGone
 _FIRST, _LONGEST = 0.1, 10.0
 
 
-class Patience:
+class Backoff:
     """Waits longer from time to time, and has an end.
 
     Args:

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 import httpx
 import torch
 
-from agentgym_trainer.engines.base import Sampling
+from agentgym_trainer.engines.base import SamplingParams
 from agentgym_trainer.engines.vllm.weight_transfer import offered
 from agentgym_trainer.models.weights import Weights
 
@@ -62,7 +62,7 @@ class VllmHttp:
         if not answer.is_success:
             raise Away(f"it says of itself that it is not well (HTTP {answer.status_code})")
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling, *, end_id: int, model: str | None) -> Any:
+    async def generate(self, ids: Sequence[int], sampling: SamplingParams, *, end_id: int, model: str | None) -> Any:
         """The answer to a request for one reply, tokens in and tokens out, as vLLM gives it."""
         params = {
             "temperature": sampling.temperature,

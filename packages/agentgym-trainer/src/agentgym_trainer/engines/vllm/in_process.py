@@ -19,7 +19,7 @@ from typing import Any
 import torch
 from torch import distributed
 
-from agentgym_trainer.engines.base import Completion, Engine, Sampling, Usage
+from agentgym_trainer.engines.base import Completion, Engine, EngineUsage, SamplingParams
 from agentgym_trainer.engines.batching import Batching
 from agentgym_trainer.engines.vllm.process import how_to_install, is_cpu_build, room_for
 from agentgym_trainer.engines.vllm.worker import ADAPTER, check_heads, put_adapter, untied
@@ -70,7 +70,7 @@ class VllmCore:
         self,
         model: str,
         memory: float,
-        usage: Usage,
+        usage: EngineUsage,
         *,
         end_id: int,
         max_context: int,
@@ -96,7 +96,7 @@ class VllmCore:
             self._engine.set_weight_version("0")
         self._tied: bool = self._engine.model_config.hf_text_config.tie_word_embeddings
 
-    def admit(self, number: int, ids: Sequence[int], sampling: Sampling) -> None:
+    def admit(self, number: int, ids: Sequence[int], sampling: SamplingParams) -> None:
         """Queue a request. Temperatures between 0 and 0.01 are 0.01 to vLLM."""
         from vllm.inputs.engine import tokens_input
 
@@ -133,7 +133,7 @@ class VllmCore:
                 self._adapter = _adapter_request()
             self._engine.set_weight_version(str(weights.version))
 
-    def rest(self) -> None:
+    def sleep(self) -> None:
         """Give the GPU's memory back: weights move to the host, the cache is dropped. On a CPU there is no such way."""
         if self._device is not None and not self._asleep:
             with self._at_work():
@@ -160,7 +160,7 @@ class VllmCore:
             self._engine.wake_up()
             self._asleep = False
 
-    def _params(self, sampling: Sampling) -> Any:
+    def _params(self, sampling: SamplingParams) -> Any:
         from vllm import SamplingParams
         from vllm.sampling_params import RequestOutputKind
 

@@ -27,7 +27,7 @@ _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 
 @dataclass(frozen=True, slots=True)
-class Serving:
+class VllmServerSettings:
     """What a server of our own serves, and with what.
 
     Raises:
@@ -83,7 +83,7 @@ class Serving:
 class VllmProcess:
     """A server at `url`, which is the same after a restart. It ends with us, whichever way we end."""
 
-    serving: Serving
+    serving: VllmServerSettings
     log: Path
     """Takes what the server says."""
     port: int = field(default_factory=lambda: _free_port())

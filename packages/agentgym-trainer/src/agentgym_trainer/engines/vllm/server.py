@@ -14,8 +14,8 @@ from typing import Any
 
 import torch
 
-from agentgym_trainer.engines.base import Completion, EngineGone, Sampling, Usage
-from agentgym_trainer.engines.vllm.backoff import Patience
+from agentgym_trainer.engines.base import Completion, EngineGone, EngineUsage, SamplingParams
+from agentgym_trainer.engines.vllm.backoff import Backoff
 from agentgym_trainer.engines.vllm.client import Away, Refused, VllmHttp
 from agentgym_trainer.engines.vllm.process import EXTENSION, VllmProcess, room_for
 from agentgym_trainer.models.weights import Weights
@@ -55,7 +55,7 @@ class VllmServer:
         watch_every: float = 5.0,
     ) -> None:
         self.version = 0
-        self.usage = Usage()
+        self.usage = EngineUsage()
         self.max_context = max_context
         self._process = None if isinstance(where, str) else where
         self._http = VllmHttp(where if isinstance(where, str) else where.url)
@@ -63,7 +63,7 @@ class VllmServer:
         self._watch_every = watch_every
         self._weights: Weights | None = None
         self._loads = 0
-        self._patience = Patience(patience)
+        self._patience = Backoff(patience)
         self._starts = 0  # of a server of our own, since it last gave a reply
         self._ready = self._closed = False
         self._watching: asyncio.Task[None] | None = None
@@ -76,7 +76,7 @@ class VllmServer:
         """Address of the server."""
         return self._http.url
 
-    async def generate(self, ids: Sequence[int], sampling: Sampling) -> Completion:
+    async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
         """See `Engine.generate`. Cancelled, the server stops sampling it."""
         if 0 < sampling.temperature < _COLDEST:
             raise ValueError(
@@ -111,7 +111,7 @@ class VllmServer:
         if self._pushes and self._watching is None:
             self._watching = asyncio.create_task(self._watch())
 
-    async def rest(self) -> None:
+    async def sleep(self) -> None:
         """A server's memory is its own: nothing to free."""
 
     async def close(self) -> None:
@@ -251,7 +251,7 @@ class VllmServer:
                 "run a server of its own."
             )
 
-    def _completion(self, answer: Any, sampling: Sampling) -> Completion:
+    def _completion(self, answer: Any, sampling: SamplingParams) -> Completion:
         """The reply in vLLM's answer.
 
         Raises:
