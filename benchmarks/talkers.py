@@ -63,7 +63,7 @@ def _make(env: ReplyWrapper, folder: Path, episodes: int) -> None:
     tasks = text_env(env).tasks.train
     jobs = [EpisodeSpec(tasks[i % len(tasks)].id, i // len(tasks), seed=0) for i in range(episodes)]
     rng = np.random.default_rng(0)
-    watched = [_aloud(e, env, rng) for e in play_many([env], Oracle(0.5), jobs, horizon=HORIZON)]
+    watched = [_aloud(e, env, rng) for e in play_many(env, Oracle(0.5), jobs, horizon=HORIZON)]
     model, chat = scratch_model(SIZE, watched, seed=0)
     steps = -(-len(watched) // _BATCH)
     settings = Optimizer(lr=4e-3, warmup=steps // 10, schedule="linear", micro_tokens=4096)

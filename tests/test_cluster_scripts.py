@@ -99,7 +99,7 @@ def test_a_slurm_job_is_put_back_into_the_queue_and_goes_on(cluster: Path) -> No
         _, said = job.communicate()
     assert job.returncode == 138, said
     assert is_understood(cluster)
-    assert "Ended by SIGUSR1. What is done is saved" in said
+    assert "Ended by SIGUSR1. Progress is saved" in said
     assert (cluster / "queue").read_text() == "requeue 4711\n"
     assert latest(run) == ["step-000001"]
     with started(["bash", "job.sbatch"], cluster, "well") as job:
@@ -119,7 +119,7 @@ def test_a_pod_that_has_to_go_saves_and_another_goes_on(cluster: Path) -> None:
         _, said = pod.communicate()
     assert pod.returncode == 143, said
     assert is_understood(cluster)
-    assert "What is done is saved" in said
+    assert "Progress is saved" in said
     assert latest(run) == ["step-000001"]
     with started(command, cluster, "well") as pod:
         _, said = pod.communicate()
@@ -143,6 +143,6 @@ def test_the_launcher_of_several_processes_waits_until_they_have_saved(cluster: 
         job.send_signal(signal.SIGTERM)
         _, said = job.communicate()
     assert job.returncode == 143, said
-    assert said.count("What is done is saved") == 1
+    assert said.count("Progress is saved") == 1
     assert "SignalException" not in said, "the launcher hears nothing"
     assert latest(cluster / "run") == ["step-000001"]

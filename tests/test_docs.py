@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 import shlex
 import subprocess
+import textwrap
 import tomllib
 from collections.abc import Callable, Iterator
 from dataclasses import fields
@@ -23,6 +25,7 @@ from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
 from agentgym_trainer.config import OfflineConfig, RLConfig
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, by_kind
 from agentgym_trainer.recipes import RECIPES
+from agentgym_trainer.trainers.rl_loop import RLLoop
 from documents import DOCUMENTS, ROOT, blocks, command_lines, name_of, prose, register, write_files
 
 PACKAGES = sorted((ROOT / "packages").iterdir())
@@ -284,3 +287,8 @@ def test_the_search_would_find_one(tmp_path: Path) -> None:
     grep = ["git", "grep", "--no-index", "-cE", pattern]
     found = subprocess.run(grep, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert found.stdout == "lock:2\n"
+
+
+def test_the_training_page_quotes_the_step() -> None:
+    source = textwrap.dedent(inspect.getsource(RLLoop.step)).strip()
+    assert f"```python\n{source}\n```" in (ROOT / "docs/training.md").read_text(encoding="utf-8")

@@ -120,7 +120,7 @@ def test_evaluate_writes_no_secret_and_resumes_under_another_one(
     assert run(retriever=f"http://:{CANARY}@another:8000") == 2
     assert "retriever=http://***@another:8000" in check_clean(tmp_path, capsys)
     assert run("--max-failed", "0", accounts="${NOT_THERE}") == 2
-    assert "The environment has no variable NOT_THERE" in check_clean(tmp_path, capsys)
+    assert "The environment variable NOT_THERE is not set" in check_clean(tmp_path, capsys)
 
 
 def test_collect_writes_no_secret(
@@ -181,7 +181,7 @@ def test_serve_tells_and_logs_no_secret(tmp_path: Path, capsys: pytest.CaptureFi
     assert "The vault jammed" in answers[0].text
     assert CANARY not in "".join(answer.text for answer in answers)
     said = check_clean(tmp_path, capsys)
-    assert "A world broke its contract with RuntimeError" in said
+    assert "An environment violated its contract by raising RuntimeError" in said
 
 
 def test_what_no_handler_takes_is_without_secrets(capsys: pytest.CaptureFixture[str]) -> None:

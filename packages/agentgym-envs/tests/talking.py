@@ -1,31 +1,33 @@
-"""Someone who plays with any agent and remembers what was asked, and what every conversation has to be like."""
+"""A policy that plays with any agent and records its contexts, and checks that hold for every conversation."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
+from typing import ClassVar
 
-from agentgym_envs import Conversation, EnvFault, Episode, Message, Reply, WorldSeat
+from agentgym_envs import Conversation, EnvFault, Episode, Message, Policy, Reply, TurnContext
 from agentgym_envs.episodes.conversation import replay
 from agentgym_envs.episodes.episode import Kind
 
 
 @dataclass
-class Talker:
-    """Chooses actions with `act`; whatever else it says has a number."""
+class Talker(Policy):
+    """Chooses actions with `act`; other replies are numbered."""
 
-    act: Callable[[WorldSeat], str | Reply | EnvFault]
+    act: Callable[[TurnContext], str | Reply | EnvFault]
     name: str = "talker"
     seen: list[tuple[Conversation, Kind]] = field(default_factory=list[tuple[Conversation, Kind]])
 
-    def reply(self, seats: Sequence[WorldSeat]) -> list[Reply | EnvFault]:
-        return [self._one(seat) for seat in seats]
+    needs_env: ClassVar[bool] = True
 
-    def _one(self, seat: WorldSeat) -> Reply | EnvFault:
-        self.seen.append((seat.conversation, seat.kind))
-        said = self.act(seat) if seat.kind == "act" else f"{seat.kind} {len(self.seen)}"
-        return Reply(said) if isinstance(said, str) else said
+    async def reply(self, context: TurnContext) -> Reply:
+        self.seen.append((context.conversation, context.kind))
+        answer = self.act(context) if context.kind == "act" else f"{context.kind} {len(self.seen)}"
+        if isinstance(answer, EnvFault):
+            raise answer
+        return Reply(answer) if isinstance(answer, str) else answer
 
 
 def check_conversations(episode: Episode, seen: Sequence[tuple[Conversation, Kind]]) -> None:

@@ -56,7 +56,8 @@ def test_a_command_that_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pyte
     monkeypatch.setattr("agentgym_envs.cli.agentgym.distribution", without_the_trainer)
     assert set(installed()) == KNOWN.keys() - {"train"}
     assert main(["train"]) == 2
-    assert "agentgym: train comes with agentgym-trainer, which isn't installed here: uv " in capsys.readouterr().err
+    told = capsys.readouterr().err
+    assert "agentgym: train is part of agentgym-trainer, which isn't installed. Install it: uv " in told
     assert main(["evalute"]) == 2
     assert "There is no command 'evalute'. Did you mean evaluate? There are: evaluate, " in capsys.readouterr().err
     assert main(["--help"]) == 0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import aclosing
 from dataclasses import replace
 from typing import Any
@@ -18,13 +18,14 @@ from agentgym_envs import (
     EpisodeSpec,
     Feedback,
     InvalidFeedback,
-    Player,
+    Policy,
+    PoolSlot,
     Reply,
     Sample,
     TurnContext,
     play,
+    play_episode,
     play_pool,
-    play_slot,
     text_env,
 )
 from agentgym_envs.agents.formats import Bare
@@ -73,7 +74,7 @@ def test_what_breaks_the_contract_is_told_with_environment_task_and_field(kind: 
             with pytest.raises(InvalidFeedback) as told:
                 env.step("knock")
     assert str(told.value).startswith(f"{ENV_ID} broke the environment contract in task door/train/2: {rule}")
-    assert str(told.value).endswith("Mend the environment; docs/howto/add-a-world.md has the contract.")
+    assert str(told.value).endswith("Fix the environment; docs/howto/add-a-world.md describes the contract.")
 
 
 def _once(broken: list[bool], name: str, hook: Callable[..., Any]) -> Callable[..., Any]:
@@ -140,24 +141,17 @@ def test_whatever_an_environment_raises_fails_the_episode_and_names_the_line(hoo
     assert Episode.from_json(episode.to_json()) == episode
 
 
-class Knocker:
-    name = "knocker"
-
-    def reply(self, seats: Sequence[TurnContext]) -> list[Reply]:
-        return [Reply("knock") for _ in seats]
-
-
-class Opener(Player):
+class Opener(Policy):
     name = "opener"
 
-    async def reply(self, seat: TurnContext) -> Reply:
+    async def reply(self, context: TurnContext) -> Reply:
         return Reply("open")
 
 
-class KnockingPlayer(Player):
+class Knocker(Policy):
     name = "knocker"
 
-    async def reply(self, seat: TurnContext) -> Reply:
+    async def reply(self, context: TurnContext) -> Reply:
         return Reply("knock")
 
 
@@ -170,7 +164,7 @@ def test_so_it_is_in_a_pool_and_others_go_on(hook: str, backend: str) -> None:
     async def episodes() -> list[Episode]:
         jobs = [EpisodeSpec(f"door/train/{knocks}") for knocks in (0, 1, 2)]
         with made(_door(**{hook: act})) as env, EnvPool(ENV_ID, 1, backend) as pool:
-            async with aclosing(play_pool(pool, Opener(), jobs, world=Bare(env), horizon=1)) as played:
+            async with aclosing(play_pool(pool, Opener(), jobs, env=Bare(env), horizon=1)) as played:
                 return [episode async for episode in played]
 
     first, failed, last = asyncio.run(episodes())
@@ -206,7 +200,7 @@ def _forgetful_later(door: Door) -> dict[str, Any]:
 def test_nor_need_it_be_what_anybody_expects(info: Callable[..., Any]) -> None:
     async def in_pool() -> Episode:
         with made(_door(_info=info)) as env, EnvPool(ENV_ID, 1, "inline") as pool:
-            return await play_slot(pool, 0, KnockingPlayer(), EpisodeSpec("door/train/1"), world=Bare(env))
+            return await play_episode(PoolSlot(pool, 0, Bare(env)), Knocker(), EpisodeSpec("door/train/1"))
 
     with made(_door(_info=info)) as env:
         played = play(env, Knocker(), EpisodeSpec("door/train/1"))
@@ -221,7 +215,7 @@ def test_what_is_asked_for_wrongly_is_no_failed_episode() -> None:
         with made(Door) as env:
             pool = EnvPool(ENV_ID, 1, "inline")
             pool.close()
-            async with aclosing(play_pool(pool, Opener(), [EpisodeSpec("door/train/1")], world=Bare(env))) as all:
+            async with aclosing(play_pool(pool, Opener(), [EpisodeSpec("door/train/1")], env=Bare(env))) as all:
                 await anext(all)
 
     with pytest.raises(RuntimeError, match="This pool is closed"):

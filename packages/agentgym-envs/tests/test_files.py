@@ -15,7 +15,7 @@ def test_a_folder_of_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert cache_folder("a", "b") == cache_folder("a", "b") == tmp_path / "agentgym/a/b"
     assert cache_folder("a", "b").is_dir()
     (tmp_path / "agentgym/full").write_text("no folder")
-    with pytest.raises(OSError, match=r"Nothing can be kept in .*full/of .*XDG_CACHE_HOME"):
+    with pytest.raises(OSError, match=r"cache folder .*full/of .*can't be created.*XDG_CACHE_HOME"):
         cache_folder("full", "of")
 
 

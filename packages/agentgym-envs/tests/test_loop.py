@@ -108,7 +108,7 @@ def test_after_its_end_everything_is_a_fault() -> None:
     loop.stop()
     loop.stop()
     thread.join()
-    assert "stopped in the middle" in str(caught[0])
+    assert "stopped while a request was running" in str(caught[0])
     with pytest.raises(EnvFault, match="is gone"):
         loop.run(answer(), PATIENCE)
 

@@ -43,7 +43,7 @@ def test_an_mcp_client_plays_it() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "said"), [(["nothing"], "no world 'nothing'"), (["textcraft", "--option", "x"], "KEY=VALUE")]
+    ("arguments", "said"), [(["nothing"], "no environment 'nothing'"), (["textcraft", "--option", "x"], "KEY=VALUE")]
 )
 def test_an_mcp_server_of_nothing_says_so(arguments: list[str], said: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(arguments) == 2

@@ -45,7 +45,7 @@ def test_openenv_plays_it_over_a_socket() -> None:
 def test_openenv_tells_what_the_world_is() -> None:
     from agentgym_envs.adapters.openenv import OpenEnvWorld, TextAction, openenv_app
 
-    with pytest.raises(ValueError, match="no world 'nothing'"):
+    with pytest.raises(ValueError, match="no environment 'nothing'"):
         openenv_app("nothing")
     world = OpenEnvWorld("textcraft")
     assert world.get_metadata().name == "agentgym/TextCraft-v0"

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import gymnasium
 import pytest
@@ -13,13 +15,16 @@ from agentgym_envs import (
     Episode,
     EpisodeSpec,
     Feedback,
+    LocalSlot,
+    Policy,
     ReAct,
     Reply,
     Sample,
     Task,
-    WorldSeat,
+    TurnContext,
     play,
     play_many,
+    play_slots,
     text_env,
 )
 from agentgym_envs.agents.formats import FunctionCall
@@ -30,17 +35,20 @@ pytestmark = pytest.mark.quick
 
 
 @dataclass
-class Player:
-    """A policy out of a function of the seat; remembers what it was asked."""
+class Player(Policy):
+    """A policy made of a function of the context, which it records."""
 
-    answer: Callable[[WorldSeat], str | Reply | EnvFault]
+    answer: Callable[[TurnContext], str | Reply | EnvFault]
     name: str = "player"
-    asked: list[list[WorldSeat]] = field(default_factory=list[list[WorldSeat]])
+    contexts: list[TurnContext] = field(default_factory=list[TurnContext])
+    needs_env: ClassVar[bool] = True
 
-    def reply(self, seats: Sequence[WorldSeat]) -> list[Reply | EnvFault]:
-        self.asked.append(list(seats))
-        answers = [self.answer(seat) for seat in seats]
-        return [Reply(answer) if isinstance(answer, str) else answer for answer in answers]
+    async def reply(self, context: TurnContext) -> Reply:
+        self.contexts.append(context)
+        answer = self.answer(context)
+        if isinstance(answer, EnvFault):
+            raise answer
+        return Reply(answer) if isinstance(answer, str) else answer
 
 
 def expert() -> Player:
@@ -80,7 +88,7 @@ def test_an_episode_records_what_was_seen_said_and_paid(door: gymnasium.Env[str,
 def test_the_conversation_is_all_that_was_said(door: gymnasium.Env[str, str]) -> None:
     shown = Player(lambda seat: "Action: knock")
     play(ReAct(door), shown, EpisodeSpec("door/train/2"), horizon=2)
-    (first,), (second,) = shown.asked
+    first, second = shown.contexts
     assert [message.role for message in second.conversation] == ["system", "user", "assistant", "user"]
     assert second.conversation[:2] == first.conversation
     assert first.conversation[0].content == ReAct(door).instructions
@@ -92,7 +100,7 @@ def test_the_conversation_is_all_that_was_said(door: gymnasium.Env[str, str]) ->
 def test_without_instructions_the_conversation_begins_with_the_observation(door: gymnasium.Env[str, str]) -> None:
     policy = expert()
     episode = play(ReAct(door, instructions=""), policy, EpisodeSpec("door/train/0"), horizon=1)
-    assert [message.role for message in policy.asked[0][0].conversation] == ["user"]
+    assert [message.role for message in policy.contexts[0].conversation] == ["user"]
     assert episode.instructions == ""
 
 
@@ -155,7 +163,7 @@ def test_a_fault_is_retried_from_the_beginning(faults: int, retries: int) -> Non
 
 def test_a_lasting_fault_fails_the_episode_which_has_no_score() -> None:
     with made(type("Jammed", (Jammed,), {"faults": 2})) as env:
-        failed, *others = play_many([env], expert(), [EpisodeSpec(f"door/train/{knocks}") for knocks in (3, 2, 1)])
+        failed, *others = play_many(env, expert(), [EpisodeSpec(f"door/train/{knocks}") for knocks in (3, 2, 1)])
     assert (failed.stop, failed.failed, failed.score, failed.success) == ("failed", True, None, None)
     assert failed.error == "EnvFault: the hinge broke"
     assert failed.task_id == "door/train/3"
@@ -171,7 +179,7 @@ class NeverBegins(Door):
 
 def test_a_world_that_never_begins_fails_every_job() -> None:
     with made(NeverBegins) as env:
-        episodes = list(play_many([env], knocker(), [EpisodeSpec(f"door/train/{i}") for i in range(3)]))
+        episodes = list(play_many(env, knocker(), [EpisodeSpec(f"door/train/{i}") for i in range(3)]))
     assert [(episode.stop, episode.turns) for episode in episodes] == [("failed", ())] * 3
 
 
@@ -197,25 +205,42 @@ def test_many_slots_play_every_job_once(slots: int) -> None:
     jobs = [EpisodeSpec(f"door/train/{knocks}", sample=sample) for sample in range(3) for knocks in (5, 0, 3, 1, 4, 2)]
     policy = expert()
     with made(Door) as env:
-        envs = [env, *(gymnasium.make(env.spec) for _ in range(slots - 1))]  # pyright: ignore[reportArgumentType]
-        episodes = list(play_many(envs, policy, jobs))
+        episodes = in_slots(env, slots, policy, jobs)
     assert Counter((e.task_id, e.sample) for e in episodes) == Counter((job.task_id, job.sample) for job in jobs)
     assert all(e.success and len(e.turns) == e.difficulty + 1 for e in episodes)
-    assert max(map(len, policy.asked)) == min(slots, len(jobs))
-    assert len({seat.key for seats in policy.asked for seat in seats}) == len(jobs)
-    assert all(len({seat.key for seat in seats}) == len(seats) for seats in policy.asked)
+    assert len({context.key for context in policy.contexts}) == len(jobs)
+
+
+def in_slots(
+    env: gymnasium.Env[str, str], slots: int, policy: Policy, specs: Sequence[EpisodeSpec]
+) -> list[Episode]:
+    envs = [env, *(gymnasium.make(env.spec) for _ in range(slots - 1))]  # pyright: ignore[reportArgumentType]
+
+    async def played() -> list[Episode]:
+        return [episode async for episode in play_slots([LocalSlot(env) for env in envs], policy, specs)]
+
+    return asyncio.run(played())
+
+
+def test_a_policy_that_waits_is_refused_synchronously(door: gymnasium.Env[str, str]) -> None:
+    class Waits(Player):
+        async def reply(self, context: TurnContext) -> Reply:
+            await asyncio.sleep(0)
+            return await super().reply(context)
+
+    with pytest.raises(RuntimeError, match="play_pool or play_slots"):
+        play(door, Waits(lambda context: "knock"), EpisodeSpec("door/train/1"))
 
 
 def test_slots_play_what_one_slot_plays() -> None:
     jobs = [EpisodeSpec(f"door/train/{knocks}", sample, seed=7) for knocks in range(6) for sample in range(4)]
 
-    def gamble(seat: WorldSeat) -> str:
+    def gamble(seat: TurnContext) -> str:
         return "knock" if seat.rng.random() < 0.7 else "open"
 
     def games(slots: int) -> dict[tuple[str, int], list[str]]:
         with made(Door) as env:
-            envs = [env, *(gymnasium.make(env.spec) for _ in range(slots - 1))]  # pyright: ignore[reportArgumentType]
-            episodes = play_many(envs, Player(gamble), jobs)
+            episodes = in_slots(env, slots, Player(gamble), jobs)
             return {(e.task_id, e.sample): [turn.reply.text for turn in e.turns] for e in episodes}
 
     assert games(1) == games(5)

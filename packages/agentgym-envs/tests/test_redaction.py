@@ -160,14 +160,14 @@ def test_texts_without_their_secrets(text: str, shown: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "This server wants a token: Authorization: Bearer TOKEN, or HTTP basic with the token as password.",
+        "A token is required: send Authorization: Bearer TOKEN, or use HTTP basic with the token as password.",
         "--body 'x' is not of the form KEY=VALUE, such as reasoning_effort=low.",
         "see http://127.0.0.1:8000/v1 (mail a@b), --max-tokens 5, --token-file token",
         "Authorization: whatever the server takes, such as a token: see there. An api-key: nothing else.",
         "Authorization: ${KEY}",
         "a header 'Authorization: Bearer'",
         "The signature: a token, which x-rays and --api-key: need. X-Api-Key: ${KEY}",
-        "The key 'k' was used for another session; take a new one.",
+        "The key 'k' was used for another session; use a new key.",
     ],
 )
 def test_prose_stays(text: str) -> None:
@@ -203,7 +203,7 @@ def test_a_long_text_takes_no_longer_than_it_is_long() -> None:
 def test_references_are_resolved(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("WORLD_TOKEN", "CANARY")
     assert resolved("http://:${WORLD_TOKEN}@host?a=$WORLD_TOKEN") == "http://:CANARY@host?a=$WORLD_TOKEN"
-    with pytest.raises(ValueError, match=r"no variable WORLD_TOKENS; set it: export WORLD_TOKENS="):
+    with pytest.raises(ValueError, match=r"variable WORLD_TOKENS is not set. Set it: export WORLD_TOKENS="):
         resolved("${WORLD_TOKENS}")
 
 

@@ -47,9 +47,9 @@ def test_skyrl_conversations_keep_what_the_row_says() -> None:
 @pytest.mark.parametrize(
     ("row", "said"),
     [
-        ({}, "names its 'world'"),
-        ({"world": "textcraft", "agent": "react+plan"}, "no habits: react, not react\\+plan"),
-        ({"world": "textkraft"}, "no world 'textkraft'"),
+        ({}, "must have a 'world'"),
+        ({"world": "textcraft", "agent": "react+plan"}, "habits. Use react, not react\\+plan"),
+        ({"world": "textkraft"}, "no environment 'textkraft'"),
     ],
 )
 def test_a_row_that_skyrl_cannot_play_is_refused(row: dict[str, Any], said: str) -> None:

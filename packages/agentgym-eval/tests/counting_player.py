@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from agentgym_envs import Player, Reply, TurnContext
+from agentgym_envs import Policy, Reply, TurnContext
 
 
 async def at_once(seat: TurnContext) -> None:
@@ -19,7 +19,7 @@ async def never(seat: TurnContext) -> None:
         await asyncio.Event().wait()
 
 
-class Counter(Player):
+class Counter(Policy):
     """Right nine times of ten; `thinking` is awaited before each reply."""
 
     name = "counter"
@@ -29,15 +29,15 @@ class Counter(Player):
         self.live = set[int]()
         self.most = self.closed = 0
 
-    async def reply(self, seat: TurnContext) -> Reply:
-        self.live.add(seat.key)
+    async def reply(self, context: TurnContext) -> Reply:
+        self.live.add(context.key)
         self.most = max(self.most, len(self.live))
-        await self._thinking(seat)
-        said = len(seat.conversation) // 2 - 1
-        done = said >= int(seat.info["task_id"].rpartition("/")[2]) or seat.rng.random() < 0.1
+        await self._thinking(context)
+        said = len(context.conversation) // 2 - 1
+        done = said >= int(context.info["task_id"].rpartition("/")[2]) or context.rng.random() < 0.1
         return Reply(f"Action: {'stop' if done else 'add'}")
 
-    def leave(self, key: int) -> None:
+    def forget(self, key: int) -> None:
         self.live.discard(key)
 
     async def close(self) -> None:
@@ -49,7 +49,7 @@ class Entry:
 
     name = "counter"
 
-    def __init__(self, player: Player) -> None:
+    def __init__(self, player: Policy) -> None:
         self._player = player
 
     def load(self) -> Any:

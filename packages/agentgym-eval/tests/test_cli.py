@@ -27,7 +27,7 @@ def flags(*more: str, policy: str = "oracle") -> list[str]:
 def test_evaluate_writes_a_report_and_prints_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert evaluate(flags("--samples", "4", "--k", "4", "1", "--out", str(tmp_path), policy="random")) == 0
     out, err = capsys.readouterr()
-    for part in ("few", "many", "difficulty 9", "pass@4", f"{tmp_path} holds"):
+    for part in ("few", "many", "difficulty 9", "pass@4", f"episodes are in {tmp_path}"):
         assert part in out
     assert "40 episodes" in err
     assert "\x1b" not in err
@@ -61,7 +61,7 @@ def test_without_out_the_folder_is_named_after_the_run(
     monkeypatch.chdir(tmp_path)
     assert evaluate(flags("--tasks", "2", policy="oracle:0.5")) == 0
     assert (tmp_path / "runs/evaluate/count-oracle-0.5-test/report.json").exists()
-    assert "runs/evaluate/count-oracle-0.5-test holds" in capsys.readouterr().out
+    assert "episodes are in runs/evaluate/count-oracle-0.5-test" in capsys.readouterr().out
 
 
 def test_too_many_failed_episodes_are_exit_code_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -70,7 +70,7 @@ def test_too_many_failed_episodes_are_exit_code_1(tmp_path: Path, capsys: pytest
     out, err = capsys.readouterr()
     assert "2 of 10 episodes failed, more than --max-failed 0.05 allows" in err
     assert "EnvFault: the counter [5] jammed" in out
-    assert "pass@1 and pass^1 leave out tasks with fewer than 1 attempts that did not fail: 2" in out
+    assert "pass@1 and pass^1 exclude 2 tasks with fewer than 1 attempts that did not fail" in out
     overall = json.loads((tmp_path / "report.json").read_text())["overall"]
     assert (overall["failed"], overall["success"]["mean"], overall["success"]["tasks"]) == (2, 1.0, 8)
     assert evaluate([*broken, "--max-failed", "0.2"]) == 0
@@ -79,7 +79,7 @@ def test_too_many_failed_episodes_are_exit_code_1(tmp_path: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["--env", "TextKraft", "--policy", "oracle"], "There is no world 'TextKraft'. Did you mean"),
+        (["--env", "TextKraft", "--policy", "oracle"], "There is no environment 'TextKraft'. Did you mean"),
         (flags(policy="orcale"), "There is no policy 'orcale'. Did you mean oracle?"),
         (flags(policy="oracle:2"), "The noise in oracle:2 must be a number"),
         (flags(policy="scripted:nowhere"), "scripted:nowhere can't be read"),
@@ -184,12 +184,12 @@ def test_who_has_seen_enough_of_the_help_may_go(command: str) -> None:
     ("more", "sentence"),
     [
         (["--smaples", "3"], "--samples"),
-        (["--samples", "0"], "--samples is at least 1, not 0"),
-        (["--k", "2"], "pass@2 needs"),
+        (["--samples", "0"], "--samples must be at least 1, not 0"),
+        (["--k", "2"], "--k 2 must be between 1 and --samples"),
         (["--split", "validation"], "invalid choice 'validation'"),
-        (["--seed", "-1"], "not negative"),
-        (["--temperature", "nan"], "not negative"),
-        (["--max-failed", "7"], "a share, from 0 to 1, not 7"),
+        (["--seed", "-1"], "must be 0 or more"),
+        (["--temperature", "nan"], "must be 0 or more"),
+        (["--max-failed", "7"], "a share between 0 and 1, not 7"),
         (["--tasks", "2", "--task", "count/test/1"], "give one of the three"),
         (["--tasks", "2", "--items", "ids.json"], "give one of the three"),
     ],
@@ -212,7 +212,7 @@ def test_collect_keeps_the_asked_kind_in_the_order_of_the_tasks(
         (sample, goal) for sample in range(5) for goal in range(1, 12)
     ]
     assert {e.split for e in episodes} == {"train"}
-    assert "holds 55 of 60 episodes; 5 failed ones left out" in capsys.readouterr().out
+    assert f"Wrote 55 of 60 episodes to {out}; 5 failed episodes left out" in capsys.readouterr().out
     assert collect([*noisy, str(tmp_path / "good.jsonl"), "--keep", "success"]) == 0
     kept = [(e.task_id, e.sample) for e in read_episodes(tmp_path / "good.jsonl")]
     assert kept == [(e.task_id, e.sample) for e in episodes if e.success]

@@ -34,7 +34,7 @@ def test_several_worlds_are_collected_at_once(tmp_path: Path, capsys: pytest.Cap
     out, err = capsys.readouterr()
     assert "counting/Count-v0: kept 12 of 12 played, 0 failed, " in out
     assert "agentgym/TextCraft-v0: kept 12 of 12 played" in out
-    assert f"{tmp_path / 'both'} holds 24 of 24 episodes" in out
+    assert f"Wrote 24 of 24 episodes to {tmp_path / 'both'}" in out
     assert "24 episodes" in err
     files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file())
     assert files == ["both/README.md", "both/card.json", "both/count/train.jsonl", "both/textcraft/train.jsonl"]
@@ -72,9 +72,9 @@ def test_a_world_can_be_added_but_not_forgotten(tmp_path: Path, capsys: pytest.C
     with open_runs(settings.worlds()) as runs:
         assert len(list(play_runs(runs))) == 12
     assert collect(["--env", "textcraft", *TWO[3:], *out]) == 2
-    assert "holds unfinished work of another command (count): name its worlds in --env" in capsys.readouterr().err
+    assert "holds unfinished work of another command (count): add its environments to --env" in capsys.readouterr().err
     assert collect([*TWO, *out]) == 0
-    assert "24 episodes, of which 12 are there already" in capsys.readouterr().err
+    assert "24 episodes, 12 of them already done" in capsys.readouterr().err
 
 
 def test_one_player_plays_all_worlds_and_is_closed_once(tmp_path: Path) -> None:
@@ -117,9 +117,7 @@ def test_a_score_can_be_asked_for(tmp_path: Path, capsys: pytest.CaptureFixture[
     assert {e.score for e in good} == {1.0}
     nothing = ["--env", "textcraft", "--policy", "random", "--tasks", "2", "--horizon", "1", "--min-score", "0.01"]
     assert collect([*nothing, "--out", str(tmp_path / "none.jsonl")]) == 1
-    assert (
-        "None of the 2 episodes is of the kind asked for by --keep all and --min-score 0.01" in capsys.readouterr().err
-    )
+    assert "None of the 2 episodes matches --keep all and --min-score 0.01" in capsys.readouterr().err
 
 
 def test_options_are_for_all_worlds_or_for_one(tmp_path: Path) -> None:
@@ -132,7 +130,7 @@ def test_options_are_for_all_worlds_or_for_one(tmp_path: Path) -> None:
         ("a=1", "depth=(2,3)"),
     ]
     assert options("url=http://there") == [("url=http://there",)] * 2
-    with pytest.raises(UsageError, match=r"babyai:levels is for babyai, which --env doesn't name"):
+    with pytest.raises(UsageError, match=r"babyai:levels is for babyai, which is not among the environments of --env"):
         options("babyai:levels=1")
 
 
@@ -140,11 +138,11 @@ def test_options_are_for_all_worlds_or_for_one(tmp_path: Path) -> None:
     ("changes", "sentence"),
     [
         ({"env": ("textcraft", "agentgym/TextCraft-v0")}, "--env names textcraft twice"),
-        ({"min_score": 1.5}, "--min-score is from 0 to 1"),
-        ({"env": ()}, "--env names no world"),
-        ({"out": Path("x.json")}, "call it x.jsonl, or name a folder"),
-        ({"out": Path()}, "has no name of its own"),
-        ({"out": Path("..")}, "has no name of its own"),
+        ({"min_score": 1.5}, "--min-score must be between 0 and 1"),
+        ({"env": ()}, "--env names no environment"),
+        ({"out": Path("x.json")}, "use x.jsonl or name a folder"),
+        ({"out": Path()}, "has no file name"),
+        ({"out": Path("..")}, "has no file name"),
         ({"skip": True}, "give --items as well"),
     ],
 )
@@ -155,7 +153,7 @@ def test_wrong_settings_are_refused(changes: dict[str, object], sentence: str) -
 
 def test_a_wrong_second_world_leaves_nothing_behind(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert collect(["--env", ENV, "textkraft", "--policy", "oracle", "--out", str(tmp_path / "new")]) == 2
-    assert "no world 'textkraft'" in capsys.readouterr().err
+    assert "no environment 'textkraft'" in capsys.readouterr().err
     assert list(tmp_path.iterdir()) == []
 
 
@@ -173,11 +171,11 @@ def test_named_tasks_go_to_their_worlds(tmp_path: Path, capsys: pytest.CaptureFi
     }
     capsys.readouterr()
     for ids, sentence in (
-        (["count/test/3"], "None of the 1 tasks that were asked for is of textcraft: leave it out of --env"),
+        (["count/test/3"], "None of the 1 named tasks is of textcraft; remove it from --env"),
         (["count/test/3", "textcraft/test/9999"], "no task 'textcraft/test/9999'"),
         (
             ["count/test/33", "count/test/1", "count/test/34"],
-            "Of 3 tasks that were asked for, 2 aren't there under these --env and --options: count/test/33, count/",
+            "2 of the 3 named tasks don't exist with these --env and --options: count/test/33, count/",
         ),
     ):
         assert collect([*worlds[:-1], str(tmp_path / "more"), "--task", *ids]) == 2
@@ -195,7 +193,7 @@ def test_only_what_collect_made_is_replaced(tmp_path: Path, capsys: pytest.Captu
     (precious / "card.json").write_text('{"schema": "diary"}')
     capsys.readouterr()
     assert collect([*few, str(precious), "--overwrite"]) == 2
-    assert "precious is nothing that `collect` made" in capsys.readouterr().err
+    assert "precious was not written by `collect`" in capsys.readouterr().err
     assert (precious / "count/train.jsonl").exists()
 
 
@@ -219,7 +217,7 @@ def test_what_is_not_of_collect_stays(mine: str, out: str, tmp_path: Path, capsy
     path.write_text("{}")
     few = ["--env", ENV, "--policy", "oracle", "--tasks", "2", "--out", str(tmp_path / out)]
     assert collect([*few, "--overwrite"]) == 2
-    assert "is nothing that `collect` made; choose another --out" in capsys.readouterr().err
+    assert "was not written by `collect`; choose another --out" in capsys.readouterr().err
     assert path.read_text() == "{}"
 
 
@@ -272,8 +270,8 @@ def test_a_full_disk_is_a_sentence_and_the_same_command_goes_on(
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     for place, kept in (
-        ("agentgym_eval.storage.store.Store.append", "Nothing was played yet. Begin again with: uv run collect"),
-        ("agentgym_eval.data.collection.write_whole", "What was played is kept in"),
+        ("agentgym_eval.storage.store.Store.append", "No episode has been played yet. Start over with: uv run collect"),
+        ("agentgym_eval.data.collection.write_whole", "The episodes so far are kept in"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(place, full)
@@ -320,6 +318,6 @@ def test_a_world_that_cannot_be_played_does_not_lose_what_the_others_played(
     assert "lists no available actions here" in err
     assert f"What was played is kept in {kept}. Leave {ENV} out of --env, and the same command goes on there." in err
     assert collect(["--env", "textcraft", *asked[:-2]]) == 0
-    assert "2 episodes, of which 2 are there already" in capsys.readouterr().err
+    assert "2 episodes, 2 of them already done" in capsys.readouterr().err
     assert collect(["--env", ENV, *asked[:-3], str(tmp_path / "alone"), *asked[-2:]]) == 2
     assert "kept" not in capsys.readouterr().err

@@ -117,7 +117,7 @@ def test_messages_that_were_changed_are_refused_and_taken_once_our_column_is_gon
     (line,) = records([played("react", 1)], "trl")
     line["messages"][2]["content"] = "Thought: another one\nAction: add"
     changed = written(tmp_path / "changed.jsonl", [line])
-    with pytest.raises(UsageError, match=r"changed\.jsonl, conversation 1 .*its messages were changed"):
+    with pytest.raises(UsageError, match=r"changed\.jsonl, conversation 1 .*its messages don't match"):
         list(read_data([changed]))
     del line["agentgym"]
     with pytest.raises(UsageError, match=r"no score\. .*--score 1"):
@@ -173,39 +173,45 @@ def test_a_folder_of_arrays_is_read_as_the_agentgym_has_them(to: str, tmp_path: 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("", "holds nothing"),
-        ('[{"item_id": "babyai_1"}]', r"ids of tasks and no conversations. Play them: uv run collect --items \S+file"),
-        ('[{"item_id": "babyai_1", "conversations": []}]', "has ids of tasks and no conversations"),
+        ("", "has no records"),
+        (
+            '[{"item_id": "babyai_1"}]',
+            r"has task ids, but no conversations. To play the tasks, run: uv run collect --items \S+file",
+        ),
+        ('[{"item_id": "babyai_1", "conversations": []}]', "has task ids, but no conversations"),
         ('{"text": "hello"}\n', r"no known format: .*`schema` \(episodes\), `messages` \(trl\), `conversations`"),
-        ('{"messages": [', "no JSON array and not JSON lines: line 1"),
-        ("[3]", "record 1 is no JSON object"),
-        ('{"messages": []}\n', "conversation 1 .*nobody replies"),
-        ('{"messages": [{"role": "user", "content": "a"}]}\n', "nobody replies"),
+        ('{"messages": [', "neither a JSON array nor JSON lines: line 1"),
+        ("[3]", "record 1 is not a JSON object"),
+        ('{"messages": []}\n', "conversation 1 .*it has no reply"),
+        ('{"messages": [{"role": "user", "content": "a"}]}\n', "it has no reply"),
         (
             '{"messages": [{"role": "assistant", "content": "a"}, {"role": "user", "content": "a"}]}\n',
-            "message 1 is of",
+            "message 1 has the role",
         ),
-        ('{"messages": [{"role": "user", "content": [1]}]}\n', "message 1 is no text"),
+        ('{"messages": [{"role": "user", "content": [1]}]}\n', "message 1 is not text"),
         (
             '{"messages": [{"role": "user", "content": "a"}, {"role": "critic", "content": "a"}]}\n',
             "message 2 is no",
         ),
-        ('{"messages": 3}\n', "conversation 1 is not as trl files are: `messages` is no list"),
-        ('{"messages": ["x"]}\n', "message 1 of `messages` is no JSON object"),
-        ('{"messages": [{"role": [], "content": "a"}]}\n', "message 1 is no text"),
-        ('{"messages": [{"role": "user", "content": [{"type": "image"}]}]}\n', "message 1 is no text"),
-        ('{"messages": [{"role": "assistant", "tool_calls": [{}]}]}\n', "`tool_calls` of message 1 are not of the"),
-        ('{"messages": [], "tools": [3]}\n', "`tools` is no list of JSON objects"),
+        ('{"messages": 3}\n', "conversation 1 is not a valid trl record: `messages` is not a list"),
+        ('{"messages": ["x"]}\n', "message 1 of `messages` is not a JSON object"),
+        ('{"messages": [{"role": [], "content": "a"}]}\n', "message 1 is not text"),
+        ('{"messages": [{"role": "user", "content": [{"type": "image"}]}]}\n', "message 1 is not text"),
+        ('{"messages": [{"role": "assistant", "tool_calls": [{}]}]}\n', "`tool_calls` of message 1 don't follow the"),
+        ('{"messages": [], "tools": [3]}\n', "`tools` is not a list of JSON objects"),
         pytest.param("[" * 100_000, "nested too deep", id="deep array"),
         pytest.param('{"messages": ' + "[" * 100_000 + "\n", "nested too deep", id="deep line"),
-        ('{"item_id": "babyai_1", "conversations": [{"from": "system", "value": "a"}]}\n', "neither `from` human nor"),
+        (
+            '{"item_id": "babyai_1", "conversations": [{"from": "system", "value": "a"}]}\n',
+            "its `from` is neither human nor",
+        ),
         ('{"schema": "agentgym.episode/9"}\n', "not a line of schema"),
         (
             '{"messages": [], "agentgym": "{}"}\n',
-            "`agentgym` is damaged: it has no episode, part, sha256",
+            "`agentgym` is damaged: it lacks episode, part, sha256",
         ),
         ('{"messages": [], "agentgym": 3}\n', "`agentgym` is damaged"),
-        ('{"messages": [], "agentgym": "{"}\n', "conversation 1 is not as trl"),
+        ('{"messages": [], "agentgym": "{"}\n', "conversation 1 is not a valid trl"),
     ],
 )
 def test_files_that_are_none_of_these_say_which_and_where(text: str, sentence: str, tmp_path: Path) -> None:
@@ -221,7 +227,7 @@ def test_what_is_not_there_is_one_sentence(tmp_path: Path) -> None:
         list(read_data([tmp_path / "nowhere"]))
     with pytest.raises(UsageError, match=r"no \.jsonl or \.json file of episodes in the folder"):
         list(read_data([tmp_path]))
-    with pytest.raises(UsageError, match="from 0 to 1, not 2"):
+    with pytest.raises(UsageError, match="between 0 and 1, not 2"):
         list(read_data([], score=2))
 
 
@@ -258,8 +264,8 @@ def test_nothing_is_written_over_unasked_and_wrong_flags_are_refused(
     assert convert([*flags[:-1], str(ours / "below" / "file")]) == 2
     assert "can't be written" in capsys.readouterr().err
     for wrong, sentence in (
-        (["--score", "3"], "--score is from 0 to 1, not 3"),
-        (["--skip", "--keep"], "--skip leaves out what --keep keeps"),
+        (["--score", "3"], "--score must be between 0 and 1, not 3"),
+        (["--skip", "--keep"], "--skip and --keep exclude each other"),
     ):
         with pytest.raises(SystemExit) as end:
             convert([*flags, *wrong])

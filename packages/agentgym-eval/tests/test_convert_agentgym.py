@@ -105,13 +105,13 @@ def test_tasks_without_a_counterpart_are_refused_left_out_or_kept(
     flags = [str(path), "--score", "1", "--to", "episodes", "--out", str(tmp_path / "out.jsonl")]
     assert convert(flags) == 2
     err = capsys.readouterr().err
-    assert "file.json, conversation 1: What AgentGym's 'textcraft_3' crafts depends on" in err
+    assert "file.json, conversation 1: The goal of AgentGym's task 'textcraft_3' depends on" in err
     assert "--skip" in err and "--keep" in err
     assert not (tmp_path / "out.jsonl").exists()
     assert convert([*flags, "--skip"]) == 0
     out, err = capsys.readouterr()
     assert "holds 1 records; 3 left out" in out
-    assert "'alfworld_7' is of none of the worlds" in err and "OpenDoorsOrderN4Debug" in err
+    assert "'alfworld_7' does not belong to an environment" in err and "OpenDoorsOrderN4Debug" in err
     assert [episode.task_id for episode in read_episodes(tmp_path / "out.jsonl")] == ["babyai/train/GoToObjS4/3"]
     assert convert([*flags, "--keep", "--overwrite"]) == 0
     kept = list(read_episodes(tmp_path / "out.jsonl"))
@@ -127,7 +127,7 @@ def test_a_conversation_about_no_task_gets_no_id(tmp_path: Path, capsys: pytest.
     for to in ("items", "agentgym"):
         flags = [str(path), "--score", "1", "--to", to, "--out", str(tmp_path / "out.json")]
         assert convert(flags) == 2
-        assert "'ok.jsonl/1' is about no task: AgentGym's ids are such as babyai_123" in capsys.readouterr().err
+        assert "'ok.jsonl/1' has no task id of AgentGym, such as babyai_123" in capsys.readouterr().err
         assert convert([*flags, "--skip"]) == 1
         assert not (tmp_path / "out.json").exists()
 
@@ -135,10 +135,10 @@ def test_a_conversation_about_no_task_gets_no_id(tmp_path: Path, capsys: pytest.
 @pytest.mark.parametrize(
     ("record", "sentence"),
     [
-        ({"item_id": 7}, "its `item_id` is no text, but 7"),
-        ({"item_id": "babyai_123", "conversations": "x"}, "`conversations` is no list of messages"),
-        ({"item_id": "babyai_123", "conversations": ["x"]}, "message 1 of `conversations` is no JSON object"),
-        ({"item_id": "babyai_123", "conversations": [SHOWN | {"from": []}]}, "message 1 has no `value`"),
+        ({"item_id": 7}, "its `item_id` is not a string, but 7"),
+        ({"item_id": "babyai_123", "conversations": "x"}, "`conversations` is not a list of messages"),
+        ({"item_id": "babyai_123", "conversations": ["x"]}, "message 1 of `conversations` is not a JSON object"),
+        ({"item_id": "babyai_123", "conversations": [SHOWN | {"from": []}]}, "message 1 has no text as `value`"),
     ],
 )
 @pytest.mark.parametrize("more", [(), ("--skip",)])
@@ -148,7 +148,7 @@ def test_a_damaged_record_is_refused_even_where_others_are_left_out(
     path = written(tmp_path / "file.json", [{"conversations": [SHOWN, SAID]} | record], "agentgym")
     out = tmp_path / "out.jsonl"
     assert convert([str(path), "--score", "1", "--to", "episodes", "--out", str(out), *more]) == 2
-    assert f"file.json, conversation 1 is not as agentgym files are: {sentence}" in capsys.readouterr().err
+    assert f"file.json, conversation 1 is not a valid agentgym record: {sentence}" in capsys.readouterr().err
 
 
 def test_half_a_character_becomes_one_that_can_be_written(tmp_path: Path) -> None:
@@ -167,7 +167,7 @@ def test_attempts_at_one_task_are_one_reason_to_leave_them_out(
     ours = written(tmp_path / "ours.jsonl", records(attempts, "episodes"), "episodes")
     assert convert([str(ours), "--to", "items", "--skip", "--out", str(tmp_path / "out.json")]) == 1
     first, second, _ = capsys.readouterr().err.splitlines()
-    assert first.endswith("no task babyai/train/Other/0: Other is none of its 40 levels. (4 times)")
+    assert first.endswith("no task babyai/train/Other/0: Other is not one of its 40 levels. (4 times)")
     assert second.endswith("babyai/test/GoToRedBall/600: all of its tasks are in our training split.")
 
 

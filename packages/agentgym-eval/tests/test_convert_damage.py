@@ -34,7 +34,7 @@ def test_folders_of_both_kinds_of_files_lose_neither(tmp_path: Path) -> None:
     (tmp_path / "card.json").write_text('{\n"schema": "agentgym.card/1"}')
     assert list(read_data([tmp_path])) == [one, one, two]
     (tmp_path / "c.json").write_text('{"text": "hello"')
-    with pytest.raises(UsageError, match=r"c\.json is no JSON array and not JSON lines"):
+    with pytest.raises(UsageError, match=r"c\.json is neither a JSON array nor JSON lines"):
         list(read_data([tmp_path]))
 
 
@@ -67,5 +67,5 @@ def test_what_can_be_read_and_is_too_deep_to_be_written_is_one_sentence(
     path = tmp_path / "deep.jsonl"
     path.write_text(line)
     assert convert([str(path), "--score", "1", "--to", "trl", "--out", str(tmp_path / "out.jsonl")]) == 2
-    assert "convert: Something in these files is nested too deep" in capsys.readouterr().err
+    assert "convert: A record in these files is nested too deeply" in capsys.readouterr().err
     assert not (tmp_path / "out.jsonl").exists()

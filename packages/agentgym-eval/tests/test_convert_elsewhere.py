@@ -50,9 +50,9 @@ def test_a_reply_of_weight_0_is_not_learned_from_and_reasoning_is_kept(tmp_path:
 @pytest.mark.parametrize(
     ("message", "sentence"),
     [
-        (reply("b", weight=0.5), "the `weight` of message 2 is 0 or 1, not 0.5"),
-        (reply("b", reasoning_content=["x"]), "the reasoning of message 2 is no text"),
-        ({"role": "critic", "content": "b"}, "message 2 is no text of system, developer, user"),
+        (reply("b", weight=0.5), "the `weight` of message 2 must be 0 or 1, not 0.5"),
+        (reply("b", reasoning_content=["x"]), "the reasoning of message 2 is not text"),
+        ({"role": "critic", "content": "b"}, "message 2 is not text with one of the roles system, developer, user"),
     ],
 )
 def test_what_is_of_no_protocol_is_refused_by_name(message: dict[str, Any], sentence: str, tmp_path: Path) -> None:
@@ -72,8 +72,8 @@ def test_developers_speak_as_the_system_and_later_words_of_it_as_the_user(tmp_pa
 def test_consecutive_messages_of_a_side_are_one_and_that_is_told(tmp_path: Path) -> None:
     (episode,), told = read(tmp_path, {"messages": [user("a"), user("b"), reply("c"), reply("d")]})
     assert said(episode) == [("a\n\nb", "c\n\nd", True)]
-    assert told == {"consecutive messages of one side are read as one": 2}
-    with pytest.raises(UsageError, match="messages 2 and 3 are one reply, of which a part has the `weight` 0"):
+    assert told == {"consecutive messages of the same side are merged": 2}
+    with pytest.raises(UsageError, match="messages 2 and 3 form one reply, but only one of them has the `weight` 0"):
         read(tmp_path, {"messages": [user("a"), reply("b", weight=0), reply("c")]})
 
 
@@ -93,8 +93,8 @@ def test_functions_that_were_called_at_once_are_called_one_after_the_other(tmp_p
     asked = [json.loads(turn.reply.text) for turn in episode.turns[:2]]
     assert [(made.get("thought", ""), made["function_name"]) for made in asked] == [("I think", "f"), ("", "g")]
     assert [turn.observation for turn in episode.turns] == ["a", "of f", "of g"]
-    assert told == {"functions that were called at once are called one after the other": 1}
-    with pytest.raises(UsageError, match="message 2 calls functions that no message of a tool answers"):
+    assert told == {"parallel function calls are read as consecutive calls": 1}
+    with pytest.raises(UsageError, match="message 2 calls functions that no tool message answers"):
         read(tmp_path, {"messages": [user("a"), both, answer("1", "of f"), user("and g?")]})
 
 
@@ -104,7 +104,7 @@ def test_sharegpt_needs_no_ids(tmp_path: Path) -> None:
     (episode, again), _ = read(tmp_path, record, record)
     assert (episode.instructions, said(episode)) == ("s", [("a", "b", True), ("c", "d", True)])
     assert [one.task_id for one in (episode, again)] == ["file/1", "file/2"]
-    with pytest.raises(UsageError, match="message 1 is `from` none of system, human"):
+    with pytest.raises(UsageError, match="the `from` of message 1 is none of system, human"):
         read(tmp_path, {"conversations": [{"from": "bing", "value": "hi"}]})
 
 
@@ -122,7 +122,7 @@ def test_rollouts_of_verifiers_bring_their_reward(tmp_path: Path) -> None:
         read(tmp_path, rollout | {"reward": -1.5}, score=None)
     (episode,), told = read(tmp_path, rollout | {"reward": -1.5}, score=0.5)
     assert episode.score == 0.5
-    assert told == {"a reward that isn't from 0 to 1 is no score and is left out": 1}
+    assert told == {"a reward outside of 0 to 1 is not used as a score": 1}
 
 
 def test_alpaca_asks_with_instruction_and_input(tmp_path: Path) -> None:
@@ -161,4 +161,4 @@ def test_the_command_says_how_often_it_changed_something(tmp_path: Path, capsys:
     record = {"messages": [user("a"), user("b"), reply("c")]}
     path = written(tmp_path / "in.jsonl", [record] * 3)
     assert len(converted("episodes", tmp_path / "out.jsonl", path, "--score", "1")) == 3
-    assert "Changed: consecutive messages of one side are read as one (3 times)" in capsys.readouterr().err
+    assert "Changed: consecutive messages of the same side are merged (3 times)" in capsys.readouterr().err

@@ -26,7 +26,7 @@ def test_a_key_that_is_refused_stops_the_run_and_a_better_one_goes_on(
         assert play(fake, tmp_path, "--slots", "1") == 1
     err = capsys.readouterr().err
     assert "refuses the key (401: Incorrect key: ***). Set OPENAI_API_KEY" in err
-    assert "Go on with: uv run evaluate" in err
+    assert "Resume with: uv run evaluate" in err
     assert json.loads((tmp_path / "usage.json").read_text())["requests"] == 20  # of a broken off episode as well
     kept = len(played(tmp_path))
     assert 0 < kept < 10

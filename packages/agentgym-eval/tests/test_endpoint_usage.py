@@ -103,7 +103,7 @@ def test_a_budget_ends_the_run_and_a_larger_one_goes_on(
         assert play(fake, tmp_path, *flags, "--budget", budget) == 3
         err = capsys.readouterr().err
         assert f"The --budget of {'0.00025' if 'cost' in budget else budget.partition('=')[2]}" in err
-        assert f"What was played is kept in {tmp_path}. Go on with: " in err
+        assert f"The episodes so far are kept in {tmp_path}. Resume with: " in err
         first = len(fake.asked)
         assert first == 20 if "requests" in budget else 20 <= first <= 23
         assert json.loads((tmp_path / "usage.json").read_text())["requests"] == first

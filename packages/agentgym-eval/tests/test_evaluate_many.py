@@ -60,7 +60,7 @@ def test_they_are_reported_together_each_policy_against_the_first(many: Path) ->
     assert pairs == [
         (f"oracle in {ENV}", f"random in {ENV}", 4),
         ("oracle in textcraft", "random in textcraft", 4),
-        ("oracle in all worlds", "random in all worlds", 8),
+        ("oracle in all environments", "random in all environments", 8),
     ]
     difference = together["comparisons"][2]["success"]
     rates = [run["overall"]["success"]["mean"] for run in together["runs"]]
@@ -74,9 +74,13 @@ def test_the_same_command_plays_nothing_twice_and_a_further_policy_only_itself(
     more = [*WORLDS, "--policy", "oracle", "random", "oracle:0.5", "--out", str(many)]
     assert evaluate(more) == 0
     out, err = capsys.readouterr()
-    assert err.count("16 episodes, of which 16 are there already") == 2
+    assert err.count("16 episodes, 16 of them already done") == 2
     assert {path: path.read_bytes() for path in before} == before
-    for part in ("oracle:0.5 in textcraft", "random in all worlds against oracle in all worlds", f"uv run view {many}"):
+    for part in (
+        "oracle:0.5 in textcraft",
+        "random in all environments vs. oracle in all environments",
+        f"uv run view {many}",
+    ):
         assert part in out
 
 
@@ -84,8 +88,8 @@ def test_runs_are_compared_afterwards(many: Path, tmp_path: Path, capsys: pytest
     one, other = many / "count-oracle-test", many / "count-random-test"
     assert compare([str(one), str(other), "--out", str(tmp_path / "report")]) == 0
     out = capsys.readouterr().out
-    assert "random against oracle" in out
-    assert "They differ" not in out
+    assert "random vs. oracle" in out
+    assert "The runs differ" not in out
     found = json.loads((tmp_path / "report/report.json").read_text())
     assert [run["policy"] for run in found["runs"]] == ["oracle", "random"]
     assert found["runs"][0]["overall"]["pass_at"].keys() == {"1", "2"}
@@ -95,7 +99,7 @@ def test_runs_are_compared_afterwards(many: Path, tmp_path: Path, capsys: pytest
 
 def test_a_folder_of_runs_stands_for_all_of_them(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert compare([str(many)]) == 0
-    assert "random in all worlds against oracle in all worlds" in capsys.readouterr().out
+    assert "random in all environments vs. oracle in all environments" in capsys.readouterr().out
 
 
 def test_the_same_policy_under_other_settings_is_told_apart_by_its_place(
@@ -107,19 +111,19 @@ def test_the_same_policy_under_other_settings_is_told_apart_by_its_place(
     capsys.readouterr()
     assert compare([str(many / "count-random-test"), str(short / "episodes.jsonl")]) == 0
     out = "".join(capsys.readouterr().out.split())
-    assert f"random({short}/episodes.jsonl)against" in out
-    assert "Theydifferinhorizon:15,3." in out
+    assert f"random({short}/episodes.jsonl)vs." in out
+    assert "Therunsdifferinhorizon:15,3." in out
     assert "0tasksthatonlythefirstand6thatonlythesecond" in out
 
 
 @pytest.mark.parametrize(
     ("runs", "sentence"),
     [
-        (["{many}/count-oracle-test"], "It takes two runs to compare; here is "),
+        (["{many}/count-oracle-test"], "A comparison needs at least two runs, but got "),
         (["{many}/count-oracle-test", "{many}/nothing"], "There is no run at"),
-        (["{many}/count-oracle-test", "{many}/textcraft-oracle-test"], "share no task"),
+        (["{many}/count-oracle-test", "{many}/textcraft-oracle-test"], "no task in common"),
         (["{many}/count-oracle-test", "{here}/train"], "Name one of its evaluations: "),
-        (["{many}/count-oracle-test", "{here}/empty.jsonl"], "holds no episodes"),
+        (["{many}/count-oracle-test", "{here}/empty.jsonl"], "has no episodes"),
         (["{many}/count-oracle-test", "{many}/report.json"], "can't be read as episodes"),
     ],
 )
@@ -139,8 +143,8 @@ def test_runs_of_a_policy_in_several_worlds_are_its_own_wherever_they_lie(
     assert compare(sorted(str(folder) for folder in many.glob("*-test"))) == 0
     by_path = capsys.readouterr().out
     assert compare([str(many)]) == 0
-    assert by_path.count(" against ") == capsys.readouterr().out.count(" against ")
-    assert "(" not in by_path.partition("second against first")[0].partition("With each mean")[0]
+    assert by_path.count(" vs. ") == capsys.readouterr().out.count(" vs. ")
+    assert "(" not in by_path.partition("second vs. first")[0].partition("Means with 95%")[0]
 
 
 def test_runs_of_a_policy_in_one_folder_are_not_taken_together(
@@ -151,13 +155,13 @@ def test_runs_of_a_policy_in_one_folder_are_not_taken_together(
         assert evaluate(["--env", ENV, "--policy", "oracle", "--horizon", horizon, "--out", f"all/{horizon}"]) == 0
     capsys.readouterr()
     assert compare(["all"]) == 0
-    assert "oracle (all/9) against oracle (all/3)" in capsys.readouterr().out
+    assert "oracle (all/9) vs. oracle (all/3)" in capsys.readouterr().out
 
 
 def test_more_attempts_than_any_run_has_are_not_asked_for(many: Path, capsys: pytest.CaptureFixture[str]) -> None:
     runs = [str(many / f"count-{policy}-test") for policy in ("oracle", "random")]
     assert compare([*runs, "--k", "1", "9"]) == 2
-    assert "pass@9 needs as many attempts at a task, and these runs have 2: lower --k." in capsys.readouterr().err
+    assert "pass@9 needs 9 attempts at a task, but these runs have at most 2; lower --k." in capsys.readouterr().err
     assert compare([*runs, "--k", "2"]) == 0
 
 
@@ -166,7 +170,7 @@ def test_a_comparison_needs_a_folder_of_its_own(many: Path, tmp_path: Path, caps
     file.touch()
     before = (run / "report.json").read_bytes()
     assert compare([str(many), "--out", str(run)]) == 2
-    assert "holds a run, whose own report would be lost" in capsys.readouterr().err
+    assert "holds a run, whose report would be overwritten" in capsys.readouterr().err
     assert (run / "report.json").read_bytes() == before
     assert compare([str(many), "--out", str(file / "below")]) == 2
     assert "can't be written to" in capsys.readouterr().err
@@ -220,8 +224,8 @@ def test_a_world_that_misses_a_program_ends_no_other(
 ) -> None:
     assert evaluate([*WORLDS, "--policy", "oracle", "random", "--out", str(tmp_path / "runs")]) == 2
     said = capsys.readouterr()
-    assert said.err.count(f"Without textcraft: {no_program}") == 1
-    assert "runs holds the report and every episode" in said.out
+    assert said.err.count(f"Skipping textcraft: {no_program}") == 1
+    assert "The report and all episodes are in" in said.out
     assert (tmp_path / "runs/report.json").is_file()
     assert {path.parent.name for path in tmp_path.glob("runs/*/run.json")} == {"count-oracle-test", "count-random-test"}
 
@@ -247,7 +251,7 @@ def test_all_leaves_out_a_world_that_misses_a_program(no_program: str) -> None:
         ({"policy": ("oracle", "oracle")}, "--policy names oracle twice"),
         ({"policy": ()}, "--policy names no policy"),
         ({"env": (ENV, "counting/Count-v0")}, "--env names count twice"),
-        ({"options": ("babyai:x=1",)}, "is for babyai, which --env doesn't name"),
+        ({"options": ("babyai:x=1",)}, "is for babyai, which is not among the environments of --env"),
     ],
 )
 def test_wrong_settings_are_refused(changes: dict[str, tuple[str, ...]], sentence: str) -> None:
@@ -259,7 +263,7 @@ def test_a_run_is_not_made_a_folder_of_runs(many: Path, capsys: pytest.CaptureFi
     folder = many / "count-oracle-test"
     before = (folder / "report.json").read_bytes()
     assert evaluate([*WORLDS, "--policy", "oracle", "--out", str(folder)]) == 2
-    assert "holds a run of its own" in capsys.readouterr().err
+    assert "holds a single run" in capsys.readouterr().err
     assert (folder / "report.json").read_bytes() == before
 
 
@@ -280,7 +284,7 @@ def test_a_way_through_a_folder_that_is_not_there_leads_past_no_guard(
     assert "holds several runs" in capsys.readouterr().err
     run = around / "count-oracle-test"
     assert compare([str(many), "--out", str(run)]) == 2
-    assert "holds a run, whose own report would be lost" in capsys.readouterr().err
+    assert "holds a run, whose report would be overwritten" in capsys.readouterr().err
     assert collect(["--env", ENV, "--policy", "oracle", "--tasks", "1", "--out", str(run)]) == 2
     assert "exists already" in capsys.readouterr().err
     assert (many / "report.json").read_bytes() == before
@@ -304,7 +308,7 @@ def test_overwrite_forgets_nothing_before_there_is_something_to_put_in_its_place
         err = capsys.readouterr().err
         assert "10 episodes in" in err
         assert "failed one after the other and are not kept" in err
-        assert f"Nothing was replaced yet in {tmp_path}. Go on with: uv run evaluate" in err
+        assert f"Nothing has been replaced yet in {tmp_path}. Resume with: uv run evaluate" in err
         assert "--overwrite" in err
     assert {path: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert evaluate([*asked, "--overwrite", "--tasks", "3"]) == 0
@@ -366,12 +370,12 @@ def test_a_world_that_a_policy_cannot_play_is_left_out_and_the_others_go_on(
     asked = [*WORLDS, "--policy", "oracle", "random", "--options", "count:listed=False", "--out", str(tmp_path)]
     assert evaluate(asked) == 2
     out, err = capsys.readouterr()
-    assert f"Without random in {ENV}: counting/Count-v0 lists no available actions here" in err
+    assert f"Skipping random in {ENV}: counting/Count-v0 lists no available actions here" in err
     runs = json.loads((tmp_path / "report.json").read_text())["runs"]
     assert [(run["policy"], run["world"]) for run in runs] == [
         ("oracle", ENV), ("oracle", "textcraft"), ("random", "textcraft"),
     ]  # fmt: skip
-    assert "random in textcraft against oracle in textcraft" in out
+    assert "random in textcraft vs. oracle in textcraft" in out
     assert compare([str(tmp_path)]) == 0
     alone = ["--env", ENV, "--policy", "random", "--options", "listed=False", "--out", str(tmp_path / "alone")]
     assert evaluate(alone) == 2

@@ -48,10 +48,10 @@ def test_what_does_not_coincide_is_refused_or_left_out(tmp_path: Path, capsys: p
     file = items(tmp_path, "babyai_2", "babyai_15", "babyai_55")
     arguments = ["--env", "babyai", "--policy", "oracle", "--items", str(file), "--out", str(tmp_path / "run")]
     assert evaluate(arguments) == 2
-    refused = "2 of 3 items name no task here: babyai_15, babyai_55. AgentGym's task 'babyai_15' is seed 0 of"
+    refused = "2 of 3 items correspond to no task: babyai_15, babyai_55. AgentGym's task 'babyai_15' is seed 0 of"
     err = capsys.readouterr().err
     assert refused in err
-    assert "Go on without them: --skip." in err
+    assert "Leave them out with --skip." in err
     assert not (tmp_path / "run").exists()
     assert evaluate([*arguments, "--skip"]) == 0
     assert f"Left out: {refused}" in capsys.readouterr().err
@@ -61,7 +61,7 @@ def test_what_does_not_coincide_is_refused_or_left_out(tmp_path: Path, capsys: p
 def test_many_are_counted_instead_of_listed(tmp_path: Path) -> None:
     file = items(tmp_path, "babyai_2", *(f"alfworld_{i}" for i in range(9)))
     with pytest.raises(
-        UsageError, match=r"9 of 10 .*: alfworld_0, .*, alfworld_4 and 4 more\. .*of none of the worlds"
+        UsageError, match=r"9 of 10 .*: alfworld_0, .*, alfworld_4 and 4 more\. .*does not belong to an environment"
     ):
         task_ids([file], skip=False)
     assert task_ids([file], skip=True) == ("babyai/train/GoToRedBallNoDists/0",)
@@ -83,7 +83,7 @@ def test_a_world_whose_ids_mean_nothing_here_says_so(tmp_path: Path, capsys: pyt
         ]
         assert collect(command) == 2
         err = capsys.readouterr().err
-        assert "2 of 2 items name no task here: textcraft_0, textcraft_1." in err
+        assert "2 of 2 items correspond to no task: textcraft_0, textcraft_1." in err
         assert "its server's file system" in err
         assert "Choose tasks with --split" in err
 
@@ -94,8 +94,8 @@ def test_items_of_a_world_that_is_not_played_are_refused(tmp_path: Path, capsys:
         collect(["--env", "textcraft", "--policy", "oracle", "--items", str(file), "--out", str(tmp_path / "x")]) == 2
     )
     err = capsys.readouterr().err
-    assert "There is no task 'webarena/webarena/24' among the 551 of this world" in err
-    assert "2 aren't there under these --env and --options: webarena/webarena/24, webarena/webarena/25." in err
+    assert "There is no task 'webarena/webarena/24' among the 551 of this environment" in err
+    assert "named tasks don't exist with these --env and --options: webarena/webarena/24, webarena/webarena/25." in err
 
 
 DEEP = pytest.param("[" * 100_000, id="deep")
@@ -105,21 +105,21 @@ DEEP = pytest.param("[" * 100_000, id="deep")
 def test_another_file_is_refused(tmp_path: Path, content: str) -> None:
     path = tmp_path / "items.json"
     path.write_bytes(content.encode("latin-1"))
-    with pytest.raises(UsageError, match=r"items\.json is no item-id file .*such as \[\{\"item_id\""):
+    with pytest.raises(UsageError, match=r"items\.json is not an item-id file .*such as \[\{\"item_id\""):
         read_items([path])
-    with pytest.raises(UsageError, match="is no item-id file"):
+    with pytest.raises(UsageError, match="is not an item-id file"):
         read_items([tmp_path / "none.json"])
 
 
 def test_numbers_that_are_none_of_the_agentgym_s_are_refused(tmp_path: Path) -> None:
     found = read_items([items(tmp_path, "babyai_٣", f"babyai_{'9' * 5_000}", "babyai_3")])
     assert list(found.tasks) == ["babyai_3"]
-    assert all("its numbers are up to 9 digits from 0 to 9" in why for why in found.refused.values())
+    assert all("its numbers have at most 9 digits from 0 to 9" in why for why in found.refused.values())
     assert len(found.without_tasks) < 400
 
 
 def test_no_items_are_no_run(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="They hold no items"):
+    with pytest.raises(UsageError, match="They have no items"):
         task_ids([items(tmp_path)], skip=True)
 
 

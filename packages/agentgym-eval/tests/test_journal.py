@@ -106,7 +106,9 @@ def test_a_process_that_is_ended_leaves_every_reply_that_was_paid_for(tmp_path: 
         if how != signal.SIGKILL:
             assert child.returncode == (130 if how == signal.SIGINT else 143)
             word = "Interrupted" if how == signal.SIGINT else "Terminated"
-            assert f"{word}. What was played is kept in {tmp_path}. Go on with: uv run evaluate --env {ENV}" in err
+            assert (
+                f"{word}. The episodes so far are kept in {tmp_path}. Resume with: uv run evaluate --env {ENV}" in err
+            )
             assert requests(tmp_path) == model.said == 15
             assert "Traceback" not in err
         assert evaluate(arguments) == 0
@@ -121,7 +123,7 @@ def test_replies_of_an_episode_under_way_are_all_there_is(tmp_path: Path, capsys
     with serving(lambda request: model(request) if model.said < 4 else trouble(401)) as fake:
         assert play(fake, tmp_path, "--task", "count/test/9") == 1
     err = capsys.readouterr().err
-    assert f"No episode has ended yet; the replies so far are kept in {tmp_path}. Go on with: uv run evaluate" in err
+    assert f"No episode has ended yet; the replies so far are kept in {tmp_path}. Resume with: uv run evaluate" in err
     with serving(model) as fake:
         assert play(fake, tmp_path, "--task", "count/test/9", "--seed", "1") == 2  # they were paid for with seed 0
         assert "seed 0, not 1" in capsys.readouterr().err
@@ -162,7 +164,7 @@ def test_a_world_that_shows_something_else_is_answered_anew(tmp_path: Path, caps
             assert play(fake, run, *flags) == code
     assert numbers(run) == [1, 2, 3, *range(6, 10)]
     assert requests(run) == 9
-    assert "In 1 of the episodes the world showed something else" in capsys.readouterr().err
+    assert "In 1 episodes the environment's observations differ" in capsys.readouterr().err
 
 
 def test_half_a_reply_at_the_end_is_paid_for_again_and_damage_is_named(
@@ -214,7 +216,7 @@ def test_beginning_again_replaces_the_replies_with_the_first_that_is_paid_for(
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     with serving(lambda request: trouble(401)) as fake:
         assert play(fake, tmp_path, "--tasks", "4", "--overwrite") == 1
-    assert "Nothing was replaced yet" in capsys.readouterr().err
+    assert "Nothing has been replaced yet" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     model = Numbered()
     with serving(lambda request: model(request) if model.said < 2 else trouble(401)) as fake:

@@ -41,7 +41,7 @@ def test_a_lock_says_who_has_it_and_leaves_nothing(tmp_path: Path) -> None:
     with FolderLock(folder):
         record = json.loads((folder / ".lock").read_text())
         assert (record["host"], record["pid"]) == (socket.gethostname(), os.getpid())
-        told = f"Another process is at work in {folder}: process {os.getpid()} on {socket.gethostname()}, since 20"
+        told = f"Another process is using {folder}: process {os.getpid()} on {socket.gethostname()}, since 20"
         with pytest.raises(UsageError, match=told) as refused:
             FolderLock(folder).acquire()
         assert "remove" not in str(refused.value), "it is here, and alive"
@@ -89,14 +89,14 @@ def test_the_lock_of_another_host_is_watched_before_it_is_taken_over(
         before = path.read_bytes()
         with pytest.raises(UsageError, match="process 4711 on elsewhere, since 2026") as refused:
             later.acquire()
-        assert str(refused.value).endswith(f"If you know that it is gone, remove {path}.")
+        assert str(refused.value).endswith(f"If you know that it is no longer running, remove {path}.")
         assert path.read_bytes() == before
     else:
         with later:
             assert json.loads(path.read_text())["pid"] == os.getpid()
     assert sum(paused) == (15 if beats else 20)
-    assert "was in use by process 4711 on elsewhere" in caplog.text
-    assert ("It isn't: going on" in caplog.text) == (not beats)
+    assert "is locked by process 4711 on elsewhere" in caplog.text
+    assert ("It isn't; taking over" in caplog.text) == (not beats)
 
 
 def test_where_files_can_not_be_locked_the_process_id_decides(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

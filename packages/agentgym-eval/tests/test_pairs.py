@@ -159,7 +159,7 @@ def test_of_a_single_turn_trl_sees_the_reply_alone() -> None:
 
 @pytest.mark.parametrize(("min_gap", "most"), [(0.0, 1), (-0.1, 1), (1.1, 1), (0.5, 0)])
 def test_gaps_and_counts_that_make_no_sense_are_refused(min_gap: float, most: int) -> None:
-    with pytest.raises(ValueError, match="pairs need a min_gap above 0 up to 1, most of at least 1"):
+    with pytest.raises(ValueError, match="pairs need min_gap above 0 and at most 1, most of at least 1"):
         Pairing(min_gap, most)
 
 
@@ -259,7 +259,7 @@ def test_convert_writes_pairs_for_trl(tmp_path: Path, capsys: pytest.CaptureFixt
     ]
     assert convert([*arguments, "--pairs.min-gap", "0.6", "--overwrite", "--pairs.most", "9"]) == 0
     for wrong, sentence in (
-        ([str(source), "--to", "trl", "--out", str(out), "--pairs.most", "9"], "are settings for --to pairs"),
+        ([str(source), "--to", "trl", "--out", str(out), "--pairs.most", "9"], "flags apply only to --to pairs"),
         ([*arguments, "--pairs.min-gap", "0"], "min_gap above 0"),
     ):
         with pytest.raises(SystemExit) as end:

@@ -114,10 +114,13 @@ def test_the_command_says_who_is_gone_and_how_to_go_on(
     assert evaluate(["--env", ENV, "--policy", "counter", "--slots", "1", "--out", str(tmp_path)]) == 1
     err = capsys.readouterr().err
     assert "Traceback" not in err
-    assert f"evaluate: The engine died twice. What was played is kept in {tmp_path}. Go on with: uv run evaluate" in err
+    assert (
+        f"evaluate: The engine died twice. The episodes so far are kept in {tmp_path}. Resume with: uv run evaluate"
+        in err
+    )
     monkeypatch.setattr(policies, "entry_points", lambda group: [Entry(Counter())])
     assert evaluate(["--env", ENV, "--policy", "counter", "--out", str(tmp_path)]) == 0
-    assert "of which 8 are there already" in capsys.readouterr().err
+    assert "8 of them already done" in capsys.readouterr().err
 
 
 def test_runs_that_an_interrupted_overwrite_did_not_come_to_are_named(
@@ -129,7 +132,7 @@ def test_runs_that_an_interrupted_overwrite_did_not_come_to_are_named(
         assert evaluate([*asked, "--overwrite"]) == code
     err = capsys.readouterr().err
     earlier = f"(and so are the earlier runs in {tmp_path / 'count-oracle-test'}: remove them first)"
-    assert f"What was played is kept {earlier} in {tmp_path}. Go on with: uv run evaluate" in err
+    assert f"The episodes so far are kept {earlier} in {tmp_path}. Resume with: uv run evaluate" in err
     assert "--overwrite" not in err
 
 

@@ -15,7 +15,7 @@ from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.playing.game import Game
 from agentgym_eval.viewer.playing.session import Session
-from agentgym_eval.viewer.playing.table import Table
+from agentgym_eval.viewer.playing.table import SessionManager
 from counting_player import Counter, Entry
 from counting_world import ENV, Count
 from fake_endpoint import said, serving
@@ -36,43 +36,43 @@ def idle(session: Session) -> bool:
 
 def test_a_person_s_actions_become_an_episode_like_any_other() -> None:
     game = Game(asked(1))
-    game.say("add", "One is enough.")
-    game.say("jump")
-    standing = game.standing()
-    assert (standing.over, standing.asked, standing.actions) == (False, "Say `add` or `stop`.", ("add", "stop"))
-    game.say("stop")
-    episode = game.standing().episode
+    game.reply("add", "One is enough.")
+    game.reply("jump")
+    state = game.state()
+    assert (state.over, state.prompt, state.available_actions) == (False, "Say `add` or `stop`.", ("add", "stop"))
+    game.reply("stop")
+    episode = game.state().episode
     assert (episode.policy, episode.stop, episode.success, episode.agent) == ("human", "terminated", True, "react")
     assert episode.turns[0].reply.text == "Thought: One is enough.\nAction: add"
     assert [turn.valid for turn in episode.turns] == [True, False, True]
     assert len(list(replay(episode))) == 3
     with pytest.raises(UsageError, match="is over"):
-        game.say("add")
+        game.reply("add")
 
 
 def test_a_game_that_is_left_keeps_what_was_played_and_counts_as_cut_short() -> None:
     game = Game(asked())
-    game.say("add")
+    game.reply("add")
     game.leave()
-    episode = game.standing().episode
+    episode = game.state().episode
     assert (episode.stop, episode.score, len(episode.turns)) == ("truncated", 0.0, 1)
     assert episode.final_observation == "Count: 1."
 
 
 def test_what_else_an_agent_is_asked_is_asked_of_a_person_too() -> None:
     game = Game(asked(0, agent="react+plan"))
-    assert game.standing().wants == "plan"
-    assert "write down your plan" in game.standing().asked
-    game.say("I stop at once.")
-    game.say("stop")
-    assert [turn.kind for turn in game.standing().episode.turns] == ["plan", "act"]
-    assert game.standing().episode.turns[0].reply.text == "I stop at once."
+    assert game.state().reply_kind == "plan"
+    assert "write down your plan" in game.state().prompt
+    game.reply("I stop at once.")
+    game.reply("stop")
+    assert [turn.kind for turn in game.state().episode.turns] == ["plan", "act"]
+    assert game.state().episode.turns[0].reply.text == "I stop at once."
 
 
 def test_a_task_can_be_named_by_its_number_or_drawn() -> None:
     numbered = PlaySettings(env=ENV, policy="human", task=("7",), split="test")
-    assert Game(numbered).standing().episode.task_id == "count/test/7"
-    drawn = {Game(PlaySettings(env=ENV, policy="human", split="train")).standing().episode.task_id for _ in range(40)}
+    assert Game(numbered).state().episode.task_id == "count/test/7"
+    drawn = {Game(PlaySettings(env=ENV, policy="human", split="train")).state().episode.task_id for _ in range(40)}
     assert len(drawn) > 1
     assert all(task_id.startswith("count/train/") for task_id in drawn)
 
@@ -101,19 +101,19 @@ def test_a_world_that_does_not_come_up_is_no_game() -> None:
 def test_a_policy_goes_on_from_where_the_person_was() -> None:
     async def played() -> Session:
         session = await Session.open(asked(3))
-        await session.say("add")
-        await session.go_on("oracle", turns=1)
+        await session.reply("add")
+        await session.hand_over("oracle", turns=1)
         await until(session, idle)
-        assert not session.state.standing.over
-        await session.go_on("oracle")
-        await until(session, lambda session: session.state.standing.over and idle(session))
+        assert not session.state.game.over
+        await session.hand_over("oracle")
+        await until(session, lambda session: session.state.game.over and idle(session))
         session.close()
         return session
 
-    standing = asyncio.run(played()).state.standing
-    assert (standing.episode.policy, standing.episode.success) == ("human+oracle", True)
-    assert standing.by == ("human", "oracle", "oracle", "oracle")
-    assert standing.episode.acts == 4
+    state = asyncio.run(played()).state.game
+    assert (state.episode.policy, state.episode.success) == ("human+oracle", True)
+    assert state.replied_by == ("human", "oracle", "oracle", "oracle")
+    assert state.episode.acts == 4
 
 
 def test_a_player_is_asked_with_the_whole_conversation_and_closed_at_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,14 +127,14 @@ def test_a_player_is_asked_with_the_whole_conversation_and_closed_at_the_end(mon
 
     async def played() -> Session:
         session = await Session.open(asked(1))
-        await session.say("add")
-        await session.go_on("counter")
-        await until(session, lambda session: session.state.standing.over and idle(session))
+        await session.reply("add")
+        await session.hand_over("counter")
+        await until(session, lambda session: session.state.game.over and idle(session))
         session.close()
         return session
 
     session = asyncio.run(played())
-    assert session.state.standing.episode.policy == "human+counter"
+    assert session.state.game.episode.policy == "human+counter"
     assert seen[0] == 4  # instructions, what the world showed, the person's reply, what came of it
     assert player.closed == 1
     assert not player.live
@@ -150,17 +150,17 @@ def test_a_policy_that_thinks_for_ever_can_be_stopped_and_meanwhile_nobody_else_
 
     async def played() -> Session:
         session = await Session.open(asked(1))
-        await session.go_on("counter")
-        await session.say("add")
+        await session.hand_over("counter")
+        await session.reply("add")
         assert "stop it first" in session.state.notice
         assert session.state.playing == "counter"
         await session.stop()
         assert (session.state.playing, session.state.notice) == ("", "")
-        await session.say("add")
+        await session.reply("add")
         session.close()
         return session
 
-    assert [turn.action for turn in asyncio.run(played()).state.standing.episode.turns] == ["add"]
+    assert [turn.action for turn in asyncio.run(played()).state.game.episode.turns] == ["add"]
 
 
 def test_a_policy_that_is_being_loaded_can_be_stopped(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -177,12 +177,12 @@ def test_a_policy_that_is_being_loaded_can_be_stopped(monkeypatch: pytest.Monkey
 
     async def played() -> None:
         session = await Session.open(asked(1))
-        await session.go_on("counter")
+        await session.hand_over("counter")
         await session.stop()
         assert not session.state.playing
         loaded.set()
-        await session.say("add")
-        assert session.state.standing.episode.policy == "human"
+        await session.reply("add")
+        assert session.state.game.episode.policy == "human"
         session.close()
 
     asyncio.run(played())
@@ -194,13 +194,13 @@ def test_a_model_behind_an_endpoint_goes_on_with_the_address_and_key_of_the_envi
 
         async def played() -> Session:
             session = await Session.open(asked(1), environment)
-            await session.say("add")
-            await session.go_on("openai:tiny-1", temperature=0.5)
-            await until(session, lambda session: session.state.standing.over and idle(session))
+            await session.reply("add")
+            await session.hand_over("openai:tiny-1", temperature=0.5)
+            await until(session, lambda session: session.state.game.over and idle(session))
             session.close()
             return session
 
-        episode = asyncio.run(played()).state.standing.episode
+        episode = asyncio.run(played()).state.game.episode
     assert (episode.policy, episode.success) == ("human+openai:tiny-1", True)
     (request,) = endpoint.asked
     assert (request["temperature"], len(request["messages"])) == (0.5, 4)
@@ -209,7 +209,7 @@ def test_a_model_behind_an_endpoint_goes_on_with_the_address_and_key_of_the_envi
 
 @pytest.mark.parametrize(
     ("spec", "words"),
-    [("orakle", "Did you mean oracle"), ("scripted:nowhere.txt", "can't be read"), ("counter", "broke: ZeroDivision")],
+    [("orakle", "Did you mean oracle"), ("scripted:nowhere.txt", "can't be read"), ("counter", "failed: ZeroDivision")],
 )
 def test_a_policy_that_cannot_play_leaves_the_game_to_the_person(
     spec: str, words: str, monkeypatch: pytest.MonkeyPatch
@@ -221,11 +221,11 @@ def test_a_policy_that_cannot_play_leaves_the_game_to_the_person(
 
     async def played() -> str:
         session = await Session.open(asked(0))
-        await session.go_on(spec)
+        await session.hand_over(spec)
         await until(session, idle)
         notice = session.state.notice
-        await session.say("stop")
-        assert session.state.standing.episode.success
+        await session.reply("stop")
+        assert session.state.game.episode.success
         session.close()
         return notice
 
@@ -235,49 +235,49 @@ def test_a_policy_that_cannot_play_leaves_the_game_to_the_person(
 def test_a_game_that_nobody_plays_is_left() -> None:
     async def played() -> bool:
         session = await Session.open(asked(), idle=0.02)
-        await until(session, lambda session: session.state.standing.over)
+        await until(session, lambda session: session.state.game.over)
         session.close()
-        return session.state.standing.episode.stop == "truncated"
+        return session.state.game.episode.stop == "truncated"
 
     assert asyncio.run(played())
 
 
 def test_only_so_many_games_are_under_way_and_closing_ends_them_all(tmp_path: Path) -> None:
     async def played() -> None:
-        table = Table(tmp_path, most=2)
-        keys = [await table.open(asked(goal)) for goal in (0, 1)]
-        with pytest.raises(UsageError, match="2 games are under way"):
-            await table.open(asked(2))
-        await table.sessions[keys[0]].leave()
-        await table.open(asked(2))
-        sessions = list(table.sessions.values())
-        await table.close()
-        assert all(session.state.standing.over for session in sessions)
+        manager = SessionManager(tmp_path, most=2)
+        keys = [await manager.open(asked(goal)) for goal in (0, 1)]
+        with pytest.raises(UsageError, match="2 games are in progress"):
+            await manager.open(asked(2))
+        await manager.sessions[keys[0]].leave()
+        await manager.open(asked(2))
+        sessions = list(manager.sessions.values())
+        await manager.close()
+        assert all(session.state.game.over for session in sessions)
 
     asyncio.run(played())
 
 
 def test_games_that_cannot_be_opened_take_no_place(tmp_path: Path) -> None:
     async def played() -> None:
-        table = Table(tmp_path, most=1)
+        manager = SessionManager(tmp_path, most=1)
         with pytest.raises(UsageError, match="no task"):
-            await table.open(asked(99))
-        await table.open(asked(1))
-        await table.close()
+            await manager.open(asked(99))
+        await manager.open(asked(1))
+        await manager.close()
 
     asyncio.run(played())
 
 
 def test_saved_games_are_a_run_folder_in_which_attempts_are_numbered(tmp_path: Path) -> None:
     async def played() -> set[Path]:
-        table, folders = Table(tmp_path), set[Path]()
+        manager, folders = SessionManager(tmp_path), set[Path]()
         for _ in range(2):
-            key = await table.open(asked(0))
-            with pytest.raises(UsageError, match="still under way"):
-                await table.save(key)
-            await table.sessions[key].say("stop")
-            folders |= {await table.save(key), await table.save(key)}
-        await table.close()
+            key = await manager.open(asked(0))
+            with pytest.raises(UsageError, match="still in progress"):
+                await manager.save(key)
+            await manager.sessions[key].reply("stop")
+            folders |= {await manager.save(key), await manager.save(key)}
+        await manager.close()
         return folders
 
     (folder,) = asyncio.run(played())
@@ -302,11 +302,11 @@ def test_a_world_that_hangs_does_not_keep_the_server_from_ending(monkeypatch: py
         return Feedback("At last.")
 
     monkeypatch.setattr(Count, "_act", held)
-    monkeypatch.setattr("agentgym_eval.viewer.playing.session._PARTING", 0.05)
+    monkeypatch.setattr("agentgym_eval.viewer.playing.session._CLOSE_TIMEOUT_S", 0.05)
 
     async def played() -> None:
         session = await Session.open(asked(0))
-        playing = asyncio.create_task(session.say("stop"))
+        playing = asyncio.create_task(session.reply("stop"))
         await asyncio.to_thread(asked_for.wait)
         await asyncio.to_thread(session.close)
         assert not playing.done()

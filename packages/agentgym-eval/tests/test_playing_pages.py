@@ -85,9 +85,9 @@ def test_a_page_that_shows_what_there_is_gets_no_second_one(browser: TestClient)
         ({"env": "textkraft"}, "Did you mean"),
         ({"task": "99"}, "10 test tasks"),
         ({"split": "exam"}, "no split exam"),
-        ({"seed": "-1"}, "Seed is a whole number"),
+        ({"seed": "-1"}, "Seed must be a whole number"),
         ({"options": "colour"}, "KEY=VALUE"),
-        ({"options": "'"}, "can&#39;t be read"),
+        ({"options": "'"}, "can&#39;t be parsed"),
         ({"env": "", "other": "nowhere:World"}, "can&#39;t be imported"),
     ],
 )
@@ -104,9 +104,9 @@ def test_what_cannot_be_begun_is_said_above_the_form_as_it_was_filled_in(
     ("move", "given", "words"),
     [
         ("go-on", {"policy": "orakle"}, "Did you mean oracle"),
-        ("go-on", {"policy": "oracle", "turns": "0"}, "whole number from 1"),
+        ("go-on", {"policy": "oracle", "turns": "0"}, "whole number of at least 1"),
         ("go-on", {"policy": "oracle", "temperature": "hot"}, "from 0 to 10"),
-        ("save", {}, "still under way"),
+        ("save", {}, "still in progress"),
     ],
 )
 def test_what_cannot_be_done_is_said_on_the_game_s_page(

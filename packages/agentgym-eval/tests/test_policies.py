@@ -5,7 +5,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs import EnvFault, EpisodeSpec, Policy, Reply, WorldSeat, play
+from agentgym_envs import EnvFault, EpisodeSpec, Policy, Reply, TurnContext, play
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.agents.formats import Bare, ReAct
 from agentgym_eval.policies import policies
@@ -180,12 +180,12 @@ class Entry:
         return self._maker
 
 
-class Echo:
+class Echo(Policy):
     def __init__(self, argument: str, **settings: Any) -> None:
         self.name, self.settings = argument, settings
 
-    def reply(self, seats: list[WorldSeat]) -> list[Reply]:
-        return [Reply("stop") for _ in seats]
+    async def reply(self, context: TurnContext) -> Reply:
+        return Reply("stop")
 
 
 def test_policies_of_other_packages_are_found_by_entry_point(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -196,6 +196,9 @@ def test_policies_of_other_packages_are_found_by_entry_point(monkeypatch: pytest
     assert (policy.name, policy.settings) == ("a/b:c", SETTINGS)
     with pytest.raises(UsageError, match=r"Did you mean echo\?.*echo:ARGUMENT"):
         build("ecko:x")
+    monkeypatch.setattr(policies, "entry_points", lambda group: [Entry("echo", lambda argument, **_: object())])
+    with pytest.raises(UsageError, match="echo:x is no policy: its factory returned an object of type object"):
+        build("echo:x")
 
 
 def test_what_is_not_installed_or_can_not_be_built_says_so(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -61,7 +61,7 @@ def test_after_kill_9_nothing_is_lost_and_nothing_played_twice(tmp_path: Path) -
     with path.open("ab") as file:
         file.write(b'{"schema":"agentgym.ep')  # killed in the middle of a line
     done = subprocess.run(arguments, env=CHILD, check=True, capture_output=True, text=True)
-    assert f"60 episodes, of which {len(survived)} are there already" in done.stderr
+    assert f"60 episodes, {len(survived)} of them already done" in done.stderr
     assert keys(path)[: len(survived)] == survived
     assert sorted(keys(path)) == [(f"count/test/{i}", sample) for i in range(10) for sample in range(6)]
 
@@ -81,7 +81,7 @@ def test_policies_in_worlds_survive_kill_9_at_several_moments(tmp_path: Path) ->
             assert path.read_bytes().startswith(content[: content.rfind(b"\n") + 1])
         before = {path: path.read_bytes() for path in tmp_path.glob("*/episodes.jsonl")}
     done = subprocess.run(arguments, env=CHILD, check=True, capture_output=True, text=True)
-    assert "80 episodes, of which 80 are there already" in done.stderr
+    assert "80 episodes, 80 of them already done" in done.stderr
     for run in tmp_path.glob("*/episodes.jsonl"):
         assert len(keys(run)) == len(set(keys(run))) == 40
     assert len(list(tmp_path.glob("*/report.json"))) == 4
@@ -100,7 +100,7 @@ def test_a_collection_of_several_worlds_survives_kill_9(tmp_path: Path) -> None:
     for out in ("data", "unbroken"):
         done = subprocess.run([*arguments, "--out", str(tmp_path / out)], env=CHILD, capture_output=True, text=True)
         assert done.returncode == 0
-        assert (f"of which {60 + len(second)} are there already" in done.stderr) == (out == "data")
+        assert (f"{60 + len(second)} of them already done" in done.stderr) == (out == "data")
     for file in ("textcraft/train.jsonl", "count/train.jsonl"):
         collected = [
             [(e.task_id, e.sample, [turn.reply.text for turn in e.turns]) for e in read_episodes(tmp_path / out / file)]
@@ -129,13 +129,13 @@ def test_signals_keep_what_is_done_and_say_how_to_go_on(tmp_path: Path, name: st
     assert child.returncode == 128 + how
     assert "Traceback" not in err
     word = {signal.SIGINT: "Interrupted", signal.SIGTERM: "Terminated", signal.SIGUSR1: "Ended by SIGUSR1"}[how]
-    assert f"{word}. What was played is kept in {folder}. Go on with: uv run {name} --env {ENV}" in err
+    assert f"{word}. The episodes so far are kept in {folder}. Resume with: uv run {name} --env {ENV}" in err
     assert "--overwrite" not in err
     kept = keys(episodes)
     assert len(kept) >= 3
     again = [argument for argument in arguments if argument != "--overwrite"]
     done = subprocess.run(again, env=CHILD, check=True, capture_output=True, text=True)
-    assert f"of which {len(kept)} are there already" in done.stderr
+    assert f"{len(kept)} of them already done" in done.stderr
 
 
 def test_ctrl_c_ends_a_player_who_thinks_for_ever(tmp_path: Path) -> None:
@@ -150,7 +150,7 @@ def test_ctrl_c_ends_a_player_who_thinks_for_ever(tmp_path: Path) -> None:
         _, err = child.communicate()
     assert child.returncode == 130
     assert "Traceback" not in err
-    assert f"Interrupted. What was played is kept in {tmp_path}. Go on with: uv run evaluate --env {ENV}" in err
+    assert f"Interrupted. The episodes so far are kept in {tmp_path}. Resume with: uv run evaluate --env {ENV}" in err
     assert len(keys(path)) == 27
 
 

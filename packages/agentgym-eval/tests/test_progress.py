@@ -42,7 +42,7 @@ def lines(capsys: pytest.CaptureFixture[str]) -> list[str]:
 def test_without_a_terminal_there_is_a_line_every_half_minute(capsys: pytest.CaptureFixture[str]) -> None:
     clock, used = Ticks(), iter(["", "12 requests", "90 requests"])
     with progress("p in w", GOOD[:1], 4, spent=lambda: next(used), stopping=clock) as show:
-        assert lines(capsys) == ["p in w: 4 episodes, of which 1 are there already"]
+        assert lines(capsys) == ["p in w: 4 episodes, 1 of them already done"]
         assert clock.pass_by() == 30
         assert lines(capsys) == ["1/4 episodes after N s, success 0.0%, failed 0"]
         clock.pass_by()

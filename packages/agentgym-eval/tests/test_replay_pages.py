@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from html import unescape
 from pathlib import Path
 
 import pytest
-from agentgym_envs import Episode, EpisodeSpec, Reply, Sample, TokenUsage, Turn, WorldSeat, make, play
+from agentgym_envs import Episode, EpisodeSpec, Policy, Reply, Sample, TokenUsage, Turn, TurnContext, make, play
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.util.screenshots import ElementBoxes, ScreenshotStore
 from agentgym_eval.policies.policies import Oracle
@@ -49,16 +49,16 @@ def words(page: str) -> str:
     return unescape(re.sub(r"<[^>]*>", "", page))
 
 
-class Says:
-    """Says what it was given, one after the other."""
+class Says(Policy):
+    """Replies with the given texts in order."""
 
     name = "says"
 
     def __init__(self, *texts: str) -> None:
         self._texts = iter(texts)
 
-    def reply(self, seats: Sequence[WorldSeat]) -> list[Reply]:
-        return [Reply(next(self._texts)) for _ in seats]
+    async def reply(self, context: TurnContext) -> Reply:
+        return Reply(next(self._texts))
 
 
 def record(folder: Path, env: str) -> None:
@@ -126,7 +126,7 @@ def test_invalid_turns_trials_and_other_kinds_stand_on_the_timeline(look: Look, 
     assert marks == ["plan", "invalid", "reflect", "act", "act", "end"]
     assert page.count('<rect class="trial"') == 1
     assert (page.count('<rect class="gain"'), page.count('<rect class="loss"')) == (1, 1)
-    assert "cut at the token budget" in page
+    assert "truncated at the token budget" in page
     assert "trial 2" in page
     assert re.findall(r'<span class="quiet">score ([^<]+)', page) == ["0", "0.5", "0", "0", "0", "0"]
     assert re.findall(r'<span class="(\w+)">', page.partition('<p class="marks">')[2].partition("</p>")[0]) == [
@@ -221,9 +221,9 @@ def test_siblings_part_where_they_part(look: Look, tmp_path: Path) -> None:
     page = look("/siblings/a/episodes/0")
     heads = re.findall(r'<th scope="col"><a href="([^"]+)"', page)
     assert heads == ["/episode/a/episodes/1", "/episode/a/episodes/2", "/episode/a/episodes/0"]
-    assert "part at turn 2" in page
+    assert "diverge at turn 2" in page
     assert page.count('<td class="same"') == 2 + 2 + 1
-    assert "All went the same way" in look("/beside?a=a/episodes/0&b=a/episodes/1")
+    assert "All episodes are identical" in look("/beside?a=a/episodes/0&b=a/episodes/1")
     assert "different tasks: t/1, t/2" in words(look("/beside?a=a/episodes/0&b=a/episodes/3"))
 
 
@@ -258,8 +258,8 @@ def test_attempts_are_linked_in_their_order(look: Look, tmp_path: Path) -> None:
         ("/episode/b/episodes/0", 404, "There is no run b"),
         ("/episode/a/other/0", 404, "has no file other"),
         ("/siblings/a/episodes/9", 404, "has no episode 9"),
-        ("/beside?a=a/episodes/0", 400, "b names an episode as RUN/FILE/NUMBER"),
-        ("/beside?a=a/episodes/x&b=a/episodes/0", 400, "a names an episode"),
+        ("/beside?a=a/episodes/0", 400, "b must be an episode address RUN/FILE/NUMBER"),
+        ("/beside?a=a/episodes/x&b=a/episodes/0", 400, "a must be an episode address"),
     ],
 )
 def test_what_is_not_there_is_said(look: Look, tmp_path: Path, path: str, status: int, sentence: str) -> None:
@@ -271,7 +271,7 @@ def test_an_episode_that_broke_at_once_has_a_page(look: Look, tmp_path: Path) ->
     broken = episode(success=None, turns=0, error="EnvFault: no browser", final_observation="")
     evaluate(tmp_path / "runs" / "a", [broken])
     assert "EnvFault: no browser" in words(look("/episode/a/episodes/0"))
-    assert "All went the same way" in look("/siblings/a/episodes/0")
+    assert "All episodes are identical" in look("/siblings/a/episodes/0")
 
 
 @pytest.mark.long

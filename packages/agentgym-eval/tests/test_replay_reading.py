@@ -22,8 +22,8 @@ def turn(text: str, action: str | None, observation: str = "") -> Turn:
 @pytest.mark.parametrize("action", ["inventory", "craft 4 stick using 2 oak planks"])
 def test_what_an_expert_says_comes_apart_in_every_form(form: str, thought: str, action: str) -> None:
     wrapper = REPLY_FORMATS[form](WORLD)
-    found = reading.said(turn(wrapper.format(action, thought), action), form)
-    assert found == reading.Said(" ".join(thought.split()) if wrapper.thinks else "", action)
+    found = reading.split_reply(turn(wrapper.format(action, thought), action), form)
+    assert found == reading.ReplyParts(" ".join(thought.split()) if wrapper.thinks else "", action)
 
 
 @pytest.mark.parametrize(
@@ -38,11 +38,11 @@ def test_what_an_expert_says_comes_apart_in_every_form(form: str, thought: str, 
     ],
 )
 def test_replies_come_apart(form: str, text: str, action: str, thought: str, rest: str) -> None:
-    assert reading.said(turn(text, action), form) == reading.Said(thought, action, rest)
+    assert reading.split_reply(turn(text, action), form) == reading.ReplyParts(thought, action, rest)
 
 
 def test_a_reply_without_an_action_is_all_thought() -> None:
-    assert reading.said(turn(" no idea ", None), "react") == reading.Said("no idea", None)
+    assert reading.split_reply(turn(" no idea ", None), "react") == reading.ReplyParts("no idea", None)
 
 
 @pytest.mark.parametrize(

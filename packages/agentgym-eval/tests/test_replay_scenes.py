@@ -1,34 +1,33 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs import EnvFault, Episode, EpisodeSpec, Reply, TextEnv, WorldSeat, make, play, text_env
+from agentgym_envs import EnvFault, Episode, EpisodeSpec, Policy, Reply, TextEnv, TurnContext, make, play, text_env
 from agentgym_envs.agents.agent import Agent
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.pages import scenes
-from agentgym_eval.viewer.pages.scenes import Stage
+from agentgym_eval.viewer.pages.scenes import SceneReplayer
 from counting_world import Count
 
 TASK = "textcraft/train/stick"
 
 
-class Says:
-    """Says what it was given, one after the other."""
+class Says(Policy):
+    """Replies with the given texts in order."""
 
     name = "says"
 
     def __init__(self, *texts: str | Reply) -> None:
         self._texts = iter(texts)
 
-    def reply(self, seats: Sequence[WorldSeat]) -> list[Reply]:
-        (text,) = (next(self._texts) for _ in seats)
-        return [text if isinstance(text, Reply) else Reply(text)]
+    async def reply(self, context: TurnContext) -> Reply:
+        text = next(self._texts)
+        return text if isinstance(text, Reply) else Reply(text)
 
 
 def played(*texts: str | Reply, agent: str = "bare", task: str = TASK, horizon: int = 9, **options: Any) -> Episode:
@@ -47,7 +46,7 @@ def inventories(found: scenes.Scenes) -> list[dict[str, int] | None]:
 
 def test_each_turn_has_the_scene_it_began_with() -> None:
     episode = played("get 2 bamboo", "what?", "two\nlines", "craft 1 stick using 2 bamboo")
-    found = Stage().scenes(run(), episode)
+    found = SceneReplayer().scenes(run(), episode)
     assert inventories(found) == [{}, *[{"bamboo": 2}] * 3, {"stick": 1}]
     assert found.note == ""
     assert found.at(3) == found.before[3]
@@ -59,36 +58,36 @@ def test_trials_plans_and_looks_back_are_followed() -> None:
     episode = played(*texts, agent="bare+plan+retry:1", horizon=1)
     kinds = [turn.kind for turn in episode.turns]
     assert kinds == ["plan", "act", "reflect", "plan", "act"]
-    found = Stage().scenes(run(), episode)
+    found = SceneReplayer().scenes(run(), episode)
     assert inventories(found) == [{}, {}, {"bamboo": 2}, {}, {}, {"bamboo": 1}]
 
 
 def test_a_reply_that_was_cut_is_not_played() -> None:
     episode = played("get 2 bamboo", Reply("get 3 bam", finish="length"))
     assert episode.stop == "length"
-    assert inventories(Stage().scenes(run(), episode)) == [{}, {"bamboo": 2}, {"bamboo": 2}]
+    assert inventories(SceneReplayer().scenes(run(), episode)) == [{}, {"bamboo": 2}, {"bamboo": 2}]
 
 
 def test_the_options_of_the_run_count_and_where_they_are_unknown_it_says_so() -> None:
     episode = played("inventory", "craft 1 stick using 2 bamboo", "get 1 bamboo", horizon=3, distractors=1)
     told = run({"env": "textcraft", "options": ["distractors=1"], "seed": 3})
-    assert Stage().scenes(told, episode).note == ""
-    lost = Stage().scenes(run(), episode)
-    assert "From the beginning on nothing is drawn" in lost.note
+    assert SceneReplayer().scenes(told, episode).note == ""
+    lost = SceneReplayer().scenes(run(), episode)
+    assert "no scenes from the beginning on" in lost.note
     assert inventories(lost) == [None] * 4
 
 
 def test_what_is_drawn_ends_where_the_world_answers_otherwise() -> None:
     episode = played("get 2 bamboo", "inventory", "get 1 bamboo", horizon=3)
     changed = replace(episode.turns[2], observation="Inventory: gold")
-    found = Stage().scenes(run(), replace(episode, turns=(*episode.turns[:2], changed)))
+    found = SceneReplayer().scenes(run(), replace(episode, turns=(*episode.turns[:2], changed)))
     assert inventories(found) == [{}, {"bamboo": 2}, None, None]
-    assert "From turn 2 on" in found.note
+    assert "from turn 2 on" in found.note
 
 
 def test_an_unknown_task_is_a_note() -> None:
     episode = replace(played("get 2 bamboo", horizon=1), task_id="textcraft/train/nothing")
-    found = Stage().scenes(run(), episode)
+    found = SceneReplayer().scenes(run(), episode)
     assert "no task 'textcraft/train/nothing'" in found.note
     assert inventories(found) == [None, None]
 
@@ -96,9 +95,9 @@ def test_an_unknown_task_is_a_note() -> None:
 def test_worlds_that_draw_nothing_are_never_made(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Count, "__init__", lambda *_, **__: pytest.fail("the world was made"))
     episode = replace(played("get 2 bamboo", horizon=1), env="counting/Count-v0")
-    assert Stage().scenes(run(), episode) == scenes.Scenes()
-    assert Stage().scenes(run(), replace(episode, env="nobody/Knows-v0")) == scenes.Scenes()
-    assert not Stage().is_slow(episode)
+    assert SceneReplayer().scenes(run(), episode) == scenes.Scenes()
+    assert SceneReplayer().scenes(run(), replace(episode, env="nobody/Knows-v0")) == scenes.Scenes()
+    assert not SceneReplayer().is_slow(episode)
 
 
 class Shelf(Count):
@@ -119,17 +118,17 @@ def test_a_recorded_name_never_imports_a_module(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "planted_world.py").write_text("raise SystemExit('it ran')")
     monkeypatch.syspath_prepend(tmp_path)
     episode = replace(played("craft 1 stick", horizon=1), env="planted_world:planted/World-v0")
-    assert Stage().scenes(run(), episode) == scenes.Scenes()
+    assert SceneReplayer().scenes(run(), episode) == scenes.Scenes()
 
 
 def test_a_world_that_breaks_is_a_note(monkeypatch: pytest.MonkeyPatch) -> None:
     def jammed(*_: Any, **__: Any) -> None:
         raise EnvFault("the lid jammed")
 
-    episode, stage = played("get 2 bamboo", horizon=1), Stage()
+    episode, replayer = played("get 2 bamboo", horizon=1), SceneReplayer()
     monkeypatch.setattr(type(text_env(make("agentgym/TextCraft-v0"))), "_start", jammed)
-    found = stage.scenes(run(), episode)
-    assert (inventories(found), found.note) == ([None, None], "The scenes can't be drawn: the lid jammed")
+    found = replayer.scenes(run(), episode)
+    assert (inventories(found), found.note) == ([None, None], "The scenes can't be rendered: the lid jammed")
 
 
 def test_options_that_a_client_may_not_set_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -138,23 +137,23 @@ def test_options_that_a_client_may_not_set_are_left_out(monkeypatch: pytest.Monk
     episode = replace(played("get 2 bamboo", horizon=1), env="counting/Shelf-v0", task_id="count/train/1")
     told = run({"env": "counting/Shelf-v0", "options": ["program=rm", "listed=False"]})
     Shelf.made.clear()
-    Stage().scenes(told, episode)
+    SceneReplayer().scenes(told, episode)
     assert Shelf.made == [{"program": "", "listed": False}]
     gymnasium.registry.pop("counting/Shelf-v0")
 
 
 def test_a_world_is_played_once_and_stays_open(monkeypatch: pytest.MonkeyPatch) -> None:
-    stage, episode = Stage(), played("get 2 bamboo", "inventory", horizon=2)
+    replayer, episode = SceneReplayer(), played("get 2 bamboo", "inventory", horizon=2)
     kind = type(text_env(make("agentgym/TextCraft-v0")))
     resets = itertools.count()
     whole = TextEnv.reset
     monkeypatch.setattr(kind, "reset", lambda self, **given: (next(resets), whole(self, **given))[1])
-    first = stage.scenes(run(), episode)
-    assert stage.scenes(run(), episode) is first
-    stage.scenes(run(), replace(episode, turns=episode.turns[:1], final_observation="Got 2 bamboo"))
+    first = replayer.scenes(run(), episode)
+    assert replayer.scenes(run(), episode) is first
+    replayer.scenes(run(), replace(episode, turns=episode.turns[:1], final_observation="Got 2 bamboo"))
     assert next(resets) == 2
-    stage.close()
-    stage.close()
+    replayer.close()
+    replayer.close()
 
 
 @pytest.mark.parametrize(
@@ -167,5 +166,5 @@ def test_a_world_is_played_once_and_stays_open(monkeypatch: pytest.MonkeyPatch) 
     ],
 )
 def test_a_world_is_found_in_whatever_a_run_says(record: dict[str, Any]) -> None:
-    assert scenes.world_options(Run("r", "r", Path("r"), "train", record), "agentgym/TextCraft-v0")["depth"] == (1, 1)
-    assert scenes.world_options(Run("r", "r", Path("r"), "train", record), "agentgym/SciWorld-v0") == {}
+    assert scenes.env_options(Run("r", "r", Path("r"), "train", record), "agentgym/TextCraft-v0")["depth"] == (1, 1)
+    assert scenes.env_options(Run("r", "r", Path("r"), "train", record), "agentgym/SciWorld-v0") == {}

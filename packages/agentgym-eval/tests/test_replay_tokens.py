@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from agentgym_envs import Episode, Reply, Sample, Turn
 from agentgym_eval.viewer.index import tokens
-from agentgym_eval.viewer.index.tokens import Token, colours, read_tokens, stretches, told
+from agentgym_eval.viewer.index.tokens import Token, css_classes, describe, read_tokens, spans
 from agentgym_eval.viewer.index.vocabulary import Vocabulary, find_vocabulary
 
 pytestmark = pytest.mark.quick
@@ -40,8 +40,8 @@ def test_tokens_are_found_by_the_line_of_their_episode(tmp_path: Path) -> None:
     assert found.segments == (
         (Token("<user>", False, -1), Token("Hi", False, -1), Token(" go", True, 0, -0.5, -2, 1.2)),
     )
-    assert (found.trained, found.group, found.strings, found.said, found.left_out) == (True, 4, True, 1, 0)
-    assert (found.knows, found.scale()) == (("logprob", "advantage", "entropy"), 2.0)
+    assert (found.trained, found.group, found.has_text, found.completion_tokens, found.omitted) == (True, 4, True, 1, 0)
+    assert (found.metrics, found.max_advantage()) == (("logprob", "advantage", "entropy"), 2.0)
 
 
 def write_tokenizer(folder: Path, decoder: Any, model: Any, added: Any = ()) -> None:
@@ -103,11 +103,11 @@ BY_IDS = (
 def test_without_strings_the_ids_do(tmp_path: Path, kept: str) -> None:
     (tmp_path / "e.tokens.jsonl").write_text(kept)
     found = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path)
-    assert (found.segments, found.strings, found.knows) == (BY_IDS, False, ("logprob",))
+    assert (found.segments, found.has_text, found.metrics) == (BY_IDS, False, ("logprob",))
 
 
 def test_a_tokenizer_of_the_run_says_what_ids_stand_for(tmp_path: Path) -> None:
-    assert read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path).strings is False
+    assert read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path).has_text is False
     pieces = {"<s>": 1, "A": 2, "Ġroom": 3, ".": 4, "go": 5, "Ċ": 7}
     (tmp_path / "checkpoints" / "step-000002").mkdir(parents=True)
     write_tokenizer(tmp_path / "checkpoints" / "step-000002", {"type": "ByteLevel"}, {"vocab": pieces})
@@ -115,10 +115,10 @@ def test_a_tokenizer_of_the_run_says_what_ids_stand_for(tmp_path: Path) -> None:
     assert [[token.text for token in segment] for segment in found.segments] == [
         ["<s>", "A", " room", ".", "go", "<id 6>"], ["\n", "<id 8>"],
     ]  # fmt: skip
-    assert [[token.said for token in segment] for segment in found.segments] == [
-        [token.said for token in segment] for segment in BY_IDS
+    assert [[token.completion for token in segment] for segment in found.segments] == [
+        [token.completion for token in segment] for segment in BY_IDS
     ]
-    assert found.strings is True
+    assert found.has_text is True
 
 
 def test_where_nothing_was_kept_there_is_nothing(tmp_path: Path) -> None:
@@ -126,25 +126,25 @@ def test_where_nothing_was_kept_there_is_nothing(tmp_path: Path) -> None:
 
 
 def test_what_does_not_fit_is_counted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tokens, "_MOST", 4)
+    monkeypatch.setattr(tokens, "_MAX_TOKENS", 4)
     found = read_tokens(tmp_path / "e.jsonl", 0, episode(*SAMPLES), tmp_path)
-    assert (found.segments, found.left_out) == ((BY_IDS[0][:4],), 4)
+    assert (found.segments, found.omitted) == ((BY_IDS[0][:4],), 4)
 
 
 def test_colours_go_by_likelihood_advantage_and_entropy() -> None:
     def said(logprob: float, advantage: float, entropy: float) -> str:
-        return colours(Token("t", True, 0, logprob, advantage, entropy), 2.0)
+        return css_classes(Token("t", True, 0, logprob, advantage, entropy), 2.0)
 
     assert said(0.0, 2.0, 0.0) == "said p0 h0 a5"
     assert said(-0.5, -2.0, 0.6) == "said p1 h1 a_5"
     assert said(-50.0, 0.0, 40.0) == "said p5 h5 a0"
-    assert colours(Token("t", True, 0, advantage=0.0), 0.0) == "said a0"
-    assert colours(Token("t", False, -1), 2.0) == "read"
+    assert css_classes(Token("t", True, 0, advantage=0.0), 0.0) == "said a0"
+    assert css_classes(Token("t", False, -1), 2.0) == "read"
 
 
 def test_figures_are_told_in_words_and_stretches_alternate() -> None:
-    assert told(Token("t", True, 2, -0.5, 1.5, 0.25)) == (
+    assert describe(Token("t", True, 2, -0.5, 1.5, 0.25)) == (
         "turn 2, log-probability -0.500 (p = 0.607), advantage +1.500, entropy 0.250"
     )
     segment = [Token(text, text.isupper(), 0) for text in "abCDe"]
-    assert ["".join(token.text for token in stretch) for stretch in stretches(segment)] == ["ab", "CD", "e"]
+    assert ["".join(token.text for token in span) for span in spans(segment)] == ["ab", "CD", "e"]

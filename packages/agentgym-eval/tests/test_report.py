@@ -130,10 +130,10 @@ def test_the_table_shows_every_group_failures_and_what_was_left_out() -> None:
         "all",
         "difficulty 1",
         "41.7%",
-        "pass@4 and pass^4 leave out tasks with fewer than 4 attempts that did not fail: 2",
-        "Failed episodes, 5 of them: Fault: it [broke]",
+        "pass@4 and pass^4 exclude 2 tasks with fewer than 4 attempts that did not fail",
+        "5 episodes failed: Fault: it [broke]",
         "pass^4",
-        "Episodes by how they ended: 5 failed, 7 terminated.",
+        "Episodes by stop reason: 5 failed, 7 terminated.",
     ):
         assert part in text
 
@@ -203,9 +203,7 @@ def test_intervals_are_over_the_clusters_of_tasks_and_say_so() -> None:
     assert apart.to_dict()["overall"]["icc"] is None
     width = result.overall.success.high - result.overall.success.low
     assert width > 1.8 * (apart.overall.success.high - apart.overall.success.low)
-    said = (
-        "The 60 tasks are of 12 clusters, which intervals are over. The intra-class correlation of success within them"
-    )
+    said = "The 60 tasks form 12 clusters; intervals are over clusters. The intra-class correlation of success"
     assert said in " ".join(printed(result).split())
     assert "clusters" not in printed(apart)
 
@@ -215,5 +213,5 @@ def test_few_clusters_are_taken_as_given_and_it_is_said() -> None:
     result, apart = report(few), report([replace(one, cluster="") for one in few])
     assert result.overall.success == apart.overall.success
     assert result.overall.icc == 1.0
-    said = "The 45 tasks are of fewer than 10 clusters, which are taken as given: intervals are over tasks"
+    said = "The 45 tasks form fewer than 10 clusters, so intervals are over tasks"
     assert said in " ".join(printed(result).split())

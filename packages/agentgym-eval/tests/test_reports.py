@@ -68,7 +68,7 @@ def test_several_runs_are_told_apart_and_compared(tmp_path: Path) -> None:
     assert [(run["policy"], run["overall"]["episodes"]) for run in left["runs"]] == [("good", 16), ("poor", 16)]
     assert left["comparisons"] == [json.loads(json.dumps(apart.to_dict()))]
     for name in ("report.md", "report.html"):
-        assert "poor against good" in (tmp_path / name).read_text()
+        assert "poor vs. good" in (tmp_path / name).read_text()
 
 
 def test_tables_have_the_figures_of_the_report() -> None:
@@ -78,15 +78,15 @@ def test_tables_have_the_figures_of_the_report() -> None:
     assert row["success"] == Cell(f"{success.mean:.1%}", f"{success.low * 100:.1f} to {success.high * 100:.1f}")
     assert (row["tasks"].text, row["episodes"].text, row["failed"].text) == ("5", "20", "3")
     assert row["pass^4"].text == f"{run.report.overall.pass_hat[4].mean:.1%}"
-    assert "tokens said" not in row
+    assert "tokens" not in row
     assert the("By difficulty", groups(run))["3"]["pass@2"].text == "100.0%"
 
 
 def test_what_pass_at_k_leaves_out_and_what_broke_is_said() -> None:
     run = evaluated(BROKEN)
     (results,), (*_, stops) = summary([run], []), groups(run)
-    assert "p: pass@4 and pass^4 leave out 1 of 5 tasks that have fewer attempts." in results.notes
-    assert any(note.startswith("Failed episodes, 3 of them: Fault") for note in stops.notes)
+    assert "p: pass@4 and pass^4 exclude 1 of 5 tasks, which have fewer attempts." in results.notes
+    assert any(note.startswith("3 episodes failed: Fault") for note in stops.notes)
     ended = {row[0].text: row[1:] for row in stops.rows}
     assert stops.columns == ("episodes", "failed", "terminated")
     assert ended["all"] == (Cell("3", "15.0%"), Cell("17", "85.0%"))
@@ -96,7 +96,7 @@ def test_what_pass_at_k_leaves_out_and_what_broke_is_said() -> None:
 
 def test_a_comparison_shows_differences_with_their_p_values() -> None:
     apart = compare(GOOD, POOR, names=("good", "poor"))
-    row = the("Compared task by task", summary([evaluated(GOOD), evaluated(POOR)], [apart]))["poor against good"]
+    row = the("Compared task by task", summary([evaluated(GOOD), evaluated(POOR)], [apart]))["poor vs. good"]
     gain = apart.success.difference
     assert row["success"].text == f"{gain.mean * 100:+.1f} points" and gain.mean < 0
     assert row["success"].small.endswith(f", p {apart.success.p:.2f}")

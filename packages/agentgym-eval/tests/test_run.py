@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs import Player, Reply, TurnContext, read_episodes
+from agentgym_envs import Policy, Reply, TurnContext, read_episodes
 from agentgym_eval.policies.policies import Random
 from agentgym_eval.runs.run import open_run
 from agentgym_eval.runs.settings import PlaySettings
@@ -102,7 +102,7 @@ def test_the_run_json_of_another_program_is_left_alone(tmp_path: Path) -> None:
 
 
 def test_an_interrupt_within_the_event_loop_ends_a_run(tmp_path: Path) -> None:
-    class Interrupted(Player):
+    class Interrupted(Policy):
         name = "interrupted"
 
         async def reply(self, seat: TurnContext) -> Reply:
@@ -162,7 +162,7 @@ def test_an_extended_run_says_so(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"samples": 1}, "samples 2, not 1.*more --samples or --tasks, but not for fewer or others"),
+        ({"samples": 1}, "samples 2, not 1.*more --samples or --tasks, but not to fewer or other ones"),
         ({"tasks": 3}, "played with tasks 5, not 3: choose another"),
         ({"tasks": 6, "temperature": 0.5}, "tasks 5, not 6.*temperature 1.0, not 0.5|temperature.*tasks"),
         ({"tasks": None, "task": ("count/test/1",)}, "task "),
@@ -220,7 +220,7 @@ def test_settings_without_an_episode_bind_nobody(tmp_path: Path) -> None:
 def test_two_processes_do_not_play_into_one_folder(tmp_path: Path) -> None:
     with (
         open_run(settings(), tmp_path),
-        pytest.raises(UsageError, match="Another process is at work in"),
+        pytest.raises(UsageError, match="Another process is using"),
         open_run(settings(), tmp_path),
     ):
         pass
@@ -242,18 +242,18 @@ def test_a_damaged_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="line 1"):
         play(tmp_path)
     (tmp_path / "run.json").unlink()
-    with pytest.raises(UsageError, match=r"no run\.json"):
+    with pytest.raises(UsageError, match=r"without a readable run\.json"):
         play(tmp_path)
     with pytest.raises(UsageError, match="can't be written"):
         play(path)
 
 
 def test_a_policy_can_be_handed_in(tmp_path: Path) -> None:
-    class Stop:
+    class Stop(Policy):
         name = "mine"
 
-        def reply(self, seats: Any) -> list[Reply]:
-            return [Reply("stop") for _ in seats]
+        async def reply(self, context: TurnContext) -> Reply:
+            return Reply("stop")
 
     with open_run(settings(policy="mine", agent="bare"), tmp_path, lambda **_: Stop()) as run:
         assert {episode.policy for episode in run.play()} == {"mine"}

@@ -87,7 +87,7 @@ def test_the_command_compares_over_seeds(tmp_path: Path, capsys: pytest.CaptureF
     assert compare_runs([*first, "--against", *second, "--out", str(out)]) == 0
     said = capsys.readouterr().out
     assert "Compared task by task" not in said  # tables on a terminal have no headings
-    assert "b-0 and 2 more against a-0 and 2 more" in said
+    assert "b-0 and 2 more vs. a-0 and 2 more" in said
     assert "Student's paired test over training seeds" in said
     record = json.loads((out / "report.json").read_text())
     assert [(at["first"], at["second"]) for at in record["comparisons"]] == [(f"a-{i}", f"b-{i}") for i in range(3)]
@@ -103,4 +103,7 @@ def test_halves_that_do_not_match_are_refused(tmp_path: Path, capsys: pytest.Cap
     elsewhere = written(tmp_path, "c", [0.5, 0.45], world="other")
     for runs, against in ((first, second[:1]), (first[:1], second[:1]), (first, elsewhere)):
         assert compare_runs([*runs, "--against", *against]) == 2
-        assert "--against takes as many runs as stand before it, two at least, in one world" in capsys.readouterr().err
+        assert (
+            "--against takes as many runs as are named before it, at least two, in one environment"
+            in capsys.readouterr().err
+        )

@@ -148,8 +148,8 @@ def test_a_game_is_typed_and_a_policy_ends_it(watched: Watched, live: str) -> No
     page.keyboard.type(EVIL)
     page.keyboard.press("Enter")
     expect(page.locator("#said-1")).to_contain_text(EVIL)
-    expect(page.locator("#said-1")).to_contain_text("not understood")
-    page.locator("#go-on").get_by_role("button", name="Go on").click()
+    expect(page.locator("#said-1")).to_contain_text("invalid")
+    page.locator("#go-on").get_by_role("button", name="Continue").click()
     expect(page.locator(".end")).to_contain_text("Goal reached")
     page.get_by_role("button", name="Save the episode").click()
     expect(page.locator("aside")).to_contain_text("Saved in")
@@ -300,7 +300,7 @@ def test_without_scripts_everything_can_be_read_and_played(chromium: Browser, li
         expect(page.locator("tbody tr").first).to_be_visible()
         page.goto(live + LINKS.play(env=ENV, split="test", task="count/test/0"))
         page.get_by_role("button", name="Begin").click()
-        page.locator("#go-on").get_by_role("button", name="Go on").click()
+        page.locator("#go-on").get_by_role("button", name="Continue").click()
         expect(page.locator(".end")).to_contain_text("Goal reached")
 
 

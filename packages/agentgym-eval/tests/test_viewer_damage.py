@@ -71,7 +71,7 @@ def test_a_field_of_the_wrong_type_makes_its_line_damaged(index: Index, at: str,
         file.write(f"{changed(at, value)}\n{episode('t/1').to_json()}\n")
     index.refresh()
     assert tasks(index) == ["t/0", "t/1"]
-    assert index.figures()["eval"].damaged == 1
+    assert index.run_metrics()["eval"].damaged == 1
 
 
 def test_a_line_of_the_first_schema_is_an_episode(index: Index) -> None:
@@ -90,10 +90,10 @@ def test_a_file_without_a_good_line_is_counted_as_damaged(index: Index) -> None:
     (folder / "episodes.jsonl").write_bytes(b"\x00\xff garbage\n" * 3)
     (train(index.root / "rl") / "evaluations" / "step-000004-sampled.jsonl").write_bytes(b"garbage\n")
     index.refresh()
-    figures = index.figures()
-    assert (figures["eval"].episodes, figures["eval"].damaged, figures["eval"].success) == (0, 3, None)
-    assert figures["rl"].damaged == 1
-    assert figures["rl"].source.startswith("evaluations-step-000000-sampled")
+    metrics = index.run_metrics()
+    assert (metrics["eval"].episodes, metrics["eval"].damaged, metrics["eval"].success) == (0, 3, None)
+    assert metrics["rl"].damaged == 1
+    assert metrics["rl"].source.startswith("evaluations-step-000000-sampled")
 
 
 def test_pages_and_exports_say_what_is_damaged_and_show_the_rest(index: Index, tmp_path: Path) -> None:
@@ -107,12 +107,12 @@ def test_pages_and_exports_say_what_is_damaged_and_show_the_rest(index: Index, t
     half = next(run.slug for run in index.runs if run.kind == "episodes")
     client = TestClient(make_app(Site(index, Links())), "http://127.0.0.1:8000")
     for path, words in (
-        ("/", ["2 damaged", "1 damaged", "not all can be read"]),
+        ("/", ["2 damaged", "1 damaged", "partly unreadable"]),
         ("/episodes", ["2 episodes"]),
         ("/run/wrong", ["2 lines of its files are damaged"]),
         ("/run/garbage", ["1 line of its files is damaged"]),
         (f"/run/{half}", ["run.json can&#39;t be read"]),
-        ("/compare?a=wrong&b=garbage", ["No task was played by both"]),
+        ("/compare?a=wrong&b=garbage", ["No task has results in both runs"]),
     ):
         answer = client.get(path)
         assert answer.status_code == 200, path

@@ -62,7 +62,7 @@ def page(watched: Watched, site: str) -> Iterator[Page]:
 def test_runs_are_filtered_and_the_address_keeps_it(page: Page) -> None:
     status = page.locator(".status")
     expect(status).to_have_text("5 of 5 runs")
-    for label, value, found in (("Kind", "evaluate", 3), ("World", "agentgym/Far-v0", 1), ("World", "", 3)):
+    for label, value, found in (("Kind", "evaluate", 3), ("Environment", "agentgym/Far-v0", 1), ("Environment", "", 3)):
         page.get_by_label(label).select_option(value)
         expect(status).to_have_text(f"{found} of 5 runs")
     for label, words, found in (("Text", "OO", 2), ("Success from", "40", 1), ("to", "99", 0), ("to", "", 1)):

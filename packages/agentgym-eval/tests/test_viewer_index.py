@@ -13,7 +13,7 @@ import pytest
 from agentgym_envs import Episode, Reply, Sample, Turn
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.index import Index, NotFound
-from agentgym_eval.viewer.index.indexer import Filler
+from agentgym_eval.viewer.index.indexer import Indexer
 from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.queries import Filters
 from agentgym_eval.viewer.index.runs import EpisodeFile
@@ -88,15 +88,15 @@ def test_many_lines_and_any_cut_make_the_same_index(index: Index) -> None:
 
 def test_a_file_that_was_not_read_to_its_end_is_read_on(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     write(index.root / "all.jsonl", [episode(f"t/{number}") for number in range(1100)])
-    add, batches = Filler._add, list[int]()  # pyright: ignore[reportPrivateUsage]
+    add, batches = Indexer._add, list[int]()  # pyright: ignore[reportPrivateUsage]
 
-    def once(filler: Filler, *given: Any) -> None:
+    def once(indexer: Indexer, *given: Any) -> None:
         batches.append(1)
         if len(batches) == 2:
             raise sqlite3.OperationalError("database or disk is full")
-        add(filler, *given)
+        add(indexer, *given)
 
-    monkeypatch.setattr(Filler, "_add", once)
+    monkeypatch.setattr(Indexer, "_add", once)
     with suppress(sqlite3.OperationalError):
         index.refresh()
     assert index.list(Filters()).total == 500
@@ -134,7 +134,7 @@ def test_damaged_lines_are_counted_and_hide_no_others(index: Index) -> None:
         file.write(episode("t/1").to_json() + "\n")
     index.refresh()
     assert tasks(index) == ["t/0", "t/1"]
-    assert index.figures()["eval"].damaged == 5
+    assert index.run_metrics()["eval"].damaged == 5
     assert [index.episode(row.address).task_id for row in index.list(Filters(sort="task")).rows] == ["t/0", "t/1"]
 
 
@@ -151,14 +151,14 @@ def test_the_version_changes_exactly_when_something_does(index: Index) -> None:
 
 def test_reading_much_that_is_new_puts_off_no_later_look(index: Index, monkeypatch: pytest.MonkeyPatch) -> None:
     clock = [0.0]
-    read = Filler.take_in
+    read = Indexer.index_file
 
-    def slowly(filler: Filler, run: str, file: EpisodeFile) -> None:
+    def slowly(indexer: Indexer, run: str, file: EpisodeFile) -> None:
         clock[0] += 100
-        read(filler, run, file)
+        read(indexer, run, file)
 
     monkeypatch.setattr("agentgym_eval.viewer.index.index.time.monotonic", lambda: clock[0])
-    monkeypatch.setattr(Filler, "take_in", slowly)
+    monkeypatch.setattr(Indexer, "index_file", slowly)
     evaluate(index.root / "eval", [episode("t/0")])
     assert index.refresh() == 0.0
     assert (clock[0], index.list(Filters()).total) == (100, 1)
@@ -229,11 +229,11 @@ def test_filters_find(varied: Index, query: dict[str, str], found: int) -> None:
     [
         ({"colour": "red"}, "no filter colour"),
         ({"tur_from": "1"}, "Did you mean turns_from"),
-        ({"step": "many"}, "step is a whole number, not many"),
-        ({"page": "9" * 30}, "page is a whole number"),
-        ({"sort": "e.id; DROP TABLE files"}, "Nothing sorts by"),
+        ({"step": "many"}, "step must be a whole number, not many"),
+        ({"page": "9" * 30}, "page must be a whole number"),
+        ({"sort": "e.id; DROP TABLE files"}, "no sort column"),
         ({"success": "maybe"}, "yes, no, failed"),
-        ({"page": "0"}, "page counts from 1"),
+        ({"page": "0"}, "page must be at least 1"),
     ],
 )
 def test_filters_that_cannot_be_are_refused_in_a_sentence(query: dict[str, str], sentence: str) -> None:
@@ -272,15 +272,15 @@ def test_figures_are_means_over_tasks_without_failed_attempts(index: Index) -> N
     many = [episode("t/0", sample, sample < 1) for sample in range(4)] + [episode("t/1", 0, True, turns=4)]
     evaluate(index.root / "eval", [*many, episode("t/1", 1, None), episode("t/2", 0, None)])
     index.refresh()
-    (figures,) = index.file_figures()
-    assert (figures.tasks, figures.episodes, figures.failed) == (3, 7, 2)
-    assert (figures.success, figures.score, figures.turns) == (0.625, 0.625, 3.0)
+    (metrics,) = index.file_metrics()
+    assert (metrics.tasks, metrics.episodes, metrics.failed) == (3, 7, 2)
+    assert (metrics.success, metrics.score, metrics.turns) == (0.625, 0.625, 3.0)
     assert index.success("eval", "episodes").tasks == 2
-    assert index.figures()["eval"].success == 0.625
+    assert index.run_metrics()["eval"].success == 0.625
 
 
 def test_the_success_of_a_training_run_is_its_last_evaluations(varied: Index) -> None:
-    assert varied.figures()["rl"].success == 0.75
+    assert varied.run_metrics()["rl"].success == 0.75
 
 
 def test_siblings_are_the_attempts_at_a_task_in_the_same_file(varied: Index) -> None:

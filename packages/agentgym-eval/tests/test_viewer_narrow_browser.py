@@ -41,7 +41,10 @@ def box(element: Locator) -> tuple[float, float, float, float]:
 
 @pytest.mark.parametrize(
     ("path", "seen", "hidden"),
-    [("/", ("Success", "State"), ("World",)), ("/episodes", ("Score", "Stop reason"), ("World", "Category"))],
+    [
+        ("/", ("Success", "State"), ("Environment",)),
+        ("/episodes", ("Score", "Stop reason"), ("Environment", "Category")),
+    ],
 )
 def test_lists_show_what_was_reached(
     live: str, page: Page, path: str, seen: tuple[str, ...], hidden: tuple[str, ...]

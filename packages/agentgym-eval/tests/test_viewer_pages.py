@@ -16,7 +16,7 @@ from agentgym_eval.cli.view import view
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Address, FileLinks, Links, parse_address
 from agentgym_eval.viewer.index.queries import Filters
-from agentgym_eval.viewer.pages.comparison import Asked, compare_page
+from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
 from agentgym_eval.viewer.pages.lists import episodes_page, runs_page
 from agentgym_eval.viewer.pages.run import run_page
 from agentgym_eval.viewer.pages.site import Site
@@ -128,7 +128,7 @@ def test_wrong_addresses_are_answered_in_a_sentence(site: Site) -> None:
     for path, status, sentence in (
         ("/run/godo", 404, "Did you mean good?"),
         ("/episodes?turn=3", 400, "There is no filter turn"),
-        ("/compare?a=good&b=good&sort=x", 400, "sort is one of"),
+        ("/compare?a=good&b=good&sort=x", 400, "sort must be one of"),
         ("/compare?a=good&b=poor&a_file=x", 404, "has no file x"),
         ("/raw/good/episodes/99.json", 404, "has no episode 99"),
         (f"/raw/good/episodes/{2**64}.json", 404, f"has no episode {2**64}"),
@@ -201,9 +201,9 @@ def test_the_curve_has_stages_and_points_that_lead_to_their_episodes(site: Site)
     ]
     points = re.findall(r'<a href="([^"]+)"><title>([^<]+)', text)
     assert [label for _, label in points] == [
-        *(f"step {step}: {25 * step:.1f}% in training; its episodes" for step in range(1, 5)),
-        "step 0: 25.0% (4.6% to 69.9%) on test tasks, sampled; its episodes",
-        "step 4: 75.0% (30.1% to 95.4%) on test tasks, sampled; its episodes",
+        *(f"step {step}: {25 * step:.1f}% in training; show episodes" for step in range(1, 5)),
+        "step 0: 25.0% (4.6% to 69.9%) on test tasks, sampled; show episodes",
+        "step 4: 75.0% (30.1% to 95.4%) on test tasks, sampled; show episodes",
     ]
     episodes = browser(site).get(points[2][0].replace("&amp;", "&")).text
     assert "4 episodes" in episodes
@@ -212,24 +212,26 @@ def test_the_curve_has_stages_and_points_that_lead_to_their_episodes(site: Site)
 
 def test_two_runs_are_compared_on_the_tasks_of_both(site: Site) -> None:
     two_runs(site)
-    text = compare_page(site, Asked("poor", "good"))
-    assert "Both played 4 tasks; 1 only B." in text
+    text = compare_page(site, ComparisonQuery("poor", "good"))
+    assert "They have 4 tasks in common; 1 only in B." in text
     assert text.count('<span class="tag bad">1 error</span>') == 1
-    assert "B succeeds +25.0 points" in text
-    assert "better at 4 tasks, worse at 0" in text
-    order = re.findall(r"<tr><td>t/<wbr>(\d)", compare_page(site, Asked("poor", "good", sort="task")))
+    assert "Success of B minus A: +25.0 points" in text
+    assert "B is better on 4 tasks and worse on 0" in text
+    order = re.findall(r"<tr><td>t/<wbr>(\d)", compare_page(site, ComparisonQuery("poor", "good", sort="task")))
     assert order == ["0", "1", "2", "3"]
     assert re.findall(r'class="tag good">([^<]+)', text) == ["+25.0 points"] * 4
-    assert "paired permutation test p 0.12)" in text
-    backward = compare_page(site, Asked("good", "poor"))
-    assert "B succeeds -25.0 points" in backward
+    assert "paired permutation test, p 0.12)" in text
+    backward = compare_page(site, ComparisonQuery("good", "poor"))
+    assert "Success of B minus A: -25.0 points" in backward
     href = re.findall(r'href="(/beside[^"]+)"', text)[0].replace("&amp;", "&")
     assert browser(site).get(href).status_code == 200
 
 
 def test_runs_without_a_common_task_say_so(site: Site) -> None:
     two_runs(site)
-    assert "No task was played by both" in compare_page(site, Asked("rl", "poor", a_file=_rollout(site)))
+    assert "No task has results in both runs" in compare_page(
+        site, ComparisonQuery("rl", "poor", a_file=_rollout(site))
+    )
 
 
 def _rollout(site: Site) -> str:
@@ -266,7 +268,7 @@ def test_addresses_come_back_from_links() -> None:
 def test_wrong_usage_is_a_sentence_and_exit_code_2(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for arguments, words in (
         ([str(tmp_path / "nowhere")], "name a folder with runs"),
-        ([str(tmp_path), "--port", "70000"], "from 0 to 65535"),
+        ([str(tmp_path), "--port", "70000"], "between 0 and 65535"),
     ):
         with pytest.raises(SystemExit) as end:
             view(arguments)
@@ -274,7 +276,7 @@ def test_wrong_usage_is_a_sentence_and_exit_code_2(tmp_path: Path, capsys: pytes
         assert words in " ".join(capsys.readouterr().err.split())
     with socket.create_server(("127.0.0.1", 0)) as taken:
         assert view([str(tmp_path), "--port", str(taken.getsockname()[1]), "--no-open"]) == 2
-    assert "can't be listened on" in capsys.readouterr().err
+    assert "can't listen on" in capsys.readouterr().err
 
 
 def test_nothing_is_written_into_the_folder(site: Site) -> None:

@@ -12,7 +12,7 @@ import pytest
 from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import FileLinks, Links
-from agentgym_eval.viewer.index.run_list import RunFilters, passing, run_facets, run_rows
+from agentgym_eval.viewer.index.run_list import RunFilters, filter_rows, run_facets, run_rows
 from agentgym_eval.viewer.pages.lists import runs_page
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.server.app import make_app
@@ -48,8 +48,8 @@ def varied(site: Site) -> Site:
 
 
 def names(site: Site, **query: str) -> list[str]:
-    rows = run_rows(site.index.runs, site.index.figures())
-    return [row.run.name for row in passing(rows, RunFilters.parse(query))]
+    rows = run_rows(site.index.runs, site.index.run_metrics())
+    return [row.run.name for row in filter_rows(rows, RunFilters.parse(query))]
 
 
 @pytest.mark.parametrize(
@@ -99,11 +99,11 @@ def test_runs_pass_filters_in_an_order(varied: Site, query: dict[str, str], foun
     ("query", "sentence"),
     [
         ({"knid": "train"}, "no filter knid; .*Did you mean kind"),
-        ({"kind": "trian"}, "kind is one of evaluate, train, collect, episodes, not trian"),
-        ({"state": "dead"}, "state is one of done, running, waiting, stopped, !stopped, not dead"),
-        ({"sort": "colour"}, "Nothing sorts by colour; there are name, kind"),
-        ({"success_from": "0.5"}, r"success_from is a whole number, not 0\.5"),
-        ({"page": "0"}, "page counts from 1"),
+        ({"kind": "trian"}, "kind must be one of evaluate, train, collect, episodes, not trian"),
+        ({"state": "dead"}, "state must be one of done, running, waiting, stopped, !stopped, not dead"),
+        ({"sort": "colour"}, "no sort column colour; choose from name, kind"),
+        ({"success_from": "0.5"}, r"success_from must be a whole number, not 0\.5"),
+        ({"page": "0"}, "page must be at least 1"),
     ],
 )
 def test_filters_that_cannot_be_are_refused_in_a_sentence(site: Site, query: dict[str, str], sentence: str) -> None:
@@ -115,7 +115,7 @@ def test_filters_that_cannot_be_are_refused_in_a_sentence(site: Site, query: dic
 
 
 def test_facets_count_runs(varied: Site) -> None:
-    assert run_facets(run_rows(varied.index.runs, varied.index.figures())) == {
+    assert run_facets(run_rows(varied.index.runs, varied.index.run_metrics())) == {
         "kind": [("episodes", 1), ("evaluate", 2), ("train", 1)],
         "recipe": [("quickstart", 1)],
         "env": [("agentgym/Far-v0", 1), ("agentgym/Near-v0", 3)],
@@ -185,7 +185,7 @@ def test_many_runs_stand_on_pages_and_on_one_where_no_server_is(site: Site) -> N
 
 def test_a_list_without_runs_says_what_makes_some(site: Site) -> None:
     site.index.refresh()
-    assert "There are none yet" in runs_page(site)
+    assert "No runs found yet" in runs_page(site)
 
 
 def test_names_of_runs_are_never_markup(site: Site) -> None:

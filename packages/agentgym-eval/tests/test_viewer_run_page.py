@@ -15,7 +15,7 @@ from agentgym_eval.metrics.summary import report
 from agentgym_eval.reports import Evaluated, write_reports
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import FileLinks, Links
-from agentgym_eval.viewer.pages.comparison import Asked, compare_page
+from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
 from agentgym_eval.viewer.pages.lists import runs_page
 from agentgym_eval.viewer.pages.run import run_page
 from agentgym_eval.viewer.pages.site import Site
@@ -81,8 +81,8 @@ def test_a_run_that_stopped_says_how_to_resume_it(site: Site) -> None:
         os.utime(path, (0, 0))
     site.index.refresh()
     text = run_page(site, "eval")
-    assert "It stopped before its end, before its first episode was over." in text
-    assert "The same command resumes it: <code>evaluate --out &lt;script&gt;" in text
+    assert "This run stopped before it was complete, without a finished episode." in text
+    assert "To resume it, run the same command again: <code>evaluate --out &lt;script&gt;" in text
 
 
 def test_a_run_that_failed_says_why_at_once(site: Site) -> None:
@@ -113,7 +113,7 @@ def test_what_a_run_used_and_cost_is_shown(site: Site, usage: object, shown: tup
     evaluate(site.index.root / "other", PLAYED)
     (folder / "usage.json").write_text(json.dumps(usage))
     site.index.refresh()
-    page, beside = facts(run_page(site, "eval")), facts(compare_page(site, Asked("other", "eval")))
+    page, beside = facts(run_page(site, "eval")), facts(compare_page(site, ComparisonQuery("other", "eval")))
     if shown is None:
         assert "Usage" not in page and not beside
     else:
@@ -135,7 +135,7 @@ def test_the_report_s_figures_and_stop_reasons_are_shown(site: Site) -> None:
     }
     assert "pass^1" not in shown
     assert shown["pass@2"].endswith("of 3 tasks")
-    assert shown["How episodes ended"] == "1 failed, 3 terminated, 3 truncated"
+    assert shown["Stop reasons"] == "1 failed, 3 terminated, 3 truncated"
     (link,) = re.findall(r'href="([^"]+)">3 truncated', text)
     assert "3 episodes" in client(site).get(link.replace("&amp;", "&")).text
 
@@ -151,8 +151,8 @@ def test_what_intervals_are_over_is_said(site: Site) -> None:
     site.index.refresh()
     assert "with 95% intervals over tasks." in run_page(site, "alone")
     assert "with 95% intervals over 12 clusters of tasks." in run_page(site, "together")
-    assert "(95% interval over 12 clusters of tasks +" in compare_page(site, Asked("together", "better"))
-    assert "clusters" not in compare_page(site, Asked("alone", "alone"))
+    assert "(95% interval over 12 clusters of tasks +" in compare_page(site, ComparisonQuery("together", "better"))
+    assert "clusters" not in compare_page(site, ComparisonQuery("alone", "alone"))
 
 
 @pytest.mark.parametrize(
@@ -166,7 +166,7 @@ def test_a_report_that_is_not_whole_is_passed_over(site: Site, content: str) -> 
     answer = client(site).get("/run/eval")
     assert answer.status_code == 200
     assert "pass@" not in answer.text
-    assert "How episodes ended" in facts(answer.text)
+    assert "Stop reasons" in facts(answer.text)
 
 
 def test_the_report_s_page_can_be_read_and_can_do_nothing(site: Site) -> None:
@@ -203,16 +203,16 @@ def test_the_curve_and_the_lists_say_what_is_of_dev_and_what_of_test(site: Site)
     train(site.index.root / "rl", split="dev")
     site.index.refresh()
     (run,) = site.index.runs
-    assert site.index.figures()["rl"].split == "dev"
+    assert site.index.run_metrics()["rl"].split == "dev"
     train(site.index.root / "rl", split="dev", tested=True)
     site.index.refresh()
     text = run_page(site, run.slug)
     labels = [label for _, label in re.findall(r'<a href="([^"]+)"><title>([^<]+)', text) if "training" not in label]
     assert labels == [
-        "step 0: 25.0% (4.6% to 69.9%) on dev tasks, sampled; its episodes",
-        "step 4: 75.0% (30.1% to 95.4%) on dev tasks, sampled; its episodes",
-        "step 0: 25.0% (7.1% to 59.1%) on test tasks, sampled; its episodes",
-        "step 4: 50.0% (21.5% to 78.5%) on test tasks, sampled; its episodes",
+        "step 0: 25.0% (4.6% to 69.9%) on dev tasks, sampled; show episodes",
+        "step 4: 75.0% (30.1% to 95.4%) on dev tasks, sampled; show episodes",
+        "step 0: 25.0% (7.1% to 59.1%) on test tasks, sampled; show episodes",
+        "step 4: 50.0% (21.5% to 78.5%) on test tasks, sampled; show episodes",
     ]
     assert [text.count(f"evaluation on {split} tasks, sampled") for split in ("dev", "test")] == [2, 2]
     # Of each split the evaluation before the last is offered beside the last.
@@ -221,8 +221,8 @@ def test_the_curve_and_the_lists_say_what_is_of_dev_and_what_of_test(site: Site)
         ["step 0", "step 4"],
         ["test 0", "test 4"],
     ]
-    figures = site.index.figures()["rl"]
-    assert (figures.success, figures.split) == (0.5, "test")
+    metrics = site.index.run_metrics()["rl"]
+    assert (metrics.success, metrics.split) == (0.5, "test")
     assert "50.0% <small>test</small>" in client(site).get("/").text
 
 

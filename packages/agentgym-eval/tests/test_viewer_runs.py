@@ -178,7 +178,9 @@ def test_a_run_whose_record_is_damaged_says_so(tmp_path: Path) -> None:
     whole, half, other = (evaluate(tmp_path / name, [episode()]) for name in ("whole", "half", "other"))
     (half / "run.json").write_text('{"schema": "agentgym.run/1", "sett')
     (other / "run.json").write_text('{"of": "somebody else"}')
-    troubles = {run.path.parent.name if run.kind == "episodes" else run.name: run.trouble for run in discover(tmp_path)}
-    assert whole.name in troubles
-    assert {name for name, trouble in troubles.items() if trouble} == {"half"}
-    assert troubles["half"].startswith("run.json can't be read")
+    errors = {
+        run.path.parent.name if run.kind == "episodes" else run.name: run.read_error for run in discover(tmp_path)
+    }
+    assert whole.name in errors
+    assert {name for name, error in errors.items() if error} == {"half"}
+    assert errors["half"].startswith("run.json can't be read")

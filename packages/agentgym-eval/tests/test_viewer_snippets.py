@@ -36,7 +36,7 @@ def played(index: Index, *replies: str, end: str = "The end.") -> Index:
 
 
 @pytest.mark.parametrize(
-    ("text", "turn", "stretches"),
+    ("text", "turn", "parts"),
     [
         ("door", 1, ("open the red ", "door", "")),
         ("door open", 1, ("", "open", " the red ", "door", "")),
@@ -48,11 +48,11 @@ def played(index: Index, *replies: str, end: str = "The end.") -> Index:
     ],
 )
 def test_a_snippet_is_of_the_first_turn_with_all_words_or_with_one(
-    index: Index, text: str, turn: int, stretches: tuple[str, ...]
+    index: Index, text: str, turn: int, parts: tuple[str, ...]
 ) -> None:
     played(index, "look", "open the red door", "open the blue door", end="The curtain.")
     (found,) = index.list(Filters(text=text)).rows
-    assert snippets(index, [found.address], text) == {AT: Snippet(turn, stretches)}
+    assert snippets(index, [found.address], text) == {AT: Snippet(turn, parts)}
 
 
 def test_a_search_for_nothing_has_no_snippets(index: Index) -> None:
@@ -62,8 +62,8 @@ def test_a_search_for_nothing_has_no_snippets(index: Index) -> None:
 
 def test_long_texts_are_cut_around_the_words(index: Index) -> None:
     played(index, f"{'before ' * 500} here {'after ' * 500} {'x' * 10_000}")
-    assert len("".join(snippets(index, [AT], "here")[AT].stretches)) < 200
-    assert len("".join(snippets(index, [AT], "xxx")[AT].stretches)) < 500
+    assert len("".join(snippets(index, [AT], "here")[AT].parts)) < 200
+    assert len("".join(snippets(index, [AT], "xxx")[AT].parts)) < 500
 
 
 def test_the_list_marks_what_was_found_and_leads_to_its_turn(index: Index) -> None:

@@ -60,15 +60,15 @@ def test_options_of_another_form_are_refused(pair: str) -> None:
 def test_short_names_are_names() -> None:
     assert world_id("TextCraft") == world_id("textcraft") == "agentgym/TextCraft-v0"
     assert world_id(ENV) == "counting/Count-v0"
-    with pytest.raises(UsageError, match="no world 'Count'"):
+    with pytest.raises(UsageError, match="no environment 'Count'"):
         world_id("Count")
 
 
 @pytest.mark.parametrize(
     ("changes", "sentence"),
     [
-        ({"env": "agentgym/TextKraft-v0"}, r"no world 'agentgym/TextKraft-v0'. Did you mean agentgym/TextCraft-v0\?"),
-        ({"env": "no_such_module:x/Y-v0"}, "module of the world no_such_module:x/Y-v0 can't be imported"),
+        ({"env": "agentgym/TextKraft-v0"}, r"no environment 'agentgym/TextKraft-v0'. Did you mean agentgym/TextC"),
+        ({"env": "no_such_module:x/Y-v0"}, "module of the environment no_such_module:x/Y-v0 can't be imported"),
         ({"options": ("speed=3",)}, "has no option 'speed'.*Its options"),
         ({"task": ("count/test/77",)}, "no task 'count/test/77'.*Did you mean count/test/7"),
         ({"agent": ""}, "no agent ''.*react"),

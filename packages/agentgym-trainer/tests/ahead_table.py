@@ -8,9 +8,7 @@ from contextlib import ExitStack
 from typing import Any
 
 from accelerate import Accelerator
-from agentgym_envs import Reply, Sample
-from agentgym_envs.episodes.play import TurnContext
-from agentgym_envs.episodes.play_pool import Player
+from agentgym_envs import Policy, Reply, Sample, TurnContext
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.horizon import Stage
 from agentgym_trainer.curriculum.state import TrainingState
@@ -24,7 +22,7 @@ from coin_configs import SAMPLES
 from patience import eventually_async
 
 
-class Teller(Player):
+class Teller(Policy):
     """Says heads; in the tasks that are `held`, not before they are let go."""
 
     name = "teller"
@@ -47,7 +45,7 @@ class Teller(Player):
             raise self.error
         return Reply("heads", "stop", Sample((1,), (2,), (-0.5,), version, first))
 
-    def leave(self, key: int) -> None:
+    def forget(self, key: int) -> None:
         self.left += 1
 
 

@@ -21,7 +21,7 @@ from agentgym_trainer.rollout.runner import RolloutRunner
 from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
-from agentgym_trainer.trainers.rl_loop import RLLoop
+from agentgym_trainer.trainers.rl_loop import RLLoop, Rollouts
 from coin_world import ENV
 from miniature import learner
 from rich.console import Console
@@ -59,7 +59,7 @@ def begin(loop: RLLoop, **more: Any) -> TrainingState:
 
 def take_step(loop: RLLoop, progress: TrainingState) -> TrainingState:
     """A whole step."""
-    return loop.conclude(loop.learn(progress))
+    return loop.finish_step(loop.step(progress))
 
 
 def rules(**groups: Any) -> Any:
@@ -86,3 +86,15 @@ def builder(stack: ExitStack, folder: Path, new_model: Callable[..., Any], chat:
         return RLLoop(config, run, worlds, student, chat, RunConsole(Console(quiet=True)), rollouts)
 
     return make
+
+
+def collect(loop: RLLoop, state: TrainingState) -> Rollouts:
+    """The rollouts of a step, with the weights of that step."""
+    loop.sync_weights(state.step)
+    return loop.collect(state)
+
+
+def update(loop: RLLoop, step: int, rollouts: Rollouts) -> dict[str, Any]:
+    """An update from these rollouts."""
+    batch = loop.compute_logprobs(loop.make_batch(rollouts))
+    return loop.update(batch, loop.compute_advantages(batch, step), rollouts, step)

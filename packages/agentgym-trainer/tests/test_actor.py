@@ -159,5 +159,5 @@ def test_a_model_that_scales_its_logits_is_refused() -> None:
         vocab_size=32, hidden_size=8, intermediate_size=8, num_hidden_layers=1, num_attention_heads=2, logit_scale=0.5,
         eos_token_id=1,
     )  # fmt: skip
-    with pytest.raises(ValueError, match="cohere does more to its logits than its head's weight does"):
+    with pytest.raises(ValueError, match="cohere transforms its logits after the head's weight"):
         PolicyModel(CohereForCausalLM(config))

@@ -222,7 +222,7 @@ def test_a_batch_in_which_all_is_the_same_teaches_nothing() -> None:
 @pytest.mark.parametrize("gamma", [-0.1, 1.5, math.nan])
 @pytest.mark.parametrize("estimator", [GAE, GroupRelative, StepGroups, TokenReturns])
 def test_discounts_are_from_0_to_1(estimator: Callable[..., Any], gamma: float) -> None:
-    with pytest.raises(ValueError, match=r"advantages.gamma is .*; it is a number from 0 to 1"):
+    with pytest.raises(ValueError, match=r"advantages.gamma is .*; it must be from 0 to 1"):
         estimator(gamma=gamma)
     with pytest.raises(ValueError, match=r"advantages.lam is"):
         GAE(lam=gamma)

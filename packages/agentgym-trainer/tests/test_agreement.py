@@ -83,7 +83,7 @@ def test_an_engine_with_the_learners_weights_agrees(check: Check) -> None:
 
 def test_an_engine_with_other_weights_does_not(check: Check, new_model: Callable[..., Any], chat: Chat) -> None:
     with pytest.raises(
-        LogprobMismatch, match=r"After update 3 .* nats a token .* engine.tolerance allows 0.05"
+        LogprobMismatch, match=r"After update 3, .* nats per token, and engine.tolerance allows 0.05"
     ) as error:
         check(Plain(new_model(1), chat.end_id), tolerance=0.05)
     assert "\n" not in str(error.value)

@@ -28,6 +28,7 @@ from agentgym_trainer.tokens.batch import Batch
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.trainers.rl_loop import RLLoop
 from coin_configs import SAMPLES, TASKS, coins, others
+from coin_loops import collect, update
 from coin_world import OTHER
 from miniature import learner
 from patience import eventually_async
@@ -90,7 +91,7 @@ def test_no_version_ahead_is_the_synchronous_loop_to_the_bit(build: Build, monke
     plain = _no_evaluation(build("plain", **mixture), monkeypatch)
     plain.run(lambda: False)
     ahead = _no_evaluation(build("ahead", **mixture), monkeypatch)
-    ahead.arena.ahead = ahead.arena.play_ahead()
+    ahead.collector.ahead = ahead.collector.play_ahead()
     ahead.run(lambda: False)
     assert len(_lines(plain)) == 3
     for line in _lines(plain):
@@ -123,7 +124,7 @@ def test_all_that_was_sampled_ahead_is_counted_and_nothing_else(build: Build, mo
     evaluation = Evaluation(tasks=2, samples=1, ks=(1,), every=1)
     loop = build(async_rollout=AsyncRollout(1), steps=4, evaluation=evaluation, save_every=100)
     # Without a probe, which is asked at the same time as what is played ahead.
-    monkeypatch.setattr(loop, "_compare", lambda step: 0.0)
+    monkeypatch.setattr(loop, "_check_logprobs", lambda step: 0.0)
     loop.run(lambda: False)
     said, generated = (sum(line["tokens"][name] for line in _lines(loop)) for name in ("completion", "generated"))
     assert said == generated > 0
@@ -152,7 +153,7 @@ def test_a_reply_goes_on_with_new_weights_and_each_token_has_the_log_probability
     loop = _no_evaluation(
         build(async_rollout=AsyncRollout(1), steps=2, algorithm=replace(RESTLESS, entropy=5.0)), monkeypatch
     )
-    engine, player = cast("Any", loop.rollouts.engine), cast("Any", loop.arena.ahead)._player
+    engine, player = cast("Any", loop.rollouts.engine), cast("Any", loop.collector.ahead)._policy
     load, step, reply = engine.load, engine._step, player.reply
     weights_of: dict[int, dict[str, torch.Tensor]] = {}
     begun: list[int] = []
@@ -181,14 +182,14 @@ def test_a_reply_goes_on_with_new_weights_and_each_token_has_the_log_probability
     monkeypatch.setattr(engine, "load", note)
     monkeypatch.setattr(engine, "_step", wait_for_the_update)
     monkeypatch.setattr(player, "reply", wait_for_the_learner)
-    collect, taken = loop.arena.collect, list[list[Episode]]()
+    collect, taken = loop.collector.collect, list[list[Episode]]()
 
     def watch(progress: TrainingState) -> Any:
         own, groups = collect(progress)
         taken.append([episode for group in own for episode in group.episodes])
         return own, groups
 
-    monkeypatch.setattr(loop.arena, "collect", watch)
+    monkeypatch.setattr(loop.collector, "collect", watch)
     loop.run(lambda: False)
     first, second = _lines(loop)
     assert (first["staleness"]["tokens"].keys(), second["staleness"]["tokens"].keys()) == ({"0"}, {"0", "1"})
@@ -249,18 +250,18 @@ def test_a_run_that_samples_ahead_is_stopped_and_goes_on(build: Build, monkeypat
     loop = _no_evaluation(build(async_rollout=AsyncRollout(2), steps=4), monkeypatch)
     assert loop.run(lambda: next(asked)).step == 2
     assert others(loop.rollouts) == 0
-    (under_way,) = loop.arena.under_way()
+    (under_way,) = loop.collector.under_way()
     again = _no_evaluation(build(async_rollout=AsyncRollout(2), steps=4), monkeypatch)
-    collect, taken = again.arena.collect, list[str]()
+    collect, taken = again.collector.collect, list[str]()
 
     def watch(progress: TrainingState) -> Any:
         own, groups = collect(progress)
         taken.extend(group.task for group in groups)
         return own, groups
 
-    monkeypatch.setattr(again.arena, "collect", watch)
+    monkeypatch.setattr(again.collector, "collect", watch)
     assert again.run(lambda: False).step == 4
-    assert taken == [deal["task"] for deal in under_way["deals"]]
+    assert taken == [deal["task"] for deal in under_way["groups"]]
     assert [line["step"] for line in _lines(again)] == [1, 2, 3, 4]
     assert _lines(again)[2]["staleness"]["max"] == 0
 
@@ -305,7 +306,7 @@ def test_an_engine_that_dies_while_the_learner_works_ends_the_run_and_the_step_i
 
 def test_two_groups_of_one_task_are_not_compared_with_each_other(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build()
-    collected = loop.collect(TrainingState(Stage(3)))
+    collected = collect(loop, TrainingState(Stage(3)))
     groups = collected.own[:2]
     same = [replace(group, episodes=groups[0].episodes, usable=groups[0].usable) for group in groups]
     compared: list[int] = []
@@ -316,5 +317,5 @@ def test_two_groups_of_one_task_are_not_compared_with_each_other(build: Build, m
         return assess(batch, algorithm)
 
     monkeypatch.setattr(loop.learner, "compute_logprobs", watch)
-    loop.update(0, replace(collected, own=same))
+    update(loop, 0, replace(collected, own=same))
     assert compared == [0] * SAMPLES + [1] * SAMPLES

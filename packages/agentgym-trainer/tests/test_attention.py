@@ -156,7 +156,7 @@ def test_attention_that_does_not_exist_is_refused(model: Any) -> None:
 def test_what_a_kernel_would_leave_out_is_refused(name: str) -> None:
     q = torch.randn(1, 2, 3, 4)
     attend = AttentionInterface()[name]
-    with pytest.raises(ValueError, match="asks for softcap, which packed segments don't have"):
+    with pytest.raises(ValueError, match="uses softcap, which neither packed segments"):
         attend(torch.nn.Module(), q, q, q, None, segments=Segments((3,), CPU), softcap=30.0)
 
 

@@ -17,12 +17,12 @@ from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.tokens.encode import next_context
 from agentgym_trainer.tokens.trajectory import trajectory
 from agentgym_trainer.trainers.rl_loop import RLLoop
-from coin_loops import Build, begin, coins, guess
+from coin_loops import Build, begin, coins, collect, guess, update
 from coin_world import ENV
 
 
 def played(loop: RLLoop) -> list[Episode]:
-    return [e for group in loop.collect(begin(loop)).own for e in group.episodes]
+    return [e for group in collect(loop, begin(loop)).own for e in group.episodes]
 
 
 @pytest.mark.parametrize("agent", ["bare", "bare+plan:1", "bare+window:1", "bare+reflect:1"])
@@ -52,16 +52,16 @@ def experience_in(
     """What an update learns from, and the episodes, of which `before` is told before it does."""
     seen: list[TokenBatch] = []
     original = loop.learner.update
-    collected = loop.collect(begin(loop))
+    collected = collect(loop, begin(loop))
 
-    def update(batch: Any, experience: TokenBatch, *args: Any, **more: Any) -> Any:
+    def watch(batch: Any, experience: TokenBatch, *args: Any, **more: Any) -> Any:
         seen.append(experience)
         return original(batch, experience, *args, **more)
 
-    loop.learner.update = update
+    loop.learner.update = watch
     episodes = [e for group in collected.own if group.treatment == "keep" for e in group.usable]
     before(episodes)
-    loop.update(0, collected)
+    update(loop, 0, collected)
     return seen[0], episodes
 
 
@@ -108,7 +108,7 @@ def test_nothing_is_expected_where_the_world_ended_it_or_no_token_was_left(build
 
 
 def test_bootstrapping_needs_a_critic() -> None:
-    with pytest.raises(ValueError, match="needs advantages that go on from the values of a critic: choose an"):
+    with pytest.raises(ValueError, match="needs advantages that bootstrap from the values of a critic: choose an"):
         RLConfig(algorithm=GRPO, truncation="bootstrap")
     assert RLConfig(algorithm=PPO, truncation="bootstrap").masked == frozenset()
 
@@ -119,5 +119,5 @@ def test_estimators_of_other_packages_bootstrap_where_they_say_so() -> None:
         if isinstance(estimator, foreign.Bootstrapped):
             assert RLConfig(algorithm=algorithm, truncation="bootstrap").truncation == "bootstrap"
         else:
-            with pytest.raises(ValueError, match="truncation bootstrap needs advantages that go on from"):
+            with pytest.raises(ValueError, match="truncation bootstrap needs advantages that bootstrap from"):
                 RLConfig(algorithm=algorithm, truncation="bootstrap")

@@ -200,7 +200,7 @@ def test_a_damaged_checkpoint_is_passed_over_with_a_word(
     damage(checkpoints.folder / "step-000010")
     assert checkpoints.latest() == checkpoints.folder / "step-000009"
     (sentence,) = said
-    assert sentence.startswith(f"Passing over step-000010 ({reason}")
+    assert sentence.startswith(f"Skipping checkpoint step-000010 ({reason}")
     assert sentence.endswith("): it is damaged.")
 
 
@@ -227,7 +227,7 @@ def test_what_was_never_finished_is_passed_over_with_a_word(
     assert checkpoints.latest() is None
     _line_up(checkpoints, made, 1, 2)
     assert checkpoints.latest() == checkpoints.folder / "step-000002"
-    assert said == ["Passing over step-000003: it was never finished."] * 2
+    assert said == ["Skipping checkpoint step-000003: it was never finished."] * 2
     (checkpoints.folder / ".step-000001").mkdir()
     (checkpoints.folder / "step-12").mkdir()
     (checkpoints.folder / "step-000013.partial").mkdir()
@@ -323,7 +323,12 @@ def test_a_full_disk_ends_in_a_sentence_and_harms_nothing(
     biggest = max(path.stat().st_size for path in whole.iterdir())
     with files_up_to(int(biggest * share)), pytest.raises(OSError, match="can't be written") as error:
         checkpoints.save(one, chat.tokenizer, replace(PROGRESS, step=5))
-    for part in ("step-000005 can't be written: ", "GiB free", "The others are untouched (step-000004)", "--resume"):
+    for part in (
+        "step-000005 can't be written: ",
+        "GiB free",
+        "Other checkpoints are untouched (step-000004)",
+        "--resume",
+    ):
         assert part in str(error.value)
     assert _names(checkpoints) == ["step-000004"]
     assert checkpoints.latest() == whole

@@ -163,20 +163,20 @@ def test_an_adaptive_horizon_needs_evaluations_to_wait_for() -> None:
 
 
 def test_one_sample_of_a_task_is_refused_where_samples_are_compared() -> None:
-    with pytest.raises(ValueError, match="With samples 1 every group is lonely"):
+    with pytest.raises(ValueError, match="With group_size 1 no group has episodes to compare"):
         RLConfig(group_size=1, algorithm=PRESETS["grpo"])
     assert RLConfig(group_size=1, algorithm=PRESETS["ppo"]).group_size == 1
 
 
 def test_there_are_as_many_episodes_as_minibatches() -> None:
-    with pytest.raises(ValueError, match="6 episodes can't be dealt into 7 minibatches"):
+    with pytest.raises(ValueError, match="6 episodes can't be split into 7 minibatches"):
         RLConfig(tasks_per_step=3, group_size=2, minibatches=7)
 
 
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        (lambda: WorldConfig(weight=0.0), "weight of a world is above 0"),
+        (lambda: WorldConfig(weight=0.0), "weight of a world must be above 0"),
         (lambda: CriticModel(lr=0.0), "critic.lr must be above 0"),
         (lambda: Lora(rank=-1), "lora needs a rank from 0"),
         (lambda: Lora(dropout=1.0), "dropout from 0 to below 1"),
@@ -193,7 +193,7 @@ def test_there_are_as_many_episodes_as_minibatches() -> None:
         (lambda: SFTConfig(seed=-1), "seed must be at least 0, not -1"),
         (
             lambda: SFTConfig(save_minutes=-1.0),
-            "save_minutes is a number of minutes from 0, which is without, not -1.0",
+            "save_minutes must be finite and at least 0 \\(off\\), not -1.0",
         ),
         (lambda: SFTConfig(save_minutes=math.inf), "not inf"),
     ],

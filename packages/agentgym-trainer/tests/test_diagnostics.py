@@ -129,7 +129,7 @@ def test_one_step_above_0_in_a_window_is_no_negative_advantage() -> None:
 def test_a_policy_that_solves_its_tasks_need_not_explore() -> None:
     certain = {"entropy": 0.05}
     assert warned(lines((20, {}), (20, {**certain, "success": 0.97}))) == []
-    assert "from 1 to 0.05 nats a token" in sentence("entropy-collapse", (20, {}), (30, certain))
+    assert "from 1 to 0.05 nats per token" in sentence("entropy-collapse", (20, {}), (30, certain))
 
 
 @pytest.mark.parametrize("kept", [{"groups": FLAT["groups"]}, {"grad_norm": None}, {**FLAT, "skipped": 4}])
@@ -140,10 +140,10 @@ def test_steps_that_train_or_are_not_all_flat_are_no_flat_groups(kept: dict[str,
 def test_flat_groups_come_with_advice_for_tasks_that_are_too_hard_or_too_easy() -> None:
     hard = sentence("flat-groups", (1, {}), (3, {**FLAT, "score": 0.0}))
     assert hard.startswith(
-        "Nothing was learned in step 2: within each of the 8 groups nothing tells the episodes apart"
+        "Nothing was learned in step 2: within each of the 8 groups, nothing distinguishes the episodes"
     )
-    assert "too hard for the model: take easier ones" in hard
-    assert "too easy for the model: take harder ones" in sentence("flat-groups", (3, {**FLAT, "score": 1.0}))
+    assert "too hard for the model: use easier ones" in hard
+    assert "too easy for the model: use harder ones" in sentence("flat-groups", (3, {**FLAT, "score": 1.0}))
     assert warned(lines((2, FLAT), (1, {}), (8, FLAT)), flat=3) == [(6, "flat-groups")]
 
 

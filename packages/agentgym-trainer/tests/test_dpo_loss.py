@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from math import isfinite, log
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, get_args
 import numpy as np
 import pytest
 import torch
-from agentgym_envs import Episode, EpisodeSpec, Reply, WorldSeat, play_many
+from agentgym_envs import Episode, EpisodeSpec, Policy, Reply, TurnContext, play_many
 from agentgym_envs.agents.agent import Agent
 from agentgym_eval.data.pairing import Pairing
 from agentgym_eval.data.pairs import make_pairs
@@ -232,7 +232,7 @@ def test_what_was_read_and_how_much_is_padded_change_nothing(
 # What is compared of episodes.
 
 
-class Reader:
+class Reader(Policy):
     """Says one line after the other, whatever it is asked."""
 
     name = "reader"
@@ -240,14 +240,14 @@ class Reader:
     def __init__(self, lines: tuple[str, ...]) -> None:
         self._lines = iter(lines)
 
-    def reply(self, seats: Sequence[WorldSeat]) -> list[Reply]:
-        return [Reply(next(self._lines)) for _ in seats]
+    async def reply(self, context: TurnContext) -> Reply:
+        return Reply(next(self._lines))
 
 
 def play(agent: str, lines: tuple[str, ...]) -> Episode:
     """In a world where tails, heads, tails is right."""
     env = Agent.parse(agent).wrap(Coin())
-    (episode,) = play_many([env], Reader(lines), [EpisodeSpec("coin/train/5", seed=0)])
+    (episode,) = play_many(env, Reader(lines), [EpisodeSpec("coin/train/5", seed=0)])
     return episode
 
 
@@ -329,6 +329,6 @@ def test_pairs_without_anything_to_learn_from_are_not_called_too_long(chat: Chat
     unsaid = replace(pair, rejected=silent)
     rows, left_out = learnable(TrainingSetup(None, chat, [one, silent]), [pair, unsaid], config)
     assert rows == [encode_pair(chat, pair)]
-    assert left_out == "; in 1 more one side has nothing to learn from (`loss: false`)"
-    with pytest.raises(UsageError, match="a side with nothing to learn from: its replies are marked `loss: false`"):
+    assert left_out == "; in 1 more, one side has no tokens in the loss (`loss: false`)"
+    with pytest.raises(UsageError, match="one side has no tokens in the loss: its replies are marked `loss: false`"):
         learnable(TrainingSetup(None, chat, [one, silent]), [unsaid], config)

@@ -176,7 +176,7 @@ def test_reinforcement_learning_goes_on_where_data_left_off(
 @pytest.mark.parametrize(
     ("more", "sentence"),
     [
-        (("--model", "scratch"), "A model from scratch does nothing well yet that it could prefer"),
+        (("--model", "scratch"), "A model from scratch solves no tasks yet"),
         (("--data.files", "{lost}"), "episodes make no pair"),
         (
             ("--data.files", "{played}", "--generation.max-context", "20"),

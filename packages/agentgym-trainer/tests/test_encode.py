@@ -139,8 +139,8 @@ def test_a_run_says_before_it_learns_that_an_agent_would_not_have_come_to_such_t
     (episode, *_) = _played("bare+plan", "chatml")
     told, folder = StringIO(), RunFolder(tmp_path)
     found, every = [episode, replace(episode, agent="bare")], DataConfig(keep="all")
-    with pytest.raises(UsageError, match=r"of mine\.jsonl can't be learned from\. .* another one played this"):
+    with pytest.raises(UsageError, match=r"of mine\.jsonl can't be used for training\. .* another one played this"):
         keep_episodes(found, every, "mine.jsonl", folder, RunConsole(Console(file=told)))
     assert not folder.data.exists()
     keep_episodes(found[:1], every, "mine.jsonl", folder, RunConsole(Console(file=told)))
-    assert "Learning from 1 of 1 episodes of mine.jsonl." in told.getvalue()
+    assert "Training on 1 of 1 episodes of mine.jsonl." in told.getvalue()

@@ -206,7 +206,7 @@ def test_who_learns_from_the_base_data_alone_is_the_cloned_model_again(
     folder = begin(tmp_path / "run", poor)
     assert go_on(folder) == 1
     said = " ".join(capfd.readouterr().err.split())
-    assert f"There is nothing to learn from in iteration 1: none of the episodes in {iteration(folder, 1)}" in said
+    assert f"There is nothing to train on in iteration 1: none of the episodes in {iteration(folder, 1)}" in said
     assert "Traceback" not in said
     record = json.loads(folder.settings.read_text())
     record["config"]["base"] = 1.0
@@ -247,7 +247,7 @@ def test_asked_to_stop_while_exploring_it_goes_on_and_plays_nothing_twice(
     with monkeypatch.context() as patch:
         patch.setattr("agentgym_trainer.trainers.agent_evol.train", _asked_after(40))
         assert go_on(folder) == 130
-    assert f"Saved after step 2; go on with: uv run train --resume {folder.path}" in " ".join(
+    assert f"Saved after step 2; resume with: uv run train --resume {folder.path}" in " ".join(
         capfd.readouterr().err.split()
     )
     assert played.total() == 40
@@ -280,7 +280,7 @@ def _asked_after(times: int) -> Any:
     "moment",
     [
         # Half of the way nobody gets a reply any more.
-        Moment("agentgym_trainer.rollout.runner:EnginePlayer", "reply", PLAYED, signal.SIGTERM, forever=True),
+        Moment("agentgym_trainer.rollout.runner:EnginePolicy", "reply", PLAYED, signal.SIGTERM, forever=True),
         Moment("agentgym_eval.storage.store:Store", "append", PLAYED // 2),
         Moment("agentgym_trainer.trainers.trl_run:Lessons", "on_log", 5),
         Moment("agentgym_trainer.trainers.sft", "train", 1),

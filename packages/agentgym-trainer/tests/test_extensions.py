@@ -97,17 +97,23 @@ def test_a_horizon_of_another_package_can_be_exchanged_for_one_of_ours() -> None
             ("--sampler", "foreign:Halves"),
             "foreign:Halves is no sampler: it lacks after. agentgym_trainer.curriculum.task_sampler.Tas",
         ),
-        (("--sampler", "foreign:Stateless"), "is no sampler: after has to take (state, success), as agentgym_trainer."),
+        (("--sampler", "foreign:Stateless"), "is no sampler: after must take (state, success), as in agentgym_trai"),
         (("--sampler", "foreign:Needy"), "foreign:Needy has no default for needed: give every field one"),
-        (("--sampler", "foreign:Refusing"), "foreign:Refusing can't be made with its defaults: weight needs thought."),
+        (
+            ("--sampler", "foreign:Refusing"),
+            "foreign:Refusing can't be created with its defaults: weight needs thought.",
+        ),
         (("--sampler", "foreign:by_stop"), "foreign:by_stop is no sampler: it lacks weights and after."),
-        (("--reward", "foreign:two_arguments"), "is no reward shaping: __call__ has to take (episode), as agentgym_tr"),
+        (
+            ("--reward", "foreign:two_arguments"),
+            "is no reward shaping: __call__ must take (episode), as in agentgym_tr",
+        ),
         (
             ("--reward", "foreign:Thawed"),
-            "is no reward shaping: it has to be a frozen dataclass or a function, and the",
+            "is no reward shaping: it must be a frozen dataclass or a function, and the",
         ),
         (("--reward", "foreign:Hidden"), "The types of the fields of foreign:Hidden can't be read: name 'TokenBatch'"),
-        (("--reward", "os:system"), "os:system is no reward shaping: it has to be a frozen dataclass or a function"),
+        (("--reward", "os:system"), "os:system is no reward shaping: it must be a frozen dataclass or a function"),
         (("--algorithm.advantages", "foreign:Given"), "is no advantage estimator: it lacks needs_critic and estimate."),
         (("--algorithm", "foreign:Scaled"), "foreign:Scaled is no algorithm: it is of Scaled and not of agentgym_tra"),
         (("--algorithm", "foreign:NUMBER"), "foreign:NUMBER is no algorithm: it is of int and not of agentgym_trainer"),
@@ -184,7 +190,7 @@ def test_entry_points_are_names_that_import_nothing_before_they_are_named(
 
 @pytest.mark.parametrize("name", ["foreign:NUMBER", "foreign:Scaled", "foreign:CLIPPED"])
 def test_a_recipe_is_a_recipe_or_a_configuration(name: str) -> None:
-    with pytest.raises(UsageError, match=f"{name} is no recipe: it has to be a Recipe or a configuration"):
+    with pytest.raises(UsageError, match=f"{name} is no recipe: it must be a Recipe or a configuration"):
         find_recipe(name)
 
 
@@ -262,7 +268,7 @@ def test_classes_of_ours_are_written_by_name_and_others_with_their_module() -> N
         ({"reward": {"type": "foreign:by_stop", "x": 1}}, "function foreign:by_stop, which has no setting 'x'"),
         (
             {"reward": {"type": "foreign:Thawed"}},
-            "foreign:Thawed is no reward shaping: it has to be a frozen dataclass",
+            "foreign:Thawed is no reward shaping: it must be a frozen dataclass",
         ),
         ({"algorithm": {"type": "foreign:Scaled"}}, "foreign:Scaled is no algorithm"),
         ({"sampler": 3}, "sampler must be a record of settings, not 3"),
@@ -293,7 +299,7 @@ def _local() -> Any:
         (lambda: RLConfig(reward=lambda episode: []), "define it at the top of a module of its own"),
         (
             lambda: RLConfig(algorithm=replace(GRPO, advantages=foreign.Scaled(names=["a"]))),
-            "these come back as others: fields of your own have to hold what their types say",
+            "these change when they are read back. The values of your own fields must match their types",
         ),
     ],
 )

@@ -89,7 +89,7 @@ def test_a_sick_run_ends_and_names_the_last_healthy_checkpoint(
         said = words(capfd)
         assert sentence in said
         assert f"The last healthy checkpoint is {run.checkpoints}/step-{SAVED:06d}, and nothing was saved" in said
-        assert f"go on with: uv run train --resume {run.path}" in said
+        assert f"resume with: uv run train --resume {run.path}" in said
         assert not run.model.exists()
         is_healthy(run)
     goes_on(run, whole)
@@ -156,7 +156,7 @@ def test_a_run_whose_environment_broke_is_saved_and_ends(
         said = words(capfd)
         assert " of 16 episodes failed, more than --max-failed 0.05 allows" in said or "episodes all failed" in said
         assert sentence in said
-        assert f"What is done is saved; go on with: uv run train --resume {run.path}" in said
+        assert f"Progress is saved; resume with: uv run train --resume {run.path}" in said
         is_healthy(run)
     goes_on(run, whole)
 
@@ -254,6 +254,6 @@ def test_a_run_whose_engine_broke_is_saved_and_ends(
             assert resumed(run) == 1, sentence
         said = words(capfd)
         assert sentence in said
-        assert f"What is done is saved; go on with: uv run train --resume {run.path}" in said
+        assert f"Progress is saved; resume with: uv run train --resume {run.path}" in said
         is_healthy(run)
     goes_on(run, whole)

@@ -47,7 +47,7 @@ def test_a_disk_that_is_full_at_a_write_ends_in_a_sentence(
             assert resumed(run) == 1, file
         said = words(capfd)
         assert f"error: {run.path / file} can't be written: " in said
-        assert "GiB free; make room and go on with --resume" in said
+        assert "GiB free; make space and continue with --resume" in said
         assert not list(run.path.glob(".*"))
         is_healthy(run, steps=SAVED_BEFORE.get(file, SAVED))
     goes_on(run, whole)
@@ -62,8 +62,10 @@ def test_every_file_of_a_run_is_written_by_one_of_these(rl: Begun) -> None:
 @pytest.mark.parametrize(
     ("file", "write", "then"),
     [
-        ("run.json", "agentgym_trainer.run.folder:_write", "give the same command again"),
-        pytest.param("start", "agentgym_trainer.trainers.rl:save_start", "go on with --resume", marks=pytest.mark.long),
+        ("run.json", "agentgym_trainer.run.folder:_write", "run the same command again"),
+        pytest.param(
+            "start", "agentgym_trainer.trainers.rl:save_start", "continue with --resume", marks=pytest.mark.long
+        ),
     ],
 )
 def test_so_does_one_that_is_full_at_the_beginning(
@@ -74,7 +76,7 @@ def test_so_does_one_that_is_full_at_the_beginning(
         assert train_cli(flags) == 1
     said = words(capfd)
     assert f"error: {run.path / file} can't be written: " in said
-    assert f"GiB free; make room and {then}." in said
+    assert f"GiB free; make space and {then}." in said
     if file == "run.json":
         assert not run.path.exists()
     else:
@@ -86,7 +88,7 @@ def test_so_does_one_that_is_full_at_the_beginning(
 def test_free_space_is_named_only_where_there_is_too_little(tmp_path: Path) -> None:
     with (
         pytest.raises(
-            WriteError, match=r"nowhere/a can't be written: .*\. Mend that and go on with --resume\.$"
+            WriteError, match=r"nowhere/a can't be written: .*\. Fix that and continue with --resume\.$"
         ) as told,
         writing(tmp_path / "nowhere" / "a"),
     ):
@@ -131,7 +133,7 @@ def test_metrics_come_back_from_the_checkpoint(rl: Begun, tmp_path: Path, capfd:
         assert run.metrics.read_text() == kept.read_text()
     _cut_half(run.metrics)
     goes_on(run, whole)
-    sentence = f"{run.metrics} is damaged or lacks steps up to {SAVED}; the copy in {kept.parent} takes its place."
+    sentence = f"{run.metrics} is damaged or lacks steps up to {SAVED}; it was replaced by the copy in {kept.parent}."
     assert sentence in words(capfd)
 
 
@@ -139,7 +141,7 @@ def test_metrics_come_back_from_the_checkpoint(rl: Begun, tmp_path: Path, capfd:
     ("how", "sentence"),
     [
         ("damaged", "metrics.jsonl, line 1 is damaged: "),
-        ("half", "metrics.jsonl has not one line for each of the 1 steps"),
+        ("half", "metrics.jsonl doesn't have exactly one line for each of the 1 completed steps"),
     ],
 )
 def test_without_a_copy_they_are_refused_in_a_sentence(

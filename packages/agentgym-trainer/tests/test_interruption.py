@@ -178,8 +178,8 @@ def test_there_was_something_to_remember(whole: Callable[[str], RunFolder]) -> N
 def test_ctrl_c_saves_and_says_how_to_go_on(tmp_path: Path, whole: Callable[[str], RunFolder]) -> None:
     run, code, said = _train_until([Moment(*LOG, 3, signal.SIGINT)], tmp_path, "ppo")
     assert code == 130, said
-    assert "Stopping after this step; Ctrl-C again stops at once." in said
-    assert f"Saved after step 3; go on with: uv run train --resume {run.path}\n" in said
+    assert "Stopping after this step; Ctrl-C again stops immediately." in said
+    assert f"Saved after step 3; resume with: uv run train --resume {run.path}\n" in said
     assert "Traceback" not in said
     assert _latest(run) == "step-000003"
     assert train_cli([f"--resume={run.path}"]) == 0
@@ -190,14 +190,14 @@ def test_ctrl_c_while_imitating_says_how_to_go_on(tmp_path: Path) -> None:
     moment = Moment("agentgym_trainer.learner.learner:Learner", "update", 20, signal.SIGINT)
     run, code, said = _train_until([moment], tmp_path, "ppo")
     assert code == 130, said
-    assert f"Interrupted; go on with: uv run train --resume {run.path}\n" in said
+    assert f"Interrupted; resume with: uv run train --resume {run.path}\n" in said
     assert "Traceback" not in said
     assert not run.start.exists()
 
 
 # Preemption.
 
-REPLY = ("agentgym_trainer.rollout.runner:EnginePlayer", "reply")
+REPLY = ("agentgym_trainer.rollout.runner:EnginePolicy", "reply")
 STEP = ("agentgym_trainer.learner.learner:Learner", "_step")
 
 
@@ -205,7 +205,7 @@ def _preempted(folder: Path, kind: str, *moments: Moment, resume: bool = False) 
     """A run that the first of these signals has ended: saved, and with a sentence on how to go on."""
     run, code, said = _train_until(moments, folder, kind, resume=resume)
     assert code == 128 + moments[0].signal, said
-    assert f"go on with: uv run train --resume {run.path}\n" in said
+    assert f"resume with: uv run train --resume {run.path}\n" in said
     assert "Traceback" not in said
     assert not (run.path / ".lock").exists()
     return run
@@ -269,7 +269,7 @@ def test_a_damaged_checkpoint_is_named_and_the_run_goes_on_from_the_one_before(
     _flip(copied.checkpoints / "step-000006" / "optimizer.bin")
     assert train_cli(["--resume", str(copied.path)]) == 0
     said = " ".join(capfd.readouterr().err.split())
-    assert "Passing over step-000006 (optimizer.bin has other content than was written): it is damaged." in said
+    assert "Skipping checkpoint step-000006 (optimizer.bin has other content than was written): it is damaged." in said
     _assert_same(copied, whole("ppo"))
 
 

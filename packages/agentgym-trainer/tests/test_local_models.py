@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from agentgym_envs import Player
+from agentgym_envs import Policy
 from agentgym_eval.runs.run import open_run
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.util.errors import RunStopped
@@ -41,7 +41,7 @@ def test_an_engine_that_is_gone_ends_the_run_and_what_is_played_is_kept(tmp_path
     chat = chat_of("chatml")
     engines: list[Mortal] = []
 
-    def maker(**_: Any) -> Player:
+    def maker(**_: Any) -> Policy:
         engines.append(Mortal(chat, 12))
         return LocalModel(engines[-1], chat, name="hf:mine", temperature=1.0, max_tokens=8)
 

@@ -19,7 +19,7 @@ from agentgym_trainer.curriculum.task_sampler import MidSuccess
 from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.run.folder import RunFolder
-from coin_loops import COIN, Build, begin, coins, guess, take_step
+from coin_loops import COIN, Build, begin, coins, collect, guess, take_step
 
 
 def _interrupt(*_: Any) -> None:
@@ -32,7 +32,7 @@ def test_replies_are_sampled_in_the_precision_that_is_trained_in(
     loop = build(coins(precision="bf16"), accelerator=accelerator_of("bf16"))
     half: list[bool] = []
     loop.learner.policy.register_forward_pre_hook(lambda *_: half.append(torch.is_autocast_enabled("cpu")))
-    loop.collect(begin(loop))
+    collect(loop, begin(loop))
     assert half
     assert all(half)
 
@@ -51,9 +51,9 @@ def _tasks_and_tokens(groups: list[EpisodeGroup]) -> list[tuple[str, int, Any]]:
 def test_what_a_step_plays_depends_on_the_seed_and_the_step_alone(build: Build) -> None:
     loop, again = build(coins()), build(coins(), name="again")
     other = build(coins(seed=1), name="other")
-    first = _tasks_and_tokens(loop.collect(begin(loop)).own)
-    assert _tasks_and_tokens(loop.collect(begin(loop, step=1)).own) != first
-    assert _tasks_and_tokens(loop.collect(begin(loop)).own) == first
+    first = _tasks_and_tokens(collect(loop, begin(loop)).own)
+    assert _tasks_and_tokens(collect(loop, begin(loop, step=1)).own) != first
+    assert _tasks_and_tokens(collect(loop, begin(loop)).own) == first
     assert _tasks_and_tokens(again.collect(begin(again)).own) == first
     assert _tasks_and_tokens(other.collect(begin(other)).own) != first
 
@@ -68,25 +68,25 @@ def test_the_samplers_memory_goes_from_step_to_step(build: Build) -> None:
     later = take_step(loop, progress)
     assert later.sampler is not None
     assert progress.sampler.keys() < later.sampler.keys()
-    with_memory = {group.task for group in loop.collect(replace(progress, step=7)).groups}
+    with_memory = {group.task for group in collect(loop, replace(progress, step=7)).groups}
     avoided = dict.fromkeys(loop.worlds[0].tasks.train.ids[:12], 0.0)
-    assert with_memory != {group.task for group in loop.collect(replace(progress, step=7, sampler=avoided)).groups}
+    assert with_memory != {group.task for group in collect(loop, replace(progress, step=7, sampler=avoided)).groups}
 
 
 def test_the_sampler_learns_of_all_groups_of_a_task(build: Build, monkeypatch: pytest.MonkeyPatch) -> None:
     loop = build(coins(sampler=MidSuccess()), lambda: "heads")
-    collected = loop.collect(begin(loop))
+    collected = collect(loop, begin(loop))
     one = collected.groups[0]
     lost, won = (
         replace(one, number=n, episodes=tuple(replace(e, success=bool(n)) for e in one.episodes)) for n in (0, 1)
     )
-    monkeypatch.setattr(loop, "collect", lambda _: replace(collected, groups=[lost, won]))
-    assert loop.learn(begin(loop)).sampler == {one.task: 0.5}
+    monkeypatch.setattr(loop.collector, "collect", lambda _: (collected.own, [lost, won]))
+    assert loop.step(begin(loop)).sampler == {one.task: 0.5}
 
 
 def test_the_horizon_of_the_stage_ends_episodes(build: Build) -> None:
     loop = build(coins(horizon=FixedHorizon(3)))
-    groups = loop.collect(TrainingState(stage=Stage(2))).own
+    groups = collect(loop, TrainingState(stage=Stage(2))).own
     assert {len(e.turns) for group in groups for e in group.episodes if e.stop == "truncated"} <= {2}
     assert max(len(e.turns) for group in groups for e in group.episodes) <= 2
 
@@ -122,11 +122,11 @@ def test_a_step_has_a_line_with_all_that_happened(build: Build) -> None:
 
 def test_seconds_of_a_phase_are_all_there_whenever_in_a_step_they_passed(build: Build) -> None:
     loop = build(coins(evaluation=Evaluation(tasks=2, samples=1, ks=(1,), every=1)), guess())
-    progress = loop.learn(begin(loop))
+    progress = loop.step(begin(loop))
     assert progress.learned is not None
     assert progress.learned["line"]["seconds"]["load"] > 0
     progress.learned["line"]["seconds"]["load"] = 1e6
-    loop.conclude(progress)  # loads what is evaluated
+    loop.finish_step(progress)  # loads what is evaluated
     (line,) = loop.folder.read_metrics()
     assert line["seconds"]["load"] > 1e6
 
@@ -191,7 +191,7 @@ def test_a_run_whose_engine_is_gone_is_saved_and_goes_on_where_it_was(
     whole = build(config, name="whole")
     whole.run(lambda: False)
     loop = build(config)
-    room = loop.arena if method == "collect" else loop.held_out
+    room = loop.collector if method == "collect" else loop.evaluator
     original, calls = getattr(room, method), itertools.count(1)
 
     def leave(*args: Any, **kwargs: Any) -> Any:

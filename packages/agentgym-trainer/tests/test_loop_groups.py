@@ -14,7 +14,7 @@ from agentgym_trainer.config import RLConfig, Warnings, WorldConfig
 from agentgym_trainer.rollout.groups import EpisodeGroup, EpisodeOutcome, GroupOutcome
 from agentgym_trainer.run.diagnostics import Monitor
 from agentgym_trainer.run.metrics import batch_fill, group_return_std
-from coin_loops import COIN, Build, begin, coins, guess, rules, take_step
+from coin_loops import COIN, Build, begin, coins, collect, guess, rules, take_step
 from coin_world import ENV, OTHER
 from miniature import episode
 
@@ -65,7 +65,7 @@ def test_a_group_is_judged_by_as_many_tokens_as_it_trains_on() -> None:
 
 def test_who_always_says_the_same_makes_flat_groups_and_they_are_left_out(build: Build) -> None:
     loop = build(coins(algorithm=rules(zero_variance="drop")), lambda: "heads")
-    groups = loop.collect(begin(loop)).own
+    groups = collect(loop, begin(loop)).own
     assert _kinds(groups) == {"zero_variance": 4}
     before = [parameter.clone() for parameter in loop.learner.policy.parameters()]
     progress = take_step(loop, begin(loop))
@@ -101,14 +101,14 @@ def test_resampling_plays_other_tasks_until_rounds_or_tasks_are_used_up(
 ) -> None:
     world = WorldConfig(ENV, (f"train={train}",), agent="bare", instructions=False)
     loop = build(coins(world=world, algorithm=rules(zero_variance="resample", rounds=rounds)), lambda: "heads")
-    groups = loop.collect(begin(loop)).groups
+    groups = collect(loop, begin(loop)).groups
     assert len({group.task for group in groups}) == len(groups) == sum(played)
     assert all(group.treatment == "resample" and len(group.episodes) == 3 for group in groups)
 
 
 def test_resampling_replaces_as_many_groups_as_are_flat_and_trains_on_the_others(build: Build) -> None:
     loop = build(coins(group_size=2, algorithm=rules(zero_variance="resample", rounds=2)), guess(1))
-    groups = loop.collect(begin(loop)).groups
+    groups = collect(loop, begin(loop)).groups
     first = groups[:4]
     flat = sum(group.kind == "zero_variance" for group in first)
     assert 0 < flat < 4
@@ -177,7 +177,7 @@ def test_broken_groups_go_as_configured(build: Build, treatment: Any, groups: in
     broken = WorldConfig(ENV, ("train=8", "gone=(0,1,2,3)"), agent="bare", instructions=False)
     algorithm = rules(has_failures=treatment, single="drop", zero_variance="keep", rounds=3)
     loop = build(coins(world=broken, tasks_per_step=4, group_size=2, algorithm=algorithm), guess())
-    collected = loop.collect(begin(loop)).own
+    collected = collect(loop, begin(loop)).own
     gone = [group for group in collected if all(e.failed for e in group.episodes)]
     # Where nothing is left of a broken group, keeping it means that it is lonely.
     assert {group.kind for group in gone} == ({"single"} if treatment == "keep" else {"has_failures"})
@@ -188,7 +188,7 @@ def test_broken_groups_go_as_configured(build: Build, treatment: Any, groups: in
 def test_a_task_that_is_drawn_twice_is_one_group_of_other_samples(build: Build) -> None:
     world = WorldConfig(ENV, ("train=1",), agent="bare", instructions=False)
     loop = build(coins(world=world))
-    (group,) = loop.collect(begin(loop)).own
+    (group,) = collect(loop, begin(loop)).own
     assert [e.sample for e in group.episodes] == list(range(12))
 
 
@@ -196,10 +196,10 @@ def test_in_a_mixture_each_world_gets_its_share_and_stands_in_for_itself(build: 
     other = WorldConfig(OTHER, agent="bare", instructions=False)
     loop = build(coins(extra_worlds=(other,), tasks_per_step=24, group_size=1, algorithm=rules(single="keep")), guess())
     # 12 of each, though the second has ten tasks: some of them are played twice.
-    groups = loop.collect(begin(loop)).groups
+    groups = collect(loop, begin(loop)).groups
     assert Counter(e.world for group in groups for e in group.episodes) == {COIN: 12, "coin/OneSided-v0": 12}
     resampling = rules(zero_variance="resample", rounds=1)
     loop = build(
         coins(extra_worlds=(other,), tasks_per_step=4, group_size=2, algorithm=resampling), lambda: "heads", name="flat"
     )
-    assert Counter(group.world for group in loop.collect(begin(loop)).groups) == {COIN: 4, "coin/OneSided-v0": 4}
+    assert Counter(group.world for group in collect(loop, begin(loop)).groups) == {COIN: 4, "coin/OneSided-v0": 4}

@@ -392,7 +392,7 @@ def test_knobs_that_mean_nothing_are_refused() -> None:
         Correction("token", "mask", 0.0)
     with pytest.raises(ValueError, match=r"weight of KL is -1"):
         KL("loss", weight=-1)
-    with pytest.raises(ValueError, match=r"kl.clamp is -1; it is the largest estimate, 10 is usual and 0 is off"):
+    with pytest.raises(ValueError, match=r"kl.clamp is -1; it is the largest estimate, 10 is usual and 0 turns it off"):
         KL("loss", clamp=-1)
     with pytest.raises(ValueError, match=r"its clip -0.2; both must be 0 or more"):
         Critic(clip=-0.2)

@@ -83,5 +83,5 @@ def test_imitation_credits_and_weighs_every_token_alike(tokens: list[Said]) -> N
 
 
 def test_knobs_that_mean_nothing_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"1 said token or more"):
+    with pytest.raises(ValueError, match=r"at least 1 completion token"):
         Aggregation("fixed", 0)

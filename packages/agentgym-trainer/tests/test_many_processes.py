@@ -141,9 +141,9 @@ def test_whatever_becomes_of_one_process_ends_both_and_the_run_goes_on_where_it_
     run = RunFolder(tmp_path / "run")
     arguments = coin_flags(run.path, *SETTINGS)
     for fate, code, last, sentence in (
-        ("preempted", 143, 1, "Terminated. What is done is saved; go on with: uv run "),
-        ("asked", 130, 2, "Saved after step 2; go on with: uv run "),
-        ("gone", 1, 2, "error: The engine has left for good. What is done is saved; go on with: uv run "),
+        ("preempted", 143, 1, "Terminated. Progress is saved; resume with: uv run "),
+        ("asked", 130, 2, "Saved after step 2; resume with: uv run "),
+        ("gone", 1, 2, "error: The engine has left for good. Progress is saved; resume with: uv run "),
         ("killed", -signal.SIGKILL, 2, ""),
     ):
         log = tmp_path / f"{fate}.log"

@@ -20,7 +20,7 @@ from miniature import sft_flags, train_cli
 def play(agent: str, *tasks: str, told: bool = True) -> list[Episode]:
     world = OneSided() if tasks[0].startswith("one-sided") else Coin()
     seat = Agent.parse(agent).wrap(world, instructions=None if told else "")
-    return list(play_many([seat], Oracle(), [EpisodeSpec(task, seed=0) for task in tasks]))
+    return list(play_many(seat, Oracle(), [EpisodeSpec(task, seed=0) for task in tasks]))
 
 
 TRAIN = ("coin/train/0", "coin/train/1")
@@ -63,7 +63,9 @@ def test_dev_and_test_tasks_among_what_is_learned_are_counted(
     with open_environments(config) as opened:
         assert list(not_held_out(config, opened, play("bare", *TRAIN))) == []
         (sentence,) = not_held_out(config, opened, play("bare", *TRAIN, *held_out, *held_out[:1]))
-    start = f"5 of 7 episodes of coin/Coin-v0 are of its {split} tasks; {seen} {split} tasks that this run plays are "
+    start = (
+        f"5 of 7 episodes of coin/Coin-v0 are of its {split} tasks; {seen} {split} tasks that this run is evaluated on "
+    )
     assert sentence.startswith(start)
 
 
@@ -91,7 +93,7 @@ def test_a_wrong_model_is_refused_before_anything_is_played(tmp_path: Path, capf
     assert train_cli(sft_flags(tmp_path / "run", "--model", str(empty))) == 2
     said = capfd.readouterr().err
     assert f"The model {empty} can't be loaded." in said
-    assert "Learning from" not in said
+    assert "Training on" not in said
     assert not (tmp_path / "run").exists()
 
 

@@ -48,13 +48,13 @@ def test_a_world_plays_other_samples_of_a_task_that_it_is_given_twice() -> None:
 
 def test_a_backend_that_does_not_exist_is_refused_in_a_sentence() -> None:
     config = replace(_config(1), world=WorldConfig(ENV, agent="bare", backend="cloud"))
-    with pytest.raises(UsageError, match="There is no backend 'cloud'; there are inline, thread, process"):
+    with pytest.raises(UsageError, match="There is no backend 'cloud'; choose one of inline, thread, process"):
         open_environments(config).__enter__()
 
 
 def test_a_world_that_is_named_twice_is_refused() -> None:
     config = replace(_config(1), extra_worlds=(WorldConfig(ENV, ("train=3",), agent="bare"),))
-    with pytest.raises(UsageError, match=r"names each world once; coin/Coin-v0 is in it twice\. Join their options"):
+    with pytest.raises(UsageError, match=r"names each environment once; coin/Coin-v0 is in it twice\. Merge the two entries"):
         open_environments(config).__enter__()
 
 

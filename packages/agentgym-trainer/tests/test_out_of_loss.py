@@ -15,7 +15,7 @@ from agentgym_trainer.config import RLConfig, WorldConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.rollout.groups import EpisodeGroup
 from agentgym_trainer.tokens.batch import make_batch
-from coin_loops import Build, begin, coins, guess, take_step
+from coin_loops import Build, begin, coins, collect, guess, take_step, update
 from coin_world import OTHER
 from miniature import episode, learner, some_trajectories, teach
 
@@ -80,14 +80,14 @@ def test_the_record_of_an_update_says_which_episodes_trained(build: Build, monke
     world = WorldConfig(OTHER, agent="bare", instructions=False)
     config = coins(world=world, group_size=4, algorithm=PLAIN, train_on_truncated=False)
     loop = build(replace(config, rollouts=replace(config.rollouts, tokens=4)), runaway(0))
-    collected = loop.collect(begin(loop))
+    collected = collect(loop, begin(loop))
     shown: dict[tuple[int, int], Any] = {}
 
     def record(step: int, own: Any, groups: Any, advantages: dict[tuple[int, int], Any]) -> None:
         shown.update(advantages)
 
-    monkeypatch.setattr(loop.recorder, "record", record)
-    loop.update(0, collected)
+    monkeypatch.setattr(loop.rollout_logger, "record", record)
+    update(loop, 0, collected)
     trained = {
         (group.number, e.sample)
         for group in collected.own

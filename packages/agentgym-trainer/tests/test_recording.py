@@ -15,7 +15,7 @@ from agentgym_trainer.engines.base import EngineGone
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.run.rollout_log import SCHEMA
 from agentgym_trainer.tokens.chat import Chat
-from coin_loops import Build, begin, coins, guess, rules, take_step
+from coin_loops import Build, begin, coins, collect, guess, rules, take_step
 from coin_world import ENV
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,7 +42,7 @@ def _where_said(segment: dict[str, Any], name: str) -> list[float]:
 
 def test_a_step_leaves_its_episodes_and_the_tokens_of_some_groups(build: Build, chat: Chat) -> None:
     loop = build(coins())
-    collected = loop.collect(begin(loop))
+    collected = collect(loop, begin(loop))
     take_step(loop, begin(loop))
     episodes, lines = _episodes(loop.folder, 1), _tokens(loop.folder, 1)
     played = [e for group in collected.own for e in group.episodes]
@@ -82,7 +82,7 @@ def test_entropies_are_those_of_the_policy_that_played(build: Build) -> None:
     loop = build(coins())
     expected: list[list[float]] = []
     policy = loop.learner.policy
-    collected = loop.collect(begin(loop))
+    collected = collect(loop, begin(loop))
     for episode in (e for group in collected.own for e in group.episodes):
         samples = [turn.reply.sample for turn in episode.turns if turn.reply.sample]
         ids = [i for sample in samples for i in (*sample.prompt, *sample.ids)]
@@ -117,7 +117,7 @@ def test_groups_that_train_go_before_others_and_failed_episodes_have_no_tokens(b
 
 def test_trained_groups_come_first(build: Build) -> None:
     loop = build(coins(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), guess())
-    collected = loop.collect(begin(loop))
+    collected = collect(loop, begin(loop))
     loop = build(coins(tasks_per_step=8, rollouts=RolloutFiles(tokens=3)), guess(), name="again")
     take_step(loop, begin(loop))
     trained = [group.number for group in collected.groups if group.treatment == "keep"]
@@ -179,7 +179,7 @@ def test_rollouts_of_an_update_whose_evaluation_is_to_come_stay(build: Build, mo
         raise EngineGone("It has left for good.")
 
     with monkeypatch.context() as patch, pytest.raises(EngineGone):
-        patch.setattr(loop, "conclude", leave)
+        patch.setattr(loop, "finish_step", leave)
         loop.run(lambda: False)
     left = _kept(loop.folder)
     assert [*left] == ["step-000001.jsonl", "step-000001.tokens.jsonl"]

@@ -80,8 +80,8 @@ def test_penalties_and_bonus_are_finite_and_not_negative(wrong: dict[str, float]
         (foreign.Constant(10**400), "not a finite number in float32"),
         (foreign.Constant("much"), "the reward of turn 0 is 'much', not a finite number"),
         (foreign.Constant(None), "the reward of turn 0 is None, not a finite number"),
-        (foreign.Constant(turns=3), "it gave 3 rewards for 5 turns"),
-        (foreign.Constant(turns=0), "it gave 0 rewards for 5 turns"),
+        (foreign.Constant(turns=3), "it returned 3 rewards for 5 turns"),
+        (foreign.Constant(turns=0), "it returned 0 rewards for 5 turns"),
     ],
 )
 def test_what_is_no_reward_is_refused(shaping: Any, message: str) -> None:
@@ -138,7 +138,7 @@ def test_training_sees_the_shaped_rewards_and_reports_the_environments(build: Bu
     config = replace(config, async_rollout=AsyncRollout(max_staleness=versions), engine=EngineSettings(tolerance=100.0))
     loop = build(config, guess())
     take_step(loop, begin(loop))
-    loop.arena.close()
+    loop.collector.close()
     line = _line(loop)
     played = list(read_episodes(loop.folder.rollouts / "step-000001.jsonl"))
     assert line["return"] == line["shaped_return"] == pytest.approx(7.0 * 3)
@@ -175,7 +175,7 @@ def test_without_shaping_nothing_is_reported_of_it(build: Build) -> None:
             {"sampler": foreign.Given(math.inf)},
             "foreign:Given could not draw training tasks: .*16 finite numbers from 0",
         ),
-        ({"sampler": foreign.Numbered()}, "foreign:Numbered could not take note of step 1: .*finite numbers by text"),
+        ({"sampler": foreign.Numbered()}, "foreign:Numbered could not take note of step 1: .*strings to finite"),
         ({"sampler": foreign.Given(-1.0)}, "foreign:Given could not draw training tasks"),
         ({"sampler": foreign.Given(0.0)}, "foreign:Given could not draw training tasks"),
         (
@@ -204,7 +204,7 @@ def test_the_command_says_so_saves_and_fails(tmp_path: Path, capfd: pytest.Captu
     told = " ".join(capfd.readouterr().err.split())
     assert "Traceback" not in told
     assert "error: foreign:Later could not shape the rewards of an episode of coin/train/" in told
-    assert f"What is done is saved; go on with: uv run train --resume {tmp_path / 'run'}" in told
+    assert f"Progress is saved; resume with: uv run train --resume {tmp_path / 'run'}" in told
     assert (tmp_path / "run/checkpoints/step-000001").is_dir()
 
 

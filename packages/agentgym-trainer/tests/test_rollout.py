@@ -196,7 +196,7 @@ def model(new_model: Callable[..., Any], chat: Chat, crafts: list[OpenEnvironmen
     world = crafts[0].wrapped
     jobs = [EpisodeSpec(task.id, seed=0) for task in text_env(world).tasks.train[4:36]]
     student = learner(new_model(), micro_tokens=10_000)
-    shown = list(play_many([world], Oracle(), jobs))
+    shown = list(play_many(world, Oracle(), jobs))
     list(warm_start(student, chat, shown, epochs=4, batch=8, seed=0, ranks=Ranks()))
     return student.policy.eval()
 

@@ -251,7 +251,7 @@ def test_closing_closes_the_engine_once_and_ends_what_still_runs(chat: Chat) -> 
     rollouts.close()
     assert engine.closed == 1
     assert set(threading.enumerate()) <= before
-    with pytest.raises(RuntimeError, match="These rollouts are closed"):
+    with pytest.raises(RuntimeError, match="This rollout runner is closed"):
         rollouts.run(asyncio.sleep(0))
 
 

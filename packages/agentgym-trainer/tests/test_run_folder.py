@@ -54,7 +54,9 @@ def test_a_run_of_another_version_is_not_gone_on_with(tmp_path: Path) -> None:
     folder = prepared(tmp_path)
     record = json.loads(folder.settings.read_text())
     folder.settings.write_text(json.dumps(record | {"schema": "agentgym.train/2"}))
-    with pytest.raises(UsageError, match=r"agentgym\.train/2, and this one has agentgym\.train/3\): go on with that"):
+    with pytest.raises(
+        UsageError, match=r"agentgym\.train/2; this version has agentgym\.train/3\)\. Continue it with that"
+    ):
         RunFolder.open(folder.path)
 
 

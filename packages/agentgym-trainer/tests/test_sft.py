@@ -93,7 +93,7 @@ def test_how_much_of_what_was_said_a_budget_loses_is_counted(chat: Chat) -> None
     said = sum(replies) + len(chat.reply_ids("tails"))
     assert (budget.contexts, budget.cut, budget.dropped) == (2, 1, 0)
     assert (budget.said, budget.lost) == (said, replies[-1])
-    assert f"cuts 1 of 2 contexts and drops 0: {replies[-1] / said:.1%} of what was said" in str(budget)
+    assert f"cuts 1 of 2 contexts and drops 0: {replies[-1] / said:.1%} of the completion tokens" in str(budget)
     none = Trimming(1)
     assert not list(encode_examples(chat, [EPISODES[0], short, silent], none))
     assert (none.cut, none.dropped, none.lost) == (0, 2, said)
@@ -118,10 +118,10 @@ def test_a_run_says_what_its_budget_loses_and_why_nothing_is_left(
     assert "generation.max_context, 60 tokens, cuts 1 of 2 contexts and drops 0: " in told
     code, told = run("long", EPISODES, 8)
     assert code == 2
-    assert "In none of the 3 episodes a reply ends within generation.max_context, 8 tokens." in told
+    assert "In none of the 3 episodes does a reply end within generation.max_context, 8 tokens." in told
     code, told = run("silent", [recorded(("Flip 1.", "heads"), loss=(False,))], 200)
     assert code == 2
-    assert "nothing is to be learned from: no reply, or none that isn't marked `loss: false`" in told
+    assert "nothing to train on: there are no replies, or all are marked `loss: false`" in told
     assert "max_context" not in told
 
 

@@ -89,7 +89,7 @@ def test_asked_to_stop_it_saves_and_goes_on_as_if_it_had_not(
     with monkeypatch.context() as patch:
         patch.setattr("agentgym_trainer.trainers.sft.train", _asked_after(13))
         assert train_cli(sft_flags(folder.path)) == 130
-    assert f"Saved after step 13; go on with: uv run train --resume {folder.path}" in " ".join(
+    assert f"Saved after step 13; resume with: uv run train --resume {folder.path}" in " ".join(
         capfd.readouterr().err.split()
     )
     assert train_cli(["--resume", str(folder.path)]) == 0
@@ -148,7 +148,7 @@ def test_signals_end_the_run_at_once_and_do_not_show(whole: RunFolder, tmp_path:
         code = train_until(moment, arguments, tmp_path / "log")
         said = (tmp_path / "log").read_text()
         assert code == 128 + moment.signal, said
-        assert f"go on with: uv run train --resume {folder.path}\n" in said
+        assert f"resume with: uv run train --resume {folder.path}\n" in said
         assert "Traceback" not in said
         assert find_damage(folder.checkpoints / f"step-{step:06d}") is None
         assert lines(folder)[-1]["step"] == step

@@ -142,7 +142,7 @@ def test_all_are_imitated_once_before_any_is_again_however_far_the_steps_go(
 
 
 def test_of_what_is_too_long_the_turns_that_fit_are_imitated(chat: Chat) -> None:
-    (shown,) = play_many([Bare(Coin())], Oracle(), [EpisodeSpec("coin/train/1", seed=0)])
+    (shown,) = play_many(Bare(Coin()), Oracle(), [EpisodeSpec("coin/train/1", seed=0)])
     (whole,) = trajectory(encode(chat, shown)).segments
     ends = [i + 1 for i, token in enumerate(whole.ids) if token == chat.end_id and whole.loss_mask[i]]
     for longest, end in ((ends[-1], ends[-1]), (ends[-1] - 1, ends[-2]), (ends[0] - 1, 0)):
@@ -155,7 +155,7 @@ def test_of_what_is_too_long_the_turns_that_fit_are_imitated(chat: Chat) -> None
 
 
 def test_steps_go_on_where_the_last_one_ended(chat: Chat) -> None:
-    shown = list(play_many([Bare(Coin())], Oracle(), [EpisodeSpec(f"coin/train/{i}", seed=0) for i in range(4)]))
+    shown = list(play_many(Bare(Coin()), Oracle(), [EpisodeSpec(f"coin/train/{i}", seed=0) for i in range(4)]))
     dealt = Demonstrations(shown, chat, batch=2, longest=999, seed=0, ranks=Ranks())
     assert {line.group for step in (0, 1) for _, line in dealt.of_step(step)} == {e.task_id for e in shown}
 

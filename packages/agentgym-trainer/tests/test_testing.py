@@ -190,7 +190,7 @@ def test_a_signal_ends_the_test_at_once_and_what_was_played_to_its_end_is_kept(
 
         patch.setattr(Evaluator, "_deals", preempted)
         assert train_cli(["--resume", str(folder.path)], log) == 143
-    assert f"Terminated. What is done is saved; go on with: uv run train --resume {folder.path}\n" in log.read_text()
+    assert f"Terminated. Progress is saved; resume with: uv run train --resume {folder.path}\n" in log.read_text()
     kept = folder.evaluations / "test-000000-sampled.jsonl"
     assert sorted(folder.evaluations.glob("test-*")) == [kept]
     before = kept.read_bytes()
@@ -257,5 +257,5 @@ def test_a_run_without_a_test_says_so_by_what_it_leaves(
     assert drawn == []
     assert json.loads(folder.summary.read_text())["evaluations"].keys() == {"train"}
     out = capfd.readouterr().out
-    assert "2 train tasks, played on the way; 95% intervals over tasks" in out
+    assert "2 train tasks, played during training; 95% intervals over tasks" in out
     assert "test tasks, played" not in out

@@ -75,7 +75,7 @@ def test_lines_of_the_metrics_go_to_the_tracker_while_it_is_open(tmp_path: Path)
         folder.log(line(2))
     folder.log(line(4))
     assert Noted.last.lines == [(1, flat(line(1))), (2, flat(line(2))), True]
-    assert said == ["trackio follows this run in a list"]
+    assert said == ["trackio tracks this run in a list"]
     assert len(list(folder.read_metrics())) == 3
 
 
@@ -87,7 +87,9 @@ def test_a_tracker_that_fails_is_told_of_and_the_run_goes_on(tmp_path: Path) -> 
         for step in (2, 3, 4):
             folder.log(line(step))
     assert Noted.last.lines == [(2, flat(line(2)))]
-    assert said[1:] == ["The tracker trackio follows this run no more (it is full); metrics.jsonl has all figures."]
+    assert said[1:] == [
+        "The tracker trackio failed and no longer tracks this run (it is full); metrics.jsonl has all metrics."
+    ]
     assert [known["step"] for known in folder.read_metrics()] == [2, 3, 4]
 
 
@@ -144,7 +146,7 @@ def test_a_tracker_that_refuses_is_one_sentence(tmp_path: Path, monkeypatch: pyt
     monkeypatch.setattr(trackers, "find_spec", lambda name: name)
     config = RLConfig(track=("wandb",))
     with (
-        pytest.raises(UsageError, match=r"wandb can't follow this run: no key\. WANDB_MODE=offline keeps"),
+        pytest.raises(UsageError, match=r"wandb can't track this run: no key\. WANDB_MODE=offline keeps"),
         open_trackers(config, folder_of(tmp_path, config), lambda _: None),
     ):
         pass
@@ -195,7 +197,7 @@ def test_trackio_keeps_one_run_on_this_machine_over_all_sittings(sit: Callable[.
     name = f"run-{folder.id[:8]}"
     assert (
         said.splitlines()
-        == [f"trackio follows this run as {name}; to see it: uv run trackio show --project tested"] * 2
+        == [f"trackio tracks this run as {name}; to view it: uv run trackio show --project tested"] * 2
     )
     with sqlite3.connect(tmp_path / "trackio" / "tested.db") as database:
         rows = database.execute("SELECT run_name, step, metrics FROM metrics ORDER BY id").fetchall()
@@ -211,7 +213,7 @@ def test_wandb_offline_keeps_one_run_in_the_folder_over_all_sittings(sit: Callab
     need("wandb")
     said = sit("wandb", WANDB_MODE="offline")
     folder = RunFolder(tmp_path / "run")
-    assert said.startswith("wandb follows this run offline; to send it: uv run wandb sync ")
+    assert said.startswith("wandb tracks this run offline; to upload it: uv run wandb sync ")
     kept = sorted((folder.path / "wandb").glob("offline-run-*/run-*.wandb"))
     assert {path.name for path in kept} == {f"run-{folder.id}.wandb"}
     logged = [row for path in kept for row in _logged(path)]

@@ -76,13 +76,13 @@ def test_of_several_worlds_each_has_its_success() -> None:
     [
         ("steps", "the next stage of the schedule"),
         ("plateau", "success in evaluations has stopped rising"),
-        ("cut", "many episodes were cut short while they still earned"),
+        ("cut", "many episodes were truncated while they still earned reward"),
     ],
 )
 def test_a_new_stage_is_said_once(why: str, reason: str) -> None:
     stage = {"number": 1, "since": 1, "why": why}
     said = shown(line(1), line(2, horizon=8, stage=stage), line(3, horizon=8, stage=stage))
-    assert said.count(f"From step 2 on episodes have up to 8 turns: {reason}.\n") == 1
+    assert said.count(f"From step 2 on, episodes have up to 8 turns: {reason}.\n") == 1
     assert said.count("From step") == 1
 
 
@@ -105,7 +105,7 @@ def test_a_run_that_goes_on_within_a_stage_says_nothing_of_it() -> None:
 
 def test_a_terminal_shows_bars_with_the_figures_below_however_narrow() -> None:
     screen = shown(line(1), line(2, failed=3), terminal=True, width=60)
-    last = screen[screen.rindex("Learning by acting") :]
+    last = screen[screen.rindex("Reinforcement learning") :]
     assert "2/2" in last.splitlines()[0]
     assert "success 0.25 · score 0.50" in last.splitlines()[1]
     assert "3 failed" in last
@@ -169,7 +169,7 @@ def test_every_world_has_its_curve_with_the_schedule_on_it(mixed: tuple[RLConfig
         ]
 
 
-TABLES = (("test", "once, at the end; 95% intervals"), ("dev", "on the way; 95% intervals"))
+TABLES = (("test", "once, after training; 95% intervals"), ("dev", "during training; 95% intervals"))
 
 
 def test_every_world_has_its_rows_and_its_command(mixed: tuple[RLConfig, RunFolder, list[Any]]) -> None:

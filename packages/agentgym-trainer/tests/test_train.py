@@ -11,9 +11,8 @@ from typing import Any
 
 import pytest
 import torch
-from agentgym_envs import EnvPool, Episode, EpisodeSpec
+from agentgym_envs import EnvPool, Episode, EpisodeSpec, PoolSlot, play_episode
 from agentgym_envs.agents.formats import Bare
-from agentgym_envs.episodes.play_pool import play_slot
 from agentgym_eval.util.errors import UsageError
 from agentgym_trainer.algorithms import GRPO, PPO, GiGPO, GroupFilter
 from agentgym_trainer.config import CriticModel, Evaluation, Generation, Lora, RLConfig, WarmStart, WorldConfig
@@ -76,7 +75,9 @@ def test_a_model_that_can_not_be_trained_is_refused_in_a_sentence(tmp_path: Path
     layers = {"use_sliding_window": True, "sliding_window": 4, "layer_types": ["sliding_attention"]}
     settings = windows / "config.json"
     settings.write_text(json.dumps(json.loads(settings.read_text()) | layers))
-    with pytest.raises(UsageError, match=r"windows can't be trained like this: .* has layers of sliding_attention"):
+    with pytest.raises(
+        UsageError, match=r"windows can't be trained with these settings: .* has layers of sliding_attention"
+    ):
         _run(tmp_path / "run", model=str(windows))
 
 
@@ -84,7 +85,9 @@ async def _play(folder: Path) -> Episode:
     """An episode of the model in this folder."""
     player = hf(str(folder), temperature=0.0, seed=0, max_tokens=6)
     with EnvPool(ENV, 1) as pool:
-        episode = await play_slot(pool, 0, player, EpisodeSpec("coin/test/1", seed=0), world=Bare(Coin()), horizon=3)
+        episode = await play_episode(
+            PoolSlot(pool, 0, Bare(Coin())), player, EpisodeSpec("coin/test/1", seed=0), horizon=3
+        )
     await player.close()
     return episode
 

@@ -115,9 +115,7 @@ def test_the_options_of_a_recipe_go_with_its_world(
 
     monkeypatch.setattr("agentgym_trainer.cli._open", refuse)
     own = RECIPES["quickstart"].config.world.options
-    told = (
-        f"The recipe's options {' '.join(own)} belong to agentgym/BabyAI-v0, and lamps:mine/Lamps-v0 is played without"
-    )
+    told = f"The recipe's options {' '.join(own)} are for agentgym/BabyAI-v0 and are not used with lamps:mine/Lamps-v0"
     for flags, options, says in (
         (["--world.env", "lamps:mine/Lamps-v0"], (), True),
         (["--world.env=lamps:mine/Lamps-v0"], (), True),
@@ -235,10 +233,10 @@ def test_the_recipes_are_listed(capfd: pytest.CaptureFixture[str]) -> None:
     [
         (["--tasks-per-step", "0"], "tasks_per_step must be at least 1, not 0."),
         (["--evaluation.ks", "1", "9"], "pass@9 needs"),
-        (["--horizon.stages", "5", "3"], "Stages are turns, at least 1 and never falling"),
+        (["--horizon.stages", "5", "3"], "horizon.stages are numbers of turns, at least 1 and never falling"),
         (["--scratch.vocab", "12"], "at least 259 entries, not 12"),
-        (["--minibatches", "1000"], "128 episodes can't be dealt into 1000 minibatches"),
-        (["--horizon", "adaptive", "--evaluation.every", "0"], "An adaptive horizon waits for evaluations"),
+        (["--minibatches", "1000"], "128 episodes can't be split into 1000 minibatches"),
+        (["--horizon", "adaptive", "--evaluation.every", "0"], "An adaptive horizon needs evaluations"),
     ],
 )
 def test_values_out_of_range_are_refused(flags: list[str], message: str, capfd: pytest.CaptureFixture[str]) -> None:
@@ -283,15 +281,17 @@ def test_a_folder_that_is_not_empty_is_refused_and_named_in_full(
     full.mkdir()
     (full / "thesis.txt").write_text("years of work")
     sentence = _refused(["quickstart", "--out", str(full)], capfd)
-    assert sentence == f"{full} is not an empty folder; choose another --out, or go on with --resume {full}."
+    assert (
+        sentence == f"{full} is not an empty folder; choose another --out, or continue that run with --resume {full}."
+    )
     assert (full / "thesis.txt").read_text() == "years of work"
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--world.env", "agentgym/TextCarft-v0"], "There is no world 'agentgym/TextCarft-v0'. Did you mean"),
-        (["--world.env", "no_such_module:World-v0"], "The module of the world no_such_module:World-v0 can't be"),
+        (["--world.env", "agentgym/TextCarft-v0"], "There is no environment 'agentgym/TextCarft-v0'. Did you mean"),
+        (["--world.env", "no_such_module:World-v0"], "The module of the environment no_such_module:World-v0 can't be"),
         (
             ["--world.options", "dept=(1,2)"],
             "agentgym/TextCraft-v0 has no option 'dept'. Did you mean 'depth'? Its options: depth, distractors. "
@@ -341,7 +341,7 @@ def test_a_run_that_can_not_be_resumed_is_left_as_it_is(tmp_path: Path, capfd: p
     lost = replace(tiny(RECIPES["quickstart"].config), world=WorldConfig("agentgym/Gone-v0"))
     RunFolder.create(out, lost, "quickstart")
     assert train_cli(["--resume", str(out)]) == 2
-    assert "There is no world 'agentgym/Gone-v0'" in capfd.readouterr().err
+    assert "There is no environment 'agentgym/Gone-v0'" in capfd.readouterr().err
     assert (out / "run.json").is_file()
 
 
@@ -352,11 +352,11 @@ def test_a_run_that_another_process_is_at_work_on_is_refused_and_left_as_it_is(
     with FolderLock(folder.path):
         before = {path: path.read_bytes() for path in folder.path.iterdir()}
         sentence = _refused(["--resume", str(folder.path)], capfd)
-        assert sentence.startswith(f"Another process is at work in {folder.path}: process {os.getpid()} on ")
+        assert sentence.startswith(f"Another process is using {folder.path}: process {os.getpid()} on ")
         assert {path: path.read_bytes() for path in folder.path.iterdir()} == before
     begun = tmp_path / "begun"
     with FolderLock(begun):  # by a process that hasn't written its settings yet
-        assert "Another process is at work in" in _refused(["--tiny", "--out", str(begun)], capfd)
+        assert "Another process is using" in _refused(["--tiny", "--out", str(begun)], capfd)
         assert [path.name for path in begun.iterdir()] == [".lock"]
     assert not begun.exists()
 
@@ -395,4 +395,4 @@ def test_how_to_go_on_can_be_typed_whatever_the_folder_is_called(
     out = tmp_path / "Ann's first run"
     assert train_cli(["--tiny", "--out", str(out)]) == 130
     said = capfd.readouterr().err.splitlines()[-1]
-    assert shlex.split(said.removeprefix("Interrupted; go on with: ")) == ["uv", "run", "train", "--resume", str(out)]
+    assert shlex.split(said.removeprefix("Interrupted; resume with: ")) == ["uv", "run", "train", "--resume", str(out)]

@@ -137,7 +137,7 @@ def test_the_table_shows_before_after_and_failed(tmp_path: Path, capfd: pytest.C
     assert [[int(cell) for cell in failed.split("│")[2:4]] for failed in tables] == [[3, 3], [3, 3]]
     assert f"--policy hf:{tmp_path / 'run' / 'model'} --split test" in out
     assert f"uv run view {tmp_path / 'run'}\n" in out
-    assert f"Its curve: {tmp_path / 'run' / 'curve.png'}\n" in out
+    assert f"Learning curve: {tmp_path / 'run' / 'curve.png'}\n" in out
 
 
 @pytest.mark.parametrize("cut", [True, pytest.param(False, marks=pytest.mark.long)])

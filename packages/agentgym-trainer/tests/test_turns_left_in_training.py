@@ -7,7 +7,7 @@ from agentgym_trainer.config import WorldConfig
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.tokens.encode import encode
 from agentgym_trainer.trainers.rl_loop import RLLoop
-from coin_loops import Build, begin, coins, guess
+from coin_loops import Build, begin, coins, collect, guess
 from coin_world import ENV
 
 AGENT = "bare+turns_left"
@@ -28,7 +28,7 @@ def tells(loop: RLLoop, episode: Episode, horizon: int) -> None:
 
 def test_training_and_its_evaluation_tell_the_agent(build: Build) -> None:
     loop = build(coins(world=WorldConfig(ENV, agent=AGENT), horizon=FixedHorizon(2)), guess())
-    for group in loop.collect(begin(loop)).own:
+    for group in collect(loop, begin(loop)).own:
         for episode in group.episodes:
             tells(loop, episode, 2)
     loop.evaluate(0)

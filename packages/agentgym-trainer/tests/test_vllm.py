@@ -166,7 +166,7 @@ def test_a_reply_ends_with_its_end_token_or_at_its_budget(pair: Pair, chat: Chat
         assert (one.finish == "stop") == (one.ids[-1] == chat.end_id)
         assert len(one.ids) == len(one.logprobs)
         assert one.finish == "stop" or len(one.ids) == 60
-    with pytest.raises(ValueError, match="a budget of 20 was asked for"):
+    with pytest.raises(ValueError, match="a budget of 20 was requested"):
         pair.sample(random_contexts(CONTEXT))
     (whole,) = pair.sample(random_contexts(CONTEXT - 4), tokens=4)
     assert 1 <= len(whole.ids) <= 4

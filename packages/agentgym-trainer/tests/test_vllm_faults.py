@@ -88,7 +88,7 @@ def test_a_server_that_never_ends_a_reply_is_as_good_as_away() -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:
         body = {"token_ids": [5], "sampling_params": {"seed": 1}}
         server.instead["/inference/v1/generate"] = [lambda: (200, server.reply(body, ["default"], "abort"))] * 999
-        with pytest.raises(EngineGone, match=r"away for 0\.3 s: a reply ended by abort"):
+        with pytest.raises(EngineGone, match=r"unavailable for 0\.3 s: a reply ended by abort"):
             await sampler.generate([5], ONE)
 
     play(scene, patience=0.3)
@@ -101,7 +101,7 @@ def test_patience_has_an_end_and_everybody_is_told() -> None:
         said = await asyncio.gather(*(sampler.generate([5], ONE) for _ in range(4)), return_exceptions=True)
         for error in said:
             assert isinstance(error, EngineGone)
-            assert f"{server.url} has been away for 0.2 s: ConnectError" in str(error)
+            assert f"{server.url} has been unavailable for 0.2 s: ConnectError" in str(error)
 
     play(scene, patience=0.2)
 
@@ -123,7 +123,7 @@ def test_a_server_that_hangs_is_away() -> None:
         sampler._http = VllmHttp(server.url, pulse=0.2)
         server.answering.clear()
         server.well = False
-        with pytest.raises(EngineGone, match=r"away for 0\.4 s: (Read|Connect)Timeout"):
+        with pytest.raises(EngineGone, match=r"unavailable for 0\.4 s: (Read|Connect)Timeout"):
             await sampler.generate([5], ONE)
 
     play(scene, patience=0.4)
@@ -147,7 +147,7 @@ def test_a_server_without_our_flags_is_refused_and_the_flags_named(path: str, an
 
 @pytest.mark.parametrize(
     ("name", "value", "said"),
-    [("logprobs_mode", "raw_logprobs", "gives raw_logprobs"), ("max_model_len", 32, "--max-model-len 64")],
+    [("logprobs_mode", "raw_logprobs", "returns raw_logprobs"), ("max_model_len", 32, "--max-model-len 64")],
 )
 def test_a_server_that_samples_otherwise_is_refused(name: str, value: Any, said: str) -> None:
     async def scene(server: FakeServer, sampler: VllmServer) -> None:

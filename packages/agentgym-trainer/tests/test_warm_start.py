@@ -21,7 +21,7 @@ from miniature import learner
 @pytest.fixture(scope="module")
 def demonstrations() -> list[Episode]:
     jobs = [EpisodeSpec(f"coin/train/{i}", seed=0) for i in range(8)]
-    return list(play_many([Bare(Coin())], Oracle(), jobs))
+    return list(play_many(Bare(Coin()), Oracle(), jobs))
 
 
 def test_only_what_was_said_is_imitated(

@@ -89,7 +89,7 @@ def train(how: str, fate: str, arguments: Sequence[str]) -> None:
             case "killed":
                 _befall(RLLoop, "update", 1, lambda: os.kill(os.getpid(), signal.SIGKILL))
             case "asked":
-                _befall(RLLoop, "conclude", 1, lambda: os.kill(os.getpid(), signal.SIGINT))
+                _befall(RLLoop, "finish_step", 1, lambda: os.kill(os.getpid(), signal.SIGINT))
             case _:
                 pass
     main(arguments)

@@ -1,6 +1,7 @@
-"""Text worlds for language agents, as Gymnasium environments.
+"""Text environments for language-model agents, as Gymnasium environments.
 
-Importing this registers the worlds: `gymnasium.make("agentgym/TextCraft-v0")`. It loads none of them.
+Importing this package registers the environments, so that `gymnasium.make("agentgym/TextCraft-v0")` works. It imports
+none of them.
 """
 
 from agentgym_envs.agents.formats import Bare, CodeAct, FunctionCall, ReAct, ReplyWrapper, Tags
@@ -9,20 +10,12 @@ from agentgym_envs.core.registry import WORLDS, RegisteredWorld, make, register_
 from agentgym_envs.core.tasks import Task, Tasks, TaskSet
 from agentgym_envs.core.text_env import EnvFault, Feedback, InvalidFeedback, Malformed, TextEnv
 from agentgym_envs.core.text_space import TextSpace
-from agentgym_envs.episodes.episode import Episode, StopReason, TokenUsage, Turn, read_episodes
-from agentgym_envs.episodes.play import (
-    Conversation,
-    EpisodeSpec,
-    Message,
-    Policy,
-    Reply,
-    Sample,
-    TurnContext,
-    WorldSeat,
-    play,
-    play_many,
-)
-from agentgym_envs.episodes.play_pool import Player, play_pool, play_slot
+from agentgym_envs.episodes.conversation import Conversation, Message
+from agentgym_envs.episodes.episode import Episode, Reply, Sample, StopReason, TokenUsage, Turn, read_episodes
+from agentgym_envs.episodes.play import EnvSlot, LocalSlot, OpenEpisode, play, play_episode, play_many, play_slots
+from agentgym_envs.episodes.play_pool import PoolSlot, play_pool
+from agentgym_envs.episodes.policy import Policy, TurnContext
+from agentgym_envs.episodes.recorder import EpisodeSpec
 from agentgym_envs.pool import EnvPool, Result, SlotBusy, WorldSpec
 
 __all__ = [
@@ -32,16 +25,19 @@ __all__ = [
     "Conversation",
     "EnvFault",
     "EnvPool",
+    "EnvSlot",
     "Episode",
     "EpisodeSpec",
     "Feedback",
     "Function",
     "FunctionCall",
     "InvalidFeedback",
+    "LocalSlot",
     "Malformed",
     "Message",
-    "Player",
+    "OpenEpisode",
     "Policy",
+    "PoolSlot",
     "ReAct",
     "RegisteredWorld",
     "Reply",
@@ -59,13 +55,13 @@ __all__ = [
     "TokenUsage",
     "Turn",
     "TurnContext",
-    "WorldSeat",
     "WorldSpec",
     "make",
     "play",
+    "play_episode",
     "play_many",
     "play_pool",
-    "play_slot",
+    "play_slots",
     "read_episodes",
     "register_worlds",
     "text_env",

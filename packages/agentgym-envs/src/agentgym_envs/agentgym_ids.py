@@ -1,7 +1,8 @@
-"""AgentGym's ids (AgentGym, arXiv 2406.04151, and AgentGym-RL, arXiv 2509.08755) and ours.
+"""Conversion between this package's task ids and AgentGym's (arXiv 2406.04151; AgentGym-RL, arXiv 2509.08755).
 
-There a task is `WORLD_NUMBER`, such as `babyai_123`, and its servers are asked for the number. Each world says which of
-its tasks that is; here the world is found by its name and loaded, never imported. docs/compat.md has the table.
+AgentGym names a task `WORLD_NUMBER`, such as `babyai_123`, and clients request the number from its servers. The module
+`agentgym_ids` of each environment maps numbers to its tasks; this module loads it by name. docs/compat.md has the
+table.
 """
 
 from __future__ import annotations
@@ -18,39 +19,42 @@ WORLDS = {
     "searchqa": "agentgym/SearchQA-v0",
     "webarena": "agentgym/WebArena-v0",
 }
-"""Our worlds by the names AgentGym has for them."""
+"""The environments of this package by AgentGym's names."""
 
-_DIGITS = 9
-"""Of a number at most; no list of AgentGym's is so long."""
+_MAX_DIGITS = 9
+"""The most digits of a number; none of AgentGym's lists is that long."""
 
 
 def task_id(item_id: str) -> str:
-    """Our id of AgentGym's task `item_id`.
+    """Return this package's id of AgentGym's task `item_id`.
 
     Raises:
-        KeyError: when it has no such world or task, or ours has none that is the same; the message says which.
-        gymnasium.error.DependencyNotInstalled: when the world's extra is missing.
+        KeyError: if AgentGym has no such environment or task, or this package no equivalent; the message says which.
+        gymnasium.error.DependencyNotInstalled: if the environment's extra is missing.
     """
     name, _, number = item_id.rpartition("_")
     world = _world(name, item_id)
-    if number.isdecimal() and not (number.isascii() and len(number) <= _DIGITS):
+    if number.isdecimal() and not (number.isascii() and len(number) <= _MAX_DIGITS):
         raise KeyError(
-            f"AgentGym has no task {reprlib.repr(item_id)}: its numbers are up to {_DIGITS} digits from 0 to 9."
+            f"AgentGym has no task {reprlib.repr(item_id)}: its numbers have at most {_MAX_DIGITS} digits from 0 to 9."
         )
     return world.from_agentgym(item_id)
 
 
 def item_id(task_id: str) -> str:
-    """AgentGym's id of our task `task_id`. Raises as the function `task_id`."""
+    """Return AgentGym's id of this package's task `task_id`. Raises the same errors as the function `task_id`."""
     world = _world(task_id.partition("/")[0], task_id)
-    with suppress(ValueError):  # it isn't even of the form of an id
+    with suppress(ValueError):  # not in the form of an id
         found = world.to_agentgym(task_id)
         if world.from_agentgym(found) == task_id:
             return found
-    raise KeyError(f"There is no task {task_id!r} here that AgentGym could have as well.")
+    raise KeyError(f"The task {task_id!r} has no equivalent in AgentGym.")
 
 
-def _world(name: str, asked: str) -> ModuleType:
+def _world(name: str, requested_id: str) -> ModuleType:
     if name not in WORLDS:
-        raise KeyError(f"{asked!r} is of none of the worlds that AgentGym and we share: {', '.join(WORLDS)}.")
+        raise KeyError(
+            f"{requested_id!r} does not belong to an environment that AgentGym and this package share: "
+            f"{', '.join(WORLDS)}."
+        )
     return importlib.import_module(f"agentgym_envs.worlds.{name}.agentgym_ids")

@@ -7,7 +7,7 @@ from pkgutil import resolve_name
 from typing import Any
 
 import pytest
-from agentgym_envs import WORLDS, Episode, EpisodeSpec, RegisteredWorld, WorldSeat, make, play, text_env
+from agentgym_envs import WORLDS, Episode, EpisodeSpec, RegisteredWorld, TurnContext, make, play, text_env
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.agents.formats import REPLY_FORMATS, Bare
 from agentgym_envs.episodes.conversation import Scaffold
@@ -72,21 +72,21 @@ def test_the_shortest_name_is_the_one_that_is_written(name: str) -> None:
             "The module of the agent no_such_module:Prompt can't be imported: No module named",
         ),
         (":Prompt", "The module of the agent :Prompt can't be imported"),
-        ("talking:Prompt", "'Prompt' in talking is no form of replies"),
-        ("json:JSONDecoder", "'JSONDecoder' in json is no form of replies"),
-        ("agentgym_envs:ReplyWrapper", "'ReplyWrapper' in agentgym_envs is no form of replies"),
-        ("talking:Prompt+plam", "is no form of replies"),
+        ("talking:Prompt", "'Prompt' in talking is not a reply format"),
+        ("json:JSONDecoder", "'JSONDecoder' in json is not a reply format"),
+        ("agentgym_envs:ReplyWrapper", "'ReplyWrapper' in agentgym_envs is not a reply format"),
+        ("talking:Prompt+plam", "is not a reply format"),
         (
             f"{__name__}:Named",
-            "sets reply_format = 'prompt', a name under which no command finds it: leave `reply_format` out",
+            "sets reply_format = 'prompt', a name under which no command finds it. Remove `reply_format`",
         ),
         ("react+", "no habit ''"),
-        ("react+plan+plan:3", "plan stands twice"),
-        ("react+window", "'window' needs a whole number from 1, as in window:5"),
-        ("react+reflect:0", "needs a whole number from 1"),
-        ("react+retry:", "needs a whole number from 1"),
-        ("react+retry:-1", "needs a whole number from 1"),
-        ("react+plan:²", "needs a whole number from 1"),
+        ("react+plan+plan:3", "plan occurs twice"),
+        ("react+window", "'window' needs an integer of at least 1, as in window:5"),
+        ("react+reflect:0", "needs an integer of at least 1"),
+        ("react+retry:", "needs an integer of at least 1"),
+        ("react+retry:-1", "needs an integer of at least 1"),
+        ("react+plan:²", "needs an integer of at least 1"),
     ],
 )
 def test_other_names_are_refused_with_what_there_is(name: str, complaint: str) -> None:
@@ -95,7 +95,7 @@ def test_other_names_are_refused_with_what_there_is(name: str, complaint: str) -
 
 
 def test_a_number_below_nothing_is_refused() -> None:
-    with pytest.raises(ValueError, match="window is at least 0, not -1"):
+    with pytest.raises(ValueError, match="window must be at least 0, not -1"):
         Scaffold(window=-1)
 
 
@@ -119,7 +119,7 @@ def test_every_agent_plays_every_world(world: RegisteredWorld) -> None:
             check_game(episode, agent, talker)
 
 
-def expert(seat: WorldSeat) -> str:
+def expert(seat: TurnContext) -> str:
     """The world's own, in the form of the agent; but first it says what no form understands."""
     if seat.acts == 0:
         return ""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from agentgym_envs import Conversation, Episode, EpisodeSpec, Message, Reply, WorldSeat, play
+from agentgym_envs import Conversation, Episode, EpisodeSpec, Message, Reply, TurnContext, play
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.agents.formats import REPLY_FORMATS
 from agentgym_envs.core.action_schema import Function
@@ -44,7 +44,8 @@ class Someone(Talker):
         self.early = agent.scaffold.retry > 0
         self.asked = dict.fromkeys(SAYS, 0)
 
-    def _one(self, seat: WorldSeat) -> Reply:
+    async def reply(self, context: TurnContext) -> Reply:
+        seat = context
         if seat.kind != "act":
             self.early &= seat.kind != "reflect"
             self.asked[seat.kind] += 1

@@ -11,7 +11,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs import Bare, EnvFault, Episode, EpisodeSpec, ReAct, Reply, Turn, WorldSeat, play, text_env
+from agentgym_envs import Bare, EnvFault, Episode, EpisodeSpec, ReAct, Reply, Turn, TurnContext, play, text_env
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.episodes.conversation import Conversation, ConversationBuilder, Message, Scaffold, replay
 from door_world import Door, made
@@ -56,7 +56,7 @@ def kinds(episode: Episode) -> str:
 def test_what_was_played_is_replayed(
     door: gymnasium.Env[str, str], habits: Scaffold, knocks: int, horizon: int, seed: int
 ) -> None:
-    def gamble(seat: WorldSeat) -> str | Reply:
+    def gamble(seat: TurnContext) -> str | Reply:
         drawn = seat.rng.random()
         return (
             Reply("half a", "length")
@@ -243,9 +243,9 @@ def test_a_new_trial_begins_without_what_the_last_one_earned(door: gymnasium.Env
 
 def test_a_look_back_that_is_cut_off_leaves_the_trial_as_it_was(door: gymnasium.Env[str, str]) -> None:
     class Cut(Talker):
-        def _one(self, seat: WorldSeat) -> Reply | EnvFault:
-            said = super()._one(seat)
-            return Reply("half a", "length") if seat.kind == "reflect" else said
+        async def reply(self, context: TurnContext) -> Reply:
+            reply = await super().reply(context)
+            return Reply("half a", "length") if context.kind == "reflect" else reply
 
     talker = Cut(lambda seat: "knock")
     episode = game(door, "+retry", talker, knocks=1, horizon=1)

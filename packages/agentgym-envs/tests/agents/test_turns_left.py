@@ -9,7 +9,7 @@ from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs import EnvPool, Episode, EpisodeSpec, Player, Reply, TurnContext, WorldSpec, make, play, play_pool
+from agentgym_envs import EnvPool, Episode, EpisodeSpec, Policy, Reply, TurnContext, WorldSpec, make, play, play_pool
 from agentgym_envs.agents.agent import Agent
 from agentgym_envs.episodes.conversation import Scaffold, continued, replay
 from door_world import Door, made
@@ -81,17 +81,17 @@ def test_without_any_limit_it_is_refused() -> None:
         """Made by hand, so that no registry gives it a limit."""
 
     seat = Agent.parse("bare+turns_left").wrap(Endless())
-    with pytest.raises(ValueError, match="neither a horizon nor the world says how many there are; give a horizon"):
+    with pytest.raises(ValueError, match="neither a horizon nor a limit of the environment"):
         play(seat, KNOCKS, EpisodeSpec("door/train/1"))
     assert Agent.parse("bare").wrap(Endless()).turns_told() is None
 
 
-class Says(Player):
+class Says(Policy):
     """The same in every turn."""
 
     name = "says"
 
-    async def reply(self, seat: TurnContext) -> Reply:
+    async def reply(self, context: TurnContext) -> Reply:
         return Reply("inventory")
 
 
@@ -100,7 +100,7 @@ def test_a_pool_tells_it_as_a_single_world_does() -> None:
         world = Agent.parse("bare+turns_left").wrap(make("agentgym/TextCraft-v0"))
         with closing(world), closing(EnvPool(WorldSpec("agentgym/TextCraft-v0", {}), 2, "inline")) as pool:
             jobs = [EpisodeSpec("textcraft/test/oak_button", sample) for sample in range(2)]
-            return [e async for e in play_pool(pool, Says(), jobs, world=world, horizon=3)]
+            return [e async for e in play_pool(pool, Says(), jobs, env=world, horizon=3)]
 
     for episode in asyncio.run(played()):
         assert told([turn.observation for turn in episode.turns]) == [3, 2, 1]

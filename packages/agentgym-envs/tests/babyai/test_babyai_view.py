@@ -39,7 +39,7 @@ def test_a_path_ends_before_its_thing(level: str) -> None:
         view = View(simulator)
         for thing in view.things:
             if not view.reachable(thing):
-                with pytest.raises(ValueError, match=r"ask `reachable`"):
+                with pytest.raises(ValueError, match=r"check `reachable`"):
                     view.path(thing)
                 continue
             simulator.reset(seed)

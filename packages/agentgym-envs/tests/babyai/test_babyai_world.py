@@ -160,5 +160,5 @@ def test_the_expert_names_what_it_does_not_know() -> None:
     world = BabyAI(levels="GoToObj")
     world.reset(seed=0)
     world._simulator.clauses = lambda: [object()]  # type: ignore[method-assign,return-value]
-    with pytest.raises(NotImplementedError, match="object is no deed"):
+    with pytest.raises(NotImplementedError, match="doesn't support Minigrid's object"):
         Expert(world._simulator, world._view, world._menu, world._seen).intent()

@@ -6,7 +6,7 @@ import asyncio
 import dataclasses
 import itertools
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Sequence
+from collections.abc import Callable, Coroutine, Iterable
 from contextlib import aclosing
 from functools import partial
 from typing import Any
@@ -19,17 +19,17 @@ from agentgym_envs import (
     EnvPool,
     Episode,
     EpisodeSpec,
-    Player,
+    Policy,
+    PoolSlot,
     ReAct,
     Reply,
     ReplyWrapper,
     Sample,
     TurnContext,
-    WorldSeat,
     make,
+    play_episode,
     play_many,
     play_pool,
-    play_slot,
 )
 from agentgym_envs.episodes.conversation import Scaffold
 from agentgym_envs.pool import Result, Step
@@ -48,7 +48,7 @@ WRAPPERS = {
 CUT = Reply("half a", finish="length", sample=Sample((1,), (2,), (-1.0,)))
 
 
-class Says(Player):
+class Says(Policy):
     """Says what a function of the seat says, and remembers who came and who left."""
 
     name = "says"
@@ -66,7 +66,7 @@ class Says(Player):
             said = await said
         return said if isinstance(said, Reply) else Reply(said)
 
-    def leave(self, key: int) -> None:
+    def forget(self, key: int) -> None:
         self.left.append(key)
 
 
@@ -81,7 +81,6 @@ def turn(seat: TurnContext) -> int:
 
 def gamble(seat: TurnContext) -> str | Reply:
     """Sometimes right, sometimes malformed, sometimes cut off."""
-    assert "env" not in {field.name for field in dataclasses.fields(TurnContext)}
     if (drawn := seat.rng.random()) < 0.05:
         return CUT
     if drawn < 0.1:
@@ -91,20 +90,15 @@ def gamble(seat: TurnContext) -> str | Reply:
     return f"Thought: hm\nAction: {'knock' if drawn < 0.8 else 'open'}"
 
 
-class Gambler:
-    """The same as a policy."""
+class Gambler(Policy):
+    """The same policy, for environments of this process."""
 
     name = "says"
+    needs_env = True
 
-    def reply(self, seats: Sequence[WorldSeat]) -> list[Reply | EnvFault]:
-        return [self._one(seat) for seat in seats]
-
-    def _one(self, seat: WorldSeat) -> Reply | EnvFault:
-        try:
-            said = gamble(seat)
-        except EnvFault as fault:
-            return fault
-        return said if isinstance(said, Reply) else Reply(said)
+    async def reply(self, context: TurnContext) -> Reply:
+        answer = gamble(context)
+        return answer if isinstance(answer, Reply) else Reply(answer)
 
 
 def jobs(samples: int = 1, knocks: Iterable[int] = range(6)) -> list[EpisodeSpec]:
@@ -116,14 +110,14 @@ def bare(episodes: Iterable[Episode]) -> dict[tuple[str, int], Episode]:
     return {(e.task_id, e.sample): dataclasses.replace(e, seconds={}) for e in episodes}
 
 
-async def episodes_of(pool: EnvPool, player: Player, todo: Iterable[EpisodeSpec], **options: Any) -> list[Episode]:
-    options.setdefault("world", Bare(make(TOY)))
+async def episodes_of(pool: EnvPool, player: Policy, todo: Iterable[EpisodeSpec], **options: Any) -> list[Episode]:
+    options.setdefault("env", Bare(make(TOY)))
     async with aclosing(play_pool(pool, player, todo, **options)) as episodes:
         return [episode async for episode in episodes]
 
 
 def played(
-    player: Player, todo: Iterable[EpisodeSpec], slots: int = 3, backend: str = "inline", **options: Any
+    player: Policy, todo: Iterable[EpisodeSpec], slots: int = 3, backend: str = "inline", **options: Any
 ) -> list[Episode]:
     with EnvPool(TOY, slots, backend) as pool:
         return asyncio.run(episodes_of(pool, player, todo, **options))
@@ -133,10 +127,8 @@ def played(
 @pytest.mark.parametrize("wrapper", WRAPPERS.values(), ids=list(WRAPPERS))
 def test_the_episodes_are_those_of_play_many(backend: str, wrapper: Callable[[Any], ReplyWrapper]) -> None:
     envs = [wrapper(make(TOY)) for _ in range(4)]
-    expected = bare(play_many(envs, Gambler(), jobs(12), horizon=5))
-    found = played(
-        Says(gamble), jobs(12), 2 if backend == "process" else 5, backend, world=wrapper(make(TOY)), horizon=5
-    )
+    expected = bare(play_many(envs[0], Gambler(), jobs(12), horizon=5))
+    found = played(Says(gamble), jobs(12), 2 if backend == "process" else 5, backend, env=wrapper(make(TOY)), horizon=5)
     assert len(found) == 72
     assert bare(found) == expected
     assert {episode.stop for episode in found} >= {"terminated", "truncated", "length", "failed"} - (
@@ -146,7 +138,7 @@ def test_the_episodes_are_those_of_play_many(backend: str, wrapper: Callable[[An
 
 def test_without_waiting_worlds_and_players_the_order_is_always_the_same() -> None:
     def order(slots: int) -> list[tuple[str, int]]:
-        return [(e.task_id, e.sample) for e in played(Says(gamble), jobs(5), slots, world=ReAct(make(TOY)))]
+        return [(e.task_id, e.sample) for e in played(Says(gamble), jobs(5), slots, env=ReAct(make(TOY)))]
 
     assert order(4) == order(4)
     assert sorted(order(4)) == sorted(order(1))
@@ -158,7 +150,7 @@ def test_episodes_come_as_they_end_also_when_nobody_ever_waits() -> None:
     async def first() -> int:
         todo = (job for job in jobs(50) if next(drawn) >= 0)
         with EnvPool(TOY, 2, "inline") as pool:
-            async with aclosing(play_pool(pool, Says(lambda seat: "open"), todo, world=Bare(make(TOY)))) as episodes:
+            async with aclosing(play_pool(pool, Says(lambda seat: "open"), todo, env=Bare(make(TOY)))) as episodes:
                 await anext(episodes)
                 return next(drawn)
 
@@ -176,7 +168,7 @@ def test_the_first_end_waits_for_no_other_player() -> None:
 
         ended: list[int] = []
         with EnvPool(TOY, 2, "inline") as pool:
-            async for episode in play_pool(pool, Says(say), reversed(jobs()), world=Bare(make(TOY))):
+            async for episode in play_pool(pool, Says(say), reversed(jobs()), env=Bare(make(TOY))):
                 ended.append(episode.difficulty)
                 if len(ended) == 5:
                     others_are_done.set()
@@ -190,7 +182,7 @@ def test_a_slow_world_holds_up_nobody(gates: Any) -> None:
         ended: list[int] = []
         player = Says(lambda seat: gates.closed("gate") if turn(seat) == 0 and told(seat) == 0 else "open")
         with EnvPool(TOY, 2, "thread") as pool:
-            async for episode in play_pool(pool, player, jobs(), world=Bare(make(TOY))):
+            async for episode in play_pool(pool, player, jobs(), env=Bare(make(TOY))):
                 ended.append(episode.difficulty)
                 if len(ended) == 5:
                     gates.open("gate")
@@ -230,7 +222,7 @@ def test_a_world_that_breaks_is_begun_again(action: str) -> None:
 def test_a_world_that_never_begins_fails_its_jobs_with_the_reason() -> None:
     async def play() -> list[Episode]:
         with EnvPool(SHY, 2, "inline", options={"open_today": False}) as pool:
-            return await episodes_of(pool, Says(lambda seat: "open"), jobs(), world=Bare(make(SHY)), retries=2)
+            return await episodes_of(pool, Says(lambda seat: "open"), jobs(), env=Bare(make(SHY)), retries=2)
 
     episodes = asyncio.run(play())
     assert [(e.stop, e.error, e.turns) for e in episodes] == [("failed", "EnvFault: no door today", ())] * 6
@@ -246,7 +238,7 @@ def test_instructions_that_a_world_has_after_reset_are_those_of_the_world_that_i
         return "Action: open"
 
     with EnvPool(SHY, 2, backend) as pool:
-        episodes = asyncio.run(episodes_of(pool, Says(say), jobs(knocks=[1, 2]), world=world))
+        episodes = asyncio.run(episodes_of(pool, Says(say), jobs(knocks=[1, 2]), env=world))
     assert seen == {episode.instructions for episode in episodes}
     assert seen == {f"Today's number is {knocks}.\n\n{ReAct.format_instructions}" for knocks in (1, 2)}
 
@@ -254,7 +246,7 @@ def test_instructions_that_a_world_has_after_reset_are_those_of_the_world_that_i
 def test_the_world_draws_with_the_seed_of_the_job() -> None:
     todo = [EpisodeSpec("door/train/1", sample, seed) for sample in range(3) for seed in (3, 4)]
     with EnvPool(SHY, 3, "inline") as pool:
-        episodes = asyncio.run(episodes_of(pool, Says(lambda seat: "open"), todo, world=Bare(make(SHY))))
+        episodes = asyncio.run(episodes_of(pool, Says(lambda seat: "open"), todo, env=Bare(make(SHY))))
     assert len({episode.turns[0].observation for episode in episodes}) == 2
 
 
@@ -293,7 +285,7 @@ def test_an_episode_that_is_cancelled_from_within_is_no_end_like_any_other() -> 
             raise asyncio.CancelledError
         return "open"
 
-    with pytest.raises(RuntimeError, match="says or the world cancelled an episode"):
+    with pytest.raises(RuntimeError, match="says or the environment cancelled an episode"):
         played(Says(say), jobs())
 
 
@@ -301,7 +293,7 @@ def test_who_stops_listening_stops_the_play(gates: Any) -> None:
     async def play() -> None:
         player = Says(lambda seat: "open" if told(seat) == 0 else gates.closed("never"))
         with EnvPool(TOY, 3, "thread") as pool:
-            async with aclosing(play_pool(pool, player, jobs(), world=Bare(make(TOY)))) as episodes:
+            async with aclosing(play_pool(pool, player, jobs(), env=Bare(make(TOY)))) as episodes:
                 assert (await anext(episodes)).difficulty == 0
             assert asyncio.all_tasks() == {asyncio.current_task()}
             assert set(player.left) >= set(player.seen)
@@ -314,13 +306,13 @@ def test_a_cancelled_episode_frees_its_slot(gates: Any) -> None:
     async def play() -> None:
         player = Says(lambda seat: gates.closed("never"))
         with EnvPool(TOY, 2, "thread") as pool:
-            one = asyncio.create_task(play_slot(pool, 1, player, *jobs(knocks=[1]), world=Bare(make(TOY))))
+            one = asyncio.create_task(play_episode(PoolSlot(pool, 1, Bare(make(TOY))), player, *jobs(knocks=[1])))
             await eventually_async(lambda: gates.reached("never"))
             one.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await one
             assert player.left == player.seen
-            episode = await play_slot(pool, 1, Says(lambda _: "open"), *jobs(knocks=[0]), world=Bare(make(TOY)))
+            episode = await play_episode(PoolSlot(pool, 1, Bare(make(TOY))), Says(lambda _: "open"), *jobs(knocks=[0]))
             assert episode.success
 
     asyncio.run(play())
@@ -359,7 +351,7 @@ def test_many_episodes_leave_nothing_behind(backend: str, slots: int) -> None:
 
     async def play(samples: int) -> None:
         count = 0
-        async for _ in play_pool(pool, Says(say), jobs(samples), world=world):
+        async for _ in play_pool(pool, Says(say), jobs(samples), env=world):
             count += 1
         assert count == 6 * samples
         assert asyncio.all_tasks() == {asyncio.current_task()}

@@ -154,7 +154,7 @@ def test_a_call_whose_loop_has_ended_is_given_up_at_its_deadline(gates: Any, clo
 
 
 def test_replacing_and_closing_wake_who_awaits(gates: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_envs.pool.pool._PARTING", 0.05)
+    monkeypatch.setattr("agentgym_envs.pool.pool._CLOSE_TIMEOUT", 0.05)
 
     async def play() -> None:
         for end, words in ((lambda: pool.replace(0), "was replaced"), (pool.close, "was closed")):
@@ -178,7 +178,7 @@ def test_both_faces_work_side_by_side(gates: Any) -> None:
 
     with EnvPool(TOY, 2, "thread") as pool:
         asyncio.run(play())
-        with pytest.raises(RuntimeError, match="No slot was sent anything"):
+        with pytest.raises(RuntimeError, match="No call is pending"):
             pool.recv()
 
 

@@ -118,9 +118,9 @@ def test_worlds_are_asked_before_any_reset_and_until_the_pool_is_closed(backend:
         assert (only(pool).value == os.getpid()) == (backend != "process")
     pool.close()  # again
     for call in (lambda: pool.send(0, "knock"), lambda: pool.reset(0), lambda: pool.replace(0)):
-        with pytest.raises(RuntimeError, match="This pool is closed; make another"):
+        with pytest.raises(RuntimeError, match="This pool is closed; create a new one"):
             call()
-    with pytest.raises(RuntimeError, match="No slot was sent anything"):
+    with pytest.raises(RuntimeError, match="No call is pending"):
         pool.recv()
     assert pool.recv(timeout=0) == []
 
@@ -224,14 +224,14 @@ def test_what_is_wrong_with_the_arguments_is_said_at_once() -> None:
         (("agentgym/TextCaft-v0", 2), {}, "Did you mean agentgym/TextCraft-v0?"),
         (("no_such_module:toys/Toy-v0", 2, "thread"), {}, "no_such_module"),
         ((".pool_toys:toys/Toy-v0", 2, "thread"), {}, "can't be imported"),
-        ((TOY, 2, "fork"), {}, "There is no backend 'fork'; there are inline, thread, process, and the URL"),
+        ((TOY, 2, "fork"), {}, "There is no backend 'fork'; choose one of inline, thread, process, or the URL"),
         ((TOY,), {}, "give slots=N"),
         ((TOY, 0), {}, "give slots=N"),
-        (([TOY, TOY], 3), {}, "don't fit"),
-        (([],), {}, "don't fit"),
-        ((TOY, 2), {"options": [{}, {}, {}]}, "options for 3 slots and 2 slots"),
-        ((TOY, 2), {"deadline": 0}, "A deadline is above 0 seconds"),
-        ((TOY, 2), {"deadline": math.nan}, "A deadline is above 0 seconds"),
+        (([TOY, TOY], 3), {}, "does not match"),
+        (([],), {}, "does not match"),
+        ((TOY, 2), {"options": [{}, {}, {}]}, "options for 3 slots, but 2 slots"),
+        ((TOY, 2), {"deadline": 0}, "A deadline must be above 0 seconds"),
+        ((TOY, 2), {"deadline": math.nan}, "A deadline must be above 0 seconds"),
         ((TOY, 1, "process"), {"options": {"judge": lambda: 1}}, "can't be sent to another process"),
     ):
         with pytest.raises(ValueError) as caught:
@@ -239,7 +239,7 @@ def test_what_is_wrong_with_the_arguments_is_said_at_once() -> None:
         assert words in str(caught.value)
     with EnvPool(TOY, 2) as pool:
         for slot in (-1, 2):
-            with pytest.raises(IndexError, match=f"There is no slot {slot}; this pool has 2, from 0"):
+            with pytest.raises(IndexError, match=f"There is no slot {slot}; this pool has slots 0 to 1"):
                 pool.send(slot, "knock")
         with pytest.raises(ValueError, match="above 0"):
             pool.send(0, "knock", deadline=-1)

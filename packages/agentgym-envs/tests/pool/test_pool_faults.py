@@ -62,7 +62,7 @@ def test_a_world_that_hangs_is_replaced_and_the_others_never_notice(backend: str
         assert only(pool).observation == "You knocked 1 times."
         pool.send(1, "knock")
         assert only(pool).observation == "You knocked 2 times."
-        with pytest.raises(RuntimeError, match="No slot was sent anything"):
+        with pytest.raises(RuntimeError, match="No call is pending"):
             pool.recv()
 
 
@@ -83,7 +83,7 @@ def test_a_process_that_ends_in_a_call_or_between_two_is_no_silent_loss() -> Non
 
 @pytest.mark.long
 def test_a_process_that_takes_nothing_any_more_is_killed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_envs.pool.process._PATIENCE", 1)
+    monkeypatch.setattr("agentgym_envs.pool.process._SEND_TIMEOUT", 1)
     with EnvPool(TOY, 1, "process") as pool:
         begin(pool)
         stopped = psutil.Process(pid(pool, 0))
@@ -125,7 +125,7 @@ def test_a_call_without_a_deadline_can_be_ended(gates: Any) -> None:
 
 
 def test_a_world_that_hangs_is_noticed_while_others_always_answer(gates: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("agentgym_envs.pool.pool._GLANCE", 0.1)
+    monkeypatch.setattr("agentgym_envs.pool.pool._CHECK_INTERVAL", 0.1)
     monkeypatch.setattr(Toy, "step_waits", True)  # so that it has a thread, beside one that is played inline
     with EnvPool([TOY, "agentgym/TextCraft-v0"], options=[{"greeting": "Hi."}, {"max_episode_steps": 10**6}]) as pool:
         pool.reset(0, "door/test/1")
@@ -144,7 +144,7 @@ def test_a_world_that_hangs_is_noticed_while_others_always_answer(gates: Any, mo
 def test_closing_ends_the_calls_that_are_on_their_way(
     backend: str, gates: Any, gather: Gather, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("agentgym_envs.pool.pool._PARTING", 0.05)
+    monkeypatch.setattr("agentgym_envs.pool.pool._CLOSE_TIMEOUT", 0.05)
     pool = EnvPool(TOY, 2, backend)
     begin(pool)
     pool.send(0, gates.closed("gate"))

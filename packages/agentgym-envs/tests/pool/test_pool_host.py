@@ -143,9 +143,7 @@ def test_when_the_process_dies_every_call_hears_of_it(gates: Any) -> None:
     faults = sorted((results.get(timeout=PATIENCE) for _ in slots), key=lambda result: result.slot)
     for number, result in enumerate(faults):
         assert isinstance(result.error, EnvFault)
-        assert str(result.error) == (
-            f"{TOY} in slot {number}: the process that holds it (pid {host.pid}) was ended by signal 9."
-        )
+        assert str(result.error) == f"{TOY} in slot {number}: its process (pid {host.pid}) was ended by signal 9."
     for slot in slots:
         slot.replace()
         assert isinstance(call(slot, Reset()).error, EnvFault)

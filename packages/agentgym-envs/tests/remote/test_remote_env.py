@@ -140,7 +140,7 @@ def test_before_the_first_reset_there_is_nothing_to_play(far: Far) -> None:
         ({"env": TEXTCRAFT, "depth": object()}, ValueError, "as JSON"),
         ({"env": TEXTCRAFT, "render_mode": "rgb_array"}, ValueError, "render_mode"),
         ({"env": HELD, "url": "127.0.0.1:8000"}, ValueError, "http://127.0.0.1:8000"),
-        ({"env": HELD, "url": " , "}, ValueError, "No server was named"),
+        ({"env": HELD, "url": " , "}, ValueError, "No server URL was given"),
         ({"env": HELD, "token": "s\u00e9same"}, ValueError, "token"),
         ({"env": HELD, "timeout": 0}, ValueError, "above 0"),
         ({"env": HELD, "url": "http://127.0.0.1:1"}, EnvFault, "`serve` starts one"),
@@ -157,7 +157,7 @@ def test_what_cant_be_made_is_told(far: Far, made: dict[str, Any], error: type[E
     ("options", "error", "words"),
     [
         ({"task": "door/train/99"}, KeyError, "no task 'door/train/99'"),
-        ({"split": "dev"}, ValueError, "no task of split 'dev'"),
+        ({"split": "dev"}, ValueError, "no tasks in split 'dev'"),
         ({"split": "exam"}, ValueError, "split"),
         ({"colour": 1}, ValueError, "Unknown reset option"),
     ],
@@ -176,7 +176,7 @@ def test_a_token_opens_and_stays_secret() -> None:
         for options in ({"url": guarded.url, "token": "sesame-sesame-sesame"}, {"url": with_password}):
             env = make(REMOTE, env=HELD, **options)
             env.reset(seed=0)
-            with pytest.raises(ValueError, match="no world") as unknown:
+            with pytest.raises(ValueError, match="no environment") as unknown:
                 make(REMOTE, **options, env="held/Hold-v0").reset()
             assert "sesame" not in str(unknown.value)
             env.close()

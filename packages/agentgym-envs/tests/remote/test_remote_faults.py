@@ -133,7 +133,7 @@ def test_sessions_are_shared_out_and_move_when_a_server_goes(monkeypatch: pytest
         for slot in range(6):
             assert play(Reset("door/train/2"), slot).observation == "Knock 2 times."
         assert len(other.sessions) == 6
-        monkeypatch.setattr("agentgym_envs.remote.servers._FRESH", 0.0)
+        monkeypatch.setattr("agentgym_envs.remote.servers._LOAD_TTL", 0.0)
         with far_server(one.port) as back:
             assert [play(Reset("door/train/2"), slot).error for slot in (6, 7)] == [None, None]
             assert (len(back.sessions), len(other.sessions)) == (2, 6)

@@ -12,7 +12,7 @@ from agentgym_envs import (
     Episode,
     EpisodeSpec,
     FunctionCall,
-    Player,
+    Policy,
     Reply,
     ReplyWrapper,
     TurnContext,
@@ -26,7 +26,7 @@ TEXTCRAFT = "agentgym/TextCraft-v0"
 TASKS = ["textcraft/test/oak_button", "textcraft/test/birch_button"]
 
 
-class Crafter(Player):
+class Crafter(Policy):
     """Gathers logs, by a call of its own words."""
 
     name = "crafter"
@@ -44,7 +44,7 @@ def played(pool: EnvPool, form: ReplyWrapper) -> tuple[list[Episode], list[TurnC
     player = Crafter(form)
 
     async def play() -> list[Episode]:
-        episodes = play_pool(pool, player, [EpisodeSpec(task) for task in TASKS], world=form, horizon=2)
+        episodes = play_pool(pool, player, [EpisodeSpec(task) for task in TASKS], env=form, horizon=2)
         return [episode async for episode in episodes]
 
     return sorted(asyncio.run(play()), key=lambda episode: episode.task_id), player.seen

@@ -172,7 +172,7 @@ def test_what_is_no_index_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="holds no bm25 index; `searchqa-index CORPUS"):
         Bm25Retriever(tmp_path)
     (tmp_path / "bm25.json").write_text('{"format": 0}')
-    with pytest.raises(ValueError, match="an index of format 0, this version reads 1; make it anew"):
+    with pytest.raises(ValueError, match="an index of format 0, this version reads 1; build it again"):
         Bm25Retriever(tmp_path)
     with pytest.raises(CorpusError, match="no words in it"):
         build_index([Passage("1", "", "the and of")], tmp_path)

@@ -30,11 +30,11 @@ def test_serve_until_ctrl_c(corpus: Path) -> None:
         assert (refused.status_code, refused.json()["error"]["type"]) == (422, "invalid")
         crowded = retrieve(server.url, queries=["a", "b", "c"])
         assert (crowded.status_code, crowded.json()["error"]["type"]) == (422, "invalid")
-        assert "at most 2 queries here, not 3" in crowded.json()["error"]["message"]
+        assert "has 3 queries; the server accepts 2" in crowded.json()["error"]["message"]
         server.process.send_signal(signal.SIGINT)
         assert server.process.wait(PATIENCE) == 0
         # A request may count as on its way for a moment after its client has the answer.
-        said = [line for line in server.errors() if "on their way" not in line]
+        said = [line for line in server.errors() if "pending request" not in line]
         assert said == [f"Loading bm25:{corpus}", "Stopped."]
 
 
@@ -60,13 +60,13 @@ def test_index_for_bm25(
     arguments = [str(corpus), str(out), "--backend", "bm25"]
     assert searchqa_index(arguments) == 0
     printed = capsys.readouterr()
-    assert printed.out == f"{out} holds {len(passages)} passages; search it with bm25:{out}\n"
+    assert printed.out == f"{out} contains {len(passages)} passages; search it with bm25:{out}\n"
     assert printed.err == f"reading passages (1,000 so far)\nindexing passages ({len(passages):,} so far)\n"
     retriever = open_retriever(f"bm25:{out}")
     assert ids(retriever.search(["crème brûlée"], 1)) == [["awk-2"]]
     retriever.close()
     assert searchqa_index(arguments) == 2
-    assert f"{out} is there already; choose another folder, or replace it with --overwrite" in capsys.readouterr().err
+    assert f"{out} already exists; choose another folder, or replace it with --overwrite" in capsys.readouterr().err
     (out / "mine").touch()
     assert searchqa_index([*arguments, "--overwrite"]) == 0
     assert not (out / "mine").exists()

@@ -70,7 +70,7 @@ def test_ids_that_several_passages_have_are_told(tmp_path: Path, caplog: pytest.
     path.write_text("".join(json.dumps({"id": key, "text": "a"}) + "\n" for key in ("1", 1, "2", "1", "3")))
     assert len(list(read_corpus(path))) == 5
     (said,) = caplog.messages
-    assert said == f"{path}: 2 of 5 passages have an id that another has; searches find both under it."
+    assert said == f"{path}: 2 of 5 passages have the id of an earlier passage; searches return both."
     path.write_text('{"id": "1", "text": "a"}\n')
     list(read_corpus(path))
     assert len(caplog.messages) == 1
@@ -89,17 +89,17 @@ def test_a_corpus_is_read_as_far_as_asked(tmp_path: Path) -> None:
     (tmp_path / "c.jsonl").write_text('{"id": "1", "text": "good"}\nbad\n')
     passages = read_corpus(tmp_path / "c.jsonl")
     assert next(passages) == Passage("1", "", "good")
-    with pytest.raises(CorpusError, match=r"c\.jsonl, line 2: it is no JSON \(.* at column 1\)"):
+    with pytest.raises(CorpusError, match=r"c\.jsonl, line 2: it is not valid JSON \(.* at column 1\)"):
         next(passages)
 
 
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("c.jsonl", b"[1]\n", "line 1: it is no JSON object; expected"),
-        ("c.jsonl", b'\n{"id": true, "text": "a"}\n', r"line 2: it has no id \(a text or a whole number\); expected"),
+        ("c.jsonl", b"[1]\n", "line 1: it is not a JSON object; expected"),
+        ("c.jsonl", b'\n{"id": true, "text": "a"}\n', r"line 2: it has no id \(a string or an integer\); expected"),
         ("c.json", b'[{"text": "a"},\n{"title": "a"}]\n', "entry 2: it has neither text nor contents; expected"),
-        ("c.json", b'[{"text": "a"},\n["a"]]\n', "entry 2: it is no JSON object; expected"),
+        ("c.json", b'[{"text": "a"},\n["a"]]\n', "entry 2: it is not a JSON object; expected"),
         ("c.json", b'[{"text": "a"},\n', "entry 1: Expecting value: line"),
         ("c.jsonl", b'{"id": "1", "title": "a"}\n', "line 1: it has neither text nor contents; expected"),
         ("c.jsonl", b"\xff\n", "line 1: 'utf-8' codec"),
@@ -117,7 +117,7 @@ def test_a_bad_line_is_named(tmp_path: Path, name: str, content: bytes, says: st
 
 
 def test_a_file_of_another_kind_or_none(tmp_path: Path) -> None:
-    with pytest.raises(CorpusError, match=r"c\.parquet is no corpus by its name; the names end in \.jsonl"):
+    with pytest.raises(CorpusError, match=r"c\.parquet has no corpus suffix; expected \.jsonl"):
         read_corpus(tmp_path / "c.parquet")
     with pytest.raises(CorpusError, match="There is no corpus file"):
         read_corpus(tmp_path / "c.jsonl")

@@ -92,11 +92,11 @@ def test_who_searches(pyserini: None, tmp_path: Path, name: str, kind: str) -> N
 
 
 def test_a_passage_that_the_texts_lack(pyserini: None) -> None:
-    with pytest.raises(worker.BadRequest, match="has no passage 8; documents=INDEX is another corpus's"):
+    with pytest.raises(worker.BadRequest, match="has no passage 8; documents=INDEX belongs to another corpus"):
         worker._reader("/cache/wiki")("8")
 
 
 def test_texts_that_are_stored_otherwise_or_not() -> None:
     assert worker._stored({"contents": '"t"\nx'}, "7") == '{"id": "7", "contents": "\\"t\\"\\nx"}'
-    with pytest.raises(worker.BadRequest, match="This index holds no texts of its passages"):
+    with pytest.raises(worker.BadRequest, match="This index doesn't store its passages' texts"):
         worker._stored({}, "7")

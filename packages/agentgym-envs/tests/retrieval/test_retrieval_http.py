@@ -96,7 +96,7 @@ def test_a_lone_surrogate_costs_nobody_an_answer(url: str) -> None:
 def test_too_many_queries_are_told_how_many_there_may_be(url: str) -> None:
     answer = retrieve(url, queries=["a"] * 4_097)
     assert answer.json()["detail"] == (
-        "A request has at most 4,096 queries here, not 4,097; send several or raise --max-batch."
+        "The request has 4,097 queries; the server accepts 4,096. Send several requests or raise --max-batch."
     )
 
 

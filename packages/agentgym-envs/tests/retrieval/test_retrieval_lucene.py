@@ -188,7 +188,7 @@ def test_a_dense_index_needs_faiss(java: None, tmp_path: Path) -> None:
 def test_an_index_that_lucene_cannot_read_is_a_fault_with_its_words(java: None, tmp_path: Path) -> None:
     (tmp_path / "segments_1").write_bytes(b"no index")
     retriever = open_retriever(f"pyserini:{tmp_path}")
-    with pytest.raises(EnvFault, match=r"(?s)ended with status 1\. Its last words: .*segments_1"):
+    with pytest.raises(EnvFault, match=r"(?s)ended with status 1\. Its last output: .*segments_1"):
         retriever.search(["a"], 1)
     retriever.close()
 
@@ -197,7 +197,7 @@ def test_an_index_that_lucene_cannot_read_is_a_fault_with_its_words(java: None, 
 def test_an_index_that_is_not_whole_is_noticed(java: None, tmp_path: Path) -> None:
     (tmp_path / "input").mkdir()
     write_corpus(tmp_path / "input" / "part.jsonl", [Passage("1", "a", "heron")])
-    with pytest.raises(ValueError, match="Lucene took 1 of 2 passages; the index isn't whole"):
+    with pytest.raises(ValueError, match="Lucene indexed 1 of 2 passages; the index is incomplete"):
         index_folder(tmp_path / "input", tmp_path / "out", passages=2, threads=1)
 
 

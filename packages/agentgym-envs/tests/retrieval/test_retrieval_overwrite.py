@@ -40,7 +40,7 @@ def test_an_index_that_holds_the_corpus_stays(herons: Path, tmp_path: Path) -> N
     inside = herons.rename(tmp_path / "index" / "c.jsonl")
     (tmp_path / "link").symlink_to(tmp_path / "index")
     for out in (tmp_path / "index", tmp_path / "link", tmp_path / "index" / ".." / "index"):
-        with pytest.raises(FileExistsError, match=r"holds the corpus .*c\.jsonl, which --overwrite would delete"):
+        with pytest.raises(FileExistsError, match=r"contains the corpus .*c\.jsonl, which --overwrite would delete"):
             make(inside, out)
     assert inside.exists()
 
@@ -83,6 +83,6 @@ def test_the_old_index_comes_back_when_the_new_one_cannot_stand(
 @pytest.mark.parametrize("backend", ["bm25", "pyserini"])
 def test_an_empty_corpus_is_refused_by_both(java: None, tmp_path: Path, backend: Backend) -> None:
     (tmp_path / "c.jsonl").write_text("\n")
-    with pytest.raises(CorpusError, match="holds no passages; there is nothing to index"):
+    with pytest.raises(CorpusError, match="contains no passages; there is nothing to index"):
         make(tmp_path / "c.jsonl", tmp_path / "out", backend=backend)
     assert listed(tmp_path) == {"c.jsonl"}

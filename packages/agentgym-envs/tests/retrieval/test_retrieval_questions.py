@@ -92,12 +92,12 @@ def test_queries_of_beir_that_something_is_judged_right_for(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("name", "content", "says"),
     [
-        ("q.jsonl", '{"question": "a", "answer": "b"}\n\n{"text": "a"}', r"q\.jsonl, line 3, is no question; expected"),
-        ("q.json", '[{"question": "a", "answer": "b"}, 3]', r"q\.json, entry 2, is no question"),
-        ("q.json", "[", r"q\.json is no JSON"),
-        ("q.json", '{"data": [{"title": "a"}]}', r"q\.json holds no questions; expected .*'paragraphs'"),
-        ("q.json", "{\n}", r"q\.json holds no questions; expected .*'data'"),
-        ("q.json", "3", r"q\.json holds no questions; expected"),
+        ("q.jsonl", '{"question": "a", "answer": "b"}\n\n{"text": "a"}', r"line 3, is not a question; expected"),
+        ("q.json", '[{"question": "a", "answer": "b"}, 3]', r"q\.json, entry 2, is not a question"),
+        ("q.json", "[", r"q\.json is not valid JSON"),
+        ("q.json", '{"data": [{"title": "a"}]}', r"q\.json contains no questions; expected .*'paragraphs'"),
+        ("q.json", "{\n}", r"q\.json contains no questions; expected .*'data'"),
+        ("q.json", "3", r"q\.json contains no questions; expected"),
     ],
 )
 def test_what_is_no_question_is_named(tmp_path: Path, name: str, content: str, says: str) -> None:
@@ -149,6 +149,6 @@ def test_an_index_and_its_recall_in_one_command(tmp_path: Path, capsys: pytest.C
         == 0
     )
     assert capsys.readouterr().out == (
-        f"{out} holds 2 passages; search it with bm25:{out}\n"
+        f"{out} contains 2 passages; search it with bm25:{out}\n"
         f"recall@1 50.0%, recall@3 100.0%, recall@10 100.0% over 1 questions of {questions}\n"
     )

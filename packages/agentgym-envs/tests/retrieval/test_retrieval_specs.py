@@ -42,7 +42,7 @@ def test_an_unknown_retriever_is_told_what_exists(spec: str) -> None:
     ],
 )
 def test_an_address_that_is_none(spec: str) -> None:
-    with pytest.raises(ValueError, match="is no address of a retrieval server; write it as http://HOST:PORT"):
+    with pytest.raises(ValueError, match="is not an address of a retrieval server; write it as http://HOST:PORT"):
         open_retriever(spec)
 
 
@@ -51,11 +51,11 @@ def test_an_address_that_is_none(spec: str) -> None:
     [
         ("bm25:/nowhere/c.jsonl", "There is no corpus /nowhere/c.jsonl"),
         ("pyserini:/nowhere/index", "There is no index folder /nowhere/index"),
-        ("pyserini:{folder}", "holds no index of Pyserini's; `searchqa-index CORPUS .*` makes one"),
+        ("pyserini:{folder}", "contains no Pyserini index; `searchqa-index CORPUS .*` makes one"),
         ("bm25:{folder}", "holds no bm25 index"),
-        ("pyserini:x?fast=1", "pyserini:INDEX knows no option fast; its options are documents, encoder, heap, threads"),
-        ("pyserini:x?threads=0", "threads=0 is no whole number from 1 on"),
-        ("pyserini:x?heap=much", "heap=much is no size; write it as 512m or 2g"),
+        ("pyserini:x?fast=1", "pyserini:INDEX has no option fast; its options are documents, encoder, heap, threads"),
+        ("pyserini:x?threads=0", "threads=0 is not a positive integer"),
+        ("pyserini:x?heap=much", "heap=much is not a size; write it as 512m or 2g"),
     ],
 )
 def test_what_is_not_there_is_named(spec: str, says: str, tmp_path: Path) -> None:
@@ -69,7 +69,7 @@ def test_one_retriever_for_all_who_name_it(corpus: Path) -> None:
     first.close()
     first.close()
     assert ids(second.search(["naive cafe"], 1)) == ids(second.search(["naive cafe"], 1))
-    with pytest.raises(ValueError, match="was closed; open it anew"):
+    with pytest.raises(ValueError, match="is closed; open it again"):
         first.search(["naive"], 1)
     second.close()
     assert f"bm25:{corpus}" not in specs._open

@@ -59,7 +59,7 @@ def test_whoever_ends_the_worker_meanwhile_takes_its_last_words(monkeypatch: pyt
         return read(number, length, offset)
 
     monkeypatch.setattr(os, "pread", closed_before)
-    with pytest.raises(EnvFault, match=r"Its last words: none"):
+    with pytest.raises(EnvFault, match=r"Its last output: none"):
         worker.ask({}, 20)
     worker.end()
 

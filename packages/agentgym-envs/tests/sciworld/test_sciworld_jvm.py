@@ -61,7 +61,7 @@ def test_a_jvm_killed_in_the_middle_is_a_fault_and_the_next_reset_has_another(wo
     killed = pid_of(world)
     os.kill(killed, signal.SIGKILL)
     for _ in range(2):
-        with pytest.raises(EnvFault, match=r"reset\(\) brings up another"):
+        with pytest.raises(EnvFault, match=r"reset\(\) starts another"):
             world.step("look around")
     world.reset(options={"task": TASK})
     assert pid_of(world) != killed
@@ -157,7 +157,7 @@ def test_worlds_spread_over_as_many_jvms_as_allowed() -> None:
 
 def test_a_jvm_that_cannot_start_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jvm_module, "_OPTIONS", ("-XX:NoSuchOption=1",))
-    with pytest.raises(EnvFault, match=r"did not come up: .*NoSuchOption"):
+    with pytest.raises(EnvFault, match=r"did not start: .*NoSuchOption"):
         Jvm(JvmSpec(find_jar(), ALONE))
 
 
@@ -283,19 +283,20 @@ def test_inside_gymnasiums_async_vector_env() -> None:
 @pytest.mark.long
 def test_a_played_episode_survives_a_killed_jvm() -> None:
     """`play` retries the task on a fresh JVM."""
-    from agentgym_envs.episodes.play import EpisodeSpec, Reply, WorldSeat, play
+    from agentgym_envs import EpisodeSpec, Policy, Reply, TurnContext, play
 
     killed: list[int] = []
 
-    class Killer:
+    class Killer(Policy):
         name = "killer"
+        needs_env = True
 
-        def reply(self, seats: list[WorldSeat]) -> list[Reply]:
-            inner: SciWorld = seats[0].env.unwrapped  # pyright: ignore[reportAssignmentType]
+        async def reply(self, context: TurnContext) -> Reply:
+            inner: SciWorld = context.env.unwrapped  # pyright: ignore
             if not killed:
                 killed.append(pid_of(inner))
                 os.kill(killed[0], signal.SIGKILL)
-            return [Reply(inner.oracle() if inner.jvm_pid not in killed else "look around")]
+            return Reply(inner.oracle() if inner.jvm_pid not in killed else "look around")
 
     env = make("agentgym/SciWorld-v0", patience=ALONE)
     episode = play(env, Killer(), EpisodeSpec("sciworld/test/lifespan-longest-lived/93"))  # pyright: ignore[reportArgumentType]

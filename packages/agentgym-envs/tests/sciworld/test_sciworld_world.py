@@ -47,7 +47,7 @@ def test_the_scene_is_what_look_around_and_inventory_would_say() -> None:
     assert bag["text"] == world.step("inventory")[0]
     assert "thermometer" in bag["text"]
     first, second, third, below, *rest = goals["text"].splitlines()
-    assert (first, below) == ("☐ focus on substance", "On the way, perhaps:")
+    assert (first, below) == ("☐ focus on substance", "Optional:")
     assert [line[0] for line in (second, third, *rest)] == ["☐"] * (2 + len(rest))
     world = begun("sciworld/train/find-animal/0")
     before = world.scene()["parts"][2]["text"]

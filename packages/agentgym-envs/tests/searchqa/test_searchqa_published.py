@@ -61,7 +61,7 @@ def test_a_set_of_ones_own(tmp_path: Path) -> None:
     tasks = text_env(make("agentgym/SearchQA-v0", dataset="pubs", data=str(tmp_path))).tasks
     assert [(task.category, task.payload["question"]) for task in tasks.test] == [("pubs", "where?")]
     assert len(tasks.train) == 0
-    with pytest.raises(ValueError, match="no task of split 'train' under its options; ask for test"):
+    with pytest.raises(ValueError, match="no tasks in split 'train' under its options; use test"):
         make("agentgym/SearchQA-v0", dataset="pubs", data=str(tmp_path), retriever="http://127.0.0.1:1").reset()
 
 
@@ -73,7 +73,7 @@ def test_a_line_that_is_no_question_is_named(tmp_path: Path, line: str) -> None:
     write(tmp_path, "nq", test=[("who?", ["me"])])
     with (tmp_path / "nq/test.jsonl").open("a") as file:
         file.write(f"\n{line}\n")
-    with pytest.raises(ValueError, match=r"test\.jsonl, line 3, is no question"):
+    with pytest.raises(ValueError, match=r"test\.jsonl, line 3, is not a question"):
         load("nq", tmp_path)
 
 
@@ -105,7 +105,7 @@ def test_sets_come_through_datasets(hub: Path) -> None:
 def test_without_a_network_the_folder_is_suggested(hub: Path) -> None:
     for file in hub.rglob("*.*"):
         file.unlink()
-    with pytest.raises(OSError, match=r"bamboogle can't be fetched from .* data=FOLDER"):
+    with pytest.raises(OSError, match=r"bamboogle can't be downloaded from .* data=FOLDER"):
         load("bamboogle", None)
 
 
@@ -119,7 +119,7 @@ def test_without_a_network_the_hub_is_asked_once(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(httpx, "head", silent)
     monkeypatch.setattr("huggingface_hub.HfApi.hf_hub_download", lambda *_, **__: pytest.fail("the hub is asked"))
     monkeypatch.setattr("datasets.config.HF_DATASETS_CACHE", tmp_path)
-    with pytest.raises(OSError, match=r"bamboogle can't be fetched from .* data=FOLDER"):
+    with pytest.raises(OSError, match=r"bamboogle can't be downloaded from .* data=FOLDER"):
         load("bamboogle", None)
     assert asked == [datasets.config.HF_ENDPOINT]
     assert not datasets.config.HF_HUB_OFFLINE

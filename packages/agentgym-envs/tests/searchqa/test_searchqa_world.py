@@ -5,13 +5,13 @@ from __future__ import annotations
 import copy
 import json
 import pickle
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import gymnasium
 import pytest
-from agentgym_envs import EnvFault, EpisodeSpec, Reply, WorldSeat, make, play, text_env
+from agentgym_envs import EnvFault, EpisodeSpec, Policy, Reply, TurnContext, make, play, text_env
 from agentgym_envs.agents.formats import Tags
 from agentgym_envs.core.text_env import MAX_OBSERVATION_CHARS
 from agentgym_envs.retrieval import Hit, Passage
@@ -182,16 +182,16 @@ def test_the_oracle_of_a_set_without_derivations_searches_and_knows(world: MakeW
     assert env.step(text_env(env).oracle())[4]["success"]
 
 
-class Says:
-    """Says the same at every turn."""
+class Says(Policy):
+    """Replies with the given texts in order."""
 
     name = "says"
 
     def __init__(self, *replies: str) -> None:
         self._replies = list(replies)
 
-    def reply(self, seats: Sequence[WorldSeat]) -> list[Reply | EnvFault]:
-        return [Reply(self._replies.pop(0))]
+    async def reply(self, context: TurnContext) -> Reply:
+        return Reply(self._replies.pop(0))
 
 
 def test_an_agent_that_thinks_in_tags(world: MakeWorld) -> None:
@@ -219,7 +219,7 @@ def test_an_index_that_is_not_what_it_seemed_is_a_broken_world(
 @pytest.mark.parametrize(
     ("options", "said"),
     [
-        ({"top_k": 0}, "top_k is a whole number from 1 to 50, not 0"),
+        ({"top_k": 0}, "top_k must be an integer from 1 to 50, not 0"),
         ({"top_k": 51}, "not 51"),
         ({"top_k": True}, "not True"),
         ({"dataset": ()}, "dataset is empty"),

@@ -175,13 +175,13 @@ def test_a_token_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("content", "mode", "says"),
     [
-        (f"{TOKEN}\nshort".encode(), 0o600, "has 5 characters and can be guessed"),
-        (b"", 0o600, "has 0 characters and can be guessed"),
-        (b"  short  \n", 0o600, "has 5 characters and can be guessed; 16 are the least"),
-        (TOKEN.encode(), 0o640, "make it yours alone: chmod 600 "),
-        (TOKEN.encode(), 0o604, "make it yours alone: chmod 600 "),
-        (b"sixteen and a bit", 0o600, "a space or a character beyond ASCII"),
-        ("schlüsselschlüssel".encode(), 0o600, "a space or a character beyond ASCII"),
+        (f"{TOKEN}\nshort".encode(), 0o600, "has 5 characters and could be guessed"),
+        (b"", 0o600, "has 0 characters and could be guessed"),
+        (b"  short  \n", 0o600, "has 5 characters and could be guessed; the minimum is 16"),
+        (TOKEN.encode(), 0o640, "make it private: chmod 600 "),
+        (TOKEN.encode(), 0o604, "make it private: chmod 600 "),
+        (b"sixteen and a bit", 0o600, "a space or a non-ASCII character"),
+        ("schlüsselschlüssel".encode(), 0o600, "a space or a non-ASCII character"),
     ],
 )
 def test_a_bad_token_file(content: bytes, mode: int, says: str, tmp_path: Path) -> None:
@@ -193,5 +193,5 @@ def test_a_bad_token_file(content: bytes, mode: int, says: str, tmp_path: Path) 
 
 def test_a_token_file_that_is_none(tmp_path: Path) -> None:
     for path in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(ValueError, match=r"can't be read \(.*\); make one: \(umask 077; python"):
+        with pytest.raises(ValueError, match=r"can't be read \(.*\); create one: \(umask 077; python"):
             read_tokens(path)

@@ -162,7 +162,7 @@ def test_no_line_is_lost_that_comes_while_others_are_sent() -> None:
         chunks = streaming.lines(sessions, calls)
         sent = [await anext(chunks)]
         strange_worlds.let_go_on("a")
-        while sessions.get(made[0]).play is not None:
+        while sessions.get(made[0]).pending is not None:
             await asyncio.sleep(0)
         sent += [chunk async for chunk in chunks]
         assert [json.loads(line)["index"] for line in b"".join(sent).splitlines()] == [1, 0, 2]

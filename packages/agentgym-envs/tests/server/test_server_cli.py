@@ -57,7 +57,7 @@ def test_a_server_from_its_first_line_to_its_last(tmp_path: Path) -> None:
             assert answer.result().json()["outcome"]["observation"] == "You waited."
         assert server.process.wait(PATIENCE) == 0
         assert server.errors() == [
-            "1 request(s) on their way have 600 seconds to end; Ctrl-C again ends at once.",
+            "1 pending request(s) have 600 seconds to finish; Ctrl-C again stops immediately.",
             "Stopped.",
         ]
         assert all_end(family[1:])
@@ -91,7 +91,7 @@ def test_calls_that_do_not_end_are_cut_off(tmp_path: Path) -> None:
             assert answer.result().json()["error"]["type"] == "closing"
         assert server.process.wait(PATIENCE) == 0
         assert server.errors() == [
-            "2 request(s) on their way have 0.2 seconds to end; Ctrl-C again ends at once.",
+            "2 pending request(s) have 0.2 seconds to finish; Ctrl-C again stops immediately.",
             "Stopped.",
         ]
 
@@ -108,12 +108,12 @@ def test_a_second_ctrl_c_ends_at_once(tmp_path: Path) -> None:
             eventually((tmp_path / "begun").exists)
             server.process.send_signal(signal.SIGINT)
             assert server.process.stderr is not None
-            assert server.process.stderr.readline().startswith("1 request(s) on their way have 600 seconds to end")
+            assert server.process.stderr.readline().startswith("1 pending request(s) have 600 seconds to finish")
             server.process.send_signal(signal.SIGINT)
             assert server.process.wait(PATIENCE) == 130
             with pytest.raises(httpx.HTTPError):
                 answer.result()
-        assert server.errors() == ["Ended at once."]
+        assert server.errors() == ["Stopped immediately."]
         assert all_end(family[1:])
 
 
@@ -148,10 +148,10 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
         (
             ["--host", "0.0.0.0"],
             2,
-            "serve: 0.0.0.0 lets other machines in, so every request has to bring a token: make",
+            "serve: --host 0.0.0.0 accepts other machines, so tokens are required: create",
         ),
-        (["--host", "::"], 2, "serve: :: lets other machines in"),
-        (["--host", "example.org"], 2, "serve: example.org is no IP address to listen on; take 127.0.0.1."),
+        (["--host", "::"], 2, "serve: --host :: accepts other machines"),
+        (["--host", "example.org"], 2, "serve: --host example.org is not an IP address; use 127.0.0.1"),
         (
             ["--host", "192.0.2.1", "--token-file", "TOKEN"],
             1,
@@ -160,22 +160,22 @@ def said(capsys: pytest.CaptureFixture[str]) -> str:
         (
             ["--token-file", "nowhere"],
             2,
-            "serve: The token file nowhere can't be read (No such file or directory); make",
+            "serve: The token file nowhere can't be read (No such file or directory); create",
         ),
         (["--port", "TAKEN"], 1, "serve: port TAKEN is in use; choose another with --port."),
         (
             ["--world", "agentgym/TextCraft-v1"],
             2,
-            "serve: There is no world 'agentgym/TextCraft-v1'. Did you mean agen",
+            "serve: There is no environment 'agentgym/TextCraft-v1'. Did you mean agen",
         ),
-        (["--world", "no_module:x/X-v0"], 2, "serve: The module of the world no_module:x/X-v0 can't be imported"),
+        (["--world", "no_module:x/X-v0"], 2, "serve: The module of the environment no_module:x/X-v0 can't be imported"),
         (["--port", "70000"], 2, "There is no port 70000; choose one from 1 to 65535, or 0 for a free one."),
         (["--port", "http"], 2, "Error parsing --port"),
-        (["--workers", "-1"], 2, "--workers is 0 or more, not -1."),
-        (["--max-sessions", "0"], 2, "--max-sessions is at least 1, not 0."),
-        (["--lease", "0"], 2, "--lease is a number of seconds above 0, not 0."),
-        (["--deadline", "inf"], 2, "--deadline is a number of seconds above 0, not inf."),
-        (["--grace", "nan"], 2, "--grace is a number of seconds, not nan."),
+        (["--workers", "-1"], 2, "--workers must be 0 or more, not -1."),
+        (["--max-sessions", "0"], 2, "--max-sessions must be at least 1, not 0."),
+        (["--lease", "0"], 2, "--lease must be a number of seconds above 0, not 0."),
+        (["--deadline", "inf"], 2, "--deadline must be a number of seconds above 0, not inf."),
+        (["--grace", "nan"], 2, "--grace must be a number of seconds, not nan."),
         (["--trust-network"], 2, "Unrecognized options: --trust-network"),
     ],
     ids=lambda part: " ".join(part) if isinstance(part, list) else "",

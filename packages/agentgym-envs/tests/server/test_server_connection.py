@@ -92,14 +92,14 @@ def test_a_body_is_as_long_as_it_is() -> None:
 def test_a_head_must_come_in_time(begun: bytes) -> None:
     answered = answer(begun, admission=Admission(head=0.01))
     assert answered.startswith(b"HTTP/1.1 408 Request Timeout\r\n")
-    assert answered.endswith(b"A request's head has 0.01 seconds here.")
+    assert answered.endswith(b"The head of a request must be complete within 0.01 seconds.")
 
 
 @pytest.mark.parametrize("begun", [b"Content-Length: 10\r\n\r\nab", b"Transfer-Encoding: chunked\r\n\r\n1\r\na\r\n"])
 def test_a_body_must_come_in_time(begun: bytes) -> None:
     answered = answer(REQUEST + begun, admission=Admission(body=0.01))
     assert answered.startswith(b"HTTP/1.1 408 ")
-    assert answered.endswith(b"A request's body has 0.01 seconds here.")
+    assert answered.endswith(b"The body of a request must be complete within 0.01 seconds.")
 
 
 @pytest.mark.long
@@ -133,7 +133,7 @@ def test_too_many_clients_without_a_token_lose_the_oldest_connection() -> None:
                 writer.write(b"GET / HTTP/1.1\r\nLong: ")
             assert (await refused[0].read()).startswith(b"HTTP/1.1 503 ")
             last = await opened()
-            assert b"too many connections without a token" in await half[0][0].read()
+            assert b"too many unauthenticated connections" in await half[0][0].read()
             for reader, writer in (last, kept):
                 writer.write(b"GET / HTTP/1.1\r\n" + KNOWN + b"\r\n")
                 assert (await reader.readuntil(b"0 bytes.\r\n0\r\n\r\n")).startswith(b"HTTP/1.1 200 ")

@@ -214,7 +214,11 @@ def test_what_is_not_what_was_wanted(asked: Client, path: str, body: Any, place:
     [
         ("/v1/step", b'{"calls":[' + b"0," * 100_000 + b"0]}", "calls.0: "),
         ("/v1/step", b'{"half":"\\ud83e","calls":[' + b"0," * 100_000 + b"0]}", "calls.0: "),
-        ("/v1/sessions/0/step", b"{" + b",".join(b'"%d":0' % key for key in range(10_000)) + b"}", "10,001 fields"),
+        (
+            "/v1/sessions/0/step",
+            b"{" + b",".join(b'"%d":0' % key for key in range(10_000)) + b"}",
+            "10,001 invalid fields",
+        ),
     ],
 )
 def test_of_many_mistakes_few_are_told(asked: Client, path: str, body: bytes, says: str) -> None:
@@ -289,7 +293,7 @@ def test_a_server_that_can_start_no_worker_says_so(client: Client, monkeypatch: 
     def fail(*_: object) -> None:
         raise OSError("no more processes")
 
-    monkeypatch.setattr("agentgym_envs.server.workers.Workers.seat", fail)
+    monkeypatch.setattr("agentgym_envs.server.workers.Workers.open_slot", fail)
     answer = client.post("/v1/sessions", json={"world": strange_worlds.QUICK})
     assert "no more processes" in refused(answer, 502, "world_fault")
 

@@ -27,7 +27,10 @@ def test_a_warning_is_told_once_a_minute_and_errors_always() -> None:
     now += 60
     again = record("Invalid HTTP request received.")
     assert seldom.filter(again)
-    assert again.getMessage() == "Invalid HTTP request received. (999 more like this since the last such line.)"
+    assert (
+        again.getMessage()
+        == "Invalid HTTP request received. (999 similar warnings since the last one were suppressed.)"
+    )
     now += 60
     third = record("Invalid HTTP request received.")
     assert seldom.filter(third)

@@ -69,7 +69,7 @@ def test_in_the_same_step_the_fault_is_in_the_final_info(vectors: Any) -> None:
 def test_without_autoreset_a_fault_waits_for_the_caller(vectors: Any) -> None:
     vec = vectors(AutoresetMode.DISABLED)
     *_, truncated, _ = vec.step(["knock", "crash", "knock"])
-    with pytest.raises(ResetNeeded, match=r"\[1\] of 3 wait for a reset: .*reset_mask"):
+    with pytest.raises(ResetNeeded, match=r"\[1\] of 3 need a reset: .*reset_mask"):
         vec.step(["knock"] * 3)
     observations, infos = vec.reset(options={**TASK, "reset_mask": truncated})
     assert observations == ("You knocked 1 times.", "Knock 1 times.", "You knocked 1 times.")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from agentgym_envs.worlds.webarena.browser.browser import Browser, acquire
-from agentgym_envs.worlds.webarena.browser.page_idle import Patience
+from agentgym_envs.worlds.webarena.browser.page_idle import IdleTimeouts
 from agentgym_envs.worlds.webarena.browser.session import Session
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `pages_server` and `page_agent`
@@ -62,15 +62,15 @@ def run(browser: Browser) -> Run:
 
 
 @pytest.fixture
-def patience() -> Patience:
+def timeouts() -> IdleTimeouts:
     """How long `session` waits for pages; `pages_server.impatient` shortens it."""
-    return Patience()
+    return IdleTimeouts()
 
 
 @pytest.fixture
-def session(browser: Browser, run: Run, patience: Patience) -> Iterator[Session]:
+def session(browser: Browser, run: Run, timeouts: IdleTimeouts) -> Iterator[Session]:
     """A fresh session."""
-    session = run(browser.session(patience=patience))
+    session = run(browser.session(timeouts=timeouts))
     yield session
     run(session.close())
 

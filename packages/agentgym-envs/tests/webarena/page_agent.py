@@ -9,7 +9,7 @@ from agentgym_envs.worlds.webarena.actions.grammar import parse
 from agentgym_envs.worlds.webarena.actions.perform import perform
 from agentgym_envs.worlds.webarena.browser.session import Session
 from agentgym_envs.worlds.webarena.page.observation import tree
-from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot, take
+from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot, take_snapshot
 from pages_server import PagesServer
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -46,7 +46,7 @@ class PageAgent:
     def look(self) -> Snapshot:
         """Wait until the page is at rest and read it."""
         self.run(self.session.settle())
-        self.page = self.run(take(self.session.tab))
+        self.page = self.run(take_snapshot(self.session.tab))
         return self.page
 
     def text(self, *, whole: bool = True, max_chars: int = 100_000) -> str:

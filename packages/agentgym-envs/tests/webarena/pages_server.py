@@ -10,7 +10,7 @@ from types import TracebackType
 from urllib.parse import urlsplit
 
 import pytest
-from agentgym_envs.worlds.webarena.browser.page_idle import Patience
+from agentgym_envs.worlds.webarena.browser.page_idle import IdleTimeouts
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,9 @@ SHOP = "http://shop.example"
 """What the browser of these tests calls the server."""
 NEVER = 3600.0
 """A `delay` that outlasts any test."""
-impatient = pytest.mark.parametrize("patience", [Patience(changing=0.4, loading=0.5, navigation=3)], ids=["impatient"])
+impatient = pytest.mark.parametrize(
+    "timeouts", [IdleTimeouts(changing=0.4, loading=0.5, navigation=3)], ids=["impatient"]
+)
 """For tests of what never ends. All others have the patience that users have: the machine may be busy."""
 
 

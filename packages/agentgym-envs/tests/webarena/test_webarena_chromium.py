@@ -68,7 +68,7 @@ def test_a_world_tells_before_it_is_played(none_at_all: None) -> None:
 
 def test_a_program_that_is_none(make: Make) -> None:
     browser = make("/bin/false")
-    with pytest.raises(EnvFault, match=r"Chromium \(/bin/false\) did not come up"):
+    with pytest.raises(EnvFault, match=r"Chromium \(/bin/false\) did not start"):
         browser.loop.run(browser.session(), 60)
 
 
@@ -119,7 +119,7 @@ def test_another_is_started_where_the_first_does_not(monkeypatch: pytest.MonkeyP
     assert asyncio.run(asked) == "a browser"
     driver = Driver("no libnss3.so", "executable doesn't exist")
     asked = launch(driver, Hosts.of({"chromium.example": None}), None)  # pyright: ignore[reportArgumentType]
-    with pytest.raises(EnvFault, match=r"did not come up: no libnss3"):
+    with pytest.raises(EnvFault, match=r"did not start: no libnss3"):
         asyncio.run(asked)
 
 

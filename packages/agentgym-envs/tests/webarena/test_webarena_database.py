@@ -51,7 +51,7 @@ def test_what_cannot_be_asked_is_not_scored(files: dict[str, Path], tmp_path: Pa
     with pytest.raises(EnvFault, match="unable to open database file"):
         database.score([query], {"shopping": tmp_path / "nothing.sqlite"})
     assert not (tmp_path / "nothing.sqlite").exists()
-    with pytest.raises(ValueError, match="No database is known of the site shopping; there are those of none"):
+    with pytest.raises(ValueError, match="There is no database of the site shopping; there are databases of no sites"):
         database.score([query], {})
 
 

@@ -12,7 +12,7 @@ import pytest
 from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.worlds.webarena.browser import browser as module
 from agentgym_envs.worlds.webarena.browser.browser import Browser, acquire
-from agentgym_envs.worlds.webarena.browser.page_idle import Patience
+from agentgym_envs.worlds.webarena.browser.page_idle import IdleTimeouts
 from agentgym_envs.worlds.webarena.browser.playwright_errors import TabClosed
 from agentgym_envs.worlds.webarena.browser.session import Session
 from agentgym_envs.worlds.webarena.page import snapshot
@@ -86,8 +86,8 @@ def test_a_session_that_comes_just_after_the_kill_gets_a_new_browser(fragile: Br
 
 @pytest.mark.long
 def test_a_browser_that_hangs_is_replaced(fragile: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "_HUNG", 0.5)
-    monkeypatch.setattr(module, "_ENDING", 0.5)
+    monkeypatch.setattr(module, "_PING_TIMEOUT", 0.5)
+    monkeypatch.setattr(module, "_CLOSE_TIMEOUT", 0.5)
     hanging = fragile.loop.run(fragile.session(), 60)
     for process in processes("browser"):
         process.suspend()
@@ -143,7 +143,7 @@ def test_a_crashed_page_is_a_fault_of_its_own_session_only(server: PagesServer, 
 def test_a_page_too_large_to_be_read_is_a_fault_of_its_own_session_only(
     server: PagesServer, browser: Browser, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(snapshot, "MOST", 300)
+    monkeypatch.setattr(snapshot, "MAX_ELEMENTS", 300)
     rows = "<p>row</p>" * 200
     server.pages |= {"/a": "<title>a</title>", "/fits": rows, "/large": f"{rows}<iframe srcdoc='{rows}'></iframe>"}
     heavy, whole = run(browser.session()), run(browser.session())
@@ -151,10 +151,10 @@ def test_a_page_too_large_to_be_read_is_a_fault_of_its_own_session_only(
     async def read(session: Session, path: str) -> int:
         await session.goto(f"http://shop.example{path}")
         await session.settle()
-        return len((await session.guard(snapshot.take(session.tab))).nodes)
+        return len((await session.guard(snapshot.take_snapshot(session.tab))).nodes)
 
     assert run(read(heavy, "/fits")) > 200
-    with pytest.raises(EnvFault, match=r"The page has 4\d\d elements; one of more than 300 is not read"):
+    with pytest.raises(EnvFault, match=r"The page has 4\d\d elements; pages with more than 300 are not read"):
         run(read(heavy, "/large"))
     assert run(read(whole, "/a")) == 1
     assert run(read(heavy, "/a")) == 1
@@ -180,20 +180,20 @@ def test_a_browser_is_asked_twice_whether_it_lives(
     answers_from: int, lives: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """An answer comes late, too, where this process was busy with a large page."""
-    monkeypatch.setattr(module, "_HUNG", 0.01)
+    monkeypatch.setattr(module, "_PING_TIMEOUT", 0.01)
     pulse: Any = Pulse(answers_from)
-    engine = module._Engine(chromium=Any, pulse=pulse)  # pyright: ignore[reportPrivateUsage, reportArgumentType]
-    assert asyncio.run(engine.beats()) is lives
+    engine = module._Engine(chromium=Any, cdp=pulse)  # pyright: ignore[reportPrivateUsage, reportArgumentType]
+    assert asyncio.run(engine.is_alive()) is lives
     assert engine.dead is not lives
     assert pulse.asked == min(answers_from, 2)
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("patience", [Patience(answering=3)], ids=["impatient"])
+@pytest.mark.parametrize("timeouts", [IdleTimeouts(answering=3)], ids=["impatient"])
 def test_a_page_in_an_endless_loop_is_a_fault(server: PagesServer, session: Session, run: Run) -> None:
     server.pages["/a"] = "<title>a</title><script>setTimeout(() => { while (true); }, 20)</script>"
     run(session.goto("http://shop.example/a"))
-    with pytest.raises(EnvFault, match=r"did not answer within 3 seconds"):
+    with pytest.raises(EnvFault, match=r"did not respond within 3 seconds"):
         run(session.settle())
         run(session.settle())
 

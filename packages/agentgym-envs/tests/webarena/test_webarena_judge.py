@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from agentgym_envs.core.text_env import EnvFault
-from agentgym_envs.worlds.webarena.evaluation.judge import Judge, needs_judge, refusal
+from agentgym_envs.worlds.webarena.evaluation.judge import Judge, missing_judge_message, needs_judge
 from pages_server import Page, PagesServer
 
 PATH = "/v1/chat/completions"
@@ -64,7 +64,7 @@ def test_what_is_asked(server: PagesServer, judge: Judge) -> None:
 @pytest.mark.parametrize("status", [429, 500])
 def test_a_busy_endpoint_is_asked_again(server: PagesServer, judge: Judge, status: int) -> None:
     server.pages[PATH] = Page("busy", status=status)
-    with pytest.raises(EnvFault, match=f"a-model at .* can't be asked: status {status}: busy"):
+    with pytest.raises(EnvFault, match=f"a-model at .* failed: status {status}: busy"):
         correct(judge)
     assert len(server.asked) == 3
 
@@ -81,8 +81,8 @@ def test_a_request_that_is_wrong_is_not_repeated(server: PagesServer, judge: Jud
     [
         (says("Hard to tell."), "gave no verdict"),
         (says(None), "gave no verdict"),
-        (Page("<html>"), "doesn't answer as OpenAI's API does"),
-        (Page('{"choices": []}'), "doesn't answer as OpenAI's API does"),
+        (Page("<html>"), "is not in OpenAI's format"),
+        (Page('{"choices": []}'), "is not in OpenAI's format"),
     ],
 )
 def test_no_verdict_is_a_fault(server: PagesServer, judge: Judge, answer: Page, said: str) -> None:
@@ -111,5 +111,5 @@ def test_which_tasks_need_a_judge(judged: dict[str, object], needed: bool) -> No
 
 
 def test_the_refusal_says_what_to_do() -> None:
-    assert "webarena/webarena/3" in refusal("webarena/webarena/3")
-    assert "Judge(base_url=" in refusal("x")
+    assert "webarena/webarena/3" in missing_judge_message("webarena/webarena/3")
+    assert "Judge(base_url=" in missing_judge_message("x")

@@ -155,7 +155,7 @@ def test_a_wrong_password_says_which_site_refused(
             EnvFault, match=rf"The site {key} \(http://{HOSTS[key]}\) refused the account 'me'"
         ) as fault:
             state_of(Logins(accounts, tmp_path), key)
-        assert "wrong" not in str(fault.value).replace("wrong name", "")
+        assert "wrong" not in str(fault.value).replace("wrong user name", "")
     assert list(tmp_path.iterdir()) == []
 
 
@@ -164,7 +164,7 @@ def test_an_account_of_ones_own(pages: dict[str, LoginSite], tmp_path: Path, sta
     (cookie,) = state_of(Logins(Accounts.of({"gitlab": ("me", "mine")}), tmp_path), "gitlab")["cookies"]
     assert cookie["value"] == "me-0"
     assert "mine" not in repr(Accounts.of({"gitlab": ("me", "mine")}))
-    with pytest.raises(ValueError, match="Nobody logs in to 'map'; the sites with accounts are shopping"):
+    with pytest.raises(ValueError, match="The site 'map' has no login; the sites with accounts are shopping"):
         Accounts.of({"map": ("me", "mine")})
 
 
@@ -180,10 +180,10 @@ def test_several_sites_make_one_state(
 def test_a_page_without_a_form_is_a_fault_that_names_the_site(
     pages: dict[str, LoginSite], tmp_path: Path, state_of: Callable[..., State], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(login, "_FORM", 100)
+    monkeypatch.setattr(login, "_FORM_TIMEOUT", 100)
     pages["gitlab"].form = False
     with pytest.raises(
-        EnvFault, match=r"The site gitlab \(http://gitlab\.example\) shows no form to log in at /users/sign_in"
+        EnvFault, match=r"The site gitlab \(http://gitlab\.example\) shows no login form at /users/sign_in"
     ):
         state_of(Logins(folder=tmp_path), "gitlab")
 

@@ -205,7 +205,7 @@ def test_moves_between_pages_and_tabs(agent: PageAgent) -> None:
 
 def test_stop_is_not_for_the_browser(agent: PageAgent) -> None:
     agent.open("<p>x</p>")
-    with pytest.raises(ValueError, match="asks nothing of a page"):
+    with pytest.raises(ValueError, match="is not an action on a page"):
         agent.run(perform(agent.session, agent.page, grammar.Stop("x")))
 
 

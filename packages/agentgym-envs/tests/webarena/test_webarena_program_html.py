@@ -170,15 +170,15 @@ def test_an_api_that_refuses_is_a_fault(server: PagesServer, judged: Judged) -> 
     sites = with_api(server)
     server.pages["/rest/default/V1/integration/admin/token"] = Page("{}", status=401)
     check = target(locator="func:shopping_get_sku_latest_review_author('B0')")
-    with pytest.raises(EnvFault, match=r"shop's API .* doesn't answer boss: .*401"):
+    with pytest.raises(EnvFault, match=r"shop's API .* as boss failed: .*401"):
         judged(check, sites=sites, accounts=Accounts.of({"shopping_admin": ("boss", "x")}))
 
 
 def test_a_page_that_cannot_be_loaded_is_a_fault(server: PagesServer, judged: Judged) -> None:
     server.pages["/broken"] = Page("oh", status=502)
-    with pytest.raises(EnvFault, match=r"shop\.example/broken answers with status 502"):
+    with pytest.raises(EnvFault, match=r"shop\.example/broken returned status 502"):
         judged(target(url="__SHOPPING__/broken"))
-    with pytest.raises(EnvFault, match=r"http://down\.example/x .*can't be judged: .*ERR_CONNECTION_REFUSED"):
+    with pytest.raises(EnvFault, match=r"http://down\.example/x .*can't be evaluated: .*ERR_CONNECTION_REFUSED"):
         judged(target(url="__GITLAB__/x"))
 
 
@@ -208,7 +208,7 @@ def test_a_page_on_the_move_is_looked_at_where_it_comes_to_rest(locator: str) ->
         return asyncio.run(program_html.score(target(locator=locator)["program_html"], session, caller))
 
     assert score("Page.content: Unable to retrieve content because the page is navigating") == 1
-    with pytest.raises(EnvFault, match="The page last .*can't be judged: Target closed"):  # noqa: RUF043
+    with pytest.raises(EnvFault, match="The page last .*can't be evaluated: Target closed"):  # noqa: RUF043
         score("Target closed")
 
 
@@ -244,15 +244,15 @@ def test_a_call_is_parsed() -> None:
         ("func:__import__('os').system('true')", "not a plain call"),
         ("func:open('/etc/passwd')", "unknown function"),
         ("func:shoping_get_latest_order_url()", "Did you mean shopping_get_latest_order_url"),
-        ("func:reddit_get_post_url(open('x'))", "only literal texts"),
-        ("func:reddit_get_post_url(*['x'])", "only literal texts"),
+        ("func:reddit_get_post_url(open('x'))", "only literals"),
+        ("func:reddit_get_post_url(*['x'])", "only literals"),
         ("func:reddit_get_post_url(url='x')", "not a plain call"),
-        ("func:reddit_get_post_url()", r"it is reddit_get_post_url\('text'\)"),
-        ("func:get_query_text('x', __page__)", "it is get_query_text"),
-        ("func:get_query_text(__page__)", "it is get_query_text"),
-        ("func:", "not the call of a function"),
+        ("func:reddit_get_post_url()", r"expected reddit_get_post_url\('text'\)"),
+        ("func:get_query_text('x', __page__)", "expected get_query_text"),
+        ("func:get_query_text(__page__)", "expected get_query_text"),
+        ("func:", "not a function call"),
         ("func:(lambda: 1)()", "not a plain call"),
-        ("func:a\x00b", "not the call of a function"),
+        ("func:a\x00b", "not a function call"),
     ],
 )
 def test_nothing_else_can_be_called(call: str, said: str) -> None:

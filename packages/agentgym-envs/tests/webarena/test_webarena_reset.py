@@ -56,7 +56,7 @@ def test_a_url_is_asked_until_it_is_done(server: PagesServer) -> None:
 def test_a_url_that_fails_is_a_fault(server: PagesServer, page: Page, timeout: float, said: str) -> None:
     server.pages["/reset"] = page
     hook = ResetHook(f"http://{server.address}/reset", timeout=timeout, pause=timeout)  # no time for a second attempt
-    with pytest.raises(EnvFault, match=f"Resetting shopping by .*{said}"):
+    with pytest.raises(EnvFault, match=f"Resetting shopping with .*{said}"):
         asyncio.run(hook.run(["shopping"]))
 
 
@@ -73,7 +73,7 @@ def test_a_command_gets_the_sites_as_its_last_arguments(tmp_path: Path) -> None:
 
 def test_a_command_that_fails_is_a_fault_with_what_it_said() -> None:
     code = "import sys; print('no docker'); print('here', file=sys.stderr); sys.exit(3)"
-    with pytest.raises(EnvFault, match=r"ended with 3: (no docker\s+here|here\s+no docker)"):
+    with pytest.raises(EnvFault, match=r"ended with exit status 3: (no docker\s+here|here\s+no docker)"):
         asyncio.run(python(code).run(["shopping"]))
     with pytest.raises(EnvFault, match=r"can't be run: .*No such file"):
         asyncio.run(ResetHook(("/no/such/program",)).run(["shopping"]))
@@ -116,7 +116,7 @@ def test_a_command_that_takes_too_long_is_a_fault() -> None:
 
 
 def test_a_hook_that_is_none_is_refused() -> None:
-    with pytest.raises(ValueError, match="is no URL to reset sites by; a command is a list"):
+    with pytest.raises(ValueError, match="is not a URL; give the reset hook a URL, or a command as a list"):
         ResetHook("docker restart shop")
     with pytest.raises(ValueError, match="is empty"):
         ResetHook(())

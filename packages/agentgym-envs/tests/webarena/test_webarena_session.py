@@ -181,7 +181,7 @@ def test_looking_aside_is_no_tab(server: PagesServer, session: Session, visit: A
     visit("/a")
 
     async def look() -> str:
-        async with session.page_aside() as page:
+        async with session.background_page() as page:
             await page.goto(SHOP + "/b")
             return await page.inner_text("body")
 

@@ -10,7 +10,7 @@ from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.worlds.webarena.browser.browser import Browser
 from agentgym_envs.worlds.webarena.browser.playwright_errors import TabClosed
 from agentgym_envs.worlds.webarena.browser.session import Session
-from agentgym_envs.worlds.webarena.page.snapshot import take
+from agentgym_envs.worlds.webarena.page.snapshot import take_snapshot
 from page_agent import PageAgent
 
 Run = Callable[[Coroutine[Any, Any, Any]], Any]
@@ -221,10 +221,10 @@ def test_a_tab_that_is_gone_can_not_be_read(session: Session, run: Run) -> None:
     run(session.new_tab())
     run(tab.page.close())
     with pytest.raises(TabClosed):
-        run(take(tab))
+        run(take_snapshot(tab))
 
 
 def test_a_browser_that_does_not_answer_is_a_fault(session: Session, run: Run) -> None:
     run(session.tab.cdp.detach())
     with pytest.raises((EnvFault, TabClosed)):
-        run(take(session.tab))
+        run(take_snapshot(session.tab))

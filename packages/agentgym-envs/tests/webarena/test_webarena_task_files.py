@@ -81,7 +81,7 @@ def test_lines(tmp_path: Path) -> None:
     path.write_text("\n".join(json.dumps(task(task_id=i)) for i in range(3)) + "\n\n")
     assert [one.id for one in read_tasks(path, "set")] == [f"webarena/set/{i}" for i in range(3)]
     path.write_text(json.dumps(task()) + "\n{")
-    with pytest.raises(ValueError, match=r"tasks\.jsonl, line 2 is not JSON"):
+    with pytest.raises(ValueError, match=r"tasks\.jsonl, line 2 is not valid JSON"):
         read_tasks(path, "set")
 
 
@@ -122,18 +122,18 @@ HTML = TASK["eval"]["program_html"][0]
     [
         ({"task_id": ""}, "`task_id` is ''"),
         ({"task_id": True}, "`task_id` is True"),
-        ({"intent": None}, "`intent` is None; it must be text"),
+        ({"intent": None}, "`intent` is None; it must be a non-empty string"),
         ({"start_url": ["a"]}, "`start_url`"),
-        ({"sites": ["classifieds"]}, "`sites` names 'classifieds'"),
+        ({"sites": ["classifieds"]}, "`sites` has the unknown site 'classifieds'"),
         ({"sites": []}, r"`sites` is \[\]"),
         ({"eval": None}, "`eval` is missing"),
-        ({"eval__eval_types": ["string-match"]}, "did you mean 'string_match'"),
+        ({"eval__eval_types": ["string-match"]}, "Did you mean 'string_match'"),
         ({"eval__eval_types": []}, "`eval.eval_types` is"),
         ({"eval__eval_types": ["string_match"]}, "`eval.reference_answers` is None"),
         ({"eval__eval_types": ["string_match"], "eval__reference_answers": {}}, "reference_answers` is empty"),
         (
             {"eval__eval_types": ["string_match"], "eval__reference_answers": {"exact_mach": "x"}},
-            "did you mean 'exact_match'",
+            "Did you mean 'exact_match'",
         ),
         (
             {"eval__eval_types": ["string_match"], "eval__reference_answers": {"must_include": [None]}},
@@ -141,12 +141,12 @@ HTML = TASK["eval"]["program_html"][0]
         ),
         (
             {"eval__eval_types": ["string_match"], "eval__reference_answers": {"exact_match": ["a", "b"]}},
-            "it must be one text",
+            "it must be one string",
         ),
         ({"eval__eval_types": ["url_match"]}, "`eval.reference_url` is ''"),
         (
             {"eval__eval_types": ["url_match"], "eval__reference_url": "http://x", "eval__url_note": "GOLD"},
-            "`eval.url_note` has 'GOLD'",
+            "`eval.url_note` has the unknown name 'GOLD'",
         ),
         ({"eval__program_html": []}, r"`eval.program_html` is \[\]"),
         (
@@ -159,7 +159,7 @@ HTML = TASK["eval"]["program_html"][0]
         ),
         ({"eval__program_html": [{**HTML, "required_contents": {"must_exclude": []}}]}, "must_exclude"),
         ({"eval__program_html": [{**HTML, "required_contents": None}]}, "required_contents` is None"),
-        ({"eval__program_html": [{**HTML, "url": ""}]}, "both must be text"),
+        ({"eval__program_html": [{**HTML, "url": ""}]}, "both must be strings"),
         ({"eval__eval_types": ["database"], "eval__database": [{"site": "shop"}]}, r"`eval.database\[0\].site`"),
         (
             {
@@ -168,7 +168,10 @@ HTML = TASK["eval"]["program_html"][0]
             },
             r"`eval.database\[0\].rows`",
         ),
-        ({"eval__eval_types": ["database"], "eval__database": [{"site": "shopping", "rows": []}]}, "must be SQL"),
+        (
+            {"eval__eval_types": ["database"], "eval__database": [{"site": "shopping", "rows": []}]},
+            "must be an SQL query",
+        ),
         ({"plan": {}}, "`plan`"),
     ],
 )
@@ -180,14 +183,14 @@ def test_what_is_no_task_is_refused_by_file_task_and_field(changes: dict[str, An
 
 
 def test_a_file_that_is_none_of_tasks(tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=r"There is no task file .*nothing\.json"):
+    with pytest.raises(ValueError, match=r"There is no task file or folder .*nothing\.json"):
         read_tasks(tmp_path / "nothing.json", "set")
     with pytest.raises(ValueError, match="There are no tasks in"):
         read_tasks(tmp_path, "set")
-    with pytest.raises(ValueError, match="a task is a JSON object, not int"):
+    with pytest.raises(ValueError, match="a task must be a JSON object, not int"):
         read_tasks(write(tmp_path / "x.json", [1]), "set")
     with pytest.raises(ValueError, match="two tasks with task_id 7"):
         read_tasks(write(tmp_path / "x.json", [task(), task()]), "set")
     (tmp_path / "x.json").write_text("{")
-    with pytest.raises(ValueError, match="is not JSON"):
+    with pytest.raises(ValueError, match="is not valid JSON"):
         read_tasks(tmp_path / "x.json", "set")

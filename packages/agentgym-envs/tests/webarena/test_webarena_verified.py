@@ -241,7 +241,7 @@ def test_what_the_browser_recorded(
 
 def test_a_recording_that_is_none_is_a_fault(audited: dict[int, dict[str, Any]], tmp_path: Path) -> None:
     for path in (har(tmp_path), tmp_path / "nothing.har"):
-        with pytest.raises(EnvFault, match="can't judge the recording"):
+        with pytest.raises(EnvFault, match="can't evaluate the recording"):
             evaluate_verified(audited[44], said("NAVIGATE"), path, SITES)
 
 

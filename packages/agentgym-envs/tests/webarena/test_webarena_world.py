@@ -143,10 +143,10 @@ def test_a_site_that_dies_in_the_middle_is_a_fault(real: Make) -> None:
         ({"task_set": "webarana"}, "There is no task set 'webarana'"),
         ({"sites": "shopping=http://127.0.0.1:1"}, "give a task_set, too"),
         ({"observe": "everything"}, "'viewport' or 'page'"),
-        ({"max_chars": 10}, "max_chars is a number from 500"),
-        ({"viewport": (0, 0)}, "viewport is width and height"),
+        ({"max_chars": 10}, "max_chars must be an integer from 500"),
+        ({"viewport": (0, 0)}, "viewport must be width and height"),
         ({"judge": "gpt"}, "MODEL@http"),
-        ({"accounts": {"map": ("a", "b")}}, "Nobody logs in to 'map'"),
+        ({"accounts": {"map": ("a", "b")}}, "The site 'map' has no login"),
     ],
 )
 def test_options_that_make_no_sense_are_refused_in_a_sentence(options: dict[str, Any], sentence: str) -> None:
@@ -197,7 +197,7 @@ def test_pictures_are_kept_beside_what_was_read(real: Make, tmp_path: Path) -> N
 def test_pictures_that_cannot_be_kept_are_a_fault(real: Make, tmp_path: Path) -> None:
     (tmp_path / "taken").touch()
     world = real(ANSWER, pictures=tmp_path / "taken")
-    with pytest.raises(EnvFault, match="picture can't be kept"):
+    with pytest.raises(EnvFault, match="Cannot write a screenshot"):
         world.reset(options=only_task(world))
 
 
@@ -272,7 +272,7 @@ def test_eight_at_once_never_see_each_other(embedded: Callable[[], WebArena]) ->
     with ThreadPoolExecutor(8) as threads:
         list(threads.map(lambda world: world.reset(options={"task": task}), idle))
         solved = list(threads.map(lambda world: solve(world, task), busy))
-        untouched = [world._stage.entry.databases[check["site"]] for world in idle]  # type: ignore[union-attr, index]
+        untouched = [world._episode.setup.databases[check["site"]] for world in idle]  # type: ignore[union-attr, index]
         for path in untouched:
             with closing(sqlite3.connect(path)) as db:
                 assert [list(row) for row in db.execute(check["query"])] != check["rows"]
@@ -330,7 +330,7 @@ def test_nothing_is_left_behind(embedded: Callable[[], WebArena]) -> None:
 def test_a_world_that_nobody_knows_any_more_is_closed(requires_browser: None) -> None:
     world = WebArena()
     world.reset()
-    folder = next(iter(world._stage.entry.databases.values())).parent  # type: ignore[union-attr]
+    folder = next(iter(world._episode.setup.databases.values())).parent  # type: ignore[union-attr]
     del world
     gc.collect()
     for thread in threading.enumerate():

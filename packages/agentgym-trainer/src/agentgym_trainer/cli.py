@@ -1,4 +1,4 @@
-"""`train`: from a recipe and flags to a finished run. Heavy imports wait until there is something to train."""
+"""The command `train`: parse a recipe and flags, and run the training. Heavy imports are deferred until needed."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ if TYPE_CHECKING:
 _S = TypeVar("_S", bound=BaseConfig)
 
 _INTERRUPTED = 130
-_FLAGS = "The flags of {}:"
-_CHOOSING = "The flags of {} (for those of another algorithm, horizon, sampler or reward, name it before --help):"
+_FLAGS = "Flags of {}:"
+_CHOOSING = "Flags of {} (for the flags of another algorithm, horizon, sampler or reward, give it before --help):"
 
 
 def _one_of(names: Iterable[str], about: str) -> Any:
@@ -53,38 +53,38 @@ def _one_of(names: Iterable[str], about: str) -> Any:
 
 @dataclass(frozen=True)
 class Command(Generic[_S]):
-    """What `train` is asked for."""
+    """The command line of `train`."""
 
     config: Annotated[_S, tyro.conf.arg(name="")]
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
-    """Folder of the run; runs/RECIPE-DATE-TIME when not given."""
+    """Run folder; default: runs/RECIPE-DATE-TIME."""
     resume: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
-    """Go on with the run in this folder; takes no other settings."""
+    """Resume the run in this folder; takes no other flags."""
     list: bool = False
-    """Name the recipes, and end."""
+    """List the recipes and exit."""
     tiny: bool = False
-    """All in miniature, with a tiny model from scratch on a CPU, whatever flags say of sizes: to see that it works."""
+    """Smoke test: scale everything down, with a tiny model from scratch on a CPU, overriding flags for sizes."""
 
 
 @dataclass(frozen=True)
 class Choosing(Command[RLConfig]):
-    """What `train` is asked for in reinforcement learning."""
+    """The command line of `train` for reinforcement learning."""
 
-    # What these name is in the configuration already: it decides which flags there are (`chosen`).
-    algorithm: Annotated[str | None, _one_of(PRESETS, "Another algorithm than the recipe's")] = None
+    # `chosen` has already applied these to the configuration, since they determine which other flags exist.
+    algorithm: Annotated[str | None, _one_of(PRESETS, "Algorithm, instead of the recipe's")] = None
     algorithm_advantages: Annotated[
         str | None,
         tyro.conf.arg(name="algorithm.advantages"),
-        _one_of(ADVANTAGES, "Another advantage estimator than the algorithm's"),
+        _one_of(ADVANTAGES, "Advantage estimator, instead of the algorithm's"),
     ] = None
-    horizon: Annotated[str | None, _one_of(KINDS, "Another kind of schedule, with the recipe's stages")] = None
-    sampler: Annotated[str | None, _one_of(SAMPLERS, "Another way to draw training tasks")] = None
-    reward: Annotated[str | None, _one_of(REWARDS, "Other rewards to train on than the recipe's")] = None
+    horizon: Annotated[str | None, _one_of(KINDS, "Horizon schedule, with the recipe's stages")] = None
+    sampler: Annotated[str | None, _one_of(SAMPLERS, "Sampler of training tasks, instead of the recipe's")] = None
+    reward: Annotated[str | None, _one_of(REWARDS, "Reward shaping, instead of the recipe's")] = None
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Train, and exit with 0 (done), 1 (failed), 2 (wrong usage) or, where the run is to be resumed, 130 (interrupted),
-    143 (SIGTERM) or 138 (SIGUSR1).
+    """Train, and exit with 0 (done), 1 (failed), 2 (wrong usage) or, if the run can be resumed, 130 (interrupted), 143
+    (SIGTERM) or 138 (SIGUSR1).
     """
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--version" in arguments:
@@ -96,7 +96,7 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
         sys.exit(_run(arguments))
     except KeyboardInterrupt:
         sys.exit(_INTERRUPTED)
-    except (UsageError, RunStopped, OSError) as error:  # the last when a disk is full, for one
+    except (UsageError, RunStopped, OSError) as error:  # OSError if the disk is full, for example
         from agentgym_envs.util.redaction import redacted
 
         Console(stderr=True).print(f"[red]error:[/] {escape(redacted(str(error)))}", highlight=False, soft_wrap=True)
@@ -104,15 +104,15 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 
 def _run(arguments: Sequence[str]) -> int:
-    # Signals are noted from here on, so that one that comes while all is loaded ends a run like any other.
-    with Termination() as early, ExitStack() as held:
-        return _train(arguments, held, early)
+    # Signals are recorded from here on, so that one during the imports ends the run like any other.
+    with Termination() as early, ExitStack() as locks:
+        return _train(arguments, locks, early)
 
 
-def _train(arguments: Sequence[str], held: ExitStack, early: Termination) -> int:
-    recipe, asked = _parse(arguments)
+def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> int:
+    recipe, parsed = _parse(arguments)
     console = Console(stderr=True)
-    for sentence in _left_out(find_recipe(recipe).config, asked.config, arguments):
+    for sentence in _dropped_options(find_recipe(recipe).config, parsed.config, arguments):
         console.print(sentence, highlight=False, soft_wrap=True, markup=False)
     console.print("Loading torch and transformers …", highlight=False)
     from agentgym_envs.core.registry import look_here
@@ -121,7 +121,7 @@ def _train(arguments: Sequence[str], held: ExitStack, early: Termination) -> int
 
     look_here()
     redact_logs()
-    folder, config, recipe = _open(recipe, asked, arguments, held)
+    folder, config, recipe = _open(recipe, parsed, arguments, locks)
     from transformers.utils import logging as transformers_logging
 
     from agentgym_trainer.learner.finite_checks import NotFinite
@@ -133,18 +133,18 @@ def _train(arguments: Sequence[str], held: ExitStack, early: Termination) -> int
     from agentgym_trainer.trainers.setup import init_processes
     from agentgym_trainer.trainers.test_split import play_test
 
-    # Bars and notes on loading and saving would tear the run's own bars apart.
+    # Other progress bars and messages would break the run's own progress bars.
     transformers_logging.disable_progress_bar()
     logging.getLogger("accelerate").setLevel(logging.ERROR)
-    # What one process has to say, the others needn't say again; errors they tell all the same.
+    # Only the main process prints progress; all print errors.
     ranks = init_processes(config)
     console = Console(stderr=True, quiet=not ranks.is_main)
     console.print(f"recipe {recipe}, run folder {folder.path}", highlight=False, soft_wrap=True, markup=False)
-    began = time.monotonic()
-    again = (
+    started = time.monotonic()
+    program = (
         command("train") if ranks.count == 1 else f"{command('accelerate', ours=False)} launch … -m agentgym_trainer"
     )
-    resume = f"{again} --resume {shlex.quote(str(folder.path))}"
+    resume = f"{program} --resume {shlex.quote(str(folder.path))}"
     with Stopping(partial(console.print, highlight=False), ranks=ranks, early=early) as stopping:
         try:
             if ranks.any(stopping()):
@@ -157,35 +157,35 @@ def _train(arguments: Sequence[str], held: ExitStack, early: Termination) -> int
                 reached = _training(config)(config, folder, tracker, stopping)
                 done = reached.done and play_test(config, folder, tracker, stopping, steps=reached.step)
         except KeyboardInterrupt:
-            console.print(f"{stopping.word}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False)
+            console.print(f"{stopping.word}; resume with: {resume}", highlight=False, soft_wrap=True, markup=False)
             return stopping.exit_code
         except (EngineError, PluginError, TooManyFailed, Stopped) as error:
-            if not stopping.at_once:  # else it may be the same signal that has ended the engine
-                raise RunStopped(f"{error} What is done is saved; go on with: {resume}") from error
-            told = f"{stopping.word}. What is done is saved; go on with: {resume}"
-            console.print(told, highlight=False, soft_wrap=True, markup=False)
+            if not stopping.at_once:  # otherwise the same signal may have ended the engine
+                raise RunStopped(f"{error} Progress is saved; resume with: {resume}") from error
+            message = f"{stopping.word}. Progress is saved; resume with: {resume}"
+            console.print(message, highlight=False, soft_wrap=True, markup=False)
             return stopping.exit_code
         except NotFinite as error:
             raise RunStopped(
-                f"{error} With the cause removed, go on with: {resume}; with other settings, such as a lower "
-                "optimizer.lr, begin a run with --model and that checkpoint."
+                f"{error} After fixing the cause, resume with: {resume}; to change settings, such as to a lower "
+                "optimizer.lr, start a new run with --model and that checkpoint."
             ) from error
         except UsageError:
-            if ranks.is_main and not asked.resume:
+            if ranks.is_main and not parsed.resume:
                 folder.discard()
             raise
     if not done:
         console.print(
-            f"Saved after step {reached.step}; go on with: {resume}", highlight=False, soft_wrap=True, markup=False
+            f"Saved after step {reached.step}; resume with: {resume}", highlight=False, soft_wrap=True, markup=False
         )
         return stopping.exit_code
     if ranks.is_main:
-        show_results(config, folder, Console(), seconds=time.monotonic() - began)
+        show_results(config, folder, Console(), seconds=time.monotonic() - started)
     return 0
 
 
 def _training(config: BaseConfig) -> _Training:
-    """What takes a run of this kind from its beginning, or from where it was left, to its end."""
+    """Return the function that runs or resumes a training of this kind."""
     match config:
         case AgentEvolConfig():
             from agentgym_trainer.trainers.agent_evol import train
@@ -199,13 +199,13 @@ def _training(config: BaseConfig) -> _Training:
 
 
 def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
-    """The recipe, and what the flags make of it. The recipe comes first; without one it is the quickstart."""
+    """Parse the command line into the recipe's name (the first argument; default: quickstart) and the command."""
     recipe, flags = DEFAULT, list(arguments)
     if flags and not flags[0].startswith("-"):
         recipe = flags.pop(0)
     config = find_recipe(recipe).config
     lines = [f"  {name}: {known.about}" for name, known in RECIPES.items()]
-    if not {"--help", "-h", "--list"}.isdisjoint(flags):  # looking through all packages takes a moment
+    if not {"--help", "-h", "--list"}.isdisjoint(flags):  # searching all installed packages is slow
         lines += _registered()
     listing = "\n".join(lines)
     if "--list" in flags:
@@ -213,12 +213,12 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
         sys.exit(0)
     about = "\n".join(["Recipes:", listing, "", "Examples:", *(f"  {example}" for example in EXAMPLES)])
     try:
-        default, which = _command(config, flags)
+        default, heading = _command(config, flags)
         try:
             command = tyro.cli(
                 type(default) if isinstance(default, Choosing) else Command[type(default.config)],
                 prog=f"train {recipe}",
-                description=f"train [RECIPE] [--flags]\n\n{about}\n\n{which.format(recipe)}",
+                description=f"train [RECIPE] [--flags]\n\n{about}\n\n{heading.format(recipe)}",
                 args=flags,
                 default=default,
                 config=(tyro.conf.AvoidSubcommands,),
@@ -236,7 +236,7 @@ def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:
 
 
 def _registered() -> Iterator[str]:
-    """A line for each kind of setting that installed packages have registered some of, with their names."""
+    """Yield a line for each kind of plugin with the names that installed packages have registered."""
     groups = {GROUP: "recipes", **{point.group: f"{point.what}s" for point in POINTS.values()}}
     for group, found in installed(*groups).items():
         if found:
@@ -244,38 +244,40 @@ def _registered() -> Iterator[str]:
 
 
 def _command(config: BaseConfig, flags: Sequence[str]) -> tuple[Command[Any], str]:
-    """What a recipe asks for, before its flags do, and how those of its kind are introduced."""
-    config = _moved(config, flags)
+    """Return the command with the recipe's configuration as defaults, and the heading of its flags in the help."""
+    config = _without_foreign_options(config, flags)
     return (Choosing(chosen(config, flags)), _CHOOSING) if isinstance(config, RLConfig) else (Command(config), _FLAGS)
 
 
-def _moved(config: _S, flags: Sequence[str]) -> _S:
-    """The configuration without the options of worlds for which others are named: they belong to the recipe's."""
+def _without_foreign_options(config: _S, flags: Sequence[str]) -> _S:
+    """Remove the recipe's options of environments that the flags replace, since others don't have these options."""
 
-    def moved(world: WorldConfig, place: str) -> WorldConfig:
-        name = given(flags, f"--{place}.env")
+    def without(world: WorldConfig, path: str) -> WorldConfig:
+        name = given(flags, f"--{path}.env")
         same = name in (None, world.env) or str(name).lower() == short_name(world.env)
         return world if same else replace(world, options=())
 
-    others = tuple(moved(world, f"extra_worlds.{i}") for i, world in enumerate(config.extra_worlds))
-    return replace(config, world=moved(config.world, "world"), extra_worlds=others)
+    extra = tuple(without(world, f"extra_worlds.{i}") for i, world in enumerate(config.extra_worlds))
+    return replace(config, world=without(config.world, "world"), extra_worlds=extra)
 
 
-def _left_out(recipe: BaseConfig, asked: BaseConfig, flags: Sequence[str]) -> Iterator[str]:
-    """A sentence for each world of the recipe whose options went with it, where no others were given."""
-    places = ["world", *(f"extra_worlds.{i}" for i in range(len(recipe.extra_worlds)))]
-    for place, theirs, ours in zip(places, recipe.worlds, asked.worlds, strict=False):
-        if theirs.options and not ours.options and given(flags, f"--{place}.options") is None:
+def _dropped_options(recipe: BaseConfig, parsed: BaseConfig, flags: Sequence[str]) -> Iterator[str]:
+    """Yield a sentence for each replaced environment whose options in the recipe were removed without replacement."""
+    paths = ["world", *(f"extra_worlds.{i}" for i in range(len(recipe.extra_worlds)))]
+    for path, before, after in zip(paths, recipe.worlds, parsed.worlds, strict=False):
+        if before.options and not after.options and given(flags, f"--{path}.options") is None:
             yield (
-                f"The recipe's options {' '.join(theirs.options)} belong to {theirs.env}, and {ours.env} is played "
-                f"without them; --{place}.options KEY=VALUE ... gives it others."
+                f"The recipe's options {' '.join(before.options)} are for {before.env} and are not used with "
+                f"{after.env}; set options with --{path}.options KEY=VALUE ..."
             )
 
 
 def _open(
-    recipe: str, command: Command[Any], arguments: Sequence[str], held: ExitStack
+    recipe: str, command: Command[Any], arguments: Sequence[str], locks: ExitStack
 ) -> tuple[RunFolder, BaseConfig, str]:
-    """The run's folder, configuration and recipe, the same for all of its processes. `held` gives the folder back."""
+    """Create or open the run folder; all processes get the same folder, configuration and recipe. The folder stays
+    locked until `locks` is closed.
+    """
     from agentgym_eval.storage.lock import FolderLock
 
     from agentgym_trainer.run.folder import RunFolder
@@ -283,20 +285,20 @@ def _open(
 
     if command.resume:
         if not arguments[0].startswith("--resume") or len(arguments) != (1 if "=" in arguments[0] else 2):
-            raise UsageError("--resume goes on with a run as it was begun and takes no recipe or other flags.")
+            raise UsageError("--resume uses the settings of the resumed run, and takes no recipe or other flags.")
         folder, config, recipe = RunFolder.open(command.resume)
         ranks = init_processes(config)
         with ranks.errors_together():
             if ranks.is_main:
-                held.enter_context(FolderLock(folder.path))
+                locks.enter_context(FolderLock(folder.path))
         return folder, config, recipe
     config = tiny(command.config) if command.tiny else command.config
     ranks = init_processes(config)
-    # By the clock of one process.
+    # Broadcast, since the clocks of processes differ.
     path = ranks.broadcast(command.out or Path("runs", f"{recipe.replace(':', '-')}-{datetime.now():%Y%m%d-%H%M%S}"))
     with ranks.errors_together():
         if ranks.is_main:
             RunFolder.check(path, config)
-            held.enter_context(FolderLock(path))
+            locks.enter_context(FolderLock(path))
             return RunFolder.create(path, config, recipe), config, recipe
     return RunFolder(path), config, recipe

@@ -1,5 +1,6 @@
-"""Settings that a name chooses on the command line, with flags of their own: algorithm, advantages, horizon, sampler
-and reward. Which flags there are hangs on what is chosen, so the names are looked for before the flags are read.
+"""Settings that are selected by name on the command line: algorithm, advantages, horizon, sampler and reward.
+
+Each selection determines which other flags exist, so the names are extracted before the flags are parsed.
 """
 
 from __future__ import annotations
@@ -22,16 +23,16 @@ from agentgym_trainer.reward_shaping import REWARDS, RewardShaping
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A setting that a name stands for."""
+    """A setting that is selected by name."""
 
     point: PluginPoint
     known: Mapping[str, Any]
-    """Those of this package, by name."""
+    """Implementations of this package by name."""
 
 
 def choices(config: BaseConfig) -> dict[str, Choice]:
-    """The settings that a name stands for, by the flag that gives the name, those that hold others first; none where a
-    kind of run has no choice.
+    """Return the settings that are selected by name, by flag, with outer settings before those nested in them. Empty
+    for kinds of runs without such settings.
     """
     if not isinstance(config, RLConfig):
         return {}
@@ -45,10 +46,10 @@ def choices(config: BaseConfig) -> dict[str, Choice]:
 
 
 def chosen(config: RLConfig, flags: Sequence[str]) -> RLConfig:
-    """The configuration with what is named in its place.
+    """Return the configuration with the selections of the flags applied.
 
     Raises:
-        UsageError: when one of the names doesn't exist, or isn't what it has to be.
+        UsageError: A name doesn't exist, or its object doesn't satisfy the contract.
     """
     for flag, choice in choices(config).items():
         if (name := given(flags, f"--{flag}")) is not None:
@@ -57,7 +58,7 @@ def chosen(config: RLConfig, flags: Sequence[str]) -> RLConfig:
 
 
 def given(flags: Sequence[str], name: str) -> str | None:
-    """The last value of a flag; None where it isn't there."""
+    """Return the last value of a flag; None if it isn't given."""
     found = None
     for flag, following in pairwise([*flags, ""]):
         setting, equals, value = flag.partition("=")
@@ -67,28 +68,30 @@ def given(flags: Sequence[str], name: str) -> str | None:
 
 
 def registry() -> ConstructorRegistry:
-    """How tyro makes flags of what fills a `Point`: of the fields of its class, not of the protocol that it satisfies;
-    of a function, none.
+    """Return the rules by which tyro makes flags of plugins: from the fields of the object's class instead of the
+    protocol's; functions have no flags.
     """
     rules = ConstructorRegistry()
 
-    def itself(value: Any) -> Any:
+    def identity(value: Any) -> Any:
         return value
 
     @rules.struct_rule
-    def _of_its_class(info: StructTypeInfo) -> StructConstructorSpec | None:
+    def _fields_of_class(info: StructTypeInfo) -> StructConstructorSpec | None:
         if info.type not in POINTS or is_dataclass(info.type):
             return None
         value = info.default
         if not is_dataclass(value):
             return StructConstructorSpec(instantiate=lambda: value, fields=())
-        within: Any = Annotated[type(value), arg(name="")]
-        return StructConstructorSpec(instantiate=itself, fields=(StructFieldSpec("value", type=within, default=value),))
+        inner: Any = Annotated[type(value), arg(name="")]
+        return StructConstructorSpec(
+            instantiate=identity, fields=(StructFieldSpec("value", type=inner, default=value),)
+        )
 
     return rules
 
 
-def _with(noun: Any, path: Sequence[str], value: Any) -> Any:
-    """The dataclass with `value` at the end of a path of fields."""
+def _with(config: Any, path: Sequence[str], value: Any) -> Any:
+    """Return a copy of the dataclass with the nested field at `path` set to `value`."""
     first, *rest = path
-    return replace(noun, **{first: _with(getattr(noun, first), rest, value) if rest else value})
+    return replace(config, **{first: _with(getattr(config, first), rest, value) if rest else value})

@@ -1,4 +1,4 @@
-"""What `train` shows in its help beside its flags, and what it answers to flags that don't exist."""
+"""Examples in the help of `train`, and suggestions for flags that don't exist."""
 
 from __future__ import annotations
 
@@ -56,23 +56,23 @@ SYNONYMS = {
     "bf16": "--precision bf16",
     "fp16": "--precision fp16",
 }
-"""Names that flags have in other programs, and what they are called here."""
+"""Names of flags in other programs, with the flags that they are called here."""
 
 
 def meant(flags: Sequence[str], command: Any, choices: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    """A sentence for each flag that there isn't.
+    """Yield a sentence for each unknown flag, with the flag that was probably meant.
 
     Args:
-        flags: Of the command line.
-        command: What the recipe asks for: an instance of the dataclass that the flags are made of.
-        choices: By the flag that chooses one of them, settings by name, such as `{"horizon": {"fixed": ...}}`.
+        flags: The command line.
+        command: An instance of the dataclass that the flags are made from, with the recipe's configuration.
+        choices: Settings that are selected by name, by flag and name, such as `{"horizon": {"fixed": ...}}`.
     """
 
-    def elsewhere(asked: str) -> str:
-        chooser = asked.partition(".")[0]
-        of = [name for name, value in choices.get(chooser, {}).items() if asked in flag_names(value, f"{chooser}.")]
-        return f" It is a flag of --{chooser} {' and '.join(of)}: add that to the command." if of else ""
+    def of_other_choice(flag: str) -> str:
+        chooser = flag.partition(".")[0]
+        names = [name for name, value in choices.get(chooser, {}).items() if flag in flag_names(value, f"{chooser}.")]
+        return f" It is a flag of --{chooser} {' and '.join(names)}: add that to the command." if names else ""
 
-    # A name that chooses within another setting has a dot, which the name of a field can't have.
+    # The flag of a nested selection has a dot, but the name of its field can't have one.
     known = [name if (dotted := name.replace("-", ".")) not in choices else dotted for name in flag_names(command)]
-    yield from unknown_flags(flags, known, SYNONYMS, elsewhere)
+    yield from unknown_flags(flags, known, SYNONYMS, of_other_choice)

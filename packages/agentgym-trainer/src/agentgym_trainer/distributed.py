@@ -1,7 +1,7 @@
-"""One process among those of the run: what it does of the work, and what all come to know.
+"""Communication between the processes of a run: sharing work, gathering, broadcasting and raising errors together.
 
-What is sent is small (figures, decisions, errors); tensors go through accelerate. Called in the main thread only, by
-all processes alike: whoever waits for one that doesn't come waits until the launcher ends them all.
+Messages are small (metrics, decisions, errors); tensors go through accelerate. All processes must make the same calls,
+from their main threads: if one doesn't, the others block until the launcher ends them all.
 """
 
 from __future__ import annotations
@@ -22,35 +22,35 @@ _logger = logging.getLogger(__name__)
 
 
 class RankFailed(RuntimeError):
-    """Another process of the run failed with an error that can't be sent."""
+    """Another process of the run failed with an error that can't be pickled."""
 
 
 class Ranks:
-    """The processes that the launcher started; one where there was none."""
+    """The processes that the launcher started; a single one without a launcher."""
 
     def __init__(self) -> None:
         state = PartialState()
         self.index: int = state.process_index
         self.count: int = state.num_processes
         self.first_here: int = state.process_index - state.local_process_index
-        """Index of the first of those on this machine."""
+        """Index of the first process on this machine."""
 
     @property
     def is_main(self) -> bool:
-        """Whether this is the one that writes and speaks."""
+        """Whether this is the main process, which writes files and prints."""
         return self.index == 0
 
     def share(self, items: Sequence[_T]) -> list[_T]:
-        """Those of `items` that are this process's to do."""
+        """Return this process's share of `items`."""
         return list(items[self.index :: self.count])
 
     def gather(self, items: Sequence[_T]) -> list[_T]:
-        """The items of all processes, one process's after the other's."""
+        """Concatenate the items of all processes, in the order of processes."""
         gathered: Any = gather_object(list(items))
         return gathered
 
     def gather_to_main(self, items: Sequence[_T]) -> list[_T]:
-        """The items of all processes for the one that leads; the others get none. For what is too large for all."""
+        """Concatenate the items of all processes on the main process; others get an empty list. For large items."""
         if self.count == 1:
             return list(items)
         parts: list[Any] | None = [None] * self.count if self.is_main else None
@@ -58,40 +58,41 @@ class Ranks:
         return [item for part in parts or () for item in part]
 
     def broadcast(self, value: _T) -> _T:
-        """What the process that leads has for `value`."""
-        told: Any = broadcast_object_list([value])
-        return told[0]
+        """Return the main process's `value` on all processes."""
+        values: Any = broadcast_object_list([value])
+        return values[0]
 
-    def any(self, wish: bool) -> bool:
-        """Whether it holds in one process at least."""
-        return any(self.gather([wish]))
+    def any(self, condition: bool) -> bool:
+        """Whether the condition holds on at least one process."""
+        return any(self.gather([condition]))
 
     def notice(self, number: int) -> None:
-        """Have all processes find this number with `noticed`, without any of them waiting; the last one stays. Unlike
-        the rest this may be called in any thread.
+        """Publish a number that all processes can read with `noticed`; the last one counts.
+
+        Unlike the other methods it doesn't block, and may be called from any thread and process.
         """
         try:
             _store().set(_NOTICE, str(number))
-        except RuntimeError as error:  # it went with the launcher, which may have got the same signal
-            _logger.warning("The other processes can't be told of signal %d: %s", number, error)
+        except RuntimeError as error:  # the store ended with the launcher, which may have received the same signal
+            _logger.warning("Signal %d could not be passed on to the other processes: %s", number, error)
 
     def noticed(self) -> int | None:
-        """The number that a process gave to `notice`; None before one did."""
+        """Return the number that a process gave to `notice`; None before that."""
         try:
             return int(_store().get(_NOTICE)) if _store().check([_NOTICE]) else None
-        except RuntimeError:  # nobody can be told any more; what ended the launcher ends this process, too
+        except RuntimeError:  # the store ended with the launcher, and this process will be ended too
             return None
 
     @contextmanager
     def errors_together(self) -> Generator[None]:
-        """Wait, after each process's part of something, for the others. What one raises, all raise; its own first.
+        """Wait for all processes at the end of the context. If one of them raised, all raise; each its own error first.
 
-        Nothing in the part may wait for other processes.
+        Nothing in the context may wait for other processes.
         """
         error: Exception | None = None
         try:
             yield
-        except Exception as raised:  # noqa: BLE001 - raised again below, once the others know
+        except Exception as raised:  # noqa: BLE001 - raised again below, after the others have received it
             error = raised
         errors = [pickle.loads(sent) for sent in self.gather([] if error is None else [_sendable(error)])]
         if error is not None:
@@ -101,15 +102,15 @@ class Ranks:
 
 
 def _store() -> Any:
-    """What the processes found each other by."""
+    """Return the key-value store of the process group."""
     return dist.distributed_c10d._get_default_store()  # pyright: ignore[reportPrivateUsage]
 
 
 def _sendable(error: Exception) -> bytes:
-    """The error pickled, or one that says the same."""
+    """Pickle the error, or a `RankFailed` with its message if it can't be pickled."""
     try:
         pickled = pickle.dumps(error)
         pickle.loads(pickled)
-    except Exception:  # noqa: BLE001 - whatever an error's own way of being pickled raises
+    except Exception:  # noqa: BLE001 - custom pickling code may raise anything
         return pickle.dumps(RankFailed(f"{type(error).__name__}: {error}"))
     return pickled

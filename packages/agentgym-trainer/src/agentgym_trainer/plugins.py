@@ -1,8 +1,8 @@
-"""Algorithms, advantage estimators, samplers, horizons and reward shaping of other packages.
+"""Plugins: algorithms, advantage estimators, samplers, horizons and reward shaping of other packages.
 
-Each kind has a `Point`. What fills it is found by a name: one of this package's, one that an installed package has
-registered as an entry point, or MODULE:NAME, whose module is imported then and not before. `run.json` has its class as
-MODULE:CLASS with its fields, so that a run is resumed with the same.
+Each kind has a `PluginPoint`. A plugin is found by name: a name of this package, an entry point of an installed
+package, or MODULE:NAME, which is imported on use. `run.json` stores its class as MODULE:CLASS with its fields, so that
+a resumed run uses the same.
 """
 
 from __future__ import annotations
@@ -27,123 +27,123 @@ _OURS = "agentgym_trainer."
 
 
 class PluginError(RunStopped):
-    """What another package's code did that a run can't go on with; the message is a sentence that names it."""
+    """Code of another package failed or broke its contract, so the run can't continue; the message names the code."""
 
 
 @dataclass(frozen=True, slots=True)
 class PluginPoint:
-    """A kind of setting that other packages may add to."""
+    """A kind of setting that other packages can provide implementations of."""
 
     what: str
-    """What it is called in messages."""
+    """Name of the kind in messages."""
     contract: type[Any]
-    """The protocol that it has to satisfy, or the class that it has to be of; what a field of a configuration is
-    annotated with."""
+    """The protocol to satisfy, or the class to be an instance of; the annotation of the field of a configuration."""
     group: str
-    """The entry points that other packages register theirs in."""
+    """Group of entry points for other packages."""
     ours: tuple[type[Any], ...]
-    """The classes of this package, which `run.json` has by their names alone."""
+    """Classes of this package, which `run.json` stores without their module."""
 
     def find(self, name: str, known: Mapping[str, Any]) -> Any:
-        """What is called `name`, made with its defaults where that is a class.
+        """Return the implementation called `name`; a class is instantiated with its defaults.
 
         Args:
-            name: One of `known`, of an entry point, or MODULE:NAME.
-            known: Those of this package.
+            name: One of `known`, an entry point, or MODULE:NAME.
+            known: Implementations of this package by name.
 
         Raises:
-            UsageError: when there is none, or it isn't what it has to be.
+            UsageError: There is none of this name, or it doesn't satisfy the contract.
         """
         return known[name] if name in known else self.checked(find_named(name, self.what, known, self.group), name)
 
     def checked(self, found: Any, name: str) -> Any:
-        """What was found as `name`, made with its defaults where that is a class.
+        """Check what was found as `name`, and return it; a class is instantiated with its defaults.
 
         Raises:
-            UsageError: when it isn't what it has to be.
+            UsageError: It doesn't satisfy the contract.
         """
         if inspect.isclass(found):
             self._check_settings(found, name)
             try:
                 found = found()
             except (TypeError, ValueError) as error:
-                raise UsageError(f"{name} can't be made with its defaults: {error}") from error
+                raise UsageError(f"{name} can't be created with its defaults: {error}") from error
         self._check_contract(found, name)
         if not (inspect.isfunction(found) and self._takes_functions):
             self._check_settings(type(found), name)
         return found
 
     def name_of(self, value: Any) -> str:
-        """What `run.json` has for the class of a value, or for a function."""
-        named = value if inspect.isfunction(value) else type(value)
-        return named.__name__ if named in self.ours else f"{named.__module__}:{named.__qualname__}"
+        """Return the name of the class of a value, or of a function, for `run.json`."""
+        target = value if inspect.isfunction(value) else type(value)
+        return target.__name__ if target in self.ours else f"{target.__module__}:{target.__qualname__}"
 
-    def named(self, name: str | None, where: str) -> Any:
-        """The class, or the function, of which `name_of` has this name.
+    def named(self, name: str | None, path: str) -> Any:
+        """Return the class or function with this name, the inverse of `name_of`.
 
         Args:
-            name: As `run.json` has it; None where it has none.
-            where: The setting, for the message.
+            name: Name in `run.json`; None if it has none.
+            path: The setting, for the message.
 
         Raises:
-            UsageError: when there is none any more.
+            UsageError: It doesn't exist any more.
         """
-        ours = {noun.__name__: noun for noun in self.ours}
+        ours = {kind.__name__: kind for kind in self.ours}
         if name in ours:
             return ours[name]
         if name is None or ":" not in name:
-            raise UsageError(f"{where} can't be of type {name!r}. {nearest(str(name), ours)}")
+            raise UsageError(f"{path} can't be of type {name!r}. {nearest(str(name), ours)}")
         found = _attribute(name, self.what)
         if inspect.isclass(found):
             self._check_settings(found, name)
         elif not (inspect.isfunction(found) and self._takes_functions):
-            raise UsageError(f"{where} can't be of type {name!r}, which is neither a class nor a function.")
+            raise UsageError(f"{path} can't be of type {name!r}, which is neither a class nor a function.")
         return found
 
     @property
     def _takes_functions(self) -> bool:
         return "__call__" in vars(self.contract)
 
-    def _check_settings(self, noun: type[Any], name: str) -> None:
-        """Refuse a class that couldn't be shown as flags, or written to `run.json` and read back."""
-        if not is_dataclass(noun) or not noun.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # not in the stubs
+    def _check_settings(self, kind: type[Any], name: str) -> None:
+        """Refuse a class that can't be converted to flags, or to JSON and back."""
+        if not is_dataclass(kind) or not kind.__dataclass_params__.frozen:  # type: ignore[attr-defined]  # not in the stubs
             also = " or a function" if self._takes_functions else ""
             raise UsageError(
-                f"{name} is no {self.what}: it has to be a frozen dataclass{also}, and the fields are its settings."
+                f"{name} is no {self.what}: it must be a frozen dataclass{also}, and the fields are its settings."
             )
-        needed = [f.name for f in fields(noun) if f.init and f.default is MISSING and f.default_factory is MISSING]
-        if needed:
+        required = [f.name for f in fields(kind) if f.init and f.default is MISSING and f.default_factory is MISSING]
+        if required:
             raise UsageError(
-                f"{name} has no default for {' and '.join(needed)}: give every field one, for its flag to change."
+                f"{name} has no default for {' and '.join(required)}: give every field one, which its flag can change."
             )
         try:
-            get_type_hints(noun)
-        except Exception as error:  # a name that only a type checker sees, or what else an annotation may hold
+            get_type_hints(kind)
+        except Exception as error:  # such as a name that is only imported for type checkers
             raise UsageError(f"The types of the fields of {name} can't be read: {error}.") from error
 
     def _check_contract(self, value: Any, name: str) -> None:
-        """Refuse what isn't of the class that it has to be, or lacks a part of the protocol."""
-        where = f"{self.contract.__module__}.{self.contract.__qualname__}"
+        """Refuse a value that isn't an instance of the class, or lacks a member of the protocol."""
+        contract = f"{self.contract.__module__}.{self.contract.__qualname__}"
         if self.contract in self.ours:
             if not isinstance(value, self.contract):
-                raise UsageError(f"{name} is no {self.what}: it is of {type(value).__name__} and not of {where}.")
+                raise UsageError(f"{name} is no {self.what}: it is of {type(value).__name__} and not of {contract}.")
             return
-        parts = [
-            part
-            for part in dict.fromkeys([*inspect.get_annotations(self.contract), *vars(self.contract)])
-            if part == "__call__" or not part.startswith("_")
+        members = [
+            member
+            for member in dict.fromkeys([*inspect.get_annotations(self.contract), *vars(self.contract)])
+            if member == "__call__" or not member.startswith("_")
         ]
-        there_are = {*dir(type(value)), *getattr(value, "__dataclass_fields__", ())}
-        lacks = [part for part in parts if part not in there_are]
+        present = {*dir(type(value)), *getattr(value, "__dataclass_fields__", ())}
+        lacks = [member for member in members if member not in present]
         if lacks:
-            raise UsageError(f"{name} is no {self.what}: it lacks {' and '.join(lacks)}. {where} says what it needs.")
-        for part in parts:
-            asked = getattr(self.contract, part, None)
-            method = value if part == "__call__" else getattr(value, part)
-            if inspect.isfunction(asked) and not _takes(method, asked):
-                raise UsageError(
-                    f"{name} is no {self.what}: {part} has to take ({', '.join(_given(asked))}), as {where} does."
-                )
+            raise UsageError(
+                f"{name} is no {self.what}: it lacks {' and '.join(lacks)}. {contract} documents what it needs."
+            )
+        for member in members:
+            declared = getattr(self.contract, member, None)
+            method = value if member == "__call__" else getattr(value, member)
+            if inspect.isfunction(declared) and not _accepts(method, declared):
+                parameters = ", ".join(_parameters(declared))
+                raise UsageError(f"{name} is no {self.what}: {member} must take ({parameters}), as in {contract}.")
 
 
 POINTS: dict[type[Any], PluginPoint] = {
@@ -158,20 +158,20 @@ POINTS: dict[type[Any], PluginPoint] = {
         PluginPoint("reward shaping", RewardShaping, "agentgym.rewards", tuple(map(type, REWARDS.values()))),
     )
 }
-"""By the annotation of the fields of a configuration that hold them."""
+"""Plugin points by the annotation of the configuration fields that hold their implementations."""
 
 
 def find_named(name: str, what: str, known: Iterable[str], group: str) -> Any:
-    """What is registered as `name` by an installed package, or what MODULE:NAME says.
+    """Return what an installed package has registered as `name`, or the object MODULE:NAME.
 
     Args:
-        name: Of an entry point, or MODULE:NAME.
-        what: It is called in messages.
-        known: The names of those of this package, for the message.
-        group: Of the entry points.
+        name: Name of an entry point, or MODULE:NAME.
+        what: Name of the kind in messages.
+        known: Names in this package, for the message.
+        group: Group of entry points.
 
     Raises:
-        UsageError: when there is none, or its module can't be imported.
+        UsageError: There is none of this name, or its module can't be imported.
     """
     if ":" in name:
         from agentgym_envs.core.registry import look_here
@@ -181,19 +181,19 @@ def find_named(name: str, what: str, known: Iterable[str], group: str) -> Any:
     registered = installed(group)[group]
     if name not in registered:
         raise UsageError(
-            f"There is no {what} {name!r}. {nearest(name, [*known, *registered])} MODULE:NAME is one of yours."
+            f"There is no {what} {name!r}. {nearest(name, [*known, *registered])} Name your own as MODULE:NAME."
         )
     return _attribute(registered[name].value, what)
 
 
 def installed(*groups: str) -> dict[str, dict[str, EntryPoint]]:
-    """What installed packages have registered in these groups of entry points, by name; none of it is imported."""
+    """Return the entry points of installed packages in these groups, by group and name, without importing them."""
     registered = entry_points()
     return {group: {entry.name: entry for entry in registered.select(group=group)} for group in groups}
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
-    """A hint for who asked for `name`: the nearest of what is known, and all of it."""
+    """Return a hint for an unknown name: the closest known name, and all of them."""
     near = difflib.get_close_matches(name, known := sorted(known), n=1, cutoff=0.5)
     there_are = f"There are: {', '.join(known)}."
     return f"Did you mean {near[0]!r}? {there_are}" if near else there_are
@@ -201,33 +201,33 @@ def nearest(name: str, known: Iterable[str]) -> str:
 
 @contextmanager
 def blaming(*parts: Any, doing: str, error: type[RunStopped] = PluginError) -> Generator[None]:
-    """Say in a sentence what goes wrong in code of other packages; what goes wrong in this one's passes as it is.
+    """Turn exceptions from other packages' code into an error that names it. Those of this package are not changed.
 
     Args:
-        parts: What is called while this is open.
-        doing: What it was called for, as in "could not ...".
-        error: What is raised.
+        parts: The objects that are called in the context.
+        doing: The purpose of the calls, as in "could not ...".
+        error: Type of the raised error.
     """
     from agentgym_envs.util.importing import described
 
-    theirs = [_name(part) for part in parts if not _name(part).startswith(_OURS)]
+    foreign = [_name(part) for part in parts if not _name(part).startswith(_OURS)]
     try:
         yield
     except RunStopped:
         raise
     except Exception as raised:
-        if not theirs:
+        if not foreign:
             raise
-        raise error(f"{' or '.join(theirs)} could not {doing}: {described(raised)}.") from raised
+        raise error(f"{' or '.join(foreign)} could not {doing}: {described(raised)}.") from raised
 
 
 def _name(part: Any) -> str:
-    named = part if inspect.isfunction(part) else type(part)
-    return f"{named.__module__}:{named.__qualname__}"
+    target = part if inspect.isfunction(part) else type(part)
+    return f"{target.__module__}:{target.__qualname__}"
 
 
 def _attribute(name: str, what: str) -> Any:
-    """What MODULE:NAME says; NAME may have dots."""
+    """Import the object MODULE:NAME, where NAME may have dots."""
     from agentgym_envs.util.importing import import_named
 
     path, _, attribute = name.partition(":")
@@ -235,29 +235,29 @@ def _attribute(name: str, what: str) -> Any:
         module = import_named(path, f"the {what} {name}")
     except ValueError as error:
         missing = isinstance(error.__cause__, ModuleNotFoundError) and error.__cause__.name == path.partition(".")[0]
-        advice = " Install its package, or run the command in the folder that it lies in." if missing else ""
+        advice = " Install its package, or run the command in the folder that contains it." if missing else ""
         raise UsageError(f"{error}{advice}") from error
     try:
         return reduce(getattr, attribute.split("."), module)
     except AttributeError as error:
         if "<locals>" in attribute or path == "__main__":
             raise UsageError(
-                f"{name} was defined within a function, a script or a notebook, where it can't be found again: define "
-                "it at the top of a module of its own."
+                f"{name} was defined within a function, a script or a notebook, from where it can't be imported: "
+                "define it at the top of a module of its own."
             ) from error
         public = [known for known in vars(module) if not known.startswith("_")]
         raise UsageError(f"{path} has no {attribute!r}.{did_you_mean(attribute, public)}") from error
 
 
-def _given(method: Any) -> list[str]:
-    """The names of the arguments that a method of a protocol is called with."""
+def _parameters(method: Any) -> list[str]:
+    """Names of the parameters of a protocol's method, without self."""
     return list(inspect.signature(method).parameters)[1:]
 
 
-def _takes(method: Any, asked: Any) -> bool:
-    """Whether a method can be called with the arguments that the protocol's is called with."""
+def _accepts(method: Any, declared: Any) -> bool:
+    """Whether a method can be called with the arguments of the protocol's method."""
     try:
-        inspect.signature(method).bind(*_given(asked))
+        inspect.signature(method).bind(*_parameters(declared))
     except (TypeError, ValueError):
         return False
     return True

@@ -1,10 +1,9 @@
-"""Local models as players for `evaluate` and `collect`; found through the entry points `agentgym.policies`."""
+"""Local models as policies for `evaluate` and `collect`, found through the entry points `agentgym.policies`."""
 
 from __future__ import annotations
 
 import torch
-from agentgym_envs import Reply
-from agentgym_envs.episodes.play import TurnContext
+from agentgym_envs import Reply, TurnContext
 from agentgym_eval.util.errors import RunStopped, UsageError
 
 from agentgym_trainer.engines.base import Engine, EngineGone
@@ -15,25 +14,25 @@ from agentgym_trainer.rollout.runner import EnginePolicy, TokenBudget
 from agentgym_trainer.tokens.chat import Chat
 
 _LONGEST = 32_768
-"""Tokens of a context in vLLM. It wants room for a whole one, and some models would take a hundred times as many."""
+"""Tokens of a context in vLLM, which reserves memory for a whole context; some models allow a hundred times more."""
 
 
 class LocalModel(EnginePolicy):
-    """A model that is loaded for this player alone."""
+    """A model that is loaded for this policy alone."""
 
     def __init__(self, engine: Engine, chat: Chat, *, name: str, temperature: float, max_tokens: int) -> None:
-        """Seat it. It may use the whole context that the engine has."""
+        """Use the whole context of the engine."""
         budget = TokenBudget(turn=max_tokens, context=engine.max_context)
         super().__init__(engine, chat, budget, name=name, temperature=temperature)
 
-    async def reply(self, seat: TurnContext) -> Reply:
-        """See `EnginePlayer.reply`.
+    async def reply(self, context: TurnContext) -> Reply:
+        """See `EnginePolicy.reply`.
 
         Raises:
-            RunStopped: when the engine can't be brought back.
+            RunStopped: if the engine can't be brought back.
         """
         try:
-            return await super().reply(seat)
+            return await super().reply(context)
         except EngineGone as error:
             raise RunStopped(str(error)) from error
 
@@ -48,7 +47,7 @@ def hf(argument: str, *, temperature: float, seed: int, max_tokens: int) -> Loca
     Raises:
         UsageError: when no model is named, or it can't be loaded.
     """
-    del seed  # Tokens are drawn from each seat's own generator.
+    del seed  # tokens are drawn from the generator of each turn
     _check("hf", argument)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, chat = load_model(argument, dtype=_dtype(), device=device)

@@ -1,7 +1,7 @@
-"""Reward shaping: the rewards that episodes are trained on, where these aren't the environment's own.
+"""Reward shaping: rewards for training that differ from the environment's own.
 
-Only training sees them: what is reported of an episode, its score and success, is the environment's, and so are the
-rewards in the files of a run. Failed episodes are never shaped, as they never train.
+Shaped rewards are used in training only: the reported score and success of an episode are the environment's, and so are
+the rewards in the files of a run. Failed episodes are not shaped, since they never train.
 """
 
 from __future__ import annotations
@@ -14,47 +14,48 @@ from typing import TYPE_CHECKING, Protocol
 if TYPE_CHECKING:
     from agentgym_envs import Episode
 
-_LARGEST = 3.4028234e38  # of float32, in which rewards are trained on
+_LARGEST = 3.4028234e38  # of float32, the dtype of rewards in training
 
 
 class RewardShaping(Protocol):
-    """The rewards that an episode is trained on: a function of an episode, or a frozen dataclass with `__call__` whose
-    fields are its settings. `REWARDS` has those of this package, and those of other packages are named MODULE:NAME.
+    """A function from an episode to its rewards for training, or a frozen dataclass with `__call__` and settings.
+
+    `REWARDS` has those of this package, and those of other packages are named MODULE:NAME.
     """
 
     def __call__(self, episode: Episode, /) -> Sequence[float]:
-        """The reward of each turn of an episode, as many as it has turns, plans and reflections among them.
+        """Return one reward for each turn of an episode, including plans and reflections.
 
-        It sees what the episode holds (`turns` with `reward`, `action`, `valid` and `kind`, `stop`, `score`,
-        `success`) and must depend on nothing else, so that a resumed run trains on the same. The environment's rewards
-        sum to the score, which is from 0 to 1; penalties and bonuses are in that unit.
+        It must depend only on the episode (`turns` with `reward`, `action`, `valid` and `kind`, `stop`, `score`,
+        `success`), so that a resumed run trains on the same rewards. The environment's rewards sum to the score, which
+        is from 0 to 1; penalties and bonuses are in the same unit.
         """
         ...
 
 
 @dataclass(frozen=True)
 class EnvironmentReward:
-    """The environment's own rewards: nothing is shaped."""
+    """The environment's own rewards, without shaping."""
 
     def __call__(self, episode: Episode, /) -> Sequence[float]:
-        """The reward of each turn."""
+        """Return the reward of each turn."""
         return [turn.reward for turn in episode.turns]
 
 
 @dataclass(frozen=True)
 class PerTurn:
-    """The environment's rewards, with penalties and a bonus for the turns that are actions. Plans, reflections and
+    """The environment's rewards, with penalties and a bonus for turns that are actions. Plans, reflections and
     summaries keep their rewards.
     """
 
     turn_penalty: float = 0.0
-    """Subtracted for each action, so that a shorter success is worth more."""
+    """Subtracted for each action, so that shorter successes are worth more."""
     invalid_penalty: float = 0.0
-    """Subtracted for each action that the environment didn't understand or could not carry out. GiGPO's authors take
-    0.1 (arXiv 2505.10978)."""
+    """Subtracted for each action that the environment could not parse or execute. GiGPO's authors use 0.1 (arXiv
+    2505.10978)."""
     format_bonus: float = 0.0
-    """What an episode gets when an action could be read from every reply, and a share of it when from some: each of its
-    n actions brings 1 / n of it, so that longer episodes earn no more."""
+    """Total bonus of an episode whose replies can all be parsed: each of its n actions adds 1 / n of it if its reply
+    can be parsed, so that longer episodes don't earn more."""
 
     def __post_init__(self) -> None:
         values = (self.turn_penalty, self.invalid_penalty, self.format_bonus)
@@ -65,7 +66,7 @@ class PerTurn:
             )
 
     def __call__(self, episode: Episode, /) -> Sequence[float]:
-        """The reward of each turn."""
+        """Return the reward of each turn."""
         bonus = self.format_bonus / max(1, episode.acts)
         return [
             turn.reward
@@ -77,18 +78,18 @@ class PerTurn:
 
 
 REWARDS: dict[str, RewardShaping] = {"environment": EnvironmentReward(), "per-turn": PerTurn()}
-"""Reward shaping by the names that the command line takes."""
+"""Reward shaping by command-line name."""
 
 
 def shaped_rewards(shaping: RewardShaping, episode: Episode) -> tuple[float, ...]:
-    """The rewards that an episode is trained on, one for each turn.
+    """Return the rewards that an episode is trained on, one for each turn.
 
     Raises:
-        ValueError: when there aren't as many rewards as turns, or one isn't a finite number in float32.
+        ValueError: The number of rewards isn't the number of turns, or a reward isn't a finite number in float32.
     """
     rewards = tuple(shaping(episode))
     if len(rewards) != len(episode.turns):
-        raise ValueError(f"it gave {len(rewards)} rewards for {len(episode.turns)} turns")
+        raise ValueError(f"it returned {len(rewards)} rewards for {len(episode.turns)} turns")
     for number, reward in enumerate(rewards):
         if not _is_number(reward):
             raise ValueError(f"the reward of turn {number} is {reward!r}, not a finite number in float32")
@@ -97,6 +98,6 @@ def shaped_rewards(shaping: RewardShaping, episode: Episode) -> tuple[float, ...
 
 def _is_number(reward: object) -> bool:
     try:
-        return abs(float(reward)) <= _LARGEST  # type: ignore[arg-type]  # whatever the code of others returns
+        return abs(float(reward)) <= _LARGEST  # type: ignore[arg-type]  # other packages' code may return anything
     except (TypeError, ValueError, OverflowError):
         return False

@@ -1,7 +1,7 @@
-"""How a run is asked to end: after its step by Ctrl-C, at once by SIGTERM and SIGUSR1, whichever process gets them.
+"""Stop a run by signal: after the current step on Ctrl-C, immediately on SIGTERM and SIGUSR1, received by any process.
 
-At once means without the rollout or evaluation under way, which may take minutes: what the last step left is all in
-memory, and is saved. An update is finished first, for it changes the weights in place.
+Immediately means that the current rollout or evaluation, which may take minutes, is abandoned: the state after the last
+step is still in memory, and is saved. An update is completed first, since it changes the weights in place.
 """
 
 from __future__ import annotations
@@ -20,15 +20,16 @@ from agentgym_trainer.distributed import Ranks
 
 _Item = TypeVar("_Item")
 _SAME_S = 1.0
-"""A launcher of many processes passes Ctrl-C on to those that had it from the terminal already."""
+"""Seconds within which a second SIGINT counts as the same: launchers pass on a Ctrl-C that their child processes have
+already received from the terminal."""
 
 
 class Stopped(Exception):
-    """SIGTERM or SIGUSR1 has ended what was under way."""
+    """SIGTERM or SIGUSR1 stopped the current rollout or evaluation."""
 
 
 class Stopping(Termination):
-    """What signals ask of a run while this is entered in the main thread of each of its processes."""
+    """A context manager that records the signals sent to a run, for the main thread of each of its processes."""
 
     def __init__(
         self,
@@ -37,12 +38,12 @@ class Stopping(Termination):
         ranks: Ranks | None = None,
         early: Termination | None = None,
     ) -> None:
-        """Hear nothing yet.
+        """Create the context manager without installing handlers.
 
         Args:
-            say: Told what the first Ctrl-C does.
-            ranks: The processes of the run, where there may be several; a signal that reaches one is passed on to all.
-            early: What signals came before this is entered, which count as well.
+            say: Called with a message on the first Ctrl-C.
+            ranks: The processes of the run, if there may be several; a signal to one of them is passed on to all.
+            early: Signals received before the context is entered, which count too.
         """
         super().__init__()
         self._say = say
@@ -51,28 +52,28 @@ class Stopping(Termination):
         self._interrupted: float | None = None
 
     def __call__(self) -> bool:
-        """Whether this process was asked to end, be it after the step. A second Ctrl-C ends it where it is."""
+        """Whether this process should stop, immediately or after the step. A second Ctrl-C raises KeyboardInterrupt."""
         return self.received is not None or self._interrupted is not None
 
     @property
     def received(self) -> signal.Signals | None:
-        """The first of the signals that came to any process of the run, as far as this one knows."""
+        """The first SIGTERM or SIGUSR1 that any process of the run has received, as far as this process knows."""
         if self._first is None and self._ranks and (number := self._ranks.noticed()):
             self._first = signal.Signals(number)
         return self._first
 
     @property
     def at_once(self) -> bool:
-        """Whether SIGTERM or SIGUSR1 came to any process of the run."""
+        """Whether any process of the run has received SIGTERM or SIGUSR1, so the run should stop immediately."""
         return self.received is not None
 
     def check(self) -> None:
-        """Raise `Stopped` where the run is to end at once."""
+        """Raise `Stopped` if the run should stop immediately."""
         if self.at_once:
             raise Stopped
 
     def heeded(self, items: Iterable[_Item]) -> Iterator[_Item]:
-        """Pass `items` on until the run is to end at once, which raises `Stopped`."""
+        """Yield `items`; raise `Stopped` once the run should stop immediately."""
         for item in items:
             self.check()
             yield item
@@ -81,13 +82,13 @@ class Stopping(Termination):
         super().__enter__()
         self._sigint: Any = signal.signal(signal.SIGINT, self._interrupt)
         if self._ranks:
-            # Python's handlers wait for the main thread, and that may be waiting for a process that plays for minutes.
-            # What the system itself writes here, a thread reads at once.
-            self._ears, self._mouth = socket.socketpair()
-            self._mouth.setblocking(False)
-            self._wakeup = signal.set_wakeup_fd(self._mouth.fileno(), warn_on_full_buffer=False)
-            self._passing = threading.Thread(target=self._pass_on, args=(self._ranks,), name="signals", daemon=True)
-            self._passing.start()
+            # Python runs signal handlers in the main thread, which may wait minutes for another process's rollout. The
+            # wakeup file descriptor is written by the C-level handler, so a thread can read it immediately.
+            self._reader, self._writer = socket.socketpair()
+            self._writer.setblocking(False)
+            self._wakeup = signal.set_wakeup_fd(self._writer.fileno(), warn_on_full_buffer=False)
+            self._forwarder = threading.Thread(target=self._forward, args=(self._ranks,), name="signals", daemon=True)
+            self._forwarder.start()
         if self._early and (number := self._early.received):
             signal.raise_signal(number)
         return self
@@ -95,14 +96,14 @@ class Stopping(Termination):
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
         if self._ranks:
             signal.set_wakeup_fd(self._wakeup)
-            self._mouth.close()
-            self._passing.join()
-            self._ears.close()
+            self._writer.close()
+            self._forwarder.join()
+            self._reader.close()
         signal.signal(signal.SIGINT, self._sigint)
         super().__exit__(*error)
 
-    def _pass_on(self, ranks: Ranks) -> None:
-        while numbers := self._ears.recv(64):
+    def _forward(self, ranks: Ranks) -> None:
+        while numbers := self._reader.recv(64):
             for number in set(numbers) & set(SIGNALS):
                 ranks.notice(number)
 
@@ -111,6 +112,6 @@ class Stopping(Termination):
         if self._interrupted is None:
             self._interrupted = now
             if self._say:
-                self._say("Stopping after this step; Ctrl-C again stops at once.")
+                self._say("Stopping after this step; Ctrl-C again stops immediately.")
         elif now - self._interrupted > _SAME_S:
             raise KeyboardInterrupt

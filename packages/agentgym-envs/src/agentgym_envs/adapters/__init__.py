@@ -1,4 +1,4 @@
-"""Worlds as other libraries want them: `tools` (TRL), `skyrl`, `openenv`, `mcp`; see docs/howto/other-libraries.md.
+"""Adapters to other libraries: `tools` (TRL), `skyrl`, `openenv`, `mcp`; see docs/howto/other-libraries.md.
 
-Each module knows one library, and imports it at most when it is imported itself; no world knows of any.
+Each module supports one library and imports it, if at all, only on its own import. Environments don't depend on any.
 """

@@ -1,7 +1,7 @@
-"""A world as an MCP server: `reset` and a tool for each kind of action, for any client of the Model Context Protocol.
+"""An environment as an MCP (Model Context Protocol) server, with the tool `reset` and a tool per kind of action.
 
-`python -m agentgym_envs.adapters.mcp textcraft` speaks on standard input and output, which is how MCP clients start
-servers; with `--url` the world is played on a `serve`.
+`python -m agentgym_envs.adapters.mcp textcraft` communicates over standard input and output, as MCP clients expect of
+servers that they start. With `--url`, the environment runs on a `serve` server.
 """
 
 from __future__ import annotations
@@ -36,7 +36,9 @@ try:
         Tool,
     )
 except ModuleNotFoundError as missing:
-    raise DependencyNotInstalled(f"An MCP server needs the package mcp, version 2: {install('mcp>=2')}") from missing
+    raise DependencyNotInstalled(
+        f"The MCP server needs version 2 of the package mcp. Install it: {install('mcp>=2')}"
+    ) from missing
 
 _RESET: dict[str, Any] = {
     "type": "object",
@@ -49,8 +51,8 @@ _RESET: dict[str, Any] = {
 }
 
 
-class _Game:
-    """The world of one client, in a thread of its own: what it stands on may be bound to one."""
+class _Session:
+    """The environment of one client, in its own thread, since a simulator may be bound to one thread."""
 
     def __init__(self, world: str, options: Mapping[str, Any]) -> None:
         self._thread = ThreadPoolExecutor(1, "world")
@@ -66,16 +68,16 @@ class _Game:
         world = await asyncio.wrap_future(self._made)
         play = (lambda: world.begin(**arguments)) if name == "reset" else (lambda: world.call(name, arguments))
         try:
-            said = await asyncio.get_running_loop().run_in_executor(self._thread, play)
+            observation = await asyncio.get_running_loop().run_in_executor(self._thread, play)
         except (EnvFault, KeyError, RuntimeError, TypeError, ValueError) as error:
-            told = str(error.args[0]) if isinstance(error, KeyError) else str(error)
-            return CallToolResult(content=[TextContent(text=told)], is_error=True)
+            message = str(error.args[0]) if isinstance(error, KeyError) else str(error)
+            return CallToolResult(content=[TextContent(text=message)], is_error=True)
         last = world.last
         assert last is not None
-        standing = {key: last.info[key] for key in ("task_id", "score", "success", "valid")}
-        standing |= {"reward": last.reward, "terminated": last.terminated, "truncated": last.truncated}
+        status = {key: last.info[key] for key in ("task_id", "score", "success", "valid")}
+        status |= {"reward": last.reward, "terminated": last.terminated, "truncated": last.truncated}
         over = f"\n\nThe task is over; its score is {last.info['score']:g}." if last.over else ""
-        return CallToolResult(content=[TextContent(text=said + over)], structured_content=standing)
+        return CallToolResult(content=[TextContent(text=observation + over)], structured_content=status)
 
     def close(self) -> None:
         self._thread.submit(lambda: self._made.result().close())
@@ -86,32 +88,32 @@ def _tool(schema: Mapping[str, Any]) -> Tool:
     return Tool(name=schema["name"], description=schema["description"], input_schema=schema["parameters"])
 
 
-def mcp_server(world: str, **options: Any) -> Server[_Game]:
-    """A server with the tools of `world`, whose instructions are the server's. Each connection plays its own.
+def mcp_server(world: str, **options: Any) -> Server[_Session]:
+    """Return a server with the tools and instructions of `world`. Each connection has its own environment.
 
     Raises:
         ValueError, DependencyNotInstalled: see `ToolWorld`.
     """
-    tried = ToolWorld(world, options)
+    trial = ToolWorld(world, options)
     try:
-        instructions = tried.world.instructions
+        instructions = trial.world.instructions
     finally:
-        tried.close()
+        trial.close()
 
     @asynccontextmanager
-    async def lifespan(_: Server[_Game]) -> AsyncGenerator[_Game]:
-        game = _Game(world, options)
+    async def lifespan(_: Server[_Session]) -> AsyncGenerator[_Session]:
+        session = _Session(world, options)
         try:
-            yield game
+            yield session
         finally:
-            game.close()
+            session.close()
 
     async def list_tools(
-        context: ServerRequestContext[_Game], params: PaginatedRequestParams | None
+        context: ServerRequestContext[_Session], params: PaginatedRequestParams | None
     ) -> ListToolsResult:
         return ListToolsResult(tools=await context.lifespan_context.tools())
 
-    async def call_tool(context: ServerRequestContext[_Game], params: CallToolRequestParams) -> CallToolResult:
+    async def call_tool(context: ServerRequestContext[_Session], params: CallToolRequestParams) -> CallToolResult:
         return await context.lifespan_context.call(params.name, dict(params.arguments or {}))
 
     return Server(
@@ -124,24 +126,28 @@ def mcp_server(world: str, **options: Any) -> Server[_Game]:
     )
 
 
-async def _serve(server: Server[_Game]) -> None:
+async def _serve(server: Server[_Session]) -> None:
     async with stdio_server() as (incoming, outgoing):
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Serve one world on standard input and output. Returns the exit code: 0, or 2 for wrong usage."""
+    """Serve one environment on standard input and output. Returns the exit code: 0, or 2 for wrong usage."""
     parser = argparse.ArgumentParser("python -m agentgym_envs.adapters.mcp", description=__doc__)
-    parser.add_argument("world", help="id or short name, such as textcraft")
-    parser.add_argument("--url", help="a server of worlds (`serve`) to play on, such as http://127.0.0.1:8000")
-    parser.add_argument("--option", action="append", default=[], metavar="KEY=VALUE", help="of the world; repeatable")
-    asked = parser.parse_args(argv)
+    parser.add_argument("world", help="id or short name of the environment, such as textcraft")
+    parser.add_argument(
+        "--url", help="URL of a `serve` server that runs the environment, such as http://127.0.0.1:8000"
+    )
+    parser.add_argument(
+        "--option", action="append", default=[], metavar="KEY=VALUE", help="environment option; repeatable"
+    )
+    arguments = parser.parse_args(argv)
     try:
-        options = dict(map(read_resolved, asked.option))
-        if asked.url is None:
-            server = mcp_server(asked.world, **options)
+        options = dict(map(read_resolved, arguments.option))
+        if arguments.url is None:
+            server = mcp_server(arguments.world, **options)
         else:
-            server = mcp_server(REMOTE, url=resolved(asked.url), env=full_id(asked.world), **options)
+            server = mcp_server(REMOTE, url=resolved(arguments.url), env=full_id(arguments.world), **options)
     except (ValueError, EnvFault, Error) as error:
         sys.stderr.write(f"mcp: {redacted(str(error))}\n")
         return 2

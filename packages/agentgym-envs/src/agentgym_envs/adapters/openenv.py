@@ -1,6 +1,7 @@
-"""A world as an environment of OpenEnv, and a server of them that any OpenEnv client can play on.
+"""An OpenEnv environment, and a server for OpenEnv clients.
 
-`uvicorn.run(openenv_app("textcraft"), ...)`. With `agentgym/Remote-v0` as the world, what is played is on a `serve`.
+Run it with `uvicorn.run(openenv_app("textcraft"), ...)`. With `agentgym/Remote-v0`, the environment runs on a `serve`
+server.
 """
 
 from __future__ import annotations
@@ -21,32 +22,34 @@ try:
     from openenv.core.env_server import Action, Environment, Observation, State, create_fastapi_app
     from openenv.core.env_server.types import EnvironmentMetadata
 except ModuleNotFoundError as missing:
-    raise DependencyNotInstalled(f"OpenEnv's environments need its package: {install('openenv-core')}") from missing
+    raise DependencyNotInstalled(
+        f"The OpenEnv adapter needs the package openenv-core. Install it: {install('openenv-core')}"
+    ) from missing
 
 
 class TextAction(Action):
-    """An action of the world."""
+    """An action of the environment."""
 
-    text: str = Field(description="The action as the world's instructions have it.")
+    text: str = Field(description="The action, as described in the environment's instructions.")
 
 
 class TextObservation(Observation):
-    """What the world says; `reward` and `done` as OpenEnv has them. Rewards of an episode add up to its score."""
+    """The result of a step, besides OpenEnv's `reward` and `done`. The rewards of an episode sum to its score."""
 
     text: str
     task_id: str
-    score: float = Field(description="Earned so far, in [0, 1].")
+    score: float = Field(description="Score so far, in [0, 1].")
     success: bool
     valid: bool = Field(description="Whether the last action was understood and possible.")
-    truncated: bool = Field(description="Whether a limit ended the episode, and not the world.")
+    truncated: bool = Field(description="Whether a limit ended the episode rather than the environment itself.")
 
 
 class OpenEnvWorld(Environment[TextAction, TextObservation, State]):
-    """One world in one session.
+    """The environment of one session.
 
     Args:
-        world: Id or short name.
-        options: For `gymnasium.make`.
+        world: The id or short name of the environment.
+        options: Options for `gymnasium.make`.
 
     Raises:
         ValueError, DependencyNotInstalled: see `agentgym_envs.make`.
@@ -69,16 +72,16 @@ class OpenEnvWorld(Environment[TextAction, TextObservation, State]):
         split: Split = "train",
         **kwargs: Any,
     ) -> TextObservation:
-        """Begin `task`, or one drawn from `split`.
+        """Start `task`, or a task drawn from `split`.
 
         Raises:
-            ValueError: for arguments that don't exist, or a bad split.
-            KeyError: for an unknown task.
-            EnvFault: when the world can't be brought up.
+            ValueError: if an argument or the split is unknown.
+            KeyError: if the task is unknown.
+            EnvFault: if the environment can't be started.
         """
         if kwargs:
             raise ValueError(f"Unknown argument {sorted(kwargs)}; reset takes seed, episode_id, task and split.")
-        first = self._seen(carry_out(self._env, 0, Reset(task, split, seed)))
+        first = self._observation(carry_out(self._env, 0, Reset(task, split, seed)))
         self._state = State(episode_id=episode_id or first.task_id, step_count=0)
         return first
 
@@ -87,26 +90,26 @@ class OpenEnvWorld(Environment[TextAction, TextObservation, State]):
 
         Raises:
             ResetNeeded: before the first `reset`.
-            EnvFault: when the world broke.
+            EnvFault: if the environment broke.
         """
-        seen = self._seen(carry_out(self._env, 0, Step(action.text)))
+        observation = self._observation(carry_out(self._env, 0, Step(action.text)))
         self._state.step_count += 1
-        return seen
+        return observation
 
     @property
     def state(self) -> State:
-        """The episode's id and number of steps."""
+        """The episode's id and step count."""
         return self._state
 
     def get_metadata(self) -> EnvironmentMetadata:
-        """The world's id, and its instructions as the description."""
+        """Return the environment's id as the name and its instructions as the description."""
         return EnvironmentMetadata(name=self._spec.id, description=text_env(self._env).instructions)
 
     def close(self) -> None:
-        """Close the world. May be called twice."""
+        """Close the environment. May be called twice."""
         self._env.close()
 
-    def _seen(self, result: Result) -> TextObservation:
+    def _observation(self, result: Result) -> TextObservation:
         if result.error is not None:
             raise result.error
         info = result.info
@@ -120,7 +123,12 @@ class OpenEnvWorld(Environment[TextAction, TextObservation, State]):
 
 
 def openenv_app(world: str, *, sessions: int = 64, **options: Any) -> FastAPI:
-    """An OpenEnv server of `world`: each WebSocket connection at `/ws` plays one of its own, `sessions` at a time.
+    """Return an OpenEnv server of `world`. Each WebSocket connection to `/ws` has its own environment.
+
+    Args:
+        world: The id or short name of the environment.
+        sessions: The maximum number of concurrent connections.
+        **options: Options for `gymnasium.make`.
 
     Raises:
         ValueError, DependencyNotInstalled: see `OpenEnvWorld`.
@@ -129,5 +137,5 @@ def openenv_app(world: str, *, sessions: int = 64, **options: Any) -> FastAPI:
     def make() -> OpenEnvWorld:
         return OpenEnvWorld(world, options)
 
-    make().close()  # what is wrong with the world is said now, and not to the first client
+    make().close()  # raise errors now, not at the first client's request
     return create_fastapi_app(make, TextAction, TextObservation, max_concurrent_envs=sessions)

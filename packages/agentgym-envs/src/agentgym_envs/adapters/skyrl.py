@@ -1,6 +1,6 @@
-"""A world as an environment of SkyRL-gym: `init` gives a conversation, `step` takes a reply.
+"""A SkyRL-gym environment: `init` returns a conversation, `step` takes a reply.
 
-Register it once, where SkyRL trains:
+Register it once in the SkyRL training script:
 `skyrl_gym.register(id="agentgym", entry_point="agentgym_envs.adapters.skyrl:SkyRLWorld")`.
 A row of the dataset then has `env_class: agentgym`, the `world` and its `task`.
 """
@@ -21,34 +21,37 @@ from agentgym_envs.util.installation import install
 try:
     from skyrl_gym.envs.base_text_env import BaseTextEnv, BaseTextEnvStepOutput, ConversationType
 except ModuleNotFoundError as missing:
-    raise DependencyNotInstalled(f"SkyRL's environments need its package: {install('skyrl-gym')}") from missing
+    raise DependencyNotInstalled(
+        f"The SkyRL adapter needs the package skyrl-gym. Install it: {install('skyrl-gym')}"
+    ) from missing
 
 
 class SkyRLWorld(BaseTextEnv):
-    """One episode of one task. An `EnvFault` passes: SkyRL then counts the trajectory as failed.
+    """One episode of one task. `EnvFault` propagates, so that SkyRL counts the trajectory as failed.
 
     Args:
-        env_config: What `environment.skyrl_gym.agentgym` holds in SkyRL's configuration; its keys are those of a row.
-        extras: The row: `world` (id or short name), and if they are there `task` (else one of `split` is drawn),
-            `split`, `seed`, `agent` (form of the replies, without habits: `react` unless the row says otherwise),
-            `options` of the world, and SkyRL's `max_turns`. Other columns are SkyRL's own.
+        env_config: The values of `environment.skyrl_gym.agentgym` in SkyRL's configuration, with the keys of a row.
+        extras: The row: `world` (id or short name), and optionally `task` (by default drawn from `split`), `split`,
+            `seed`, `agent` (a reply format without habits, `react` by default), `options` of the environment, and
+            SkyRL's `max_turns`. Other columns belong to SkyRL.
 
     Raises:
-        ValueError: for a row without a world, or whose world, options or agent don't exist.
+        ValueError: if the row has no `world`, or its environment, options or agent don't exist.
     """
 
     def __init__(self, env_config: Mapping[str, Any] | None = None, extras: Mapping[str, Any] | None = None) -> None:
         super().__init__()
         row: dict[str, Any] = {**(env_config or {}), **(extras or {})}
         if "world" not in row:
-            raise ValueError("A row for SkyRLWorld names its 'world', such as textcraft.")
+            raise ValueError("A row for SkyRLWorld must have a 'world', such as textcraft.")
         options = dict(row.get("options") or {})
         if row.get("max_turns"):
             options["max_episode_steps"] = self.max_turns = int(row["max_turns"])
         agent = Agent.parse(row.get("agent") or "react")
         if str(agent) != agent.reply_format:
             raise ValueError(
-                f"SkyRL keeps the conversation itself, so the agent has no habits: {agent.reply_format}, not {agent}."
+                "SkyRL manages the conversation itself, so the agent can't have habits. "
+                f"Use {agent.reply_format}, not {agent}."
             )
         self._env = agent.wrap(WorldSpec(full_id(row["world"]), options).build())
         self._reset = {"task": row.get("task"), "split": row.get("split") or "train"}
@@ -56,27 +59,28 @@ class SkyRLWorld(BaseTextEnv):
         self._info: dict[str, Any] = {}
 
     def init(self, prompt: ConversationType) -> tuple[ConversationType, dict[str, Any]]:
-        """Begin the task.
+        """Start the task.
 
         Returns:
-            The conversation so far, and `info`. `prompt` stands at its beginning; without a system message in it, the
-            world's instructions with the form of a reply do.
+            The conversation so far, and `info`. The conversation begins with `prompt`, preceded by the instructions of
+            environment and reply format unless `prompt` contains a system message.
 
         Raises:
-            ValueError, KeyError, EnvFault: as the world's `reset`.
+            ValueError, KeyError, EnvFault: as the environment's `reset`.
         """
         observation, self._info = self._env.reset(seed=self._seed, options=self._reset)
-        told = self._env.instructions
+        instructions = self._env.instructions
         if self._env.tools:
-            told = f"{told}\n\n{described(self._env.tools)}"
-        system = [] if any(part["role"] == "system" for part in prompt) else [{"role": "system", "content": told}]
+            instructions = f"{instructions}\n\n{described(self._env.tools)}"
+        has_system = any(message["role"] == "system" for message in prompt)
+        system = [] if has_system else [{"role": "system", "content": instructions}]
         return [*system, *prompt, {"role": "user", "content": observation}], self._info
 
     def step(self, action: str) -> BaseTextEnvStepOutput:
         """Play the action in a reply. See `ReplyWrapper.step`.
 
         Raises:
-            EnvFault: when the world broke.
+            EnvFault: if the environment broke.
         """
         self.turns += 1
         observation, reward, terminated, truncated, self._info = self._env.step(action)
@@ -90,10 +94,10 @@ class SkyRLWorld(BaseTextEnv):
         )
 
     def get_metrics(self) -> dict[str, Any]:
-        """Score and success of the episode, and its turns; SkyRL averages them."""
+        """Return score, success and number of turns of the episode, over which SkyRL averages."""
         score, success = self._info.get("score", 0.0), float(self._info.get("success", False))
         return {"score": score, "success": success, "turns": self.turns}
 
     def close(self) -> None:
-        """Close the world. May be called twice."""
+        """Close the environment. May be called twice."""
         self._env.close()

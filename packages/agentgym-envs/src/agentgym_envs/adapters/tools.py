@@ -1,7 +1,7 @@
-"""A world as functions that a model calls: one method for each kind of action, with types and a docstring.
+"""An environment as functions that a model calls: one method per kind of action, with type annotations and a docstring.
 
-`tool_environment` makes what TRL's `GRPOTrainer` takes as `environment_factory`; `ToolWorld` is the part that
-others use too. Needs no other library, and knows no model.
+`tool_environment` returns the `environment_factory` for TRL's `GRPOTrainer`. Other adapters also use `ToolWorld`. This
+module requires no other library.
 """
 
 from __future__ import annotations
@@ -19,51 +19,52 @@ from agentgym_envs.core.text_env import EnvFault, Malformed
 from agentgym_envs.pool.calls import Reset, Result, Step, WorldSpec, carry_out
 
 _TYPES: dict[str, Any] = {"integer": int, "boolean": bool, "string": str, "array": list[str]}
-_TAKEN = ("reset", "get_reward")
+_RESERVED = ("reset", "get_reward")
 
 
 class ToolWorld:
-    """One world, played by calls of its functions. Not thread-safe: a world stays in the thread that began with it."""
+    """An environment that is played by function calls. Not thread-safe: use it only in the thread that created it."""
 
     def __init__(self, world: str, options: Mapping[str, Any]) -> None:
-        """Make the world `world`, an id or a short name such as `textcraft`, with options as `gymnasium.make` has them.
+        """Make the environment `world`, an id or a short name such as `textcraft`, with options for `gymnasium.make`.
 
         Raises:
-            ValueError: when there is no such world, or it doesn't take one of the options.
-            gymnasium.error.DependencyNotInstalled: when the world's extra is missing.
+            ValueError: if there is no such environment, or an option is unknown.
+            gymnasium.error.DependencyNotInstalled: if the environment's extra is missing.
         """
         self._env = WorldSpec(full_id(world), dict(options)).build()
         self.world = text_env(self._env)
         self.last: Result | None = None
-        """What came of the last reset or call; None before the first."""
+        """The result of the last reset or call; None before the first."""
 
     def begin(self, task: str | None = None, *, split: Split = "train", seed: int | None = None) -> str:
-        """Begin the task, or one drawn from `split`; a world that broke is built anew once.
+        """Start the task, or a task drawn from `split`. Rebuilds a broken environment once.
 
         Returns:
             The first observation.
 
         Raises:
-            ValueError: for a split that isn't there or is empty.
-            KeyError: for a task that isn't there.
-            EnvFault: when the world can't be brought up.
+            ValueError: if the split doesn't exist or is empty.
+            KeyError: if the task doesn't exist.
+            EnvFault: if the environment can't be started.
         """
-        asked, self.last = Reset(task, split, seed), None
-        result = carry_out(self._env, 0, asked)
+        reset, self.last = Reset(task, split, seed), None
+        result = carry_out(self._env, 0, reset)
         if isinstance(result.error, EnvFault):
-            result = carry_out(self._env, 0, asked)
-        return self._said(result)
+            result = carry_out(self._env, 0, reset)
+        return self._observation(result)
 
     def call(self, name: str, arguments: Mapping[str, Any]) -> str:
-        """Play what the call of function `name` stands for. One that can't be understood costs a turn and is answered
-        with what could be, as every reply without an action.
+        """Play the action of a call of function `name`.
+
+        Like every reply without an action, an invalid call costs a turn, and the observation states what is possible.
 
         Returns:
-            The observation; once the task is over, that it is.
+            The observation, or after the end of the task a text that says so.
 
         Raises:
-            EnvFault: when the world broke, now or before; begin again.
-            RuntimeError: when no task was begun.
+            EnvFault: if the environment broke, now or before. Call `begin` again.
+            RuntimeError: if no task was started.
         """
         if self.last is None:
             raise RuntimeError("No task is being played: begin one first.")
@@ -75,22 +76,22 @@ class ToolWorld:
             action = action_of(self.world.functions, FunctionCall(name, dict(arguments)))
         except CallError as error:
             action = Malformed(json.dumps([name, dict(arguments)], default=str), str(error))
-        return self._said(carry_out(self._env, 0, Step(action)))
+        return self._observation(carry_out(self._env, 0, Step(action)))
 
     def close(self) -> None:
-        """Close the world. May be called twice."""
+        """Close the environment. May be called twice."""
         self._env.close()
 
-    def _said(self, result: Result) -> str:
+    def _observation(self, result: Result) -> str:
         broke = isinstance(result.error, EnvFault)
-        self.last = result if broke or result.error is None else None  # a task that isn't there was not begun
+        self.last = result if broke or result.error is None else None  # after other errors, no task was started
         if result.error is not None:
             raise result.error
         return result.observation
 
 
 class ToolEnvironment:
-    """What `tool_environment` makes classes of: `reset`, `get_reward`, and a public method for each function."""
+    """The base of `tool_environment`'s classes, which have `reset`, `get_reward` and a public method per function."""
 
     _world: str
     _options: Mapping[str, Any]
@@ -99,7 +100,7 @@ class ToolEnvironment:
         self._played = ToolWorld(self._world, self._options)
 
     def reset(self, *, task: str | None = None, split: Split = "train", seed: int | None = None, **row: object) -> str:
-        """Begin the task of a row of a dataset; the row's other columns are not for the world.
+        """Start the task of a dataset row, whose other columns are ignored.
 
         Returns:
             The first observation. TRL appends it to the last user message.
@@ -110,10 +111,10 @@ class ToolEnvironment:
         return self._played.begin(task, split=split, seed=seed)
 
     def get_reward(self) -> float:
-        """The score so far, in [0, 1].
+        """Return the score so far, in [0, 1].
 
         Raises:
-            EnvFault: when the world broke: such an episode has no score and must train nothing.
+            EnvFault: if the environment broke. Such an episode has no score and must not be trained on.
             RuntimeError: before the first `reset`.
         """
         last = self._played.last
@@ -130,35 +131,34 @@ class ToolEnvironment:
 
 
 def tool_environment(world: str, **options: Any) -> type[ToolEnvironment]:
-    """A class of environments whose public methods are the functions of `world`, for
-    `GRPOTrainer(environment_factory=...)`; it is called after the world.
+    """Return a class for `GRPOTrainer(environment_factory=...)` whose public methods are the functions of `world`.
 
-    Rows of the dataset name their `task` (and `seed`), so that the rollouts of a group play the same one. What
-    the model is told of the world, `text_env(make(world)).instructions`, belongs into the system message.
+    The class has the environment's name. Rows of the dataset specify their `task` (and `seed`), so that all rollouts of
+    a group play the same task. Put the instructions, `text_env(make(world)).instructions`, into the system message.
 
     Args:
-        world: Id or short name.
-        **options: For `gymnasium.make`, `max_episode_steps` among them.
+        world: The id or short name of the environment.
+        **options: Options for `gymnasium.make`, including `max_episode_steps`.
 
     Raises:
         ValueError, DependencyNotInstalled: see `ToolWorld`.
     """
-    played = ToolWorld(world, options)
+    trial = ToolWorld(world, options)
     try:
-        functions = played.world.functions
+        functions = trial.world.functions
     finally:
-        played.close()
+        trial.close()
     for function in functions:
-        if function.name in _TAKEN:
-            raise ValueError(f"{world} has a function called {function.name}, which TRL takes for itself.")
+        if function.name in _RESERVED:
+            raise ValueError(f"{world} has a function called {function.name}, a name that TRL reserves.")
     name = find_spec(full_id(world)).name
     methods = {function.name: _method(function) for function in functions}
     return type(name, (ToolEnvironment,), {"_world": world, "_options": options, "__doc__": f"{name}.", **methods})
 
 
 def _method(function: Function) -> Callable[..., str]:
-    """A method that calls `function`, with a signature and docstring from which libraries read its JSON schema."""
-    # those that may be left out come last, as Python has it
+    """Return a method that calls `function`. Libraries derive a JSON schema from its signature and docstring."""
+    # optional parameters come last, as Python requires
     names = sorted(function.properties, key=lambda name: name in function.optional)
 
     def call(self: ToolEnvironment, *positional: Any, **named: Any) -> str:

@@ -1,1 +1,1 @@
-"""How an agent replies: reply formats, scaffolds, and the names that combine them."""
+"""Agents: reply formats, scaffolds, and the names that combine them."""

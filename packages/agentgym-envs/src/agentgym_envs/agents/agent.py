@@ -1,7 +1,7 @@
-"""An agent is how a conversation is made and how a reply becomes an action. Worlds don't know who plays.
+"""Agents: the combination of a reply format and a scaffold, independent of environments and policies.
 
-One word names it, the same for `collect`, `evaluate` and `train`: the form of its replies, and its habits behind it.
-A form of yours is named MODULE:CLASS.
+One name, the same for `collect`, `evaluate` and `train`, specifies an agent: the reply format, followed by the habits
+of its scaffold. A custom reply format is named MODULE:CLASS.
 """
 
 from __future__ import annotations
@@ -19,34 +19,34 @@ from agentgym_envs.util.importing import import_named
 
 @dataclass(frozen=True, slots=True)
 class Agent:
-    """Form and habits."""
+    """A reply format with a scaffold."""
 
     reply_format: str = "react"
     scaffold: Scaffold = field(default_factory=Scaffold)
 
     def __str__(self) -> str:
-        """What `parse` takes."""
+        """Return the name that `parse` takes."""
         return f"{self.reply_format}{self.scaffold}"
 
     @classmethod
     def parse(cls, spec: str) -> Agent:
-        """The agent called `FORM[+HABIT[:N]]...`, where FORM is one of `FORMS` or MODULE:CLASS.
+        """Return the agent called `FORM[+HABIT[:N]]...`, where FORM is one of `REPLY_FORMATS` or MODULE:CLASS.
 
         Raises:
-            ValueError: when there is no such form, module or habit; the message says which there are.
+            ValueError: if there is no such reply format, module or habit; the message lists those that exist.
         """
         return cls(find_reply_format(spec.partition("+")[0]).reply_format, Scaffold.parse(spec))
 
     def wrap(self, env: gymnasium.Env[str, str], *, instructions: str | None = None) -> ReplyWrapper:
-        """The world as this agent meets it; see `ReplyWrapper`."""
+        """Wrap the environment for this agent; see `ReplyWrapper`."""
         return find_reply_format(self.reply_format)(env, instructions=instructions, scaffold=self.scaffold)
 
 
 def find_reply_format(name: str) -> type[ReplyWrapper]:
-    """The form of replies called `name`: one of `FORMS`, or CLASS of MODULE for `MODULE:CLASS`, which is imported.
+    """Return the reply format called `name`: one of `REPLY_FORMATS`, or the imported class for `MODULE:CLASS`.
 
     Raises:
-        ValueError: when there is none, or the class is no `ReplyWrapper` that can be made.
+        ValueError: if there is none, or the class isn't a concrete `ReplyWrapper`.
     """
     module, colon, attribute = name.partition(":")
     if name in REPLY_FORMATS:
@@ -55,16 +55,17 @@ def find_reply_format(name: str) -> type[ReplyWrapper]:
         near = difflib.get_close_matches(name, REPLY_FORMATS, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]}?" if near else ""
         raise ValueError(
-            f"There is no agent {name!r}.{hint} An agent is the form of its replies ({', '.join(REPLY_FORMATS)}, or "
-            "MODULE:CLASS for a form of yours) with habits behind it, such as react+plan+window:6."
+            f"There is no agent {name!r}.{hint} An agent is a reply format ({', '.join(REPLY_FORMATS)}, or "
+            "MODULE:CLASS for your own) followed by habits, such as react+plan+window:6."
         )
     found = getattr(import_named(module, f"the agent {name}"), attribute, None)
     if not (isinstance(found, type) and issubclass(found, ReplyWrapper)) or inspect.isabstract(found):
         raise ValueError(
-            f"{attribute!r} in {module} is no form of replies: a subclass of ReplyWrapper with all methods."
+            f"{attribute!r} in {module} is not a reply format: a subclass of ReplyWrapper that implements all methods."
         )
     if ":" not in found.reply_format and REPLY_FORMATS.get(found.reply_format) is not found:
         raise ValueError(
-            f"{name} sets reply_format = {found.reply_format!r}, a name under which no command finds it: leave `reply_format` out of the class."
+            f"{name} sets reply_format = {found.reply_format!r}, a name under which no command finds it. Remove "
+            "`reply_format` from the class."
         )
     return found

@@ -1,6 +1,6 @@
-"""How a call is found in what a model says: JSON, in the forms that chat templates teach, or one line of Python.
+"""Parsing of function calls in model output: JSON in the formats of common chat templates, or one line of Python.
 
-Nothing is ever evaluated. Which functions there are is for others to know.
+Nothing is ever evaluated. `find_call` doesn't check whether the function exists.
 """
 
 from __future__ import annotations
@@ -20,34 +20,35 @@ _NAMED = re.compile(
     r"(?:\[TOOL_CALLS\]|<function=|<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>)?|to=functions\.)\s*(\w+)"
     r"(?:\[CALL_ID\]\w+)?(?:\[ARGS\]|>|<｜tool▁sep｜>|<\|constrain\|>|<\|message\|>|```|json|\s)*\Z"
 )
-"""What stands before an object that has arguments alone, in Mistral's later form, Llama's, DeepSeek's and gpt-oss's."""
-_NEAR = 200  # characters before an object in which that is looked for
+"""The name that precedes a JSON object of arguments alone, in the formats of Mistral (later versions), Llama, DeepSeek
+and gpt-oss."""
+_NAME_LOOKBACK = 200  # characters before an object that are searched for its name
 _XML = re.compile(r"<function=(\w+)>\s*((?:<parameter=(?:(?!<function=).)*?)?)</function>", re.DOTALL)
 _PARAMETER = re.compile(r"<parameter=(\w+)>\n?((?:(?!<parameter=).)*?)\n?</parameter>", re.DOTALL)
-_DECODER = json.JSONDecoder(strict=False)  # line breaks in strings are no reason not to understand
+_DECODER = json.JSONDecoder(strict=False)  # allows line breaks in strings
 _OPENING = re.compile(r"\{(?=\s*[\"}])")  # of an object
-_MOST_OBJECTS = 500  # looked at in a reply: of those within each other each is read as far as all that it holds
+_MAX_OBJECTS = 500  # per reply: parsing nested objects from every opening takes quadratic time
 
 
 def spoken(reply: str) -> str:
-    """What `reply` says behind the thought that models which think first end with `</think>`; all of it without one."""
+    """Return the part of `reply` after the reasoning, which ends with `</think>`, or all of it without reasoning."""
     return reply.rpartition("</think>")[2].strip()
 
 
 def find_call(reply: str) -> Call:
-    """The one call of a function in `reply`, with or without text around it.
+    """Return the only function call in `reply`, which may contain other text.
 
-    Understood are an object with `function_name` or `name`, and `arguments` or `parameters` (OpenAI's, Llama's), alone,
+    Supported formats: an object with `function_name` or `name`, and `arguments` or `parameters` (OpenAI, Llama), bare,
     fenced, in `<tool_call>` (Hermes, Qwen) or after `[TOOL_CALLS]` (Mistral); a name before an object of arguments
-    (Mistral from version 11 on, DeepSeek, gpt-oss); and `<function=…><parameter=…>` (Qwen 3 Coder). What stands before
-    `</think>` is thought, and not searched.
+    (Mistral from version 11 on, DeepSeek, gpt-oss); and `<function=…><parameter=…>` (Qwen 3 Coder). Text before
+    `</think>` is reasoning and is not searched.
 
     Raises:
-        CallError: when there is none, or there are several.
+        CallError: if there is no call or more than one.
     """
-    said = spoken(reply)
-    calls = [Call(name, dict(map(_parameter, _PARAMETER.finditer(body)))) for name, body in _XML.findall(said)]
-    calls = calls or list(_calls(said))
+    answer = spoken(reply)
+    calls = [Call(name, dict(map(_parameter, _PARAMETER.finditer(body)))) for name, body in _XML.findall(answer)]
+    calls = calls or list(_calls(answer))
     if not calls:
         raise CallError("There was no function call in your answer, or it was damaged. Call exactly one function.")
     if len(calls) > 1:
@@ -56,7 +57,7 @@ def find_call(reply: str) -> Call:
 
 
 def _parameter(found: re.Match[str]) -> tuple[str, Any]:
-    """Name and value; a list is JSON."""
+    """Return name and value. A value that begins with `[` is parsed as JSON."""
     name, text = found.groups()
     try:
         return name, json.loads(text) if text.startswith("[") else text
@@ -65,32 +66,32 @@ def _parameter(found: re.Match[str]) -> tuple[str, Any]:
 
 
 def _calls(text: str) -> Iterator[Call]:
-    """The calls in `text` that are JSON. An object that is none may have some within it."""
-    read = 0
-    for opening in islice(_OPENING.finditer(text), _MOST_OBJECTS):
-        at = opening.start()
-        if at < read:
+    """Yield the JSON calls in `text`. An object that isn't a call may contain calls."""
+    consumed = 0
+    for opening in islice(_OPENING.finditer(text), _MAX_OBJECTS):
+        start = opening.start()
+        if start < consumed:
             continue
         try:
-            record, end = _DECODER.raw_decode(text, at)
+            record, end = _DECODER.raw_decode(text, start)
         except RecursionError:
             return
         except ValueError:
             continue
-        named = _NAMED.search(text[max(0, at - _NEAR) : at])
+        named = _NAMED.search(text[max(0, start - _NAME_LOOKBACK) : start])
         call = Call(named[1], record) if named else _call(record)
         if call is not None:
             yield call
-            read = end
+            consumed = end
 
 
 def _call(record: dict[str, Any]) -> Call | None:
-    """The call that an object stands for, if it does."""
+    """Return the call that an object describes, or None if it isn't a call."""
     if not record.keys() & {"function_name", "arguments", "parameters"}:
         return None
     name = record.get("function_name", record.get("name"))
-    arguments = record.get("arguments", record.get("parameters")) or {}  # some say null or "" where there are none
-    if isinstance(arguments, str):  # as OpenAI has it
+    arguments = record.get("arguments", record.get("parameters")) or {}  # some models write null or "" for no arguments
+    if isinstance(arguments, str):  # OpenAI's format encodes arguments as a string
         try:
             arguments = json.loads(arguments, strict=False)
         except (ValueError, RecursionError):
@@ -101,7 +102,7 @@ def _call(record: dict[str, Any]) -> Call | None:
     return Call(name, arguments, thought if isinstance(thought, str) else "")
 
 
-# Python, of which one call with literal arguments is understood, and nothing else.
+# Python: only one call with literal arguments is supported.
 
 _REFUSED: dict[type[ast.AST], str] = {
     ast.Attribute: "names with dots",
@@ -116,19 +117,18 @@ _REFUSED: dict[type[ast.AST], str] = {
     ast.Name: "variables",
     ast.Starred: "stars",
 }
-_MOST = 10**18
-_parsing = threading.Lock()
+_MAX_INTEGER = 10**18
+_parse_lock = threading.Lock()  # `catch_warnings` is not thread-safe
 
 
 def find_code_call(reply: str, functions: Sequence[Function]) -> Call:
-    """The call that the one fenced part of `reply`, or where there is none all of it, consists of.
+    """Return the call in the only fenced block of `reply`, or in all of `reply` if there is no fence.
 
-    The grammar is `NAME(LITERAL, ..., NAME=LITERAL, ...)`, of which a literal is text, a number, `True`, `False`,
-    `None`, or a list of such. Arguments without a name are taken in the order of the parameters. It is
-    read, never evaluated.
+    The grammar is `NAME(LITERAL, ..., NAME=LITERAL, ...)`, where a literal is text, a number, `True`, `False`, `None`,
+    or a list of literals. Positional arguments follow the order of the parameters. The code is parsed, never evaluated.
 
     Raises:
-        CallError: when it is anything else, or no function has that name.
+        CallError: if the code is anything else, or no function has that name.
     """
     match _body(_code(reply)):
         case [ast.Expr(ast.Call(func=ast.Name(name), args=args, keywords=keywords))]:
@@ -150,7 +150,7 @@ def find_code_call(reply: str, functions: Sequence[Function]) -> Call:
 
 
 def write_code_call(call: Call) -> str:
-    """`call` as Python, from which `find_code_call` reads it. It has neither fences nor closing tags in it."""
+    """Return `call` as Python that `find_code_call` can parse, without fences and closing tags."""
     arguments = ", ".join(f"{name}={value!r}" for name, value in call.arguments.items())
     return f"{call.name}({arguments})".replace("`", "\\x60").replace("</", "\\x3c/")
 
@@ -165,8 +165,8 @@ def _code(reply: str) -> str:
 
 def _body(code: str) -> list[ast.stmt]:
     try:
-        with _parsing, warnings.catch_warnings():  # of escapes that Python doesn't know
-            warnings.simplefilter("ignore")
+        with _parse_lock, warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about invalid escape sequences
             return ast.parse(code).body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
         raise CallError("Your code could not be read. Write one call, such as function(parameter='value').") from error
@@ -182,9 +182,9 @@ def _literal(node: ast.expr) -> Any:
     match node:
         case ast.Constant(value=str() | float() | None as value):
             return value
-        case ast.Constant(value=int() as value) if value < _MOST:
+        case ast.Constant(value=int() as value) if value < _MAX_INTEGER:
             return value
-        case ast.UnaryOp(ast.USub(), ast.Constant(value=int() | float() as value)) if value < _MOST:
+        case ast.UnaryOp(ast.USub(), ast.Constant(value=int() | float() as value)) if value < _MAX_INTEGER:
             return -value
         case ast.List(elements) | ast.Tuple(elements):
             return [_literal(element) for element in elements]

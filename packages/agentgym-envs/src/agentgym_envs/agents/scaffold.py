@@ -1,6 +1,6 @@
-"""What an agent does beside acting, as data, and how that is written in the name of an agent.
+"""The scaffold of an agent as data: habits such as planning, and their notation in the name of an agent.
 
-Knows neither conversations nor worlds; `dialogue` is what habits come to.
+This module does not depend on conversations or environments; `dialogue` implements the habits.
 """
 
 from __future__ import annotations
@@ -9,63 +9,66 @@ import difflib
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
-_WRITTEN = {
+_SYNTAX = {
     "plan": "plan[:N]",
     "window": "window:N",
     "reflect": "reflect:N",
     "retry": "retry[:K]",
     "turns_left": "turns_left",
 }
-_UNSAID = {"plan": 0, "retry": 1, "turns_left": True}
-"""What a habit without a number means."""
+_DEFAULTS = {"plan": 0, "retry": 1, "turns_left": True}
+"""The value of a habit without a number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaffold:
-    """What an agent does beside acting. Each is a turn of its own with tokens like any other, so all can be trained."""
+    """The habits of an agent: what it does besides acting.
+
+    Each habit produces turns of its own, whose tokens can be trained like any others.
+    """
 
     plan: int | None = None
-    """It writes a plan before its first action, and with a number above 0 anew after every so many."""
+    """Write a plan before the first action. With N above 0, also write a new plan after every N actions."""
     window: int = 0
-    """The most actions it has in sight when it chooses the next. Where there would be more, it is asked for a summary;
-    then the conversation begins anew with that and the last half of the window. 0: it sees all."""
+    """The most actions in the context of the next one. Before there would be more, the agent writes a summary, and the
+    conversation restarts with the summary and the last half of the window. 0: no limit."""
     reflect: int = 0
-    """Number of actions after which it looks back, again and again; 0 is never."""
+    """Reflect after every N actions; 0: never."""
     retry: int = 0
-    """How often it begins the task again after an attempt that ended without success, having looked back (Shinn et al.
-    2023, Reflexion, arXiv 2303.11366)."""
+    """How often to restart the task after an attempt without success, each time after a reflection (Shinn et al. 2023,
+    Reflexion, arXiv 2303.11366)."""
     turns_left: bool = False
-    """It is told with every observation how many actions are left to it in this attempt (time awareness, Pardo et al.
-    2018, arXiv 1712.00378). This is no turn of its own."""
+    """Append the number of actions left in this attempt to every observation (time awareness, Pardo et al. 2018, arXiv
+    1712.00378). This is not a turn of its own."""
 
     def __post_init__(self) -> None:
-        for name in _WRITTEN:
+        for name in _SYNTAX:
             number = getattr(self, name)
             if number is not None and number < 0:
-                raise ValueError(f"The number of {name} is at least 0, not {number}.")
+                raise ValueError(f"The number of {name} must be at least 0, not {number}.")
 
     def __str__(self) -> str:
-        """As it stands behind the form in the name of an agent: `+plan:8+window:6`."""
+        """Return the suffix that follows the reply format in the name of an agent: `+plan:8+window:6`."""
         return "".join(f"+{word}" for word in self._words())
 
     def _words(self) -> Iterator[str]:
-        for name in _WRITTEN:
+        for name in _SYNTAX:
             number = getattr(self, name)
             if number != getattr(_NONE, name):
-                yield name if number == _UNSAID.get(name) else f"{name}:{number}"
+                yield name if number == _DEFAULTS.get(name) else f"{name}:{number}"
 
     @classmethod
     def parse(cls, agent: str) -> Scaffold:
-        """The habits in `[FORM][+HABIT[:N]]...`, the name of an agent; their order doesn't matter.
+        """Return the habits in the name of an agent, `[FORM][+HABIT[:N]]...`, in any order.
 
         Raises:
-            ValueError: for a word that is no habit or a second time the same, or a number that is missing or below 1.
+            ValueError: if a habit is unknown or repeated, or its number is missing or below 1.
         """
         habits, seen = cls(), set[str]()
         for word in agent.split("+")[1:]:
             name, number = _read(word)
             if name in seen:
-                raise ValueError(f"The habit {name} stands twice in {agent!r}; write it once.")
+                raise ValueError(f"The habit {name} occurs twice in {agent!r}. Write it once.")
             seen.add(name)
             habits = replace(habits, **{name: number})
         return habits
@@ -76,14 +79,16 @@ _NONE = Scaffold()
 
 def _read(word: str) -> tuple[str, int]:
     name, colon, number = word.partition(":")
-    if name not in _WRITTEN:
-        near = difflib.get_close_matches(name, _WRITTEN, n=1, cutoff=0.5)
+    if name not in _SYNTAX:
+        near = difflib.get_close_matches(name, _SYNTAX, n=1, cutoff=0.5)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise ValueError(f"There is no habit {word!r}.{hint} Habits: {', '.join(_WRITTEN.values())}.")
-    if not colon and name in _UNSAID:
-        return name, _UNSAID[name]
-    if name == _WRITTEN[name]:
+        raise ValueError(f"There is no habit {word!r}.{hint} Habits: {', '.join(_SYNTAX.values())}.")
+    if not colon and name in _DEFAULTS:
+        return name, _DEFAULTS[name]
+    if name == _SYNTAX[name]:
         raise ValueError(f"The habit {name} takes no number; write {name}, not {word}.")
     if not (number.isascii() and number.isdigit() and int(number) > 0):
-        raise ValueError(f"The habit {word!r} needs a whole number from 1, as in {name}:5; it is {_WRITTEN[name]}.")
+        raise ValueError(
+            f"The habit {word!r} needs an integer of at least 1, as in {name}:5. Its syntax is {_SYNTAX[name]}."
+        )
     return name, int(number)

@@ -1,1 +1,1 @@
-"""Checks of the environment contract, for environments of any package."""
+"""Checks of the environment contract, for environments from any package."""

@@ -1,6 +1,4 @@
-"""What `check_text_env` finds only in other processes: a world that depends on the hash seed or on the order in which
-directories are listed, or that prints.
-"""
+"""Checks that need other processes: dependence on the hash seed or on the order of directory listings, and printing."""
 
 from __future__ import annotations
 
@@ -23,103 +21,103 @@ _SHOWN = 300
 
 
 class NotAlike(Exception):
-    """The world broke a clause in another process; the message says which."""
+    """A violation of the contract in another process; the message says which."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Played:
-    """What came out of a process."""
+class _Outcome:
+    """The output of a process."""
 
-    code: int
-    printed: str
-    complaint: str
-    """What it wrote to stderr."""
+    exit_code: int
+    stdout: str
+    stderr: str
     transcript: list[tuple[str, Any]]
 
 
 def check_elsewhere(world: TextEnv, tasks: int) -> None:
-    """Play the first tasks of each split in two processes that differ in hash seed and order of directories.
+    """Play the first tasks of each split in two processes that differ in hash seed and directory order.
 
-    A world that no other process can import is left out with a warning.
+    An environment that no other process can import is skipped with a warning.
 
     Raises:
-        NotAlike: when the transcripts differ, the world prints, or it can't be made there.
+        NotAlike: if the transcripts differ, the environment prints, or it can't be made there.
     """
     job = _job(world, tasks)
     if job is None:
         warnings.warn(
-            f"{type(world).__name__} can't be made in another process: define it in a module and register it. What "
-            "depends on the hash seed or the order of files, and what is printed, is not checked.",
+            f"{type(world).__name__} can't be made in another process: define it in a module and register it. Checks "
+            "of printing and of dependence on the hash seed and the order of files are skipped.",
             stacklevel=4,
         )
         return
     (one, other) = _play(job, ("1", "forward"), ("2", "backward"))
-    for played in (one, other):
-        _check_quiet(played)
+    for outcome in (one, other):
+        _check_quiet(outcome)
     if one.transcript != other.transcript:
         (third,) = _play(job, ("2", "forward"))
         _check_quiet(third)
-        seed = one.transcript != third.transcript
-        raise NotAlike(_difference(one, third, _SEED) if seed else _difference(one, other, _ORDER))
+        depends_on_seed = one.transcript != third.transcript
+        raise NotAlike(_difference(one, third, _SEED) if depends_on_seed else _difference(one, other, _ORDER))
 
 
-_SEED = "between processes with different hash seeds. Sort what comes out of a set before it is shown or chosen from."
-_ORDER = "with the order in which the system lists a directory. Sort what os.listdir, glob or iterdir give."
+_SEED = "between processes with different hash seeds. Sort the elements of sets before showing or choosing them."
+_ORDER = "with the order in which the system lists a directory. Sort the results of os.listdir, glob and iterdir."
 
 
 def _job(world: TextEnv, tasks: int) -> bytes | None:
-    """What the script reads from stdin; None where no other process can make this world."""
+    """Return the script's stdin, or None if no other process can make this environment."""
     maker, spec = type(world), world.spec
     if spec is None or maker.__module__ == "__main__":
         return None
     try:
         return pickle.dumps(sys.path) + pickle.dumps((maker, spec.kwargs, tasks))
-    except (pickle.PicklingError, AttributeError, TypeError):  # a class within a function, an option like a lock
+    except (pickle.PicklingError, AttributeError, TypeError):  # a class within a function, an option such as a lock
         return None
 
 
-def _play(job: bytes, *ways: tuple[str, str]) -> list[_Played]:
-    """Play in one process for each hash seed and order, all at the same time."""
+def _play(job: bytes, *variants: tuple[str, str]) -> list[_Outcome]:
+    """Play in one process per pair of hash seed and order, concurrently."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="agentgym-check-")))
         started: list[tuple[Path, subprocess.Popen[bytes]]] = []
-        for seed, order in ways:
-            at = folder / f"{seed}-{order}"
-            at.mkdir()
-            (at / "job").write_bytes(job)
-            stdin = stack.enter_context((at / "job").open("rb"))
-            stdout, stderr = (stack.enter_context((at / name).open("wb")) for name in ("out", "err"))
-            command = [sys.executable, "-P", "-W", "ignore", transcript_script.__file__, order, str(at / "transcript")]
-            surroundings = {**os.environ, "PYTHONHASHSEED": seed}
-            process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=surroundings)
+        for seed, order in variants:
+            subfolder = folder / f"{seed}-{order}"
+            subfolder.mkdir()
+            (subfolder / "job").write_bytes(job)
+            stdin = stack.enter_context((subfolder / "job").open("rb"))
+            stdout, stderr = (stack.enter_context((subfolder / name).open("wb")) for name in ("out", "err"))
+            out = str(subfolder / "transcript")
+            command = [sys.executable, "-P", "-W", "ignore", transcript_script.__file__, order, out]
+            environment = {**os.environ, "PYTHONHASHSEED": seed}
+            process = subprocess.Popen(command, stdin=stdin, stdout=stdout, stderr=stderr, env=environment)
             stack.callback(process.wait)
-            stack.callback(process.kill)  # where the other one could not be started, or Ctrl-C was pressed
-            started.append((at, process))
-        return [_read(at, process.wait()) for at, process in started]
+            stack.callback(process.kill)  # if the other process can't be started, or on Ctrl-C
+            started.append((subfolder, process))
+        return [_read(subfolder, process.wait()) for subfolder, process in started]
 
 
-def _read(at: Path, code: int) -> _Played:
-    printed, complaint = ((at / name).read_text(errors="replace") for name in ("out", "err"))
-    return _Played(code, printed, complaint, [] if code else pickle.loads((at / "transcript").read_bytes()))
+def _read(folder: Path, exit_code: int) -> _Outcome:
+    stdout, stderr = ((folder / name).read_text(errors="replace") for name in ("out", "err"))
+    return _Outcome(exit_code, stdout, stderr, [] if exit_code else pickle.loads((folder / "transcript").read_bytes()))
 
 
-def _check_quiet(played: _Played) -> None:
-    if played.code:
-        why = (played.complaint.strip().splitlines() or [f"it ended with {played.code}"])[-1]
-        raise NotAlike(f"The world can't be played in a process of its own: {why}")
-    for stream, text in (("stdout", played.printed), ("stderr", played.complaint)):
+def _check_quiet(outcome: _Outcome) -> None:
+    if outcome.exit_code:
+        reason = (outcome.stderr.strip().splitlines() or [f"exit code {outcome.exit_code}"])[-1]
+        raise NotAlike(f"The environment can't be played in a process of its own: {reason}")
+    for stream, text in (("stdout", outcome.stdout), ("stderr", outcome.stderr)):
         if text:
             raise NotAlike(
-                f"The world writes to {stream}: {text[:_SHOWN]!r}. That is the terminal of whoever plays it: silence "
-                "the simulator, or send what it prints to a log."
+                f"The environment writes to {stream}: {text[:_SHOWN]!r}. This clutters the user's terminal: silence "
+                "the simulator, or redirect its output to a log."
             )
 
 
-def _difference(one: _Played, other: _Played, what: str) -> str:
+def _difference(one: _Outcome, other: _Outcome, cause: str) -> str:
     pairs = zip_longest(one.transcript, other.transcript, fillvalue=("the end", None))
-    (label, said), (_, said_there) = next(pair for pair in pairs if pair[0] != pair[1])
-    first, second = repr(said), repr(said_there)
-    apart = next((at for at, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 0)
-    begin = max(0, apart - 60)
-    shown, shown_there = first[begin : begin + _SHOWN], second[begin : begin + _SHOWN]
-    return f"{label}, differs {what} Here: {shown} There: {shown_there}"
+    (label, value), (_, other_value) = next(pair for pair in pairs if pair[0] != pair[1])
+    first, second = repr(value), repr(other_value)
+    difference = next((i for i, (a, b) in enumerate(zip(first, second, strict=False)) if a != b), 0)
+    begin = max(0, difference - 60)
+    shown, other_shown = first[begin : begin + _SHOWN], second[begin : begin + _SHOWN]
+    return f"{label}, differs {cause} One process: {shown} The other: {other_shown}"

@@ -1,8 +1,8 @@
-"""A script that `check_text_env` starts: it plays the first tasks of a world and writes down what the world says.
+"""A script that `check_text_env` runs in a subprocess: it plays the first tasks and records a transcript.
 
-Run with `python -P elsewhere.py ORDER OUT` and, on stdin, two pickles: `sys.path`, then the class of the world, its
-options and how many tasks of each split to play. With ORDER `backward`, directories are listed in the opposite order,
-as another file system might list them; so nothing that lists directories is imported before.
+Usage: `python -P transcript_script.py ORDER OUT` with two pickles on stdin: `sys.path`, then a tuple of the environment
+class, its options and the number of tasks to play per split. With ORDER `backward`, directories are listed in reverse
+order, as another file system might list them. Modules that list directories must therefore be imported afterwards.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from itertools import islice
 from typing import Any
 
 _TURNS = 5
-"""After a word of nonsense, so many of the expert's actions are played."""
+"""The number of expert actions per task, after one invalid action."""
 
 
 def main() -> None:
-    """Play, and write the transcript to OUT as a pickled list of labels and values."""
+    """Play the tasks and write the transcript to OUT as a pickled list of labels and values."""
     order, out = sys.argv[1:]
     if order == "backward":
         _list_backward()
@@ -28,7 +28,7 @@ def main() -> None:
     env = world(**options)
     transcript = list(_transcript(env, tasks))
     env.close()
-    with open(out, "wb") as file:  # noqa: PTH123 - pathlib only where the world imports it, after `_list_backward`
+    with open(out, "wb") as file:  # noqa: PTH123 - pathlib must not be imported before `_list_backward`
         pickle.dump(transcript, file)
 
 
@@ -40,19 +40,19 @@ def _transcript(env: Any, tasks: int) -> Iterator[tuple[str, Any]]:
         yield f"the first tasks of the {split} split", first
         for task in first:
             yield f"{task.id}, first observation", env.reset(seed=1, options={"task": task.id})
-            answer = env.step("xyzzy")
-            yield f"{task.id}, answer to 'xyzzy'", answer
+            result = env.step("xyzzy")
+            yield f"{task.id}, result of 'xyzzy'", result
             for _ in range(_TURNS):
-                if answer[2] or answer[3]:
+                if result[2] or result[3]:
                     break
                 action = env.oracle()
                 yield f"{task.id}, the oracle's action", action
-                answer = env.step(action)
-                yield f"{task.id}, answer to {action!r}", answer
+                result = env.step(action)
+                yield f"{task.id}, result of {action!r}", result
 
 
 class _Backward:
-    """The entries that `os.scandir` gives, the last one first."""
+    """The entries of `os.scandir` in reverse order."""
 
     def __init__(self, entries: Any) -> None:
         with entries:

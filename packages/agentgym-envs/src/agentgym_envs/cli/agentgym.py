@@ -1,7 +1,7 @@
-"""The command `agentgym`: runs the commands of the installed packages, as in `agentgym evaluate --env textcraft`.
+"""The command `agentgym`, which runs the commands of the installed packages: `agentgym evaluate --env textcraft`.
 
-Each command also has a short name of its own, which may be another program's on some machines: `view` is vim's and
-`convert` ImageMagick's. Only the package of the command that is asked for is imported.
+Each command is also installed under its own name, which may clash with other programs: `view` is vim's, `convert` is
+ImageMagick's. Only the package of the requested command is imported.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from importlib.metadata import EntryPoint, PackageNotFoundError, distribution
 from agentgym_envs.util.installation import install, package_version
 
 KNOWN = {
-    "train": ("agentgym-trainer", "train an agent, by reinforcement learning or from data"),
-    "evaluate": ("agentgym-eval", "play held-out tasks and report"),
-    "compare": ("agentgym-eval", "compare runs on the tasks that they share"),
-    "view": ("agentgym-eval", "look at runs and episodes in a browser"),
-    "collect": ("agentgym-eval", "keep episodes as data"),
-    "convert": ("agentgym-eval", "turn episodes into other formats, and back"),
-    "serve": ("agentgym-envs", "serve worlds over HTTP"),
+    "train": ("agentgym-trainer", "train an agent with reinforcement learning or from data"),
+    "evaluate": ("agentgym-eval", "play held-out tasks and write a report"),
+    "compare": ("agentgym-eval", "compare runs on their common tasks"),
+    "view": ("agentgym-eval", "view runs and episodes in a browser"),
+    "collect": ("agentgym-eval", "collect episodes as training data"),
+    "convert": ("agentgym-eval", "convert episodes to and from other formats"),
+    "serve": ("agentgym-envs", "serve environments over HTTP"),
     "searchqa-index": ("agentgym-envs", "index a corpus for SearchQA"),
     "install-browser": ("agentgym-envs", "install a browser for WebArena"),
 }
-"""Each command with its package and what it does."""
+"""Each command with its package and a description."""
 _PACKAGES = ("agentgym-envs", "agentgym-eval", "agentgym-trainer")
 _USAGE = 2
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """`agentgym COMMAND ...`: run a command. Returns its exit code, or 2 where there is none of this name."""
+    """Run `agentgym COMMAND ...` and return the command's exit code, or 2 if there is no such command."""
     name, *arguments = list(sys.argv[1:] if argv is None else argv) or ["--help"]
     found = installed()
     if name in ("-h", "--help"):
@@ -47,9 +47,11 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def installed() -> dict[str, EntryPoint]:
-    """The commands of the packages that are installed, by name."""
-    there = [distribution(package) for package in _PACKAGES if _is_installed(package)]
-    scripts = {point.name: point for package in there for point in package.entry_points.select(group="console_scripts")}
+    """Return the commands of the installed packages by name."""
+    packages = [distribution(package) for package in _PACKAGES if _is_installed(package)]
+    scripts = {
+        point.name: point for package in packages for point in package.entry_points.select(group="console_scripts")
+    }
     return {name: scripts[name] for name in KNOWN if name in scripts}
 
 
@@ -66,14 +68,14 @@ def _listing(found: dict[str, EntryPoint]) -> str:
     lines += [f"  {name:<17}{KNOWN[name][1]}" for name in found]
     missing = dict.fromkeys(KNOWN[name][0] for name in KNOWN if name not in found)
     for package in missing:
-        names = ", ".join(name for name, (home, _) in KNOWN.items() if home == package)
+        names = ", ".join(name for name, (provider, _) in KNOWN.items() if provider == package)
         lines += ["", f"Not installed: {names}. To install: {install(package)}"]
     return "\n".join([*lines, "", "agentgym COMMAND --help lists the settings of a command."]) + "\n"
 
 
 def _unknown(name: str, found: dict[str, EntryPoint]) -> str:
     if name in KNOWN:
-        return f"{name} comes with {KNOWN[name][0]}, which isn't installed here: {install(KNOWN[name][0])}"
+        return f"{name} is part of {KNOWN[name][0]}, which isn't installed. Install it: {install(KNOWN[name][0])}"
     near = difflib.get_close_matches(name, KNOWN, n=1, cutoff=0.5)
     hint = f" Did you mean {near[0]}?" if near else ""
     return f"There is no command {name!r}.{hint} There are: {', '.join(found)}."

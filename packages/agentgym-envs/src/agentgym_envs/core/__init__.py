@@ -1,1 +1,1 @@
-"""The contract of a text environment: base class, spaces, tasks, action schema and the registry."""
+"""The contract of a text environment: the base class, spaces, tasks, action schema and registry."""

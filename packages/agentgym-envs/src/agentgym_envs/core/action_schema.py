@@ -1,7 +1,7 @@
-"""A world's actions as functions: what tool-calling models are shown, and what their calls mean as actions.
+"""The actions of an environment as functions, for models that call tools.
 
-A world declares its grammar as data, `actions.json` beside its `instructions.md`; both directions are read off it. This
-knows neither worlds nor how a call is written in a reply.
+An environment declares its grammar as data, in `actions.json` next to its `instructions.md`. Both directions, from call
+to action and back, follow from that declaration. How a reply writes a call is the business of `agents.call_parsing`.
 """
 
 from __future__ import annotations
@@ -26,21 +26,21 @@ _BOOLEANS = {"true": "1", "false": "0", "1": "1", "0": "0"}
 
 
 class CallError(ValueError):
-    """There is no call that could be carried out. Its text tells an agent why, and what could be."""
+    """A call that cannot be carried out. The message tells the agent why, and which calls are possible."""
 
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A function with arguments, as an agent calls it."""
+    """An agent's call of a function with arguments."""
 
     name: str
     arguments: dict[str, Any]
     thought: str = ""
 
     def to_json(self) -> str:
-        """As experts write it, whatever the model: `{"thought": …, "function_name": …, "arguments": {…}}`.
+        """Return the call as experts write it for every model: `{"thought": …, "function_name": …, "arguments": {…}}`.
 
-        No `</` is in it, so that it ends no tag that a chat template puts around it.
+        The text contains no `</`, so it cannot close a tag that a chat template puts around it.
         """
         thought = {"thought": self.thought} if self.thought else {}
         record = thought | {"function_name": self.name, "arguments": self.arguments}
@@ -49,56 +49,60 @@ class Call:
 
 @dataclass(frozen=True)
 class Function:
-    """A kind of action.
+    """A kind of action that takes arguments.
 
     Raises:
-        ValueError: when its parts don't fit together.
+        ValueError: if names, templates and properties are inconsistent.
     """
 
     name: str
     """A Python identifier."""
     description: str
     templates: Sequence[str]
-    """Texts of the action with `{name}` for an argument, an array with commas, a boolean as 0 or 1; the one counts that
-    has exactly the arguments that are given."""
+    """Texts of the action with `{name}` for an argument. An array is written with commas, a boolean as 0 or 1. A call
+    uses the template that has exactly its arguments."""
     properties: Mapping[str, Mapping[str, Any]] = field(default_factory=dict[str, Mapping[str, Any]])
-    """JSON schema of each argument: an integer, a boolean, a string, or an array of strings."""
+    """The JSON schema of each argument: an integer, a boolean, a string, or an array of strings."""
     optional: Sequence[str] = field(default_factory=list[str])
     """Arguments that may be left out."""
 
     def __post_init__(self) -> None:
         for name in (self.name, *self.properties):
             if not name.isidentifier() or keyword.iskeyword(name):
-                raise ValueError(f"Functions and parameters have names such as go_to, not {name!r}.")
-        written = {name for template in self.templates for name in _FIELD.findall(template)}
-        if written != set(self.properties) or not written.issuperset(self.optional):
+                raise ValueError(
+                    f"{name!r} is not a valid name of a function or parameter. Use a Python identifier such as go_to."
+                )
+        in_templates = {name for template in self.templates for name in _FIELD.findall(template)}
+        if in_templates != set(self.properties) or not in_templates.issuperset(self.optional):
             raise ValueError(
-                f"{self.name} has the parameters {sorted(self.properties)}, {sorted(self.optional)} of them optional, "
-                f"and its templates name {sorted(written)}; the same ones belong into both."
+                f"{self.name} has the parameters {sorted(self.properties)} ({sorted(self.optional)} of them optional), "
+                f"but its templates use {sorted(in_templates)}. Both must contain the same names."
             )
-        if kinds := {schema["type"] for schema in self.properties.values()} - _KINDS.keys():
-            raise ValueError(f"{self.name} has parameters of type {sorted(kinds)}; there are {', '.join(_KINDS)}.")
+        if unknown := {schema["type"] for schema in self.properties.values()} - _KINDS.keys():
+            raise ValueError(
+                f"{self.name} has parameters of type {sorted(unknown)}. Supported types: {', '.join(_KINDS)}."
+            )
 
     @property
     def schema(self) -> dict[str, Any]:
-        """What chat templates and endpoints take as a tool."""
+        """The function as chat templates and endpoints take a tool."""
         parameters = {
             "type": "object",
             "properties": dict(self.properties),
             "required": [name for name in self.properties if name not in self.optional],
             "additionalProperties": False,
         }
-        own = {"name": self.name, "description": self.description, "parameters": parameters}
-        return {"type": "function", "function": own}
+        function = {"name": self.name, "description": self.description, "parameters": parameters}
+        return {"type": "function", "function": function}
 
     def action(self, arguments: Mapping[str, Any]) -> str:
-        """The action that a call with `arguments` stands for: one line that isn't empty.
+        """Return the action of a call with `arguments`, one non-empty line.
 
-        Values of another type that mean the same are taken: `"2"` for 2, `"2 planks, 1 stick"` for a list.
+        Equivalent values of another type are accepted: `"2"` for 2, `"2 planks, 1 stick"` for a list.
 
         Raises:
-            CallError: for arguments that are missing, unknown or of a wrong type. Whether the action is possible is for
-                the world to say.
+            CallError: if arguments are missing, unknown or of a wrong type. The environment decides whether the action
+                is possible.
         """
         given = {name: value for name, value in arguments.items() if value is not None}
         for name in given:
@@ -116,7 +120,7 @@ class Function:
         raise CallError(f"With these arguments alone {self.name} does nothing. {self._usage}")
 
     def arguments(self, action: str) -> dict[str, Any] | None:
-        """The arguments with which this function is `action`, to the letter; None when there are none."""
+        """Return the arguments for which this function writes exactly `action`, or None if there are none."""
         for pattern in self._patterns:
             found = pattern.fullmatch(action)
             if found is not None:
@@ -133,7 +137,7 @@ class Function:
         return f"Its arguments: {', '.join(names)}."
 
     def _text(self, name: str, value: object) -> str:
-        """`value` as it stands in the action."""
+        """Return `value` as the action contains it."""
         schema = self.properties[name]
         text = _written(schema["type"], value)
         if text is None or text not in schema.get("enum", [text]):
@@ -142,7 +146,7 @@ class Function:
         return " ".join(text.splitlines())
 
     def _value(self, name: str, text: str) -> Any:
-        """What stands in the action as `text`."""
+        """Return the argument that the action contains as `text`."""
         match self.properties[name]["type"]:
             case "integer":
                 return int(text)
@@ -157,7 +161,7 @@ class Function:
     def _patterns(self) -> list[re.Pattern[str]]:
         patterns: list[re.Pattern[str]] = []
         for template in self.templates:
-            parts = _FIELD.split(template)  # text and names in turn
+            parts = _FIELD.split(template)  # alternates between text and names
             parts[::2] = map(re.escape, parts[::2])
             parts[1::2] = [f"(?P<{name}>{_read(self.properties[name])})" for name in parts[1::2]]
             patterns.append(re.compile("".join(parts)))
@@ -167,30 +171,32 @@ class Function:
 ACT = Function(
     "act", "Play an action.", ["{action}"], {"action": {"type": "string", "description": "The action, on one line."}}
 )
-"""The one function of a world that declares none. In every world it says what none of its functions does."""
+"""The only function of an environment that declares none. In every environment it expresses the actions that no
+declared function covers."""
 
 
 @cache
 def read_functions(package: str) -> tuple[Function, ...]:
-    """What the world in `package` declares in its `actions.json`; `ACT` where it has none.
+    """Read the functions that the environment in `package` declares in `actions.json`; only `ACT` without that file.
 
     Raises:
-        ValueError: when a function is declared wrongly, or two have one name.
+        ValueError: if a declaration is invalid or two functions have the same name.
     """
     try:
         text = resources.files(package).joinpath("actions.json").read_text(encoding="utf-8")
-    except (FileNotFoundError, TypeError):  # the latter, in Python 3.11, for a module that is no package
+    except (FileNotFoundError, TypeError):  # Python 3.11 raises TypeError for a module that is not a package
         return (ACT,)
     functions = tuple(Function(**record) for record in json.loads(text))
     names = [function.name for function in functions]
     if len(set(names)) < len(names):
-        raise ValueError(f"Two functions of {package} have the same name, of {', '.join(names)}.")
+        raise ValueError(f"Two functions of {package} have the same name. Its functions: {', '.join(names)}.")
     return functions
 
 
 def call_for(functions: Iterable[Function], action: str, thought: str = "") -> Call:
-    """The call of one of `functions` that is `action`, else of `ACT`. For every action that is one line without blanks
-    around it, `action_of` gets it back.
+    """Return the call of one of `functions` that writes `action`, or else a call of `ACT`.
+
+    `action_of` restores every action that is one line without surrounding whitespace.
     """
     for function in functions:
         arguments = function.arguments(action)
@@ -200,7 +206,7 @@ def call_for(functions: Iterable[Function], action: str, thought: str = "") -> C
 
 
 def action_of(functions: Sequence[Function], call: Call) -> str:
-    """The action that `call` stands for.
+    """Return the action that `call` means.
 
     Raises:
         CallError: see `find` and `Function.action`.
@@ -209,10 +215,10 @@ def action_of(functions: Sequence[Function], call: Call) -> str:
 
 
 def find(functions: Sequence[Function], name: str) -> Function:
-    """The function called `name`, `ACT` included.
+    """Return the function called `name`, which may be `ACT`.
 
     Raises:
-        CallError: when there is none; the text says which there are.
+        CallError: if there is none; the message lists the functions.
     """
     named = {function.name: function for function in (ACT, *functions)}
     if name in named:
@@ -224,7 +230,7 @@ def find(functions: Sequence[Function], name: str) -> Function:
 
 
 def described(tools: Iterable[Mapping[str, Any]]) -> str:
-    """What a model is told of `tools` (as in `Seat.tools`) whose chat template or endpoint has no place for them."""
+    """Describe `tools` (as in `Seat.tools`) in text, for chat templates and endpoints that don't take tools."""
     lines = "\n".join(json.dumps(tool["function"], ensure_ascii=False) for tool in tools)
     return (
         f"Your functions, with the JSON schema of their parameters:\n{lines}\n\n"
@@ -234,12 +240,12 @@ def described(tools: Iterable[Mapping[str, Any]]) -> str:
 
 
 def _read(schema: Mapping[str, Any]) -> str:
-    """A pattern for what `_written` writes."""
+    """Return a pattern that matches the text that `_written` returns."""
     return "|".join(map(re.escape, schema["enum"])) if "enum" in schema else _READ[schema["type"]]
 
 
 def _written(kind: str, value: object) -> str | None:
-    """`value` as an argument of that kind is written in an action; None when it can't mean one."""
+    """Return `value` as an action writes an argument of type `kind`, or None if it is not one."""
     match kind, value:
         case "boolean", bool() | int() | str():
             return _BOOLEANS.get(str(value).lower())

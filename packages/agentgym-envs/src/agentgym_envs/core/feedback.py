@@ -1,7 +1,7 @@
-"""What an environment answers, the malformed replies that it may be given, and the errors of one that is broken.
+"""The feedback of an environment, malformed replies, and the errors of broken environments.
 
-`Checked` looks at every value once, where it enters: from there on rewards and scores are finite numbers, observations
-are text, and no trainer, file or tracker has to ask again.
+`FeedbackChecker` checks every value once, where it enters the package. After that, rewards and scores are finite
+numbers and observations are text, so trainers, files and trackers need no further checks.
 """
 
 from __future__ import annotations
@@ -20,35 +20,34 @@ import numpy as np
 from gymnasium.error import DependencyNotInstalled
 
 _ROUNDING = 1e-6
-"""How far a score that was summed up in floats may lie outside of [0, 1]."""
-
+"""Tolerance for a score outside of [0, 1] by floating-point summation."""
 
 _FRAME = re.compile(r'File "(.+)", line (\d+), in (\S+)')
 
 
 class EnvFault(RuntimeError):
-    """The world itself broke (JVM, browser, server, network); the agent did nothing wrong.
+    """A failure of the environment itself (JVM, browser, server, network), not of the agent.
 
-    Whoever plays retries the task after `reset`, which builds what broke anew; a fault that persists makes the
-    episode *failed*: counted and shown, never scored, never trained on.
+    The caller retries the task after `reset`, which rebuilds the broken part. If the fault persists, the episode is
+    *failed*: it is counted and shown, but never scored and never trained on.
     """
 
 
 class InvalidFeedback(EnvFault):
-    """An environment returned what the contract doesn't allow; the message names environment, task and field."""
+    """A returned value that violates the contract. The message names the environment, the task and the field."""
 
 
 class Malformed(str):
-    """A reply in which no action was found. It is a `str`, so it passes through any Gymnasium wrapper to the world.
+    """A reply without an action. As a `str`, it passes through any Gymnasium wrapper to the environment.
 
-    The world answers it with `hint`, marks the turn invalid and lets it cost a turn like any other.
+    The environment answers it with `hint` and marks the turn invalid. It costs a turn like any other reply.
     """
 
     hint: str
-    """What would have been understood."""
+    """The form that would have been understood."""
 
     def __new__(cls, reply: str, hint: str) -> Malformed:
-        """A malformed `reply` with its `hint`."""
+        """Create a malformed `reply` with its `hint`."""
         malformed = super().__new__(cls, reply)
         malformed.hint = hint
         return malformed
@@ -59,82 +58,82 @@ class Malformed(str):
 
 @dataclass(frozen=True, slots=True)
 class Feedback:
-    """What a world says to one action."""
+    """The result of one action."""
 
     observation: str
     valid: bool = True
-    """False when the action was not understood or not possible; the observation then says what would be."""
+    """False if the action was not understood or not possible. The observation then states what would be."""
     terminated: bool = False
-    """The world ended the episode: the goal was reached or can't be any more."""
+    """The environment ended the episode: the goal was reached or has become unreachable."""
     truncated: bool = False
-    """A limit of the simulator's own ended it."""
+    """A limit of the simulator itself ended the episode."""
 
 
 @dataclass(frozen=True, slots=True)
 class FeedbackChecker:
-    """Checks what one environment returns in one task. Each method gives the value back in its plain Python type.
+    """Checks the values that one environment returns in one task. Each method returns the value as a plain Python type.
 
     Raises:
-        InvalidFeedback: (all methods) when the value isn't what the contract says.
+        InvalidFeedback: (all methods) if the value violates the contract.
     """
 
     env: str
-    """Gymnasium id, or the name of the class."""
+    """The Gymnasium id, or the name of the class."""
     task_id: str
 
     def feedback(self, given: Any) -> Feedback:
-        """A `Feedback` whose observation is text and whose flags are bool."""
+        """Return a `Feedback` whose observation is text and whose flags are bool."""
         if not isinstance(given, Feedback):
             raise self.invalid("feedback", "must be a Feedback", given)
-        told = self.text("observation", given.observation)
+        observation = self.text("observation", given.observation)
         flags = [self.flag(name, getattr(given, name)) for name in ("valid", "terminated", "truncated")]
-        return Feedback(told, *flags)
+        return Feedback(observation, *flags)
 
     def text(self, field: str, given: Any) -> str:
-        """Text, with a question mark for each lone surrogate."""
+        """Return text with a question mark for each lone surrogate."""
         if not isinstance(given, str):
             raise self.invalid(field, "must be text (str)", given)
         return writable(given)
 
     def flag(self, field: str, given: Any) -> bool:
-        """True or False."""
+        """Return True or False."""
         if not isinstance(given, bool | np.bool_):
             raise self.invalid(field, "must be True or False", given)
         return bool(given)
 
     def score(self, given: Any) -> float:
-        """A finite number in [0, 1]; one that lies outside by rounding is moved to the bound."""
+        """Return a finite number in [0, 1]. Values outside by a rounding error are clipped to the bound."""
         if not isinstance(given, Real) or not -_ROUNDING <= (score := float(given)) <= 1 + _ROUNDING:  # nor a NaN
             raise self.invalid("score", "must be a finite number in [0, 1]", given)
         return min(1.0, max(0.0, score))
 
     def actions(self, given: Any) -> list[str] | None:
-        """A list of texts, or None."""
+        """Return a list of texts, or None."""
         if given is not None and not (isinstance(given, list) and all(isinstance(action, str) for action in given)):
             raise self.invalid("available_actions", "must be a list of texts (str) or None", given)
         return given
 
     def raw(self, given: Any) -> dict[str, Any]:
-        """A dict."""
+        """Return a dict."""
         if not isinstance(given, dict):
             raise self.invalid("raw", "must be a dict", given)
         return given
 
     def invalid(self, field: str, rule: str, given: Any) -> InvalidFeedback:
-        """The error for a field that breaks this rule."""
+        """Return the error for a field that violates `rule`."""
         return InvalidFeedback(
             f"{self.env} broke the environment contract in task {self.task_id}: `{field}` {rule}, not "
-            f"{reprlib.repr(given)} ({type(given).__name__}). Mend the environment; docs/howto/add-a-world.md has the "
-            "contract."
+            f"{reprlib.repr(given)} ({type(given).__name__}). Fix the environment; docs/howto/add-a-world.md describes "
+            "the contract."
         )
 
 
 @contextmanager
 def faulting(env: str) -> Generator[None]:
-    """Turn whatever is raised in here, where an environment works or what it gave is read, into an `EnvFault`: a bug in
-    an environment must fail an episode, not a run.
+    """Turn any exception in this block into an `EnvFault`: a bug in an environment must fail an episode, not a run.
 
-    What it needs and isn't installed fails every episode, and is passed on as it is.
+    The block runs the environment or reads the values it returned. `DependencyNotInstalled` passes through unchanged,
+    because a missing dependency would fail every episode.
     """
     try:
         yield
@@ -145,15 +144,18 @@ def faulting(env: str) -> Generator[None]:
 
 
 def _raised_by(env: str, error: Exception) -> EnvFault:
-    """The fault that an environment's own exception amounts to, with the line of code that raised it."""
-    notes = "\n".join(getattr(error, "__notes__", ()))  # with the traceback of another process, see `pool.orders`
+    """Return the fault for an exception of the environment, with the line of code that raised it."""
+    notes = "\n".join(getattr(error, "__notes__", ()))  # the traceback of another process, see `pool.orders`
     frames = [(f.filename, f.lineno, f.name) for f in traceback.extract_tb(error.__traceback__)]
     *_, (path, line, function) = _FRAME.findall(notes) or frames or [("", "", "")]
-    where = f" ({Path(path).name}, line {line}, in {function})" if path else ""
-    said = f"{type(error).__name__}: {error}".removesuffix(": ")
-    return EnvFault(f"{env} raised {said}{where}")
+    location = f" ({Path(path).name}, line {line}, in {function})" if path else ""
+    message = f"{type(error).__name__}: {error}".removesuffix(": ")
+    return EnvFault(f"{env} raised {message}{location}")
 
 
 def writable(text: str) -> str:
-    """`text` with a question mark for each lone surrogate, which UTF-8 can't write; a tokenizer may cut an emoji so."""
+    """Return `text` with a question mark for each lone surrogate, which UTF-8 can't encode.
+
+    A tokenizer that splits an emoji can produce lone surrogates.
+    """
     return text if text.isascii() else text.encode(errors="replace").decode()

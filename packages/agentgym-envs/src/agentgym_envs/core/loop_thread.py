@@ -1,7 +1,7 @@
-"""An asyncio loop on a thread of its own, with a synchronous face. Knows nothing about whom it speaks with.
+"""An asyncio event loop on its own thread, with a synchronous interface.
 
-Synchronous libraries on top of asyncio refuse to run where a loop runs already, as it does in a notebook; asynchronous
-ones tie everything to the loop they were started in. Here that loop is nobody's but ours.
+Synchronous libraries on top of asyncio refuse to run where a loop is already running, as in a notebook. Asynchronous
+libraries bind their objects to the loop in which they were started. A private loop avoids both problems.
 """
 
 from __future__ import annotations
@@ -16,45 +16,49 @@ from typing import Any, TypeVar
 from agentgym_envs.core.text_env import EnvFault
 
 T = TypeVar("T")
-_PARTING = 5.0  # seconds for what still runs when the thread is stopped
+_STOP_TIMEOUT = 5.0  # seconds
 
 
 class LoopThread:
-    """A running asyncio loop. Usable from any thread of the process that made it, and not after a fork."""
+    """A running asyncio loop. Any thread of the process that created it may use it, but not a forked process."""
 
     def __init__(self, partner: str) -> None:
-        """`partner`: whom it speaks with, as faults begin with it (`The browser`)."""
+        """Start the thread.
+
+        Args:
+            partner: The system that the coroutines communicate with (`The browser`); error messages begin with it.
+        """
         self.pid = os.getpid()
         self._partner = partner
-        self._gone = f"{partner}: the loop is gone; it was stopped, or this process was forked since."
+        self._gone = f"{partner}: the loop is gone. It was stopped, or this process was forked after its start."
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="agentgym-loop", daemon=True)
         self._thread.start()
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, in this process."""
+        """Whether the loop is running in this process."""
         return self.pid == os.getpid() and self._thread.is_alive()
 
     @property
     def current(self) -> bool:
-        """Whether this is called on its thread."""
+        """Whether the caller is on the loop's thread."""
         return threading.current_thread() is self._thread
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float) -> T:
-        """Run `coroutine` on the loop and wait for what it returns or raises.
+        """Run `coroutine` on the loop, wait for it, and return its result or raise its exception.
 
         Args:
-            coroutine: What to run.
-            timeout: Seconds, after which it is cancelled.
+            coroutine: The coroutine to run.
+            timeout: Seconds after which the coroutine is cancelled.
 
         Raises:
-            EnvFault: when the time is over, or the loop belongs to another process or is stopped.
-            RuntimeError: when called on the loop's own thread, where it would wait for itself.
+            EnvFault: on timeout, or if the loop belongs to another process or is stopped.
+            RuntimeError: if called on the loop's own thread, which would be a deadlock.
         """
         if self.current:
             coroutine.close()
-            raise RuntimeError("LoopThread.run was called on its own thread; await the coroutine there.")
+            raise RuntimeError("LoopThread.run was called on its own thread. Await the coroutine there instead.")
         if not self.alive:
             coroutine.close()
             raise EnvFault(self._gone)
@@ -62,29 +66,29 @@ class LoopThread:
         try:
             return future.result(timeout)
         except concurrent.futures.CancelledError as error:
-            raise EnvFault(f"{self._partner}: the loop was stopped in the middle of this.") from error
+            raise EnvFault(f"{self._partner}: the loop was stopped while a request was running.") from error
         except TimeoutError as error:
             if future.done() and not future.cancelled():
-                raise  # the coroutine's own
+                raise  # the coroutine itself raised TimeoutError
             raise EnvFault(f"{self._partner} did not answer within {timeout:g} seconds.") from error
         finally:
-            future.cancel()  # also after Ctrl-C; nothing happens to one that is done
+            future.cancel()  # also after Ctrl-C; no effect on a finished future
 
     def call_soon(self, function: Callable[..., object], *arguments: Any) -> None:
-        """Call `function`, which takes next to no time, on the loop; returns at once.
+        """Schedule a call of `function`, which must not block, on the loop and return immediately.
 
         Raises:
-            RuntimeError: when the loop is stopped, or this process was forked since.
+            RuntimeError: if the loop is stopped, or this process was forked after its start.
         """
         if not self.alive:
             raise RuntimeError(self._gone)
         self._loop.call_soon_threadsafe(function, *arguments)
 
     def start(self, coroutine: Coroutine[Any, Any, T]) -> concurrent.futures.Future[T]:
-        """Run `coroutine` on the loop; returns at once.
+        """Start `coroutine` on the loop and return immediately.
 
         Raises:
-            RuntimeError: when the loop is stopped, or this process was forked since.
+            RuntimeError: if the loop is stopped, or this process was forked after its start.
         """
         if not self.alive:
             coroutine.close()
@@ -92,12 +96,12 @@ class LoopThread:
         return asyncio.run_coroutine_threadsafe(coroutine, self._loop)
 
     def stop(self) -> None:
-        """Cancel what still runs and end the thread. May be called twice."""
+        """Cancel all running tasks and end the thread. May be called twice."""
         if not self.alive:
             return
-        self.run(_cancel_others(), _PARTING)
+        self.run(_cancel_others(), _STOP_TIMEOUT)
         self._loop.call_soon_threadsafe(self._loop.stop)
-        self._thread.join(_PARTING)
+        self._thread.join(_STOP_TIMEOUT)
         if not self._thread.is_alive():
             self._loop.close()
 
@@ -107,4 +111,4 @@ async def _cancel_others() -> None:
     for task in others:
         task.cancel()
     if others:
-        await asyncio.wait(others, timeout=_PARTING / 2)
+        await asyncio.wait(others, timeout=_STOP_TIMEOUT / 2)

@@ -1,4 +1,7 @@
-"""Which worlds there are. A world is one line here and one folder under `worlds`; importing this imports neither."""
+"""The registry of environments.
+
+Each environment is one entry here and one folder under `worlds`. Importing this module imports no environment.
+"""
 
 from __future__ import annotations
 
@@ -21,17 +24,17 @@ from agentgym_envs.util.redaction import redacted, resolved
 
 @dataclass(frozen=True, slots=True)
 class RegisteredWorld:
-    """A registered world."""
+    """A registered environment."""
 
     id: str
-    """Gymnasium id."""
+    """The Gymnasium id."""
     entry_point: str
     max_episode_steps: int
-    """Turns after which Gymnasium's `TimeLimit` truncates, unless `make` is told otherwise."""
+    """Turns after which Gymnasium's `TimeLimit` truncates, unless `make` gets another limit."""
     agent: str = "react"
-    """Who plays it unless another is asked for, as `Agent.parse` takes it."""
+    """The default agent, as `Agent.parse` takes it."""
     about: str = ""
-    """What there is to do, in a sentence."""
+    """A sentence about the tasks."""
 
 
 WORLDS = (
@@ -69,13 +72,13 @@ WORLDS = (
 )
 
 REMOTE = "agentgym/Remote-v0"
-"""Any of them, or another, on a server; see `agentgym_envs.remote.env.RemoteEnv`. It keeps the limits of the server."""
+"""An environment on a server, one of these or another, with the server's limits; see `remote.env.RemoteEnv`."""
 
 
 def register_worlds() -> None:
-    """Make the worlds known to `gymnasium.make`. Importing `agentgym_envs` does this."""
+    """Register the environments with Gymnasium. Importing `agentgym_envs` does this."""
     for world in WORLDS:
-        # Our contract tests check every world; checking each step again would cost more than most steps do.
+        # The contract tests check every environment; checking each step again would cost more than most steps.
         gymnasium.register(
             world.id,
             world.entry_point,
@@ -92,53 +95,55 @@ def register_worlds() -> None:
 
 
 def find_spec(world_id: str) -> EnvSpec:
-    """What is registered as `world_id`; for `MODULE:ID`, once MODULE is imported.
+    """Return the specification that is registered as `world_id`. For `MODULE:ID`, import MODULE first.
 
     Raises:
-        ValueError: when there is no such world or module; the message names what there is.
+        ValueError: if there is no such environment or module; the message names those that exist.
     """
     module, colon, name = world_id.rpartition(":")
     if colon:
-        import_named(module, f"the world {world_id}")
+        import_named(module, f"the environment {world_id}")
     if name not in gymnasium.registry:
         known = [world.id for world in WORLDS]
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.4)
         hint = f" Did you mean {near[0]}?" if near else ""
-        raise ValueError(f"There is no world {name!r}.{hint} There are: {', '.join(known)}.")
+        raise ValueError(f"There is no environment {name!r}.{hint} There are: {', '.join(known)}.")
     return gymnasium.registry[name]
 
 
 def world_class(world_id: str) -> type[TextEnv] | None:
-    """The class of a world, which is imported; None for one that isn't a `TextEnv`, or is made by a function.
+    """Import the class of an environment. Returns None if it isn't a `TextEnv`, or if a function creates it.
 
     Raises:
-        ValueError: when there is no such world.
-        ImportError, gymnasium.error.DependencyNotInstalled: when a package that it needs is missing.
+        ValueError: if there is no such environment.
+        ImportError, gymnasium.error.DependencyNotInstalled: if a package that it needs is missing.
     """
     entry = find_spec(world_id).entry_point
-    made = load_env_creator(entry) if isinstance(entry, str) else entry
-    return made if isinstance(made, type) and issubclass(made, TextEnv) else None
+    creator = load_env_creator(entry) if isinstance(entry, str) else entry
+    return creator if isinstance(creator, type) and issubclass(creator, TextEnv) else None
 
 
 def look_here() -> None:
-    """Let the modules of worlds (`MODULE:ID`) be found in the working folder too, as `python -m` would."""
+    """Add the working folder to `sys.path`, as `python -m` does, so that `MODULE:ID` finds modules in it."""
     here = str(Path.cwd())
     if here not in sys.path:
-        sys.path.append(here)  # the last one: nothing that lies there stands before what is installed
+        sys.path.append(here)  # last, so that no file there shadows an installed package
 
 
 def full_id(name: str) -> str:
-    """The Gymnasium id for a short name such as `textcraft`; any other name as it is."""
+    """Return the Gymnasium id for a short name such as `textcraft`, and any other name unchanged."""
     short = {world.id.partition("/")[2].rpartition("-v")[0].lower(): world.id for world in WORLDS}
     return short.get(name.lower(), name)
 
 
 def read_resolved(pair: str) -> tuple[str, Any]:
-    """As `read_option`, with the environment's values in place of references such as `${WORLD_TOKEN}`. They are text,
-    whatever they look like; only a variable that is the whole value may hold a dict, list or tuple.
+    """Read an option as `read_option` does, and substitute environment variables for references like `${WORLD_TOKEN}`.
+
+    The value of a variable is always text, unless the reference is the whole option and the variable holds a dict, list
+    or tuple.
 
     Raises:
-        ValueError: as `read_option`, and for a variable that isn't set.
+        ValueError: as `read_option`, and if a variable isn't set.
     """
     key, value = read_option(pair)
     read = _with_references(value)
@@ -160,14 +165,14 @@ def _with_references(value: Any) -> Any:
 
 
 def read_option(pair: str) -> tuple[str, Any]:
-    """Key and value of the option in `KEY=VALUE`; a value that is no Python literal is taken as text.
+    """Return key and value of an option `KEY=VALUE`. A value that isn't a Python literal is text.
 
     Raises:
-        ValueError: for a pair without a key or `=`.
+        ValueError: if the key or `=` is missing.
     """
     key, equals, value = pair.partition("=")
     if not (key.isidentifier() and equals):
-        raise ValueError(f"The world's option {redacted(pair)!r} is not of the form KEY=VALUE, such as depth=(2,3).")
+        raise ValueError(f"The option {redacted(pair)!r} is not of the form KEY=VALUE, such as depth=(2,3).")
     try:
         return key, ast.literal_eval(value)
     except (ValueError, SyntaxError):
@@ -175,11 +180,11 @@ def read_option(pair: str) -> tuple[str, Any]:
 
 
 def make(world_id: str, **options: Any) -> gymnasium.Env[str, str]:
-    """`gymnasium.make` with errors that say what to do next.
+    """Make an environment as `gymnasium.make` does, with errors that explain what to do next.
 
     Raises:
-        ValueError: when there is no such world, it doesn't take one of the options, or it lacks one.
-        gymnasium.error.DependencyNotInstalled: when the world's extra is missing; the message has the command.
+        ValueError: if there is no such environment, an option is unknown, or a required option is missing.
+        gymnasium.error.DependencyNotInstalled: if the environment's extra is missing; the message gives the command.
     """
     spec = find_spec(world_id)
     try:
@@ -188,20 +193,20 @@ def make(world_id: str, **options: Any) -> gymnasium.Env[str, str]:
         if "unexpected keyword argument" in str(error) and (unknown := sorted(options.keys() - _taken(spec))):
             raise UnknownOption(_without(spec, unknown[0])) from error
         if "required keyword-only argument" in str(error):
-            raise ValueError(f"{spec.id} was made without an option it needs: {error}") from error
+            raise ValueError(f"{spec.id} is missing a required option: {error}") from error
         raise
 
 
 class UnknownOption(ValueError):
-    """A world was made with an option that it doesn't have; the message names those that it has."""
+    """An option that the environment doesn't have. The message lists those that it has."""
 
 
 _OF_ALL = ("render_mode", "max_episode_steps")
-"""Options that every world has, and that commands have flags for."""
+"""Options that every environment has, and for which commands have flags."""
 
 
 def world_options(spec: EnvSpec) -> list[str]:
-    """The options that a world can be made with, as the constructors of its class name them, in their order."""
+    """Return the options that an environment takes, in the order of its class's constructors."""
     return [name for name in _taken(spec) if name not in _OF_ALL]
 
 
@@ -222,17 +227,17 @@ def _taken(spec: EnvSpec) -> dict[str, None]:
         named = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
         taken |= dict.fromkeys(name for name in named if name != "self")
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
-            break  # what this one doesn't name, it doesn't pass on
+            break  # without **kwargs, this constructor passes no further options on
     return taken | dict.fromkeys(_OF_ALL)
 
 
 def text_env(env: gymnasium.Env[Any, Any]) -> TextEnv:
-    """The world under the wrappers.
+    """Return the `TextEnv` under the wrappers.
 
     Raises:
-        TypeError: when it is not one of ours.
+        TypeError: if it isn't a `TextEnv`.
     """
     world = env.unwrapped
     if not isinstance(world, TextEnv):
-        raise TypeError(f"{world} is not a TextEnv; only worlds under the contract of TextEnv can be played.")
+        raise TypeError(f"{world} is not a TextEnv. Only environments that follow the TextEnv contract can be played.")
     return world

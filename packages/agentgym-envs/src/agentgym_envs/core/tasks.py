@@ -1,4 +1,4 @@
-"""Tasks as plain data, and the lazy sets they come in. Knows nothing about how a world plays them."""
+"""Tasks as plain data, and the lazy sets that contain them."""
 
 from __future__ import annotations
 
@@ -14,39 +14,39 @@ from typing import Any, Literal, overload
 Split = Literal["train", "dev", "test"]
 SPLITS: tuple[Split, ...] = ("train", "dev", "test")
 DEV_SHARE = 10
-"""One in so many training tasks is set aside for the `dev` split of an environment that brings none."""
+"""One in this many training tasks goes to the `dev` split, for an environment that doesn't define one."""
 FEWEST_TO_SHARE = 20
-"""From fewer training tasks than this none is set aside."""
-_MOST_AKIN = 1_000
+"""With fewer training tasks than this, `dev` is empty."""
+_MAX_SIMILAR = 1_000
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """One thing to do in one world."""
+    """A task of one environment."""
 
     id: str
-    """Stable name such as `textcraft/test/17`."""
+    """A stable name such as `textcraft/test/17`."""
     env: str
-    """The Gymnasium id of the world, such as `agentgym/TextCraft-v0`."""
+    """The Gymnasium id of the environment, such as `agentgym/TextCraft-v0`."""
     split: Split
     category: str
-    """The group that reports average over."""
+    """The group over which reports average."""
     difficulty: int
-    """Grows with the number of steps a good player needs; its unit is the world's."""
+    """Grows with the number of steps that a good policy needs. The environment defines the unit."""
     payload: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What the world needs to build the task: JSON values only."""
+    """The data from which the environment builds the task: JSON values only."""
     cluster: str = ""
-    """The tasks that are alike, such as the instances of a template: who solves one of them often solves the others.
-    Intervals treat clusters as what was drawn. Empty where a task is like no other."""
+    """The cluster of similar tasks, such as the instances of a template: policies that solve one often solve the
+    others. Confidence intervals treat clusters as the sampling unit. Empty for a task without similar ones."""
 
 
 class Tasks(Sequence[Task]):
-    """The tasks of one split: a sequence that builds a task when it is asked for, and slices without building any."""
+    """The tasks of one split: a sequence that builds a task on access. Slicing builds none."""
 
     def __init__(self, ids: Sequence[str], build: Callable[[str], Task]) -> None:
         self.ids = ids
         self.build = build
-        """Makes the task of an id."""
+        """Builds the task with a given id."""
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -64,7 +64,7 @@ class Tasks(Sequence[Task]):
         return map(self.build, self.ids)
 
     def digest(self) -> str:
-        """SHA-256 over the canonical JSON of every task, in order."""
+        """Return the SHA-256 over the canonical JSON of every task, in order."""
         sha = hashlib.sha256()
         for task in self:
             sha.update(json.dumps(asdict(task), sort_keys=True, ensure_ascii=True).encode() + b"\n")
@@ -72,14 +72,15 @@ class Tasks(Sequence[Task]):
 
 
 class TaskSet:
-    """All tasks of a world under the options it was made with, in splits that share no task. A world that offers
-    several sets gives each a `name`, which reports then show.
+    """All tasks of an environment under its options, in disjoint splits.
 
-    `train` is for learning, `dev` for every decision on the way, such as which checkpoint is the best one, and `test`
-    for the figures at the end. Where `dev` is None, it is carved from `train`: about one in `DEV_SHARE` tasks, chosen
-    by a hash of its id alone, so that a task is in the same split under all options that leave its id as it is. Such a
-    task keeps its id, and its `split` says `dev`. Of fewer than `FEWEST_TO_SHARE` training tasks none is taken, and
-    `dev` is empty, as it is where an empty one is given.
+    An environment that offers several sets gives each a `name`, which reports show.
+
+    `train` is for learning, `dev` for decisions during training, such as the choice of the best checkpoint, and `test`
+    for the final metrics. If `dev` is None, it is split off `train`: about one in `DEV_SHARE` tasks, chosen by a hash
+    of the id alone, so that a task is in the same split under all options that keep its id. Such a task keeps its id,
+    and its `split` becomes `dev`. With fewer than `FEWEST_TO_SHARE` training tasks, or if an empty `dev` is given,
+    `dev` is empty.
     """
 
     def __init__(self, *, train: Tasks, test: Tasks, dev: Tasks | None = None, name: str = "") -> None:
@@ -90,17 +91,17 @@ class TaskSet:
 
     @property
     def train(self) -> Tasks:
-        """The tasks to learn from."""
+        """The tasks for learning."""
         return self._train_and_dev[0]
 
     @property
     def dev(self) -> Tasks:
-        """The tasks that decisions in the course of training are made by."""
+        """The held-out tasks for decisions during training."""
         return self._train_and_dev[1]
 
     @cached_property
     def _train_and_dev(self) -> tuple[Tasks, Tasks]:
-        """Made when first asked for: to make a world, or to play its test tasks, takes no look at each id."""
+        """Computed on first access, since making an environment or playing its test tasks shouldn't hash every id."""
         train, dev = self._given
         if dev is not None:
             return train, dev
@@ -112,7 +113,7 @@ class TaskSet:
         return Tasks(kept, train.build), Tasks(aside, lambda task_id: replace(train.build(task_id), split="dev"))
 
     def split(self, name: Split) -> Tasks:
-        """The tasks of the split `train`, `dev` or `test`."""
+        """Return the tasks of the split `train`, `dev` or `test`."""
         return {"train": self.train, "dev": self.dev, "test": self.test}[name]
 
     def __len__(self) -> int:
@@ -126,21 +127,24 @@ class TaskSet:
         return task_id in self._index()
 
     def __getitem__(self, task_id: str) -> Task:
-        """The task of that id.
+        """Return the task with that id.
 
         Raises:
-            KeyError: when there is none; the message names the nearest ids.
+            KeyError: if there is none; the message names the nearest ids.
         """
         index = self._index()
         if task_id not in index:
-            near = difflib.get_close_matches(str(task_id), _akin(str(task_id), index), n=3)
+            near = difflib.get_close_matches(str(task_id), _similar(str(task_id), index), n=3)
             hint = f"Did you mean {' or '.join(near)}?" if near else f"Ids look like {next(iter(index), 'none')}."
-            raise KeyError(f"There is no task {task_id!r} among the {len(self)} of this world. {hint}")
+            raise KeyError(f"There is no task {task_id!r} among the {len(self)} of this environment. {hint}")
         tasks, position = index[task_id]
         return tasks[position]
 
     def manifest(self) -> dict[str, dict[str, Any]]:
-        """Number and digest of the tasks per split; committed beside each world, so that a set can't change unseen."""
+        """Return the number and digest of the tasks per split.
+
+        The manifest is committed next to each environment, so that a change of the set can't go unnoticed.
+        """
         splits = {name: self.split(name) for name in SPLITS}
         return {name: {"tasks": len(tasks), "sha256": tasks.digest()} for name, tasks in splits.items() if tasks}
 
@@ -153,12 +157,12 @@ class TaskSet:
 
 
 def _is_set_aside(task_id: str) -> bool:
-    """Whether a training task of this id is in a `dev` split that is carved."""
+    """Whether a training task with this id belongs to a `dev` split that is split off `train`."""
     digest = hashlib.sha256(task_id.encode(errors="surrogatepass")).digest()
     return int.from_bytes(digest[:8]) % DEV_SHARE == 0
 
 
-def _akin(task_id: str, ids: Iterable[str]) -> Iterator[str]:
-    """Some that begin or end as `task_id` does: to compare it with tens of thousands would take a second."""
+def _similar(task_id: str, ids: Iterable[str]) -> Iterator[str]:
+    """Yield some ids with the same beginning or end: comparing with tens of thousands would take a second."""
     head, _, tail = task_id.rpartition("/")
-    return islice((i for i in ids if i.startswith(f"{head}/") or i.endswith(f"/{tail}")), _MOST_AKIN)
+    return islice((i for i in ids if i.startswith(f"{head}/") or i.endswith(f"/{tail}")), _MAX_SIMILAR)

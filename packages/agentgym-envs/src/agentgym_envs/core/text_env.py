@@ -1,8 +1,8 @@
-"""What every world is: a Gymnasium environment whose observations and actions are text.
+"""The base class of all environments: a Gymnasium environment whose observations and actions are text.
 
-`TextEnv` keeps the contract in one place: looking tasks up, paying the score out as increments, the keys of `info`,
-and what happens before the first `reset` and after the end. A world supplies six hooks and knows nothing about
-policies, conversations or tokens.
+`TextEnv` implements the contract in one place: looking up tasks, rewards as increments of the score, the keys of
+`info`, and the behaviour before the first `reset` and after the end. A subclass supplies six hooks and does not depend
+on policies, conversations or tokens.
 """
 
 from __future__ import annotations
@@ -40,33 +40,33 @@ MAX_OBSERVATION_CHARS = 32_768
 
 
 class TextEnv(gymnasium.Env[str, str], ABC):
-    """A text world. docs/howto/add-a-world.md writes one from beginning to end.
+    """A text environment. docs/howto/add-a-world.md explains step by step how to write one.
 
-    `reset(seed=..., options={"task": id, "split": "train" | "dev" | "test"})`: a task id gives exactly that task;
-    without one, a task is drawn from the split (default `train`) with the env's own generator. The same task is the
-    same text to the byte in every process.
+    `reset(seed=..., options={"task": id, "split": "train" | "dev" | "test"})` starts the task with that id. Without an
+    id, it draws a task from the split (default `train`) with the environment's own generator. The same task produces
+    byte-identical text in every process.
 
     `step(action)` never raises on text. Rewards are the increments of a score in [0, 1].
 
-    `info` after both: `task_id`, `success`, `score`, `valid`, `available_actions` (or None where they can't be
-    listed), `state_key` (a hash of the simulator's state) and the world's own figures under `raw`.
+    Both return `info` with `task_id`, `success`, `score`, `valid`, `available_actions` (or None if they can't be
+    listed), `state_key` (a hash of the simulator's state) and environment-specific values under `raw`.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012 - declared so by Gymnasium
     package: ClassVar[str]
-    """The Python package of the world, where its `instructions.md`, `actions.json` and `manifest.json` lie."""
+    """The Python package of the environment, which contains `instructions.md`, `actions.json` and `manifest.json`."""
     client_options: ClassVar[frozenset[str]] = frozenset()
-    """Which options a client of a server may set, beside `render_mode` and `max_episode_steps`: none that names a file,
-    an address or a program, or costs more than a session may."""
+    """The options that a client of a server may set besides `render_mode` and `max_episode_steps`. An option must not
+    be listed if it names a file, an address or a program, or can exceed the resources of a session."""
     secret_options: ClassVar[frozenset[str]] = frozenset()
-    """Which options hold passwords, tokens or keys: run folders, logs and messages show stars in their place. Those of
-    names that end in `password`, `token`, `secret` or `api_key` needn't be listed, nor passwords within URLs."""
+    """The options that hold passwords, tokens or keys; run folders, logs and messages show stars instead. Names that
+    end in `password`, `token`, `secret` or `api_key`, and passwords within URLs, need not be listed."""
     step_seconds: ClassVar[float] = 0.01
-    """About how long a step takes. `EnvPool` plays a world that answers within a millisecond in the caller's thread,
-    and gives others a process each; unless they wait."""
+    """The approximate duration of a step in seconds. `EnvPool` runs environments that answer within a millisecond in
+    the caller's thread, and others in a process each, unless `step_waits`."""
     step_waits: ClassVar[bool] = False
     """Whether a step may wait for something outside of Python (another process, a server), so that threads can step
-    many worlds at once."""
+    many environments concurrently."""
 
     def __init_subclass__(cls, **more: Any) -> None:
         super().__init_subclass__(**more)
@@ -75,7 +75,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
     def __init__(self, *, render_mode: str | None = None) -> None:
         modes = self.metadata["render_modes"]
         if render_mode is not None and render_mode not in modes:
-            raise ValueError(f"render_mode {render_mode!r} is not offered here; choose one of {modes} or None")
+            raise ValueError(f"render_mode {render_mode!r} is not supported; choose one of {modes} or None.")
         self.render_mode = render_mode
         self.observation_space = TextSpace(MAX_OBSERVATION_CHARS)
         self.action_space = TextSpace(MAX_ACTION_CHARS)
@@ -83,95 +83,99 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         self._score = 0.0
         self._last = Feedback("")
 
-    # What a world supplies.
+    # Hooks for subclasses.
 
     @property
     @abstractmethod
     def tasks(self) -> TaskSet:
-        """The tasks of this world under the options it was made with."""
+        """The tasks of this environment under its options."""
 
     @abstractmethod
     def _start(self, task: Task) -> str:
-        """Set the simulator up for `task` and return the first observation. After an `EnvFault` it builds anew."""
+        """Set up the simulator for `task` and return the first observation. Rebuilds the simulator after `EnvFault`."""
 
     @abstractmethod
     def _act(self, action: str) -> Feedback:
-        """Carry out one action. Raises `EnvFault` when the simulator broke, and nothing else on any text."""
+        """Carry out one action. Raises `EnvFault` if the simulator broke, and nothing else for any text."""
 
     @abstractmethod
     def _standing(self) -> tuple[float, bool]:
-        """The score earned so far in [0, 1], and whether the goal is reached."""
+        """Return the score so far, in [0, 1], and whether the goal is reached."""
 
     @abstractmethod
     def _state(self) -> str:
-        """The simulator's whole state as text, for `info["state_key"]`."""
+        """Return the simulator's complete state as text, for `info["state_key"]`."""
 
     @abstractmethod
     def oracle(self) -> str:
-        """The expert's next action, from the simulator's true state. Always leads to success on the set's tasks."""
+        """Return the expert's next action, from the simulator's true state. It leads to success on every task."""
 
     def check_dependencies(self) -> None:
-        """See that every program is there that this world starts only at its first `reset`, such as a browser.
+        """Check for the programs that this environment starts only at its first `reset`, such as a browser.
 
         Raises:
-            gymnasium.error.DependencyNotInstalled: when one is missing; the message has the command that installs it.
+            gymnasium.error.DependencyNotInstalled: if one is missing; the message gives the command that installs it.
         """
 
     def _available_actions(self) -> list[str] | None:
-        """Every action that makes sense now, or None where they can't be listed."""
+        """Return every action that makes sense in the current state, or None if they can't be listed."""
         return None
 
     def _raw(self) -> dict[str, Any]:
-        """The simulator's own figures for `info["raw"]`."""
+        """Return environment-specific values for `info["raw"]`."""
         return {}
 
     def oracle_thought(self) -> str:
-        """Why the expert's next action is what it is, from the expert's own reasons, on one line; empty where there are
-        none. It names nothing that an agent couldn't know from what it was shown. Changes nothing, as `oracle` doesn't.
+        """Return the expert's reasons for its next action on one line, or an empty string.
+
+        The thought mentions nothing that an agent couldn't know from its observations. Like `oracle`, this has no side
+        effects.
         """
         return ""
 
     def oracle_plan(self) -> str:
-        """What the expert intends from here to the end, in a few lines; the same holds."""
+        """Return the expert's plan from here to the end in a few lines, under the rules of `oracle_thought`."""
         return ""
 
     def scene(self) -> dict[str, Any] | None:
-        """What a viewer draws of the state after the last `reset` or `step`, or None where there is nothing to draw but
-        text. JSON values under a `kind`, which says what else there is; docs/viewer.md has the kinds. Changes nothing.
+        """Return the state after the last `reset` or `step` as a viewer draws it, or None if there is only text.
+
+        The scene consists of JSON values. Its `kind` determines the other keys; docs/viewer.md lists the kinds. This
+        has no side effects.
         """
         return None
 
-    # What a user calls.
+    # Public interface.
 
     @property
     def instructions(self) -> str:
-        """What the world tells an agent about its goal and its actions."""
+        """The instructions for an agent: the goal and the actions."""
         return _instructions(self.package)
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """The kinds of actions, for agents that call functions: those in `actions.json` beside the instructions, else
-        one that takes the action as text.
+        """The kinds of actions, for agents that call functions: those in `actions.json`, or else one function that
+        takes the action as text.
         """
         return read_functions(self.package)
 
     @property
     def task(self) -> Task:
-        """The task being played.
+        """The current task.
 
         Raises:
             ResetNeeded: before the first `reset`.
         """
         if self._task is None:
-            raise ResetNeeded("No task is being played yet: call reset() first.")
+            raise ResetNeeded("There is no current task: call reset() first.")
         return self._task
 
     def task_page(self, split: Split, offset: int, limit: int, whole: bool) -> dict[str, Any]:
-        """Some tasks of a split as plain data, for those who can't have `tasks`: in other processes, on other machines.
+        """Return some tasks of a split as plain data, for callers in other processes or on other machines.
 
         Returns:
-            `name` of the set, `split`, `total` number of the split's tasks, `offset`, and at most `limit` `tasks` from
-            there on: their ids, or with `whole` all of each.
+            The `name` of the set, the `split`, the `total` number of its tasks, the `offset`, and at most `limit`
+            `tasks` from there on: their ids, or complete tasks if `whole`.
         """
         tasks = self.tasks.split(split)
         page = tasks[offset : offset + limit]
@@ -179,17 +183,17 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         return {"name": self.tasks.name, "split": split, "total": len(tasks), "offset": offset, "tasks": shown}
 
     def find_task(self, task_id: str) -> Task:
-        """`tasks[task_id]`, for the same. Raises KeyError when there is none."""
+        """Return `tasks[task_id]`, for callers in other processes. Raises KeyError if there is none."""
         return self.tasks[task_id]
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
         """Start a task. See the class for `options`.
 
         Raises:
-            ValueError: for an unknown option or split, or an empty split.
-            KeyError: for an unknown task id.
-            EnvFault: when the simulator can't be brought up.
-            InvalidFeedback: when the environment returns what the contract doesn't allow.
+            ValueError: if an option or split is unknown, or the split is empty.
+            KeyError: if the task id is unknown.
+            EnvFault: if the simulator can't be started.
+            InvalidFeedback: if the environment returns a value that violates the contract.
         """
         super().reset(seed=seed)
         self._task = self._choose(dict(options or {}))
@@ -201,20 +205,20 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         """Play one action.
 
         Returns:
-            The observation, the increment of the score, whether the world ended the episode, whether a limit of the
-            simulator did, and `info`. After the end nothing changes any more and nothing is paid.
+            The observation, the increment of the score, whether the environment ended the episode, whether a limit of
+            the simulator did, and `info`. After the end, the state stays the same and rewards are 0.
 
         Raises:
             ResetNeeded: before the first `reset`.
-            TypeError: when the action is not text.
-            EnvFault: when the simulator broke.
-            InvalidFeedback: when the environment returns what the contract doesn't allow: an observation that isn't
-                text, a score that isn't a finite number in [0, 1].
+            TypeError: if the action is not text.
+            EnvFault: if the simulator broke.
+            InvalidFeedback: if the environment returns a value that violates the contract: an observation that isn't
+                text, or a score that isn't a finite number in [0, 1].
         """
         if self._task is None:
-            raise ResetNeeded("No task is being played yet: call reset() before step().")
+            raise ResetNeeded("There is no current task: call reset() before step().")
         if not isinstance(action, str):
-            raise TypeError(f"An action is text (str), not {type(action).__name__}.")
+            raise TypeError(f"An action must be text (str), not {type(action).__name__}.")
         reward = 0.0
         if not (self._last.terminated or self._last.truncated):
             if isinstance(action, Malformed):
@@ -227,7 +231,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         return last.observation, reward, last.terminated, last.truncated, self._info()
 
     def render(self) -> Any:
-        """The last observation as text in mode `ansi`; worlds with a picture add `rgb_array`."""
+        """Return the last observation as text in mode `ansi`. Environments with images add `rgb_array`."""
         return self._last.observation if self.render_mode == "ansi" else None
 
     def _choose(self, options: dict[str, Any]) -> Task:
@@ -241,7 +245,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         tasks = self.tasks.split(split)
         if not tasks:
             others = " or ".join(name for name in SPLITS if self.tasks.split(name)) or "other options"
-            raise ValueError(f"This world has no task of split {split!r} under its options; ask for {others}.")
+            raise ValueError(f"This environment has no tasks in split {split!r} under its options; use {others}.")
         return tasks[int(self.np_random.integers(len(tasks)))]
 
     @property
@@ -249,7 +253,7 @@ class TextEnv(gymnasium.Env[str, str], ABC):
         return FeedbackChecker(self.spec.id if self.spec else type(self).__name__, self.task.id)
 
     def _result(self) -> tuple[float, bool]:
-        """Score and success, checked."""
+        """Return the checked score and success."""
         standing = self._standing()
         if not isinstance(standing, tuple) or len(standing) != 2:
             raise self._checked.invalid("score and success", "must be a tuple of two", standing)
@@ -275,6 +279,6 @@ def _instructions(package: str) -> str:
         return resources.files(package).joinpath("instructions.md").read_text(encoding="utf-8").strip()
     except (FileNotFoundError, ModuleNotFoundError) as error:
         raise FileNotFoundError(
-            f"There is no instructions.md in the package {package!r}: write one beside the world's code, with its goal "
-            "and the grammar of its actions, and name that package in the world's attribute `package`."
+            f"There is no instructions.md in the package {package!r}. Write one next to the environment's code, with "
+            "the goal and the grammar of the actions, and set the environment's attribute `package` to that package."
         ) from error

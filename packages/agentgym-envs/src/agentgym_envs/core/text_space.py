@@ -1,8 +1,8 @@
 """A Gymnasium space of text: any Unicode string up to a length.
 
-Gymnasium's own `Text` leaves the space character out of its default alphabet, takes seconds to build one that holds
-all of Unicode, and comes back as zeros from the shared memory of `AsyncVectorEnv`. This one is a `Text` to whatever
-asks, makes its alphabet when that is read, and stores UTF-8.
+Gymnasium's own `Text` omits the space character from its default alphabet, takes seconds to build an alphabet of all of
+Unicode, and comes back as zeros from the shared memory of `AsyncVectorEnv`. `TextSpace` is a subclass of `Text` that
+builds its alphabet on first access and stores UTF-8.
 """
 
 from __future__ import annotations
@@ -25,16 +25,16 @@ _Mask = tuple[int | None, NDArray[Any] | None]
 class TextSpace(Text):
     """All strings of `min_length` to `max_length` characters that UTF-8 can encode (so no lone surrogates).
 
-    A `gymnasium.spaces.Text` whose alphabet is Unicode: what converts a `Text` by its lengths converts this one.
-    `character_set`, `character_list` and `characters` hold 1,112,064 characters, made when they are first read.
+    A `gymnasium.spaces.Text` whose alphabet is Unicode: code that converts a `Text` by its lengths also converts this
+    one. `character_set`, `character_list` and `characters` hold 1,112,064 characters and are built on first access.
     """
 
     def __init__(self, max_length: int, *, min_length: int = 0, seed: int | np.random.Generator | None = None) -> None:
-        """Lengths are in characters, both inclusive.
+        """Create the space. Lengths are in characters, both inclusive.
 
         Raises:
             ValueError: unless 0 <= min_length <= max_length.
-            TypeError: for lengths that aren't integers.
+            TypeError: if a length isn't an integer.
         """
         super().__init__(max_length, min_length=min_length, charset="", seed=seed)
 
@@ -45,16 +45,16 @@ class TextSpace(Text):
 
     @property
     def character_list(self) -> tuple[str, ...]:
-        """The same, in the order of their code points."""
+        """The characters in the order of their code points."""
         return _alphabet_list()
 
     @property
     def characters(self) -> str:
-        """The same as one string."""
+        """The characters as one string, in the order of their code points."""
         return _alphabet()
 
     def character_index(self, char: str) -> np.int32:
-        """The place of a character in `characters`.
+        """Return the index of a character in `characters`.
 
         Raises:
             KeyError: for a surrogate.
@@ -65,22 +65,22 @@ class TextSpace(Text):
         return np.int32(code if code < _SURROGATES.start else code - len(_SURROGATES))
 
     def sample(self, mask: _Mask | None = None, probability: _Mask | None = None) -> str:
-        """A string of random length; half of its characters are ASCII, the others from all of Unicode.
+        """Draw a string of random length. Half of its characters are ASCII, the others from all of Unicode.
 
-        With a mask or a probability, which are over `characters`, as in `Text`.
+        A mask or a probability, both over `characters`, works as in `Text`.
         """
         if mask is not None or probability is not None:
             return super().sample(mask, probability)
         length = int(self.np_random.integers(self.min_length, self.max_length + 1))
-        ascii_or_not = self.np_random.random(length) < 0.5
+        is_ascii = self.np_random.random(length) < 0.5
         codes = np.where(
-            ascii_or_not, self.np_random.integers(0x20, 0x7F, length), self.np_random.integers(0, 0x110000, length)
+            is_ascii, self.np_random.integers(0x20, 0x7F, length), self.np_random.integers(0, 0x110000, length)
         )
         codes[np.isin(codes, _SURROGATES)] = 0x20
         return "".join(map(chr, codes))
 
     def contains(self, x: Any) -> bool:
-        """Whether `x` is text of a length that fits, without lone surrogates."""
+        """Whether `x` is text of an allowed length without lone surrogates."""
         return isinstance(x, str) and self.min_length <= len(x) <= self.max_length and _encodable(x)
 
     def __eq__(self, other: object) -> bool:
@@ -123,8 +123,8 @@ def _encodable(text: str) -> bool:
 class _SharedText:
     """One slot of shared memory: four bytes of length, then UTF-8.
 
-    Gymnasium reads the memory once, when the vector is built, and copies what it read after every step; so reading
-    gives this live view, and copying it gives the text of that moment.
+    Gymnasium reads the memory once, when it builds the vector environment, and deep-copies the result after every step.
+    So reading returns this live view, and copying the view returns the current text.
     """
 
     def __init__(self, memory: Any, start: int, size: int) -> None:

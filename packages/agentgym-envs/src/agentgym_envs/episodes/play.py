@@ -1,172 +1,305 @@
-"""Seats a policy at a world and plays episodes, one or many at a time.
+"""Playing episodes: one asynchronous driver for environments of this process and for slots of a pool.
 
-An episode is a generator: it yields a `WorldSeat` whenever it is the agent's turn, wants a `Reply` sent back, and
-returns the `Episode`. `play_many` drives many of them against one policy, which answers all waiting seats in one call;
-episodes join and leave as they begin and end. Nothing here knows how a policy finds its words.
+`play_slots` runs one coroutine per slot; `play` and `play_many` run the same driver synchronously, without an event
+loop, for policies that don't wait. Nothing here depends on how a policy finds its replies.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, fields
-from typing import Protocol
+import asyncio
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, Coroutine, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, NamedTuple, TypeVar
 
 import gymnasium
 
 from agentgym_envs.agents.formats import Bare
 from agentgym_envs.core.feedback import faulting
 from agentgym_envs.core.registry import text_env
+from agentgym_envs.core.tasks import Task
 from agentgym_envs.core.text_env import EnvFault
-from agentgym_envs.episodes.conversation import Conversation, Message
-from agentgym_envs.episodes.episode import Episode, Reply, Sample, StopReason
-from agentgym_envs.episodes.recorder import EpisodeRecorder, EpisodeSpec, TurnContext
+from agentgym_envs.episodes.episode import Episode, Reply, StopReason
+from agentgym_envs.episodes.policy import Policy, TurnContext
+from agentgym_envs.episodes.recorder import EpisodeRecorder, EpisodeSpec
 
-__all__ = [
-    "Conversation",
-    "EpisodeSpec",
-    "Message",
-    "Policy",
-    "Reply",
-    "Sample",
-    "TurnContext",
-    "WorldSeat",
-    "play",
-    "play_many",
-    "seats",
-]
+T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class WorldSeat(TurnContext):
-    """A seat from which the world itself can be reached."""
+class Start(NamedTuple):
+    """What a slot returns when an episode begins."""
+
+    observation: str
+    info: dict[str, Any]
+    instructions: str
+
+
+class Transition(NamedTuple):
+    """What a slot returns for a reply. `info` has the `action` that was parsed from it, or None."""
+
+    observation: str
+    reward: float
+    terminated: bool
+    truncated: bool
+    info: dict[str, Any]
+
+
+class EnvSlot(ABC):
+    """A place where one episode at a time is played."""
 
     env: gymnasium.Env[str, str]
-    """The world in its wrappers. Experts read its state; other policies have no business there."""
+    """The environment in its `ReplyWrapper`: the one that is played, or a local instance with the same tasks."""
+    name: str
+    """Id of the environment, for error messages."""
+
+    @abstractmethod
+    async def reset(self, spec: EpisodeSpec, task_id: str | None) -> Start:
+        """Begin `task_id`, or a task drawn from the spec's split. Raises `EnvFault` for any error of it."""
+
+    @abstractmethod
+    async def step(self, reply: str) -> Transition:
+        """Take the action in `reply`. Raises `EnvFault` for any error of the environment."""
+
+    @abstractmethod
+    def task(self, spec: EpisodeSpec) -> Task | None:
+        """The task that the spec names; None where the environment draws one.
+
+        Raises:
+            KeyError: if there is no such task.
+            ValueError: if this slot needs the spec to name one.
+        """
 
 
-class Policy(Protocol):
-    """Whoever plays, answering all that wait in one call."""
+class LocalSlot(EnvSlot):
+    """An environment of this process, called directly on the caller's thread."""
+
+    def __init__(self, env: gymnasium.Env[str, str]) -> None:
+        """Wrap an environment.
+
+        Args:
+            env: In a `ReplyWrapper`; without one it is wrapped in `Bare`. It stays open.
+        """
+        self.env = env if env.has_wrapper_attr("parse") else Bare(env)
+        self.name = env.spec.id if env.spec else type(text_env(env)).__name__
+
+    async def reset(self, spec: EpisodeSpec, task_id: str | None) -> Start:
+        """Reset the environment."""
+        with faulting(self.name):
+            observation, info = self.env.reset(seed=spec.seed, options={"task": task_id, "split": spec.split})
+            return Start(observation, info, self.env.get_wrapper_attr("instructions"))
+
+    async def step(self, reply: str) -> Transition:
+        """Step the environment."""
+        with faulting(self.name):
+            observation, reward, terminated, truncated, info = self.env.step(reply)
+            return Transition(observation, float(reward), terminated, truncated, info)
+
+    def task(self, spec: EpisodeSpec) -> Task | None:
+        """The task that the spec names."""
+        return text_env(self.env).tasks[spec.task_id] if spec.task_id is not None else None
+
+
+class OpenEpisode:
+    """An episode in progress: call `begin`, then `submit` a reply to each `context` until it returns a stop reason."""
+
+    def __init__(self, slot: EnvSlot, spec: EpisodeSpec, *, horizon: int | None = None, with_env: bool = False) -> None:
+        """Record nothing yet.
+
+        Args:
+            slot: Where the episode is played.
+            spec: What is played.
+            horizon: Maximum number of actions of a trial; None leaves it to the environment's own limit.
+            with_env: Whether contexts carry the environment.
+        """
+        env = slot.env
+        turns = env.get_wrapper_attr("turns_told")(horizon)
+        self.recorder = EpisodeRecorder(spec, horizon, env.get_wrapper_attr("agent"), turns=turns)
+        self._slot, self._spec, self._with_env = slot, spec, with_env
 
     @property
-    def name(self) -> str:
-        """What reports call it; a plain attribute will do."""
-        ...
+    def context(self) -> TurnContext:
+        """The context of the next reply."""
+        context = self.recorder.context
+        return replace(context, env=self._slot.env) if self._with_env else context
 
-    def reply(self, seats: Sequence[WorldSeat]) -> Sequence[Reply | EnvFault]:
-        """One reply per seat, in the order of the seats. A seat missing from one call to the next has left."""
-        ...
+    async def begin(self) -> None:
+        """Reset the environment.
+
+        Raises:
+            EnvFault: if the environment raised anything.
+        """
+        with self.recorder.clock("world"):
+            start = await self._slot.reset(self._spec, self._spec.task_id)
+        with faulting(self._slot.name):
+            tools = self._slot.env.get_wrapper_attr("tools")
+            self.recorder.begin(start.observation, start.info, start.instructions, tools)
+
+    async def submit(self, reply: Reply) -> StopReason | None:
+        """Record a reply and take the action in it; why the episode ended, or None while it goes on.
+
+        Raises:
+            EnvFault: if the environment raised anything.
+        """
+        recorder, slot = self.recorder, self._slot
+        if reply.finish == "length":
+            return recorder.record_cut_reply(reply)
+        if recorder.context.kind != "act":
+            if recorder.record_other(reply):
+                with recorder.clock("world"):
+                    start = await slot.reset(self._spec, recorder.task_id)
+                with faulting(slot.name):
+                    recorder.begin_trial(start.observation, start.info)
+            return None
+        with recorder.clock("world"):
+            transition = await slot.step(reply.text)
+        with faulting(slot.name):
+            return recorder.record_step(reply, *transition)
+
+
+async def play_episode(
+    slot: EnvSlot, policy: Policy, spec: EpisodeSpec, *, horizon: int | None = None, retries: int = 1
+) -> Episode:
+    """Play one episode.
+
+    Args:
+        slot: Where it is played.
+        policy: Replies in each turn.
+        spec: What is played.
+        horizon: Maximum number of actions of a trial; None leaves it to the environment's own limit.
+        retries: How often the task is begun again after an `EnvFault`, or any other exception of the environment,
+            before the episode counts as failed.
+
+    Raises:
+        KeyError: for a task that doesn't exist.
+        ValueError: for a negative number of retries, a horizon below 1, or a slot that needs a task id.
+        Exception: whatever the policy raises other than `EnvFault`.
+    """
+    if retries < 0:
+        raise ValueError(f"The number of retries is at least 0, not {retries}.")
+    task = slot.task(spec)
+    while True:
+        episode, error = OpenEpisode(slot, spec, horizon=horizon, with_env=policy.needs_env), None
+        recorder, stop = episode.recorder, None
+        try:
+            await episode.begin()
+            while stop is None:
+                with recorder.clock("policy"):
+                    reply = await policy.reply(episode.context)
+                stop = await episode.submit(reply)
+        except EnvFault as fault:
+            if retries:
+                retries -= 1
+                continue
+            stop, error = "failed", f"{type(fault).__name__}: {fault}"
+        finally:
+            policy.forget(recorder.key)
+        return recorder.episode(task or text_env(slot.env).task, policy.name, stop, error)
+
+
+async def play_slots(
+    slots: Sequence[EnvSlot],
+    policy: Policy,
+    specs: Iterable[EpisodeSpec],
+    *,
+    horizon: int | None = None,
+    retries: int = 1,
+) -> AsyncGenerator[Episode]:
+    """Play `specs`, one coroutine per slot, and yield episodes as they end.
+
+    When the generator is closed early (use `contextlib.aclosing`), cancelled, or ends with an error, the coroutines are
+    cancelled first. Only the order of the episodes depends on the number and speed of the slots.
+
+    Args:
+        slots: Where the episodes are played.
+        policy: Replies in all of them.
+        specs: Taken one by one as slots become free.
+        horizon: See `play_episode`.
+        retries: See `play_episode`.
+
+    Raises:
+        Exception: as `play_episode`, from any of the coroutines.
+    """
+    waiting = iter(specs)
+    ended: asyncio.Queue[Episode | asyncio.Task[None]] = asyncio.Queue()
+
+    async def work(slot: EnvSlot) -> None:
+        for spec in waiting:
+            ended.put_nowait(await play_episode(slot, policy, spec, horizon=horizon, retries=retries))
+            await asyncio.sleep(0)  # lets the other slots run where neither environment nor policy ever waits
+
+    tasks = [asyncio.create_task(work(slot)) for slot in slots]
+    for task in tasks:
+        task.add_done_callback(ended.put_nowait)
+    try:
+        running = len(tasks)
+        while running:
+            item = await ended.get()
+            if isinstance(item, Episode):
+                yield item
+            elif item.cancelled():
+                # Re-raised as CancelledError it would look like the regular end, with episodes missing.
+                raise RuntimeError(f"{policy.name} or the environment cancelled an episode without being asked to.")
+            else:
+                item.result()
+                running -= 1
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def play(
     env: gymnasium.Env[str, str],
     policy: Policy,
-    job: EpisodeSpec | None = None,
+    spec: EpisodeSpec | None = None,
     *,
     horizon: int | None = None,
     retries: int = 1,
 ) -> Episode:
-    """Play one episode. See `play_many`."""
-    return next(play_many([env], policy, [job or EpisodeSpec()], horizon=horizon, retries=retries))
+    """Play one episode synchronously. See `play_many`."""
+    return next(play_many(env, policy, [spec or EpisodeSpec()], horizon=horizon, retries=retries))
 
 
 def play_many(
-    envs: Sequence[gymnasium.Env[str, str]],
+    env: gymnasium.Env[str, str],
     policy: Policy,
-    jobs: Iterable[EpisodeSpec],
+    specs: Iterable[EpisodeSpec],
     *,
     horizon: int | None = None,
     retries: int = 1,
 ) -> Iterator[Episode]:
-    """Play `jobs` on as many worlds at a time as there are `envs`, and yield episodes as they end.
+    """Play `specs` one after the other, synchronously, on the caller's thread.
 
     Args:
-        envs: Worlds, each in a `ReplyWrapper` or else put in `Bare`. They stay open.
-        policy: Answers all live seats in one call.
-        jobs: Taken one by one as worlds become free.
-        horizon: The most actions of an episode, in each trial for agents that begin again; None leaves it to the
-            world's own limit.
-        retries: How often a task is begun again after an `EnvFault`, or any other exception of the environment,
-            before the episode counts as failed.
-    """
-    waiting = iter(jobs)
-    live: dict[int, tuple[Generator[WorldSeat, Reply | EnvFault, Episode], WorldSeat]] = {}
-    worlds = [env if env.has_wrapper_attr("parse") else Bare(env) for env in envs]
-
-    def begin(slot: int) -> Iterator[Episode]:
-        for job in waiting:
-            game = _episode(worlds[slot], job, policy.name, horizon, retries)
-            try:
-                live[slot] = (game, next(game))
-                return
-            except StopIteration as end:
-                yield end.value
-
-    for slot in range(len(worlds)):
-        yield from begin(slot)
-    while live:
-        replies = policy.reply([seat for _, seat in live.values()])
-        for slot, reply in zip(list(live), replies, strict=True):
-            game, _ = live[slot]
-            try:
-                live[slot] = (game, game.send(reply))
-            except StopIteration as end:
-                del live[slot]
-                yield end.value
-                yield from begin(slot)
-
-
-def _episode(
-    env: gymnasium.Env[str, str], job: EpisodeSpec, policy: str, horizon: int | None, retries: int
-) -> Generator[WorldSeat, Reply | EnvFault, Episode]:
-    world = text_env(env)
-    named = world.tasks[job.task_id] if job.task_id is not None else None
-    for attempts_left in range(retries, -1, -1):
-        turns = env.get_wrapper_attr("turns_told")(horizon)
-        attempt, error = EpisodeRecorder(job, horizon, env.get_wrapper_attr("agent"), turns=turns), None
-        try:
-            stop = yield from seats(env, job, attempt)
-        except EnvFault as fault:
-            if attempts_left:
-                continue
-            stop, error = "failed", f"{type(fault).__name__}: {fault}"
-        task = named or world.task
-        return attempt.episode(task, policy, stop, error)
-    raise ValueError(f"The number of retries is at least 0, not {retries}.")
-
-
-def seats(
-    env: gymnasium.Env[str, str], job: EpisodeSpec, attempt: EpisodeRecorder
-) -> Generator[WorldSeat, Reply | EnvFault, StopReason]:
-    """Each seat of one attempt, for a reply or the fault that keeps it from being given, and at last why it ended.
-
-    Args:
-        env: The world in its `ReplyWrapper`.
-        job: What is played.
-        attempt: Records it, not begun yet; whoever drives this makes the `Episode` of it.
+        env: In a `ReplyWrapper`; without one it is wrapped in `Bare`. It stays open.
+        policy: A policy whose `reply` doesn't wait. For others, such as models behind an endpoint, use `play_pool` or
+            `play_slots`.
+        specs: What is played.
+        horizon: See `play_episode`.
+        retries: See `play_episode`.
 
     Raises:
-        EnvFault: when the world broke, in whatever way, or that fault was sent.
+        RuntimeError: if the policy waits.
+        Exception: as `play_episode`.
     """
-    name = env.spec.id if env.spec else type(text_env(env)).__name__
-    with attempt.clock("world"), faulting(name):
-        observation, info = env.reset(seed=job.seed, options={"task": job.task_id, "split": job.split})
-        attempt.begin(observation, info, env.get_wrapper_attr("instructions"), env.get_wrapper_attr("tools"))
-    while True:
-        seat = attempt.seat
-        with attempt.clock("policy"):
-            reply = yield WorldSeat(**{f.name: getattr(seat, f.name) for f in fields(seat)}, env=env)
-        if isinstance(reply, EnvFault):
-            raise reply
-        if reply.finish == "length":
-            return attempt.cut(reply)
-        if seat.kind != "act":
-            if attempt.noted(reply):
-                with attempt.clock("world"), faulting(name):
-                    observation, info = env.reset(seed=job.seed, options={"task": attempt.task_id})
-                    attempt.begin_again(observation, info)
-            continue
-        with attempt.clock("world"), faulting(name):
-            observation, reward, terminated, truncated, info = env.step(reply.text)
-            stop = attempt.played(reply, observation, float(reward), terminated, truncated, info)
-        if stop is not None:
-            return stop
+    slot = LocalSlot(env)
+    for spec in specs:
+        yield run_without_loop(play_episode(slot, policy, spec, horizon=horizon, retries=retries))
+
+
+def run_without_loop(coroutine: Coroutine[Any, Any, T]) -> T:
+    """Run a coroutine that never waits, without an event loop: environments may start loops of their own.
+
+    Raises:
+        RuntimeError: if it waits.
+        Exception: whatever the coroutine raises.
+    """
+    try:
+        coroutine.send(None)
+    except StopIteration as end:
+        return end.value
+    coroutine.close()
+    raise RuntimeError(
+        "This policy waits for something in `reply`, so it can't be run synchronously: use play_pool or play_slots in "
+        "an event loop."
+    )

@@ -1,7 +1,6 @@
-"""What an episode is, whoever drives it: the seat of an attempt, what it records, and the `Episode` it leaves.
+"""The record of an episode while it is played, and the `Episode` made of it.
 
-`play` drives attempts with synchronous policies, `play_pool` with coroutines; neither knows more of an episode than
-they find here. This knows neither how a world is reached nor how a player finds its words.
+It depends neither on how an environment is reached nor on how a policy finds its replies: see `play.OpenEpisode`.
 """
 
 from __future__ import annotations
@@ -19,31 +18,10 @@ import numpy as np
 from agentgym_envs.agents.scaffold import Scaffold
 from agentgym_envs.core.feedback import InvalidFeedback
 from agentgym_envs.core.tasks import Split, Task
-from agentgym_envs.episodes.conversation import Conversation, ConversationBuilder
-from agentgym_envs.episodes.episode import Episode, Kind, Reply, StopReason, Turn
+from agentgym_envs.episodes.conversation import ConversationBuilder
+from agentgym_envs.episodes.episode import Episode, Reply, StopReason, Turn
+from agentgym_envs.episodes.policy import TurnContext
 from agentgym_envs.util.redaction import redacted
-
-
-@dataclass(frozen=True, slots=True)
-class TurnContext:
-    """A place at a world where it is the agent's turn."""
-
-    key: int
-    """The same over all turns of one attempt, and of no other."""
-    conversation: Conversation
-    info: dict[str, Any]
-    """Of the last `reset` or `step`."""
-    rng: np.random.Generator
-    """Seeded from the job; the same over all turns of the attempt."""
-    kind: Kind
-    """What the reply is for."""
-    acts: int
-    """How many actions were played in this trial. 0 where the agent looks back at one that has ended."""
-    tools: tuple[dict[str, Any], ...]
-    """JSON schemas of the functions it can call, for agents that call functions. The conversation doesn't have them:
-    chat templates and endpoints have places of their own for them."""
-    sample: int
-    """Number of the attempt at the task, as in the job and in the episode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,33 +29,34 @@ class EpisodeSpec:
     """An episode to be played."""
 
     task_id: str | None = None
-    """None draws a task from `split` with the env's own generator."""
+    """None draws a task from `split` with the environment's own generator."""
     sample: int = 0
-    """Number of the attempt at this task."""
+    """Index of the episode among those of its task."""
     seed: int | None = None
-    """Seeds the env's generator and, with task and sample, the seat's."""
+    """Seeds the environment's generator and, with task and sample, that of the policy."""
     split: Split = "train"
+    """Of the task that is drawn where none is named."""
 
 
 _keys = itertools.count()
 
 
 class EpisodeRecorder:
-    """One attempt at a job, from the first observation to the episode: in as many trials as the agent takes.
+    """One attempt at an episode, from the first observation to the `Episode`, in one or several trials.
 
-    Whoever drives it resets the world and calls `begin`. Actions are played in the world and recorded with `played`,
-    other replies are `noted`; when that says so the world is reset once more, for `begin_again`.
+    After the environment was reset, call `begin`. Record each action that was taken with `record_step`, and each other
+    reply with `record_other`; where that returns True, reset the environment once more and call `begin_trial`.
     """
 
-    def __init__(self, job: EpisodeSpec, horizon: int | None, agent: str, *, turns: int | None = None) -> None:
-        """Begin with nothing seen.
+    def __init__(self, spec: EpisodeSpec, horizon: int | None, agent: str, *, turns: int | None = None) -> None:
+        """Record nothing yet.
 
         Args:
-            job: What is played.
-            horizon: The most actions of a trial; None leaves it to the world's own limit.
-            agent: Who plays, as `Agent.parse` takes it.
-            turns: The most actions of a trial, by whichever limit, which the agent is told with each observation; None
-                tells it nothing.
+            spec: What is played.
+            horizon: Maximum number of actions of a trial; None leaves it to the environment's own limit.
+            agent: Name of the agent, as `Agent.parse` takes it.
+            turns: Maximum number of actions of a trial by either limit, where observations are to say how many are
+                left.
 
         Raises:
             ValueError: for a horizon below 1.
@@ -85,111 +64,111 @@ class EpisodeRecorder:
         if horizon is not None and horizon < 1:
             raise ValueError(f"A horizon is at least 1 turn, not {horizon}.")
         self.key = next(_keys)
-        self._job = job
+        self._spec = spec
         self._horizon = horizon
         self._agent = agent
         self._allowed = turns
         self._tools: tuple[dict[str, Any], ...] = ()
         self._instructions = ""
-        self._dialogue = ConversationBuilder(Scaffold(), "")
+        self._conversation = ConversationBuilder(Scaffold(), "")
         self._observation = ""
         self._info: dict[str, Any] = {}
         self._turns: list[Turn] = []
         self._seconds = {"world": 0.0, "policy": 0.0}
 
     @contextmanager
-    def clock(self, whom: Literal["world", "policy"]) -> Generator[None]:
-        """Count the time in here as waiting for `whom`."""
+    def clock(self, part: Literal["world", "policy"]) -> Generator[None]:
+        """Add the time spent in this context to the episode's seconds of environment or policy."""
         began = time.perf_counter()
         try:
             yield
         finally:
-            self._seconds[whom] += time.perf_counter() - began
+            self._seconds[part] += time.perf_counter() - began
 
     def begin(
         self, observation: str, info: dict[str, Any], instructions: str, tools: tuple[dict[str, Any], ...]
     ) -> None:
-        """The world was reset. For the `tools` see `Seat`."""
-        job = self._job
+        """Record the first observation, after a reset. For `tools` see `TurnContext`."""
+        spec = self._spec
         self._instructions, self._tools = instructions, tools
-        self._dialogue = ConversationBuilder(Scaffold.parse(self._agent), instructions)
-        self._rng = np.random.default_rng([job.seed or 0, job.sample, *info["task_id"].encode()])
-        self.begin_again(observation, info)
+        self._conversation = ConversationBuilder(Scaffold.parse(self._agent), instructions)
+        self._rng = np.random.default_rng([spec.seed or 0, spec.sample, *info["task_id"].encode()])
+        self.begin_trial(observation, info)
 
-    def begin_again(self, observation: str, info: dict[str, Any]) -> None:
-        """The world was reset for another trial.
+    def begin_trial(self, observation: str, info: dict[str, Any]) -> None:
+        """Record the first observation of a trial, after a reset.
 
         Raises:
-            InvalidFeedback: when the score isn't a finite number.
+            InvalidFeedback: if the score isn't a finite number.
         """
         self._take(self._counted(observation), info)
-        self._dialogue.saw(self._observation)
+        self._conversation.saw(self._observation)
 
     @property
     def task_id(self) -> str:
-        """The task that is played."""
+        """Id of the task that is played."""
         return self._info["task_id"]
 
     @property
-    def seat(self) -> TurnContext:
-        """Where the agent sits now."""
-        dialogue = self._dialogue
-        told = dialogue.conversation, self._info, self._rng, dialogue.kind, dialogue.acts
-        return TurnContext(self.key, *told, self._tools, self._job.sample)
+    def context(self) -> TurnContext:
+        """The context of the next reply."""
+        builder = self._conversation
+        seen = builder.conversation, self._info, self._rng, builder.kind, builder.acts
+        return TurnContext(self.key, *seen, self._tools, self._spec.sample)
 
-    def cut(self, reply: Reply) -> StopReason:
-        """Record a reply that the token budget cut. It isn't played."""
-        self._record(reply, None, valid=self._dialogue.kind != "act", reward=0.0)
+    def record_cut_reply(self, reply: Reply) -> StopReason:
+        """Record a reply that was cut off by the token budget; its action isn't taken."""
+        self._record(reply, None, valid=self._conversation.kind != "act", reward=0.0)
         return "length"
 
-    def noted(self, reply: Reply) -> bool:
-        """Record a reply that is no action. Whether the world is to be reset now, for another trial."""
-        new_trial = self._dialogue.trial > (self._turns[-1].trial if self._turns else 0)
+    def record_other(self, reply: Reply) -> bool:
+        """Record a reply that isn't an action. Returns whether the environment is to be reset now for another trial."""
+        new_trial = self._conversation.trial > (self._turns[-1].trial if self._turns else 0)
         self._record(reply, None, valid=True, reward=0.0 - self._info["score"] if new_trial else 0.0)
-        self._dialogue.said(reply.text)
-        return self._dialogue.listens
+        self._conversation.said(reply.text)
+        return self._conversation.listens
 
-    def played(
+    def record_step(
         self, reply: Reply, observation: str, reward: float, terminated: bool, truncated: bool, info: dict[str, Any]
     ) -> StopReason | None:
-        """Record an action and what came of it; why the attempt ends here, if it does. `info` has the `action`.
+        """Record an action and its result; `info` has the `action`. Returns why the episode ends here, or None.
 
         Raises:
-            InvalidFeedback: when reward or score isn't a finite number.
+            InvalidFeedback: if the reward or the score isn't a finite number.
         """
         if not math.isfinite(reward):
             raise InvalidFeedback(f"The reward of a step in task {self.task_id} must be a finite number, not {reward}.")
         self._record(reply, info["action"], valid=info["valid"], reward=reward)
-        self._dialogue.said(reply.text)
+        self._conversation.said(reply.text)
         self._take(observation if terminated else self._counted(observation), info)
-        over = terminated or truncated or self._dialogue.acts == self._horizon
+        over = terminated or truncated or self._conversation.acts == self._horizon
         if not over:
-            self._dialogue.saw(self._observation)
-        elif info["success"] or not self._dialogue.over(self._observation):
+            self._conversation.saw(self._observation)
+        elif info["success"] or not self._conversation.over(self._observation):
             return "terminated" if terminated else "truncated"
         return None
 
     def _counted(self, observation: str) -> str:
-        """The observation with the number of actions that are left, for an agent that is told."""
+        """The observation, with the number of actions left where the agent is to see it."""
         if self._allowed is None:
             return observation
-        return f"{observation}\n\nTurns left: {max(0, self._allowed - self._dialogue.acts)}."
+        return f"{observation}\n\nTurns left: {max(0, self._allowed - self._conversation.acts)}."
 
     def _take(self, observation: str, info: dict[str, Any]) -> None:
-        """What the world shows now. A `TextEnv` checks what it returns; wrappers and servers of others may not."""
+        """Take the environment's feedback. A `TextEnv` checks it; wrappers and servers of other packages may not."""
         if not math.isfinite(info["score"]):
             raise InvalidFeedback(f"The score in task {info['task_id']} must be a finite number, not {info['score']}.")
         self._observation, self._info = observation, info
 
     def _record(self, reply: Reply, action: str | None, *, valid: bool, reward: float) -> None:
-        kind, state = self._dialogue.kind, self._info["state_key"]
+        kind, state = self._conversation.kind, self._info["state_key"]
         key = state if kind == "act" else f"{state} {kind}"
         self._turns.append(
-            Turn(self._observation, reply, action, valid, reward, key, kind=kind, trial=self._dialogue.trial)
+            Turn(self._observation, reply, action, valid, reward, key, kind=kind, trial=self._conversation.trial)
         )
 
     def episode(self, task: Task, policy: str, stop: StopReason, error: str | None = None) -> Episode:
-        """What is left, for `task` played by `policy`."""
+        """The finished `Episode` of `task`, played by `policy`."""
         failed = stop == "failed"
         return Episode(
             env=task.env,
@@ -198,7 +177,7 @@ class EpisodeRecorder:
             category=task.category,
             difficulty=task.difficulty,
             policy=policy,
-            sample=self._job.sample,
+            sample=self._spec.sample,
             instructions=self._instructions,
             turns=tuple(self._turns),
             final_observation=self._observation,

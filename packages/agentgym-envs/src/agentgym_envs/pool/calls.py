@@ -1,4 +1,4 @@
-"""What is asked of a world, and what comes back, as data that can be sent to another thread, process or machine."""
+"""Calls to an environment and their results, as data that can be sent to another thread, process or machine."""
 
 from __future__ import annotations
 
@@ -16,42 +16,42 @@ from agentgym_envs.core.text_env import EnvFault
 
 @dataclass(frozen=True, slots=True)
 class WorldSpec:
-    """A world to be made, by whoever is to hold it."""
+    """The description of an environment, from which a slot creates it."""
 
     id: str
-    """Gymnasium id such as `agentgym/BabyAI-v0`; `MODULE:ID` for a world that importing MODULE registers."""
+    """Gymnasium id such as `agentgym/BabyAI-v0`, or `MODULE:ID` for an environment that importing MODULE registers."""
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Options for `gymnasium.make`, `max_episode_steps` among them."""
+    """Keyword arguments of `gymnasium.make`, including `max_episode_steps`."""
 
     def build(self) -> gymnasium.Env[str, str]:
-        """Make the world. See `agentgym_envs.make` for what it raises."""
+        """Create the environment. Raises the errors of `agentgym_envs.make`."""
         return make(self.id, **self.options)
 
 
 @dataclass(frozen=True, slots=True)
 class Reset:
-    """Begin a task."""
+    """A call that starts an episode of a task."""
 
     task: str | None = None
-    """None draws one from `split` with the world's own generator."""
+    """Task id; None draws a task from `split` with the environment's own generator."""
     split: Split = "train"
     seed: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """Play one action."""
+    """A call that takes one action."""
 
     action: str
-    """May be a `Malformed`."""
+    """The action; may be a `Malformed`."""
 
     def __reduce__(self) -> tuple[type[Step], tuple[str]]:
-        return Step, (self.action,)  # a third of the time that a dataclass takes; hosts pickle one per step
+        return Step, (self.action,)  # pickles 3 times as fast as a dataclass does; hosts pickle one per step
 
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """What the world has under `name`: an attribute, or what a method of that name returns (`oracle`, `render`)."""
+    """A call for an attribute of the environment, or for the return value of a method (`oracle`, `render`)."""
 
     name: str
     arguments: tuple[Any, ...] = ()
@@ -62,30 +62,30 @@ Call = Reset | Step | Ask
 
 
 class Result(NamedTuple):
-    """What came of a call. After a `Reset`, reward is 0 and nothing is over; after an `Ask`, only `value` is set."""
+    """The result of a call. A `Reset` leaves `reward` at 0 and the flags false; an `Ask` sets only `value`."""
 
     slot: int
     observation: str = ""
     reward: float = 0.0
     terminated: bool = False
     truncated: bool = False
-    info: dict[str, Any] = {}  # noqa: RUF012 - never written to; a fresh one would cost every result of a step
+    info: dict[str, Any] = {}  # noqa: RUF012 - never mutated; a new dict per result would slow down every step
     value: Any = None
     error: Exception | None = None
-    """Why there is nothing else: an `EnvFault` when the world broke, a ValueError or KeyError for a bad call."""
+    """The error if the call failed: an `EnvFault` if the environment broke, a ValueError or KeyError for a bad call."""
 
     @property
     def over(self) -> bool:
-        """Whether the episode is over."""
+        """Return whether the episode is over."""
         return self.terminated or self.truncated
 
 
 Done = Callable[[Result], None]
-"""Takes the result of a call; may be called in any thread, and never raises."""
+"""A callback that takes the result of a call. It may be called in any thread and never raises."""
 
 
 def carry_out(env: gymnasium.Env[str, str], slot: int, call: Call) -> Result:
-    """The result of `call` in `env`. Never raises an `Exception`: what goes wrong is in the result."""
+    """Carry out `call` in `env`. Never raises an `Exception`: errors are in the result."""
     try:
         match call:
             case Step():
@@ -97,9 +97,9 @@ def carry_out(env: gymnasium.Env[str, str], slot: int, call: Call) -> Result:
             case Ask():
                 value = env.get_wrapper_attr(call.name)
                 return Result(slot, value=value(*call.arguments, **call.keywords) if callable(value) else value)
-    except Exception as error:  # noqa: BLE001 - it reaches the caller in the result
+    except Exception as error:  # noqa: BLE001 - the caller gets it in the result
         return Result(slot, error=error)
     except SystemExit as error:
         if threading.current_thread() is threading.main_thread():
-            raise  # maybe a signal's, and not the world's
-        return Result(slot, error=EnvFault(f"The world wanted to end its process: SystemExit({error})."))
+            raise  # a signal handler may have raised it, rather than the environment
+        return Result(slot, error=EnvFault(f"The environment tried to end its process: SystemExit({error})."))

@@ -1,8 +1,8 @@
-"""The inside of a `Host`: a process that holds slots, run as `python -m agentgym_envs.pool.host FD` by process.py.
+"""The child process of a `Host`, which holds the slots. process.py runs `python -m agentgym_envs.pool.host FD`.
 
-The main thread reads requests from a socket; answers leave it as they come, from whichever thread has one. When the
-other end is gone, however it ended, the worlds are closed and the process exits, whatever still hangs. Knows nothing
-about deadlines, nor about who asks.
+The main thread reads requests from a socket. Any thread may write responses to it. When the peer is gone, however it
+ended, the environments are closed and the process exits even if some of them hang. This module does not handle
+deadlines.
 """
 
 from __future__ import annotations
@@ -29,40 +29,40 @@ from agentgym_envs.pool.calls import Call, Done, Result, WorldSpec
 from agentgym_envs.pool.orders import Close, Open, Order, Replace, built, packed
 from agentgym_envs.pool.slots import InlineSlot, Slot, ThreadSlot
 
-PARTING = 5.0
-"""Seconds that worlds have to close once the owner is gone."""
+CLOSE_TIMEOUT = 5.0
+"""Seconds that environments have to close once the owner is gone."""
 
 
 @dataclass(frozen=True)
 class _SentSpec(WorldSpec):
-    """A spec that is read when the world is built: what it is made of may be missing here."""
+    """A spec that is unpickled only when the environment is built, since what it refers to may be missing here."""
 
     sent: bytes = b""
 
     def build(self) -> gymnasium.Env[str, str]:
-        """See `WorldSpec.build`; raises also what reading raises."""
+        """See `WorldSpec.build`. Also raises the errors of unpickling."""
         return built(self.sent)
 
 
-class _Stage(threading.Thread):
-    """A thread in which all inline slots of a host take turns."""
+class _InlineThread(threading.Thread):
+    """The thread that runs the calls of all inline slots of a host."""
 
     def __init__(self) -> None:
-        super().__init__(name="agentgym-stage", daemon=True)
+        super().__init__(name="agentgym-inline", daemon=True)
         self.inbox = SimpleQueue[tuple[InlineSlot, Callable[[], None]] | None]()
-        self.playing: InlineSlot | None = None
+        self.current: InlineSlot | None = None
         self.start()
 
     def run(self) -> None:
-        """One turn after the other, until there is a None."""
+        """Run the calls in the inbox one by one until a None arrives."""
         while (item := self.inbox.get()) is not None:
-            self.playing, turn = item
-            turn()
-            self.playing = None
+            self.current, run_call = item
+            run_call()
+            self.current = None
 
-    def succeed(self) -> _Stage:
-        """Another stage for all that wait; this one ends after what it plays now, if ever."""
-        successor = _Stage()
+    def hand_over(self) -> _InlineThread:
+        """Move the waiting calls to a new thread and return it. This thread ends once its current call returns."""
+        successor = _InlineThread()
         with contextlib.suppress(Empty):
             while True:
                 successor.inbox.put(self.inbox.get_nowait())
@@ -70,18 +70,18 @@ class _Stage(threading.Thread):
         return successor
 
 
-class _StageSlot:
-    """An inline slot whose turns are on the stage of its household."""
+class _SharedThreadSlot:
+    """An inline slot whose calls run in the inline thread of its `SlotServer`."""
 
-    def __init__(self, number: int, spec: WorldSpec, household: Household) -> None:
+    def __init__(self, number: int, spec: WorldSpec, server: SlotServer) -> None:
         self.number = number
         self._spec = spec
-        self._household = household
+        self._server = server
         self._inline = InlineSlot(number, spec)
 
     def submit(self, call: Call, done: Done) -> None:
         """See `Slot.submit`."""
-        self._household.stage.inbox.put((self._inline, partial(self._inline.submit, call, done)))
+        self._server.inline_thread.inbox.put((self._inline, partial(self._inline.submit, call, done)))
 
     def replace(self) -> None:
         """See `Slot.replace`."""
@@ -89,52 +89,52 @@ class _StageSlot:
         self._inline = InlineSlot(self.number, self._spec)
 
     def close(self) -> None:
-        """See `Slot.close`. A world that hangs keeps its thread; the others go on in a new one."""
-        self._inline.close()  # first: from now on the stage can't begin a turn of this world
-        stage = self._household.stage
-        if stage.playing is self._inline:
-            self._household.stage = stage.succeed()
+        """See `Slot.close`. If this environment hangs, the other slots continue in a new thread."""
+        self._inline.close()  # first, so that the thread can't start another call of this environment
+        thread = self._server.inline_thread
+        if thread.current is self._inline:
+            self._server.inline_thread = thread.hand_over()
 
-    def join(self, patience: float) -> bool:
-        """See `Slot.join`: closing was done at once, or is up to a thread that may hang."""
+    def join(self, timeout: float) -> bool:
+        """See `Slot.join`. Returns True: the environment is closed, or held by a thread that may hang forever."""
         return True
 
 
-class Household:
-    """The slots of this process."""
+class SlotServer:
+    """Holds the slots of this process and carries out the owner's orders."""
 
-    def __init__(self, line: socket.socket, *, alone: bool) -> None:
-        """Begin without any.
+    def __init__(self, connection: socket.socket, *, alone: bool) -> None:
+        """Start without slots.
 
         Args:
-            line: To the owner.
-            alone: Whether there will be one slot only, which then plays in the thread that reads: nothing is as fast,
-                and an owner who wants to replace it ends the process.
+            connection: Socket to the owner.
+            alone: Whether there will be only one slot. Its calls then run in the thread that reads requests, which is
+                fastest; to replace the environment, the owner ends the process.
         """
-        self._line = line
+        self._connection = connection
         self._sending = threading.Lock()
         self._slots: dict[int, Slot] = {}
         self._alone = alone
         if not alone:
-            self.stage = _Stage()
+            self.inline_thread = _InlineThread()
 
     def serve(self, requests: IO[bytes]) -> None:
-        """Carry out orders until the owner is gone, then close everything."""
+        """Carry out orders until the owner is gone, then close all slots."""
         with contextlib.suppress(EOFError, OSError, pickle.UnpicklingError):
             while True:
-                ticket, key, order = pickle.load(requests)
-                self._obey(ticket, key, order)
-        until = time.monotonic() + PARTING
+                request_id, key, order = pickle.load(requests)
+                self._handle(request_id, key, order)
+        until = time.monotonic() + CLOSE_TIMEOUT
         for slot in self._slots.values():
             slot.close()
         for slot in self._slots.values():
             slot.join(max(0.0, until - time.monotonic()))
 
-    def _obey(self, ticket: int, key: int, sent: bytes) -> None:
+    def _handle(self, request_id: int, key: int, sent: bytes) -> None:
         try:
             order: Order = pickle.loads(sent)
-        except Exception as error:  # noqa: BLE001 - it reaches the owner in the answer
-            self._answer(ticket, Result(-1, error=error))
+        except Exception as error:  # noqa: BLE001 - the owner gets it in the response
+            self._respond(request_id, Result(-1, error=error))
             return
         if isinstance(order, Open):
             self._slots[key] = self._open(order)
@@ -142,45 +142,45 @@ class Household:
         slot = self._slots.get(key)
         match order:
             case _ if slot is None:
-                self._answer(ticket, Result(-1, error=EnvFault("The slot is closed.")))
+                self._respond(request_id, Result(-1, error=EnvFault("The slot is closed.")))
             case Replace():
                 slot.replace()
             case Close():
                 del self._slots[key]
                 slot.close()
-                threading.Thread(target=self._see_off, args=(slot, ticket), daemon=True).start()
+                threading.Thread(target=self._await_closing, args=(slot, request_id), daemon=True).start()
             case _:
-                slot.submit(order, partial(self._answer, ticket))
+                slot.submit(order, partial(self._respond, request_id))
 
     def _open(self, order: Open) -> Slot:
         spec = _SentSpec(order.world, sent=order.spec)
         if self._alone:
             return InlineSlot(order.number, spec)
         if order.backend == "inline":
-            return _StageSlot(order.number, spec, self)
+            return _SharedThreadSlot(order.number, spec, self)
         return ThreadSlot(order.number, spec)
 
-    def _see_off(self, slot: Slot, ticket: int) -> None:
-        slot.join(PARTING)
-        self._answer(ticket, Result(slot.number))
+    def _await_closing(self, slot: Slot, request_id: int) -> None:
+        slot.join(CLOSE_TIMEOUT)
+        self._respond(request_id, Result(slot.number))
 
-    def _answer(self, ticket: int, result: Result) -> None:
-        message = pickle.dumps((ticket, packed(result)))
-        with self._sending, contextlib.suppress(OSError):  # the owner is gone, and the thread that reads will notice
-            self._line.sendall(message)
+    def _respond(self, request_id: int, result: Result) -> None:
+        message = pickle.dumps((request_id, packed(result)))
+        with self._sending, contextlib.suppress(OSError):  # the owner is gone; the reading thread will notice
+            self._connection.sendall(message)
 
 
 def _watch(fd: int) -> None:
-    """End this process some seconds after its owner is gone, also when a world hangs in the thread that reads."""
+    """End this process some seconds after its owner is gone, even if an environment hangs in the reading thread."""
     poll = select.poll()
-    poll.register(fd, getattr(select, "POLLRDHUP", 0))  # a hang-up is always told; this one, also half of it
+    poll.register(fd, getattr(select, "POLLRDHUP", 0))  # POLLHUP is always reported; POLLRDHUP also if half-closed
     poll.poll()
-    time.sleep(PARTING + 1)
+    time.sleep(CLOSE_TIMEOUT + 1)
     os._exit(1)
 
 
-def _leave() -> None:
-    """Exit now: nothing that a world left behind, such as a thread, is waited for."""
+def _exit_now() -> None:
+    """Exit without waiting for what environments left behind, such as threads."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
         sys.stderr.flush()
@@ -188,15 +188,15 @@ def _leave() -> None:
 
 
 def main() -> None:
-    """Serve the owner at the other end of the socket whose descriptor is the first argument."""
-    atexit.register(_leave)  # first in, last out: after what worlds register
+    """Serve the owner, which holds the peer of the socket whose descriptor is the first argument."""
+    atexit.register(_exit_now)  # registered first, so it runs after the handlers that environments register
     fd = int(sys.argv[1])
     os.set_inheritable(fd, False)
-    line = socket.socket(fileno=fd)
+    connection = socket.socket(fileno=fd)
     threading.Thread(target=_watch, args=(fd,), daemon=True).start()
-    with line.makefile("rb") as requests:
+    with connection.makefile("rb") as requests:
         sys.path[:], alone = pickle.load(requests)
-        Household(line, alone=alone).serve(requests)
+        SlotServer(connection, alone=alone).serve(requests)
 
 
 if __name__ == "__main__":

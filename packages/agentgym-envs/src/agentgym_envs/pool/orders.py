@@ -1,7 +1,8 @@
-"""What the owner of a host and the process itself say to each other, as pickles that either can survive.
+"""The protocol between a host process and its owner: pickles that cannot break the connection.
 
-The owner first sends `(sys.path, alone)`, then `(ticket, key, order)` with the order a pickle of its own, so that one
-that can't be read is answered like any other. Back come `(ticket, result)`, the result again a pickle of its own.
+The owner first sends `(sys.path, alone)`, then `(request_id, key, order)` messages. `order` is a nested pickle, so that
+an order that can't be unpickled is answered like any other. The process answers with `(request_id, result)`, where
+`result` is a nested pickle as well.
 """
 
 from __future__ import annotations
@@ -20,12 +21,12 @@ from agentgym_envs.pool.calls import Call, Result, WorldSpec
 
 @dataclass(frozen=True, slots=True)
 class Open:
-    """Make the slot that later orders with this key are for."""
+    """Create the slot that later orders with this key refer to."""
 
     number: int
     world: str
     spec: bytes
-    """What `sendable` made of it."""
+    """Return value of `sendable`."""
     backend: Literal["inline", "thread"]
 
 
@@ -36,17 +37,17 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Close:
-    """See `Slot.close`; answered when it is done."""
+    """See `Slot.close`. The process responds when the slot is closed."""
 
 
 Order = Open | Replace | Close | Call
 
 
 def sendable(spec: WorldSpec) -> bytes:
-    """A pickle of `spec`, and of what is registered here under its id, which nobody may have registered there.
+    """Pickle `spec` with its Gymnasium registration, which may be missing in the other process.
 
     Raises:
-        ValueError: when one of its options, or the world itself, can't be pickled, or not be read over there.
+        ValueError: If an option or the environment can't be pickled, or not be unpickled in another process.
     """
     registered = gymnasium.registry.get(spec.id)
     entry = registered.entry_point if registered is not None else None
@@ -54,18 +55,18 @@ def sendable(spec: WorldSpec) -> bytes:
     if module == "__main__":
         raise ValueError(
             f"{spec.id} is defined in a script or a notebook, which other processes can't import: put it in a module, "
-            "or use the backend thread."
+            "or use the thread backend."
         )
     try:
         return pickle.dumps((spec, registered))
     except Exception as error:
         raise ValueError(
-            f"{spec.id} or one of its options can't be sent to another process ({error}); use the backend thread."
+            f"{spec.id} or one of its options can't be sent to another process ({error}); use the thread backend."
         ) from error
 
 
 def built(sent: bytes) -> gymnasium.Env[str, str]:
-    """The world of which `sendable` made a pickle. Raises what reading it and `WorldSpec.build` raise."""
+    """Create the environment that `sendable` pickled. Raises the errors of unpickling and of `WorldSpec.build`."""
     spec, registered = pickle.loads(sent)
     if registered is not None:
         gymnasium.registry.setdefault(registered.id, registered)
@@ -73,22 +74,22 @@ def built(sent: bytes) -> gymnasium.Env[str, str]:
 
 
 def packed(result: Result) -> bytes:
-    """A pickle of `result` as a plain tuple; where it can't be made, of one whose error says so."""
+    """Pickle `result` as a plain tuple. If that fails, pickle a result with an error that describes the problem."""
     if result.error is not None:
         error = _portable(result.error)
-        where = "".join(traceback.format_tb(result.error.__traceback__))  # which a pickle leaves out
-        error.add_note(f"In process {os.getpid()}:\n{where}")
+        trace = "".join(traceback.format_tb(result.error.__traceback__))  # pickling drops tracebacks
+        error.add_note(f"In process {os.getpid()}:\n{trace}")
         result = result._replace(error=error)
     try:
         return pickle.dumps(tuple(result))
-    except Exception as error:  # noqa: BLE001 - pickling runs what the world's own classes do
-        what = type(result.value).__name__ if result.value is not None else "what the world returned"
-        problem = TypeError(f"{what} can't be sent to another process ({error}); ask a world in a thread for it.")
+    except Exception as error:  # noqa: BLE001 - pickling runs code of the environment's classes
+        kind = type(result.value).__name__ if result.value is not None else "The environment's return value"
+        problem = TypeError(f"{kind} can't be sent to another process ({error}); use the thread backend to get it.")
         return pickle.dumps(tuple(Result(result.slot, error=problem)))
 
 
 def _portable(error: Exception) -> Exception:
-    """`error` as another process can read it: of the nearest class that survives, with the same arguments."""
+    """Convert `error` to the nearest base class that can be unpickled elsewhere, with the same arguments."""
     kinds = type(error).__mro__
     for kind in kinds[: kinds.index(Exception)]:
         with contextlib.suppress(Exception):
@@ -100,9 +101,9 @@ def _portable(error: Exception) -> Exception:
 
 
 def unpacked(number: int, packed: bytes) -> Result:
-    """The result for slot `number`; where it can't be read, one whose error says so."""
+    """Unpickle the result for slot `number`. If that fails, return a result with an error that says so."""
     try:
         fields: tuple[Any, ...] = pickle.loads(packed)
-    except Exception as error:  # noqa: BLE001 - it reaches the caller in the result
-        return Result(number, error=TypeError(f"The answer can't be read in this process: {error}"))
+    except Exception as error:  # noqa: BLE001 - the caller gets it in the result
+        return Result(number, error=TypeError(f"The result can't be unpickled in this process: {error}"))
     return Result(number, *fields[1:])

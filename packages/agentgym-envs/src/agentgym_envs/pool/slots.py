@@ -1,7 +1,7 @@
-"""Slots: each holds one world and carries out one call at a time, in the caller's thread or in one of its own.
+"""Slots: each holds one environment and carries out one call at a time, in the caller's thread or in its own.
 
-A world that is bound to a thread, as browsers and bridges to Java are, never sees another: the slot's thread makes it,
-plays it and closes it. Knows nothing about deadlines or who waits.
+Thread-bound environments, such as browsers and Java bridges, are created, stepped and closed in the slot's thread only.
+Slots do not handle deadlines.
 """
 
 from __future__ import annotations
@@ -21,78 +21,80 @@ _log = logging.getLogger(__name__)
 
 
 class Slot(Protocol):
-    """A place for one world."""
+    """A holder of one environment at a time."""
 
     @property
     def number(self) -> int:
-        """What its results are marked with."""
+        """Return the slot number that its results carry."""
         ...
 
     def submit(self, call: Call, done: Done) -> None:
-        """Carry out `call` now or later and hand its result to `done`, once; never raises. One call at a time."""
+        """Carry out `call`, now or later, and pass its result to `done` exactly once. Never raises. Only one call may
+        be pending.
+        """
         ...
 
     def replace(self) -> None:
-        """Let go of a world that hangs or is dead, whatever it does; the next call meets a new one. What the old one
-        still answers may or may not reach its `done`.
+        """Discard the environment, even if it hangs or is dead; the next call creates a new one. A late result of the
+        old environment may or may not reach its `done`.
         """
         ...
 
     def close(self) -> None:
-        """Begin to close the world and to free what the slot holds; returns at once. May be called twice."""
+        """Start closing the environment and freeing the slot's resources, without waiting. May be called repeatedly."""
         ...
 
-    def join(self, patience: float) -> bool:
-        """Wait for the end of `close`, at most `patience` seconds; whether it came."""
+    def join(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for `close` to finish. Return whether it did."""
         ...
 
 
 class InlineSlot:
-    """Plays in the thread of whoever submits: nothing is as fast for a world that answers in microseconds.
+    """A slot that runs in the thread of the caller, which is fastest for environments that answer in microseconds.
 
-    The other methods may be called from another thread meanwhile; a world that is let go of in the middle of a call is
-    closed by whoever plays it, when it comes back.
+    The other methods may be called from another thread during a call. An environment that is discarded during a call
+    is closed by the calling thread when the call returns.
     """
 
     def __init__(self, number: int, spec: WorldSpec) -> None:
         self.number = number
         self._spec = spec
         self._env: gymnasium.Env[str, str] | None = None
-        self._playing = False
+        self._running = False
         self._closed = False
-        self._old: list[gymnasium.Env[str, str]] = []
+        self._discarded: list[gymnasium.Env[str, str]] = []
 
     def submit(self, call: Call, done: Done) -> None:
-        """See `Slot.submit`: the result is there before this returns."""
-        self._playing = True
+        """See `Slot.submit`. Calls `done` before returning."""
+        self._running = True
         try:
             env = self._env
             if env is None:
                 env = self._env = self._build()
             result = carry_out(env, self.number, call)
-        except Exception as error:  # noqa: BLE001 - there is no world; it reaches the caller in the result
+        except Exception as error:  # noqa: BLE001 - creation failed; the caller gets the error in the result
             result = Result(self.number, error=error)
         finally:
-            self._playing = False
-        if self._old or self._closed:
-            self._let_go()
+            self._running = False
+        if self._discarded or self._closed:
+            self._close_discarded()
         done(result)
 
     def replace(self) -> None:
         """See `Slot.replace`."""
         env, self._env = self._env, None
         if env is not None:
-            self._old.append(env)
-        if not self._playing:
-            self._let_go()
+            self._discarded.append(env)
+        if not self._running:
+            self._close_discarded()
 
     def close(self) -> None:
         """See `Slot.close`."""
         self._closed = True
         self.replace()
 
-    def join(self, patience: float) -> bool:
-        """See `Slot.join`: closing was done at once."""
+    def join(self, timeout: float) -> bool:
+        """See `Slot.join`. Returns True, since `close` is synchronous."""
         return True
 
     def _build(self) -> gymnasium.Env[str, str]:
@@ -100,21 +102,20 @@ class InlineSlot:
             raise EnvFault(f"Slot {self.number} of {self._spec.id} is closed.")
         return self._spec.build()
 
-    def _let_go(self) -> None:
-        """Close worlds that nobody will call any more."""
+    def _close_discarded(self) -> None:
         if self._closed and self._env is not None:
-            self._old.append(self._env)
+            self._discarded.append(self._env)
             self._env = None
-        while self._old:
+        while self._discarded:
             try:
-                self._old.pop().close()
-            except Exception as error:  # noqa: BLE001 - a broken world must not keep others from closing
+                self._discarded.pop().close()
+            except Exception as error:  # noqa: BLE001 - a broken environment must not keep others from closing
                 _log.warning("%s in slot %d did not close: %s", self._spec.id, self.number, error)
 
 
 class ThreadSlot:
-    """Plays in a thread of its own, for worlds that wait for others: a JVM, a browser, a server. The thread ends when
-    the slot is closed or forgotten.
+    """A slot with its own thread, for environments that wait for a JVM, a browser or a server. The thread ends when the
+    slot is closed or garbage-collected.
     """
 
     def __init__(self, number: int, spec: WorldSpec) -> None:
@@ -129,15 +130,15 @@ class ThreadSlot:
         """See `Slot.submit`."""
         with self._lock:
             if not self._closed:
-                self._standing().put((call, done))
+                self._started_inbox().put((call, done))
                 return
         done(Result(self.number, error=EnvFault(f"Slot {self.number} of {self._spec.id} is closed.")))
 
     def replace(self) -> None:
-        """See `Slot.replace`. No thread can be killed: the old one closes its world when it comes back, if ever."""
+        """See `Slot.replace`. Threads can't be killed: the old one closes its environment once its call returns."""
         with self._lock:
             if self._inbox is not None:
-                self._forgotten()
+                self._finalizer()
                 self._inbox = self._thread = None
 
     def close(self) -> None:
@@ -145,23 +146,23 @@ class ThreadSlot:
         with self._lock:
             self._closed = True
             if self._inbox is not None:
-                self._forgotten()
+                self._finalizer()
 
-    def join(self, patience: float) -> bool:
+    def join(self, timeout: float) -> bool:
         """See `Slot.join`."""
         thread = self._thread
         if thread is not None:
-            thread.join(patience)
+            thread.join(timeout)
         return thread is None or not thread.is_alive()
 
-    def _standing(self) -> SimpleQueue[tuple[Call, Done] | None]:
-        """The inbox of the slot's thread, which is started when first needed."""
+    def _started_inbox(self) -> SimpleQueue[tuple[Call, Done] | None]:
+        """Return the inbox of the slot's thread, and start the thread if there is none."""
         if self._inbox is None:
             self._inbox = SimpleQueue()
-            self._forgotten = weakref.finalize(self, self._inbox.put, None)
-            self._forgotten.atexit = False  # what worlds hold goes with the process
+            self._finalizer = weakref.finalize(self, self._inbox.put, None)
+            self._finalizer.atexit = False  # resources of the environments end with the process
             self._thread = threading.Thread(
-                target=_play,
+                target=_run,
                 args=(self.number, self._spec, self._inbox),
                 name=f"agentgym-slot-{self.number}",
                 daemon=True,
@@ -170,10 +171,10 @@ class ThreadSlot:
         return self._inbox
 
 
-def _play(number: int, spec: WorldSpec, inbox: SimpleQueue[tuple[Call, Done] | None]) -> None:
-    """The life of a slot's thread: one call after the other until there is a None."""
+def _run(number: int, spec: WorldSpec, inbox: SimpleQueue[tuple[Call, Done] | None]) -> None:
+    """Carry out the calls in `inbox` one by one until a None arrives: the main function of a slot's thread."""
     slot = InlineSlot(number, spec)
     while (item := inbox.get()) is not None:
         slot.submit(*item)
-        del item  # a `done` holds on to whoever waits
+        del item  # a `done` holds a reference to its waiter
     slot.close()

@@ -1,6 +1,6 @@
-"""Worlds on other machines: the client of our HTTP server, as an environment and as slots of a pool.
+"""Environments on servers: the client of the HTTP server, as an environment and as slots of a pool.
 
-Knows the protocol (`/v1`) and nothing of how a server is made.
+It depends on the protocol (`/v1`) only, not on the server's code.
 """
 
 from importlib.util import find_spec
@@ -11,5 +11,5 @@ from agentgym_envs.util.installation import install
 
 if find_spec("httpx") is None:
     raise DependencyNotInstalled(
-        f"Worlds on servers need the package httpx. Install it: {install('agentgym-envs[remote]')}"
+        f"Environments on servers need the package httpx. Install it: {install('agentgym-envs[remote]')}"
     )

@@ -1,4 +1,4 @@
-"""What a server says, as Python: its outcomes as results, its errors as exceptions. Knows no connections."""
+"""Convert server responses to Python: outcomes to results, and errors to exceptions."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.pool.calls import Result
 from agentgym_envs.util.installation import install
 
-LONGEST_WAIT = 10.0
-"""Seconds: more is not waited where a server names a time to come back at."""
-_KINDS: dict[str, type[Exception]] = {
+MAX_RETRY_AFTER = 10.0
+"""Upper bound in seconds on a server's `Retry-After`."""
+_ERROR_TYPES: dict[str, type[Exception]] = {
     "bad_request": ValueError,
     "forbidden": PermissionError,
     "invalid": ValueError,
@@ -30,59 +30,59 @@ _KINDS: dict[str, type[Exception]] = {
     "unknown_task": KeyError,
     "unknown_world": ValueError,
 }
-_FULL = {"closing", "too_many_sessions"}  # another server may have room
-_PROXY = {408, 425, 429, 502, 503, 504}  # what something between us and the server may say for the moment
+_UNAVAILABLE = {"closing", "too_many_sessions"}  # another server may open a session
+_PROXY = {408, 425, 429, 502, 503, 504}  # transient errors of a proxy between client and server
 
 
-_PICTURE = "data:image/png;base64,"  # as servers write one in JSON
+_PICTURE = "data:image/png;base64,"  # prefix of images in JSON
 
 
 class SessionLost(EnvFault):
-    """The world on the server is gone, or out of reach; `reset` opens another."""
+    """Raised when a session is gone or its server is unreachable; `reset` opens a new session."""
 
     def __init__(self, message: str, retry_after: float = 0.0) -> None:
-        """`retry_after`: seconds after which the server wants to be asked again."""
+        """Create the error. `retry_after` is the number of seconds that the server requested to wait."""
         super().__init__(message)
         self.retry_after = retry_after
 
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """Why a call was not carried out."""
+    """An error response."""
 
     status: int
     type: str
-    """As the protocol names it; empty for an answer that isn't of it."""
+    """The protocol's error type; empty if the response does not follow the protocol."""
     message: str
     retry_after: float = 0.0
     """Seconds."""
 
     @property
     def transient(self) -> bool:
-        """Whether the same call may be carried out a little later."""
-        return self.type in {*_FULL, "busy"} if self.type else self.status in _PROXY
+        """Return whether a retry of the same call may succeed."""
+        return self.type in {*_UNAVAILABLE, "busy"} if self.type else self.status in _PROXY
 
     def error(self, url: str) -> Exception:
-        """As an exception; `url` is the server's."""
+        """Convert to an exception; `url` is the server's."""
         if self.type == "unknown_session":
-            return SessionLost(f"{url}: {self.message} The session ended or its lease did; reset() opens another.")
+            return SessionLost(f"{url}: {self.message} reset() opens a new session.")
         if self.type == "unauthorized":
             return PermissionError(
                 f"{url}: {self.message} Give the token as token=TOKEN, or in the URL: http://:TOKEN@HOST:PORT."
             )
         if not self.type:
-            return SessionLost(f"{url} doesn't answer as a server of ours does: {self.message}", self.retry_after)
-        if self.type in _KINDS:
-            return _KINDS[self.type](self.message)
-        if self.type in _FULL:
+            return SessionLost(f"{url} does not respond like an agentgym-envs server: {self.message}", self.retry_after)
+        if self.type in _ERROR_TYPES:
+            return _ERROR_TYPES[self.type](self.message)
+        if self.type in _UNAVAILABLE:
             return SessionLost(f"{url}: {self.message}", self.retry_after)
         return EnvFault(f"{url}: {self.message}")
 
 
 def refusal(status: int, body: bytes, headers: Mapping[str, str]) -> Refusal:
-    """What an answer says that isn't a success."""
+    """Parse a response that isn't a success."""
     after = headers.get("retry-after", "")
-    wait = min(float(after), LONGEST_WAIT) if after.isdecimal() else 0.0
+    wait = min(float(after), MAX_RETRY_AFTER) if after.isdecimal() else 0.0
     try:
         error = json.loads(body)["error"]
         return Refusal(status, error["type"], error["message"], wait)
@@ -91,38 +91,38 @@ def refusal(status: int, body: bytes, headers: Mapping[str, str]) -> Refusal:
 
 
 def line_refusal(line: Mapping[str, Any]) -> Refusal:
-    """What a line of a batch's answer says that isn't an outcome."""
+    """Parse an error line of a batch response."""
     error = cast("dict[str, str]", line["error"])
     return Refusal(line["status"], error["type"], error["message"])
 
 
 def unreachable(url: str, error: httpx.HTTPError) -> SessionLost:
-    """The fault of a server that didn't answer; some of a transport's errors come without words."""
-    words = f"{type(error).__name__}: {error}".removesuffix(": ")
-    return SessionLost(f"{url} can't be reached ({words}). Is a server running there? `serve` starts one.")
+    """Return the error for a server that did not respond."""
+    cause = f"{type(error).__name__}: {error}".removesuffix(": ")  # some transport errors have no message
+    return SessionLost(f"{url} can't be reached ({cause}). Is a server running there? `serve` starts one.")
 
 
 def result(slot: int, outcome: dict[str, Any]) -> Result:
-    """The outcome as a result; a picture in its info is an array again, as in the world."""
+    """Convert an outcome to a result. Images in `info` are decoded to arrays."""
     info: dict[str, Any] = outcome["info"]
     for key, value in info.items():
         if isinstance(value, str) and value.startswith(_PICTURE):
             try:
                 info[key] = pixels(base64.b64decode(value.removeprefix(_PICTURE)))
-            except Exception as error:  # noqa: BLE001 - it reaches the caller in the result
+            except Exception as error:  # noqa: BLE001 - the caller gets it in the result
                 return Result(slot, error=error)
     return Result(slot, **outcome)
 
 
 def pixels(png: bytes) -> NDArray[np.uint8]:
-    """The picture (height, width, 3) in a PNG.
+    """Decode a PNG to an array of shape (height, width, 3).
 
     Raises:
-        DependencyNotInstalled: without Pillow.
+        DependencyNotInstalled: If Pillow is missing.
     """
     try:
         from PIL import Image
     except ImportError as error:
-        raise DependencyNotInstalled(f"Pictures need the package pillow. Install it: {install('pillow')}") from error
+        raise DependencyNotInstalled(f"Images need the package pillow. Install it: {install('pillow')}") from error
     with Image.open(io.BytesIO(png)) as picture:
         return np.asarray(picture.convert("RGB"))

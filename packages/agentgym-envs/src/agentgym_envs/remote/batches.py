@@ -1,9 +1,9 @@
-"""Calls that wait at the same time go to their server as one request; each is answered as soon as its line arrives.
+"""Batch pending calls into one request per server. Each call completes as soon as its response line arrives.
 
-There is no barrier: any number of batches are on their way at once, and a slow call holds up no other. A call whose
-answer didn't come, or said to come back later, is sent again as it was, idempotency key included. Calls that are
-refused as one are sent one by one, for a single one may be to blame. Knows nothing of sessions or worlds. Everything
-but `send` happens on the loop.
+There is no barrier: any number of batches may be in flight, and a slow call does not delay others. A call without a
+response, or with a transient error, is retried unchanged, with the same idempotency key. The calls of a rejected batch
+are resent one by one, since a single call may have caused the rejection. This module does not depend on sessions or
+environments. Everything except `send` runs on the loop's thread.
 """
 
 from __future__ import annotations
@@ -22,17 +22,17 @@ from agentgym_envs.remote.answers import SessionLost, line_refusal, refusal
 from agentgym_envs.remote.client import Client, Server
 
 _CLOSED = "The connection to the servers was closed before the answer came."
-_ENOUGH = 2  # requests on their way
-_MOMENT = 0.002  # seconds
-_decode = json.JSONDecoder().raw_decode  # without what `json.loads` does before and after
-_FAULT_OF_ONE = {400, 413, 422}  # statuses of a batch of which one call may be to blame
-_MOST_CALLS = 256
-_MOST_CHARS = 1_000_000  # of a request, unless a single call has more
+_BUSY_REQUESTS = 2  # with this many requests in flight, waiting longer for more calls pays off
+_BUSY_DELAY = 0.002  # seconds
+_decode = json.JSONDecoder().raw_decode  # skips the extra checks of `json.loads`
+_SPLIT_STATUSES = {400, 413, 422}  # statuses of a batch that a single call may have caused
+_MAX_CALLS = 256
+_MAX_CHARS = 1_000_000  # per request, unless a single call is longer
 
 
 @dataclass(eq=False, slots=True)
-class Errand:
-    """A call on its way."""
+class PendingCall:
+    """A call without an outcome yet."""
 
     server: Server
     path: str
@@ -40,153 +40,153 @@ class Errand:
     body: str
     """JSON of the call, with its session and key."""
     settle: Callable[[dict[str, Any] | Exception], None]
-    """Takes the outcome, or what went wrong; called once, on the loop."""
-    tries: int = 0
-    """How often it was sent again."""
+    """Takes the outcome or an error; called exactly once, on the loop's thread."""
+    retries: int = 0
+    """Number of retries so far."""
 
 
 class Batches:
-    """The calls of all slots to all servers."""
+    """Collects the calls of all slots and sends them to their servers in batches."""
 
     def __init__(self, loop: LoopThread, client: Client) -> None:
         self._loop = loop
         self._client = client
-        self._waiting: deque[Errand] = deque()
-        self._gathering = False
+        self._queue: deque[PendingCall] = deque()
+        self._flushing = False
         self._posting: set[asyncio.Task[None]] = set()
-        self._pausing: set[asyncio.Task[None]] = set()
+        self._backing_off: set[asyncio.Task[None]] = set()
 
-    def send(self, errand: Errand) -> None:
-        """Send it with those that wait already. From any thread; returns at once.
+    def send(self, call: PendingCall) -> None:
+        """Queue a call for the next batch, from any thread, without waiting.
 
         Raises:
-            RuntimeError: when the loop is stopped.
+            RuntimeError: If the loop is stopped.
         """
-        self._waiting.append(errand)
-        if not self._gathering:
-            self._gathering = True
-            self._loop.call_soon(self._gather, 0)
+        self._queue.append(call)
+        if not self._flushing:
+            self._flushing = True
+            self._loop.call_soon(self._flush, 0)
 
     def close(self) -> None:
-        """Settle what wasn't sent yet, as a fault; what was is cancelled with the loop."""
-        while self._waiting:
-            self._waiting.popleft().settle(SessionLost(_CLOSED))
+        """Fail the queued calls. Sent ones fail when the loop stops and cancels their tasks."""
+        while self._queue:
+            self._queue.popleft().settle(SessionLost(_CLOSED))
 
-    def _gather(self, seen: int) -> None:
-        """Send what waits, once no more comes: whoever sends now gets on with it while the loop looks for news. Where
-        the servers have enough to do, a moment longer is waited, for a request costs as much as a dozen calls.
+    def _flush(self, seen: int) -> None:
+        """Send the queue once it stops growing between two iterations of the loop. If enough requests are in flight,
+        wait a little longer, since a request costs as much as a dozen calls.
         """
         loop = asyncio.get_running_loop()
-        if len(self._waiting) > seen:
-            loop.call_soon(self._gather, len(self._waiting))
-        elif len(self._posting) >= _ENOUGH:
-            loop.call_later(_MOMENT, self._post_all)
+        if len(self._queue) > seen:
+            loop.call_soon(self._flush, len(self._queue))
+        elif len(self._posting) >= _BUSY_REQUESTS:
+            loop.call_later(_BUSY_DELAY, self._post_all)
         else:
             self._post_all()
 
     def _post_all(self) -> None:
-        self._gathering = False  # before they are taken: what comes from here on calls again
-        ways: dict[tuple[Server, str], list[Errand]] = defaultdict(list)
-        while self._waiting:
-            errand = self._waiting.popleft()
-            ways[errand.server, errand.path].append(errand)
-        for (server, path), errands in ways.items():
-            for batch in _divided(errands):
+        self._flushing = False  # first, so that a call queued from now on schedules another flush
+        routes: dict[tuple[Server, str], list[PendingCall]] = defaultdict(list)
+        while self._queue:
+            call = self._queue.popleft()
+            routes[call.server, call.path].append(call)
+        for (server, path), calls in routes.items():
+            for batch in _divided(calls):
                 self._start(self._post(server, path, batch), self._posting)
 
-    async def _post(self, server: Server, path: str, batch: list[Errand]) -> None:
-        open_ = dict(enumerate(batch))
-        fault, wait = SessionLost(f"{server.url} answered only a part of the calls."), 0.0
+    async def _post(self, server: Server, path: str, batch: list[PendingCall]) -> None:
+        pending = dict(enumerate(batch))
+        fault, wait = SessionLost(f"{server.url} responded to only some of the calls of a batch."), 0.0
         try:
-            answer = await self._client.stream(server, path, _joined(batch))
+            response = await self._client.stream(server, path, _joined(batch))
             try:
-                if answer.is_success:
-                    await self._read(answer, open_)
+                if response.is_success:
+                    await self._read(response, pending)
                 else:
-                    refused = refusal(answer.status_code, await answer.aread(), answer.headers)
+                    refused = refusal(response.status_code, await response.aread(), response.headers)
                     fault, wait = refused.error(server.url), refused.retry_after
-                    if refused.status in _FAULT_OF_ONE and len(batch) > 1:
-                        for errand in open_.values():
-                            self._start(self._post(server, path, [errand]), self._posting)
-                        open_.clear()
+                    if refused.status in _SPLIT_STATUSES and len(batch) > 1:
+                        for call in pending.values():
+                            self._start(self._post(server, path, [call]), self._posting)
+                        pending.clear()
                     elif not refused.transient:
-                        _settle(open_, fault)
+                        _fail(pending, fault)
             finally:
-                await answer.aclose()
+                await response.aclose()
         except httpx.HTTPError as error:
             fault = self._client.missed(server, error)
         except (ValueError, KeyError, TypeError) as error:
-            fault = SessionLost(f"{server.url} doesn't answer as a server of ours does: {error!r}.")
+            fault = SessionLost(f"{server.url} does not respond like an agentgym-envs server: {error!r}.")
         except asyncio.CancelledError:
-            _settle(open_, SessionLost(_CLOSED))
+            _fail(pending, SessionLost(_CLOSED))
             raise
-        for errand in open_.values():
-            self._again(errand, fault, wait)
+        for call in pending.values():
+            self._retry(call, fault, wait)
 
-    async def _read(self, answer: httpx.Response, open_: dict[int, Errand]) -> None:
-        """Settle errands as their lines arrive; those without one stay open."""
+    async def _read(self, response: httpx.Response, pending: dict[int, PendingCall]) -> None:
+        """Settle calls as their lines arrive. Calls without a line stay in `pending`."""
         rest = b""
-        async for chunk in answer.aiter_raw():
+        async for chunk in response.aiter_raw():
             *lines, rest = (rest + chunk).split(b"\n")
             for text in filter(None, lines):
                 line: dict[str, Any] = _decode(text.decode())[0]
-                errand = open_[line["index"]]
+                call = pending[line["index"]]
                 if line["status"] == 200:
-                    errand.settle(line["outcome"])
+                    call.settle(line["outcome"])
                 else:
-                    self._refused(errand, line)
-                del open_[line["index"]]
+                    self._on_refusal(call, line)
+                del pending[line["index"]]
 
-    def _refused(self, errand: Errand, line: dict[str, Any]) -> None:
+    def _on_refusal(self, call: PendingCall, line: dict[str, Any]) -> None:
         refused = line_refusal(line)
-        fault = refused.error(errand.server.url)
+        fault = refused.error(call.server.url)
         if refused.transient:
-            self._again(errand, fault, 0.0)
+            self._retry(call, fault, 0.0)
         else:
-            errand.settle(fault)
+            call.settle(fault)
 
-    def _again(self, errand: Errand, fault: Exception, wait: float) -> None:
-        """Send it once more after a pause, unless that was done often enough."""
+    def _retry(self, call: PendingCall, fault: Exception, wait: float) -> None:
+        """Send a call again after a backoff, or fail it after the last retry."""
         pauses = self._client.pauses
-        if errand.tries == len(pauses):
-            errand.settle(fault)
+        if call.retries == len(pauses):
+            call.settle(fault)
             return
-        pause = self._client.jittered(pauses[errand.tries], wait)
-        errand.tries += 1
-        self._start(self._later(errand, pause), self._pausing)
+        pause = self._client.jittered(pauses[call.retries], wait)
+        call.retries += 1
+        self._start(self._send_later(call, pause), self._backing_off)
 
-    async def _later(self, errand: Errand, pause: float) -> None:
+    async def _send_later(self, call: PendingCall, pause: float) -> None:
         try:
             await asyncio.sleep(pause)
         except asyncio.CancelledError:
-            errand.settle(SessionLost(_CLOSED))
+            call.settle(SessionLost(_CLOSED))
             raise
-        self.send(errand)
+        self.send(call)
 
     def _start(self, coroutine: Coroutine[Any, Any, None], running: set[asyncio.Task[None]]) -> None:
-        """Run it as a task, which is among `running` until it ends."""
+        """Run a coroutine as a task that is in `running` until it ends."""
         task = asyncio.create_task(coroutine)
         running.add(task)
         task.add_done_callback(running.discard)
 
 
-def _joined(batch: Iterable[Errand]) -> bytes:
-    return f'{{"calls":[{",".join(errand.body for errand in batch)}]}}'.encode()
+def _joined(batch: Iterable[PendingCall]) -> bytes:
+    return f'{{"calls":[{",".join(call.body for call in batch)}]}}'.encode()
 
 
-def _divided(errands: list[Errand]) -> Iterator[list[Errand]]:
-    """In order, in batches that a server takes."""
-    batch: list[Errand] = []
+def _divided(calls: list[PendingCall]) -> Iterator[list[PendingCall]]:
+    """Split calls, in order, into batches within the size limits."""
+    batch: list[PendingCall] = []
     chars = 0
-    for errand in errands:
-        chars += len(errand.body)
-        if batch and (len(batch) == _MOST_CALLS or chars > _MOST_CHARS):
+    for call in calls:
+        chars += len(call.body)
+        if batch and (len(batch) == _MAX_CALLS or chars > _MAX_CHARS):
             yield batch
-            batch, chars = [], len(errand.body)
-        batch.append(errand)
+            batch, chars = [], len(call.body)
+        batch.append(call)
     yield batch
 
 
-def _settle(open_: dict[int, Errand], error: Exception) -> None:
-    while open_:
-        open_.popitem()[1].settle(error)
+def _fail(pending: dict[int, PendingCall], error: Exception) -> None:
+    while pending:
+        pending.popitem()[1].settle(error)

@@ -1,4 +1,4 @@
-"""`agentgym/Remote-v0`: a world on a server, played as if it were here. Knows no world and nothing of HTTP."""
+"""`agentgym/Remote-v0`: an environment on a server with the interface of a local one."""
 
 from __future__ import annotations
 
@@ -18,27 +18,27 @@ from agentgym_envs.pool.calls import Ask, Call, Reset, Result, Step, WorldSpec
 from agentgym_envs.remote.servers import TIMEOUT, Servers, servers
 from agentgym_envs.remote.slots import RemoteSlot
 
-_PARTING = 5.0  # seconds for giving the session back
+_CLOSE_TIMEOUT = 5.0  # seconds for closing the session
 
 
 class RemoteEnv(TextEnv):
-    """The world `env` on the server at `url`: `gymnasium.make("agentgym/Remote-v0", url="http://127.0.0.1:8000",
-    env="agentgym/TextCraft-v0")`. What the world says, draws and limits comes from there, as it would be here.
+    """The environment `env` on the server at `url`: `gymnasium.make("agentgym/Remote-v0", url="http://127.0.0.1:8000",
+    env="agentgym/TextCraft-v0")`. Observations, renderings and limits are those of the server's environment.
 
-    The connection is made when it is first needed, and shared by the environments of this process. A session that is
-    lost (its server went, its lease ended in an episode) is an `EnvFault`; the next `reset` opens another, on whichever
-    server is there. A call that is repeated because no answer came is never played twice.
+    The connection opens on first use and is shared by the environments of this process. A lost session (the server is
+    unreachable, or the lease expired during an episode) raises an `EnvFault`; the next `reset` opens a new session on
+    any reachable server. Retried calls carry an idempotency key, so that no action is executed twice.
 
     Args:
-        url: One or several servers of the same worlds, as a sequence or with commas; sessions are shared out. Proxy
-            settings of the environment aren't followed.
-        env: Gymnasium id of the world there.
-        token: What the servers want to see, unless their URLs have it: `http://:TOKEN@HOST:PORT`.
-        timeout: Seconds without an answer after which an attempt counts as failed; there are four.
-        horizon: Turns after which the world there truncates, in place of its own limit. (Gymnasium's
-            `max_episode_steps` puts a further limit on this side.)
-        render_mode: One that the world has.
-        **options: Options of the world, as far as a client may set them.
+        url: One or several servers with the same environments, as a sequence or separated by commas. Sessions are
+            balanced across them. Proxy environment variables are ignored.
+        env: Gymnasium id of the environment on the server.
+        token: Access token, unless the URLs contain it: `http://:TOKEN@HOST:PORT`.
+        timeout: Seconds without a response after which an attempt fails; there are four attempts.
+        horizon: Turns after which the server truncates an episode, instead of the environment's own limit. (Gymnasium's
+            `max_episode_steps` adds a limit on the client side.)
+        render_mode: A render mode of the environment.
+        **options: Environment options that clients may set.
     """
 
     metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 4}  # noqa: RUF012 - as Gymnasium has it
@@ -58,7 +58,7 @@ class RemoteEnv(TextEnv):
         **options: Any,
     ) -> None:
         super().__init__(render_mode=render_mode)
-        # text is what every world shows; whether this one has pictures is known to those who ask for them
+        # every environment renders text; an image mode is listed if the caller requested it
         self.metadata = self.metadata | {"render_modes": sorted({"ansi", render_mode or "ansi"})}
         set_here = {"max_episode_steps": horizon, "render_mode": render_mode}
         options |= {name: value for name, value in set_here.items() if value is not None}
@@ -69,7 +69,7 @@ class RemoteEnv(TextEnv):
 
     @property
     def tasks(self) -> TaskSet:
-        """The tasks of the world; their ids come at once, they themselves by the page. Raises as `reset`."""
+        """The environment's tasks. Fetches all ids, and tasks page by page on access. Raises the errors of `reset`."""
         connection = self._connected()
         tasks = connection.tasks = connection.tasks or self._call(Ask("tasks")).value
         return tasks
@@ -81,43 +81,44 @@ class RemoteEnv(TextEnv):
 
     @property
     def instructions(self) -> str:
-        """See `TextEnv.instructions`. Raises as `reset`."""
+        """See `TextEnv.instructions`. Raises the errors of `reset`."""
         connection = self._connected()
         text = connection.instructions = connection.instructions or self._call(Ask("instructions")).value
         return text
 
     @property
     def functions(self) -> tuple[Function, ...]:
-        """See `TextEnv.functions`. Raises as `reset`."""
+        """See `TextEnv.functions`. Raises the errors of `reset`."""
         return self._call(Ask("functions")).value
 
     def reset(self, *, seed: int | None = None, options: Mapping[str, Any] | None = None) -> tuple[str, dict[str, Any]]:
-        """See `TextEnv.reset`. The server draws the task; without a seed, from what its world drew before.
+        """See `TextEnv.reset`. The server draws the task; without a seed, its environment's generator continues.
 
         Raises:
-            ValueError: for an unknown option, split or world, an empty split, or an option that a client can't set.
-            KeyError: for an unknown task id.
-            PermissionError: without the right token.
-            EnvFault: when no server gives a world, or it can't be brought up.
+            ValueError: If an option, split or environment is unknown, the split is empty, or clients can't set an
+                option.
+            KeyError: If the task id is unknown.
+            PermissionError: If the token is missing or wrong.
+            EnvFault: If no server opens a session, or the environment fails to start.
         """
         gymnasium.Env.reset(self, seed=seed)
-        asked: dict[str, Any] = {"task": None, "split": "train"} | dict(options or {})
-        if unknown := asked.keys() - {"task", "split"}:
+        chosen: dict[str, Any] = {"task": None, "split": "train"} | dict(options or {})
+        if unknown := chosen.keys() - {"task", "split"}:
             raise ValueError(f"Unknown reset option {sorted(unknown)}; reset takes 'task' and 'split'.")
-        self._outcome = self._call(Reset(asked["task"], asked["split"], seed))
+        self._outcome = self._call(Reset(chosen["task"], chosen["split"], seed))
         return self._outcome.observation, self._outcome.info
 
     def step(self, action: str) -> tuple[str, SupportsFloat, bool, bool, dict[str, Any]]:
-        """See `TextEnv.step`. A fault leaves it open whether the action was played."""
+        """See `TextEnv.step`. After an `EnvFault`, the action may or may not have been executed."""
         if self._outcome is None:
-            raise ResetNeeded("No task is being played yet: call reset() before step().")
+            raise ResetNeeded("No episode is running; call reset() before step().")
         if not isinstance(action, str):
-            raise TypeError(f"An action is text (str), not {type(action).__name__}.")
+            raise TypeError(f"An action must be a str, not {type(action).__name__}.")
         result = self._outcome = self._call(Step(action))
         return result.observation, result.reward, result.terminated, result.truncated, result.info
 
     def render(self) -> Any:
-        """The world's: text in mode `ansi`, an array (height, width, 3) in `rgb_array`."""
+        """Render the environment: text in mode `ansi`, an array of shape (height, width, 3) in `rgb_array`."""
         return self._call(Ask("render")).value
 
     def oracle(self) -> str:
@@ -137,42 +138,42 @@ class RemoteEnv(TextEnv):
         return self._call(Ask("scene")).value
 
     def close(self) -> None:
-        """Give the session back; a later `reset` opens another."""
+        """Close the session. A later `reset` opens a new one."""
         if self._connection is not None:
-            self._connection.part()
-            self._connection.slot.join(_PARTING)
+            self._connection.finalizer()
+            self._connection.slot.join(_CLOSE_TIMEOUT)
             self._connection = self._outcome = None
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy, here or in another process, is a world of its own in which nothing is played yet."""
+        """Return the state without the session: a copy or unpickled environment opens its own."""
         return self.__dict__ | {"_connection": None, "_outcome": None}
 
     def _connected(self) -> _Connection:
-        """The connection of this process: a fork must not speak on its parent's."""
+        """Return the connection of this process. A forked child must not use its parent's."""
         if self._connection is None or not self._connection.servers.loop.alive:
             if self._connection is not None:
-                self._connection.part.detach()
+                self._connection.finalizer.detach()
             url, token, timeout = self._address
             shared = servers(url, token=token, timeout=timeout)
             slot = RemoteSlot(0, self._world, shared)
-            self._connection = _Connection(shared, slot, weakref.finalize(self, _part, shared, slot))
+            self._connection = _Connection(shared, slot, weakref.finalize(self, _close, shared, slot))
         return self._connection
 
     def _call(self, call: Call) -> Result:
-        """What comes of `call`; raises its error."""
+        """Carry out `call`. Raises the error of its result."""
         slot = self._connected().slot
-        answer: concurrent.futures.Future[Result] = concurrent.futures.Future()
-        slot.submit(call, answer.set_result)
+        future: concurrent.futures.Future[Result] = concurrent.futures.Future()
+        slot.submit(call, future.set_result)
         try:
-            result = answer.result()
-        except BaseException:  # Ctrl-C: what the world has played is unknown
+            result = future.result()
+        except BaseException:  # Ctrl-C: the state of the server's environment is unknown
             slot.replace()
             raise
         if result.error is not None:
             raise result.error
         return result
 
-    # The hooks of `TextEnv`, for whoever calls one: the world on the server has done their work.
+    # The hooks of `TextEnv`. `reset` and `step` don't use them, since the server's environment has its own.
 
     def _start(self, task: Task) -> str:
         return self.reset(options={"task": task.id})[0]
@@ -189,22 +190,22 @@ class RemoteEnv(TextEnv):
 
     def _info(self) -> dict[str, Any]:
         if self._outcome is None:
-            raise ResetNeeded("No task is being played yet: call reset() first.")
+            raise ResetNeeded("No episode is running; call reset() first.")
         return self._outcome.info
 
 
 @dataclass(slots=True)
 class _Connection:
-    """What an environment holds between its first call and `close`."""
+    """The resources of an environment between its first call and `close`."""
 
     servers: Servers
     slot: RemoteSlot
-    part: weakref.finalize[..., RemoteEnv]
-    """Gives the session back, at the latest when the environment is collected or the process ends."""
+    finalizer: weakref.finalize[..., RemoteEnv]
+    """Closes the session, at the latest when the environment is garbage-collected or the process ends."""
     tasks: TaskSet | None = None
     instructions: str | None = None
 
 
-def _part(shared: Servers, slot: RemoteSlot) -> None:
+def _close(shared: Servers, slot: RemoteSlot) -> None:
     slot.close()
     shared.close()

@@ -1,7 +1,7 @@
-"""One or several servers that offer the same worlds: sessions on them, shared out evenly, and what is asked of each.
+"""One or several servers that offer the same environments, with sessions balanced across them.
 
-A server that is away is left out until it is back; the sessions on it are lost, and whoever held one opens another.
-Knows nothing of slots or environments.
+An unreachable server is avoided until it is back. Its sessions are lost, and their owners open new ones. This module
+does not depend on slots or environments.
 """
 
 from __future__ import annotations
@@ -27,37 +27,37 @@ from agentgym_envs.core.text_env import EnvFault, Malformed, writable
 from agentgym_envs.pool.calls import Reset, Step, WorldSpec
 from agentgym_envs.remote import tasks
 from agentgym_envs.remote.answers import SessionLost
-from agentgym_envs.remote.batches import Batches, Errand
+from agentgym_envs.remote.batches import Batches, PendingCall
 from agentgym_envs.remote.client import PAUSES, Client, Server, split_urls
 
 TIMEOUT = 150.0
-"""Seconds without an answer after which an attempt counts as failed; a server of ours gives up on a world sooner."""
+"""Seconds without a response after which an attempt fails. The server's deadline for an environment is shorter."""
 MAX_ACTION_CHARS = 65_536
-"""A server takes no longer actions; the rest of one isn't sent."""
-_GATE = 32  # sessions that are opened or given back at the same time
-_ASKED = 3  # sessions that are tried before another is opened
-_FRESH = 5.0  # seconds for which what a server said of its load is believed
-_PARTING = 10.0  # seconds for what is still to be said at the end
+"""Longest action that a server accepts; longer ones are truncated."""
+_MAX_CONCURRENT_OPENS = 32  # sessions that are opened or closed concurrently
+_MAX_TRIED_SESSIONS = 3  # existing sessions that are tried before a new one is opened
+_LOAD_TTL = 5.0  # seconds for which a server's reported load is used
+_CLOSE_TIMEOUT = 10.0  # seconds
 
-Settle = Callable[[dict[str, Any] | Exception], None]
+OnOutcome = Callable[[dict[str, Any] | Exception], None]
 
 
 @dataclass(eq=False, slots=True)
 class Session:
-    """A world on a server."""
+    """An environment on a server."""
 
     server: Server
     id: str
     spec: WorldSpec
     instructions: str
     lost: bool = field(default=False)
-    """Whether it is given back, or gone."""
+    """Whether the session was closed or is gone."""
 
 
 class Servers:
-    """The servers at `urls`, spoken with from one thread. Usable from any other, in the process that made it.
+    """A client for the servers at `urls`, with its own event-loop thread. Thread-safe, but unusable after a fork.
 
-    `servers(urls)` is the one that environments of this process share; whoever has it closes it.
+    Environments of a process share instances through `servers(urls)`; each user calls `close`.
     """
 
     def __init__(
@@ -68,19 +68,19 @@ class Servers:
         timeout: float = TIMEOUT,
         pauses: Sequence[float] = PAUSES,
     ) -> None:
-        """Nothing is asked yet.
+        """Prepare the client without connecting.
 
         Args:
-            urls: One or several, also with commas between: `http://HOST:PORT`, or `http://:TOKEN@HOST:PORT`.
-            token: What the servers want to see, where their URLs don't have it.
-            timeout: Seconds without an answer after which an attempt counts as failed.
-            pauses: Seconds before each new attempt.
+            urls: One or several URLs, also separated by commas: `http://HOST:PORT` or `http://:TOKEN@HOST:PORT`.
+            token: Access token for servers whose URLs contain none.
+            timeout: Seconds without a response after which an attempt fails.
+            pauses: Backoff in seconds before each retry.
 
         Raises:
-            ValueError: when one of them is no URL, or there is none; for a token or timeout that can't be one.
+            ValueError: If a URL, the token or the timeout is invalid, or there is no URL.
         """
         if not timeout > 0:
-            raise ValueError(f"A timeout is above 0 seconds, not {timeout:g}.")
+            raise ValueError(f"The timeout must be above 0 seconds, not {timeout:g}.")
         self._servers = [Server.at(url, token) for url in split_urls(urls)]
         self.loop = LoopThread(f"The server {' or '.join(server.url for server in self._servers)}")
         self.users = 1
@@ -89,46 +89,46 @@ class Servers:
         self._batches = Batches(self.loop, self._client)
         self._keys = map(f"{uuid.uuid4().hex}-{{}}".format, itertools.count())
         self._sessions: set[Session] = set()
-        self._leaving: set[asyncio.Task[None]] = set()
+        self._closing: set[asyncio.Task[None]] = set()
         self._task_sets: dict[str, TaskSet] = {}
         self._functions: dict[str, tuple[Function, ...]] = {}
-        self._gate = asyncio.Semaphore(_GATE)
-        self._looking = asyncio.Lock()
-        self._looked = -_FRESH
+        self._gate = asyncio.Semaphore(_MAX_CONCURRENT_OPENS)
+        self._health_lock = asyncio.Lock()
+        self._health_checked = -_LOAD_TTL
 
     def close(self) -> None:
-        """Use it no more; the last user's closing gives back the sessions and ends the thread."""
+        """Release this client. The last user's call closes the sessions and ends the thread."""
         with _lock:
             self.users -= 1
             if self.users > 0:
                 return
             for key in [key for key, shared in _shared.items() if shared is self]:
                 del _shared[key]
-        if self.loop.current:  # the collector of garbage comes by on any thread
-            threading.Thread(target=self._end, daemon=True).start()
+        if self.loop.current:  # garbage collection may call this on any thread, including the loop's
+            threading.Thread(target=self._stop, daemon=True).start()
         else:
-            self._end()
+            self._stop()
 
-    def _end(self) -> None:
+    def _stop(self) -> None:
         if self.loop.alive:
             with suppress(EnvFault):
-                self.loop.run(self._part(), _PARTING)
+                self.loop.run(self._close_all(), _CLOSE_TIMEOUT)
             self.loop.stop()
 
-    async def _part(self) -> None:
+    async def _close_all(self) -> None:
         self._batches.close()
-        await asyncio.gather(*(self.leave(session) for session in list(self._sessions)), *self._leaving)
+        await asyncio.gather(*(self.close_session(session) for session in list(self._sessions)), *self._closing)
         await self._client.close()
 
     # Sessions.
 
     async def open(self, spec: WorldSpec) -> Session:
-        """A session of the world, where fewest of ours are, on servers that are there.
+        """Open a session of the environment on the reachable server with the fewest sessions of this client.
 
         Raises:
-            SessionLost: when no server gives one.
-            ValueError: when there is no such world, or it doesn't take the options.
-            PermissionError: without the right token.
+            SessionLost: If no server opens a session.
+            ValueError: If the environment does not exist or does not take the options.
+            PermissionError: If the token is missing or wrong.
         """
         body = {"world": spec.id.rpartition(":")[2], "options": _sendable(spec), "key": next(self._keys)}
         async with self._gate:
@@ -145,7 +145,7 @@ class Servers:
         raise AssertionError("the last pause is None")
 
     async def _open_at(self, server: Server, spec: WorldSpec, body: dict[str, Any]) -> Session:
-        server.sessions += 1  # at once, so that those that open at the same time go elsewhere
+        server.sessions += 1  # before the request, so that concurrent calls choose other servers
         try:
             made = (await self._client.request(server, "POST", "/v1/sessions", body, pauses=())).json()
             session = Session(server, made["id"], spec, made["instructions"])
@@ -155,63 +155,63 @@ class Servers:
         self._sessions.add(session)
         return session
 
-    def forget(self, session: Session) -> None:
-        """It is lost."""
+    def mark_lost(self, session: Session) -> None:
+        """Mark a session as lost and stop tracking it."""
         if not session.lost:
             session.lost = True
             session.server.sessions -= 1
             self._sessions.discard(session)
 
-    async def leave(self, session: Session) -> None:
-        """Give it back. A server that can't be told ends it when its lease is over."""
+    async def close_session(self, session: Session) -> None:
+        """Close a session. If the server can't be reached, the session ends when its lease expires."""
         if not session.lost:
-            self.forget(session)
+            self.mark_lost(session)
             task = asyncio.create_task(self._delete(session))
-            self._leaving.add(task)
-            task.add_done_callback(self._leaving.discard)
+            self._closing.add(task)
+            task.add_done_callback(self._closing.discard)
             await task
 
     async def _delete(self, session: Session) -> None:
         async with self._gate:
             with suppress(EnvFault, TimeoutError):
-                gone = self._client.request(session.server, "DELETE", f"/v1/sessions/{session.id}", pauses=())
-                await asyncio.wait_for(gone, _PARTING / 2)
+                request = self._client.request(session.server, "DELETE", f"/v1/sessions/{session.id}", pauses=())
+                await asyncio.wait_for(request, _CLOSE_TIMEOUT / 2)
 
-    def play(self, session: Session, call: Reset | Step, settle: Settle) -> None:
-        """Have `call` carried out, and its outcome or what went wrong handed to `settle`, on the loop. From any thread.
+    def submit(self, session: Session, call: Reset | Step, on_outcome: OnOutcome) -> None:
+        """Submit `call` from any thread. `on_outcome` gets its outcome or an error, on the loop's thread.
 
         Raises:
-            RuntimeError: when this is closed.
+            RuntimeError: If this client is closed.
         """
-        kind, wanted = _wanted(call)
-        body = json.dumps({"session": session.id, "key": next(self._keys), **wanted})
-        self._batches.send(Errand(session.server, f"/v1/{kind}", body, settle))
+        kind, fields = _request_fields(call)
+        body = json.dumps({"session": session.id, "key": next(self._keys), **fields})
+        self._batches.send(PendingCall(session.server, f"/v1/{kind}", body, on_outcome))
 
-    async def ask(self, session: Session, route: str, *, pauses: Sequence[float] | None = None) -> httpx.Response:
-        """What is at `route` below the session.
+    async def get(self, session: Session, route: str, *, pauses: Sequence[float] | None = None) -> httpx.Response:
+        """Send a GET request to `route` below the session.
 
         Args:
-            session: One of ours.
-            route: Such as `oracle`.
-            pauses: Instead of the usual ones.
+            session: A session of this client.
+            route: A route such as `oracle`.
+            pauses: Backoff in seconds before each retry, if not the client's.
 
         Raises:
-            SessionLost: when it is gone, or its server.
-            Exception: what the server's refusal means.
+            SessionLost: If the session is gone or its server is unreachable.
+            Exception: The error that the server responded with.
         """
         try:
             return await self._client.request(
                 session.server, "GET", f"/v1/sessions/{session.id}/{route}", pauses=pauses
             )
         except SessionLost:
-            self.forget(session)
+            self.mark_lost(session)
             raise
 
     async def tasks(self, spec: WorldSpec) -> TaskSet:
-        """The tasks of the world; fetched once. Raises as `open` and `ask`."""
+        """Return the tasks of the environment, which are fetched once. Raises the errors of `open` and `get`."""
 
         async def fetch(route: str) -> dict[str, Any]:
-            return await self._ask_any(spec, route)
+            return await self._get_from_any(spec, route)
 
         def fetch_now(route: str) -> dict[str, Any]:
             return self.loop.run(fetch(route), TIMEOUT)
@@ -222,36 +222,36 @@ class Servers:
         return self._task_sets[key]
 
     async def functions(self, spec: WorldSpec) -> tuple[Function, ...]:
-        """The kinds of actions of the world; fetched once. Raises as `open` and `ask`."""
+        """Return the environment's action functions, which are fetched once. Raises the errors of `open` and `get`."""
         key = _key(spec)
         if key not in self._functions:
-            said = await self._ask_any(spec, "functions")
-            self._functions[key] = tuple(Function(**record) for record in said["functions"])
+            response = await self._get_from_any(spec, "functions")
+            self._functions[key] = tuple(Function(**record) for record in response["functions"])
         return self._functions[key]
 
-    async def _ask_any(self, spec: WorldSpec, route: str) -> dict[str, Any]:
-        """What any session of the world answers: one of ours, or one that is opened for it."""
-        for held in [session for session in self._sessions if session.spec == spec][:_ASKED]:
-            with suppress(EnvFault):  # it is playing just now, or lost
-                return (await self.ask(held, route, pauses=())).json()
+    async def _get_from_any(self, spec: WorldSpec, route: str) -> dict[str, Any]:
+        """Send a GET request to an existing session of the environment, or to a temporary one."""
+        for existing in [session for session in self._sessions if session.spec == spec][:_MAX_TRIED_SESSIONS]:
+            with suppress(EnvFault):  # it is busy or lost
+                return (await self.get(existing, route, pauses=())).json()
         session = await self.open(spec)
         try:
-            return (await self.ask(session, route)).json()
+            return (await self.get(session, route)).json()
         finally:
-            await self.leave(session)
+            await self.close_session(session)
 
-    # Which server.
+    # Choice of the server.
 
     async def _by_preference(self) -> list[Server]:
         if len(self._servers) > 1:
-            async with self._looking:
-                if time.monotonic() >= self._looked + _FRESH:
-                    await asyncio.gather(*map(self._look, self._servers))
-                    self._looked = time.monotonic()
+            async with self._health_lock:
+                if time.monotonic() >= self._health_checked + _LOAD_TTL:
+                    await asyncio.gather(*map(self._check_health, self._servers))
+                    self._health_checked = time.monotonic()
         return sorted(self._servers, key=lambda server: (server.away, server.sessions, server.load))
 
-    async def _look(self, server: Server) -> None:
-        """Ask a server how it is."""
+    async def _check_health(self, server: Server) -> None:
+        """Update a server's load and reachability."""
         try:
             health = (await asyncio.wait_for(self._client.request(server, "GET", "/healthz", pauses=()), 2)).json()
         except (SessionLost, TimeoutError):
@@ -263,42 +263,42 @@ class Servers:
             server.missed()
 
 
-def _wanted(call: Reset | Step) -> tuple[str, dict[str, Any]]:
-    """The route and the body of a call."""
+def _request_fields(call: Reset | Step) -> tuple[str, dict[str, Any]]:
+    """Return the route and the JSON fields of a call."""
     if isinstance(call, Step):
         action = writable(call.action)[:MAX_ACTION_CHARS]
         if isinstance(call.action, Malformed):
             return "step", {"action": action, "hint": writable(call.action.hint)}
         return "step", {"action": action}
-    named = {} if call.task is None else {"task": call.task}
-    return "reset", {**named, "split": call.split, **({} if call.seed is None else {"seed": int(call.seed)})}
+    task = {} if call.task is None else {"task": call.task}
+    return "reset", {**task, "split": call.split, **({} if call.seed is None else {"seed": int(call.seed)})}
 
 
 def _key(spec: WorldSpec) -> str:
-    """The same for specs of the same world."""
+    """Return a key that is equal for equal specs."""
     return json.dumps([spec.id, _sendable(spec)], sort_keys=True)
 
 
 def _sendable(spec: WorldSpec) -> dict[str, Any]:
-    """The options as JSON values.
+    """Return the options as JSON values.
 
     Raises:
-        ValueError: when they aren't.
+        ValueError: If they can't be represented in JSON.
     """
     try:
         return json.loads(json.dumps(dict(spec.options)))
     except (TypeError, ValueError) as error:
         raise ValueError(
-            f"The options of {spec.id} go to a server as JSON, and {dict(spec.options)} don't: {error}."
+            f"The options of {spec.id} are sent to a server as JSON, but {dict(spec.options)} can't be: {error}."
         ) from error
 
 
-_lock = threading.RLock()  # the collector may come by while it is held
+_lock = threading.RLock()  # reentrant, since garbage collection may call `close` while it is held
 _shared: dict[tuple[Any, ...], Servers] = {}
 
 
 def servers(urls: str | Sequence[str], *, token: str | None = None, timeout: float = TIMEOUT) -> Servers:
-    """The `Servers` of this process for the URLs, made or shared; to be closed by each who asked. See there."""
+    """Return the process-wide `Servers` for these arguments. Each caller must call `close` on it."""
     key = (*split_urls(urls), token, timeout)
     with _lock:
         shared = _shared.get(key)
@@ -309,11 +309,11 @@ def servers(urls: str | Sequence[str], *, token: str | None = None, timeout: flo
         return shared
 
 
-def _forget() -> None:
-    """In a forked child, which has none of its parent's threads and must leave its sessions alone."""
+def _after_fork() -> None:
+    """Drop the parent's clients: a forked child lacks the parent's threads and must not use its sessions."""
     global _lock
     _lock = threading.RLock()
     _shared.clear()
 
 
-os.register_at_fork(after_in_child=_forget)
+os.register_at_fork(after_in_child=_after_fork)

@@ -1,6 +1,6 @@
-"""Search in passages: what is found, the one protocol that all backends keep, and `open_retriever`, which opens one.
+"""Passage retrieval: the `Passage` and `Hit` types, the `Retriever` protocol of all backends, and `open_retriever`.
 
-Knows no world and no questions.
+Does not depend on environments or questions.
 """
 
 from agentgym_envs.retrieval.passages import Hit, Passage, Retriever

@@ -1,9 +1,8 @@
-"""BM25 in this process, without Java: the library bm25s over Lucene's terms, with Lucene's formula and order.
+"""In-process BM25 without Java: the library bm25s over Lucene's terms, with Lucene's formula and ordering.
 
-k1 and b are Pyserini's defaults. One thing differs from Lucene, which keeps the length of a long passage in a byte and
-so scores with a rounded one; bm25s takes the true length. An index is a folder, mapped into memory when opened: it is
-there at once, forks share it, and nothing has to be freed. Of equal scores the passage whose id sorts first comes
-first, as in Anserini's searcher.
+k1 and b are Pyserini's defaults. One difference remains: Lucene stores passage lengths in one byte, which rounds long
+ones, while bm25s uses the exact length. An index is a folder that is memory-mapped when opened: opening is instant,
+forks share the pages, and nothing has to be freed. Ties are broken by passage id, as in Anserini's searcher.
 """
 
 from __future__ import annotations
@@ -33,19 +32,19 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
 K1, B = 0.9, 0.4
-_MARK, _RANK = "bm25.json", "rank.npy"
+_MARKER, _RANK = "bm25.json", "rank.npy"
 _FORMAT = 1
 _STRETCH = 256
 
 
 class Bm25Retriever:
-    """Searches an index folder made by `build_index`. Reads only: shared by threads and forks, nothing to close."""
+    """A BM25 retriever over an index folder of `build_index`. Read-only, so threads and forks can share it."""
 
     def __init__(self, folder: Path) -> None:
         """Open the index.
 
         Raises:
-            ValueError: when the folder holds no such index, or one of another version.
+            ValueError: if the folder contains no such index, or one of another format version.
         """
         import bm25s
 
@@ -53,14 +52,14 @@ class Bm25Retriever:
         self._passages = PassageFile(folder)
         self._scorer = bm25s.BM25.load(folder, mmap=True, show_progress=False)
         self._rank = np.load(folder / _RANK, mmap_mode="r")
-        self._here = local()
+        self._thread_local = local()
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         """See `Retriever.search`."""
         return [self._search(query, k) for query in queries]
 
     def close(self) -> None:
-        """Nothing to free: the mapped files go with the last reference."""
+        """Do nothing: the mapped files are released with the last reference."""
 
     def _search(self, query: str, k: int) -> list[Hit]:
         ids = self._scorer.get_tokens_ids(self._analyzer().terms(query))
@@ -70,78 +69,78 @@ class Bm25Retriever:
         return [Hit(self._passages[index], float(scores[index])) for index in best(scores, self._rank, k).tolist()]
 
     def _analyzer(self) -> Analyzer:
-        analyzer: Analyzer | None = getattr(self._here, "analyzer", None)
+        analyzer: Analyzer | None = getattr(self._thread_local, "analyzer", None)
         if analyzer is None:
-            analyzer = self._here.analyzer = Analyzer()
+            analyzer = self._thread_local.analyzer = Analyzer()
         return analyzer
 
 
 def best(scores: NDArray[np.float32], rank: NDArray[np.int32], k: int) -> NDArray[np.intp]:
-    """Where the `k` highest positive scores stand, highest first; of equal ones that of the lowest `rank`."""
-    # Of the peaks of stretches the k-th highest is no higher than the k-th highest score, and far quicker to find.
-    peaks = np.maximum.reduceat(scores, np.arange(0, len(scores), _STRETCH))
-    floor = np.partition(peaks, len(peaks) - k)[len(peaks) - k] if k < len(peaks) else 0
-    at = np.flatnonzero(scores >= floor) if floor > 0 else np.flatnonzero(scores)
-    return at[np.lexsort((rank[at], -scores[at]))[:k]]
+    """Return the indices of the `k` highest positive scores, highest first; ties are broken by the lower `rank`."""
+    # The k-th highest block maximum is a lower bound of the k-th highest score, and far cheaper to compute.
+    maxima = np.maximum.reduceat(scores, np.arange(0, len(scores), _STRETCH))
+    threshold = np.partition(maxima, len(maxima) - k)[len(maxima) - k] if k < len(maxima) else 0
+    candidates = np.flatnonzero(scores >= threshold) if threshold > 0 else np.flatnonzero(scores)
+    return candidates[np.lexsort((rank[candidates], -scores[candidates]))[:k]]
 
 
 def is_index(folder: Path) -> bool:
-    """Whether `folder` holds an index of `build_index`, of any version."""
-    return (folder / _MARK).is_file()
+    """Whether `folder` contains an index of `build_index`, of any format version."""
+    return (folder / _MARKER).is_file()
 
 
 def check_index(folder: Path) -> None:
-    """Raises ValueError when `folder` holds no index that this version reads."""
-    mark = folder / _MARK
+    """Raise ValueError unless `folder` contains an index that this version reads."""
+    marker = folder / _MARKER
     if not is_index(folder):
         raise ValueError(f"{folder} holds no bm25 index; `searchqa-index CORPUS {folder} --backend bm25` makes one.")
-    written = json.loads(mark.read_text(encoding="utf-8"))["format"]
+    written = json.loads(marker.read_text(encoding="utf-8"))["format"]
     if written != _FORMAT:
-        raise ValueError(f"{folder} is an index of format {written}, this version reads {_FORMAT}; make it anew.")
+        raise ValueError(f"{folder} is an index of format {written}, this version reads {_FORMAT}; build it again.")
 
 
 def build_index(passages: Iterable[Passage], folder: Path) -> int:
-    """Index `passages` into the empty folder `folder`; returns how many there are.
+    """Index `passages` into the empty folder `folder` and return their number.
 
-    Memory grows with the terms of the corpus: some 30 bytes for each of them while building.
+    Building takes about 30 bytes of memory per term of the corpus.
 
     Raises:
-        CorpusError: for a corpus without words.
+        CorpusError: if the corpus contains no words.
     """
     import bm25s
 
     terms = _CorpusTerms(write_passages(folder, passages))
     if not terms.vocab:
-        raise CorpusError("The corpus has no words in it; nothing could be found there.")
+        raise CorpusError("The corpus has no words in it, so no search could find anything.")
     scorer = bm25s.BM25(k1=K1, b=B, method="lucene")
     scorer.index(terms, create_empty_token=False, show_progress=False)
     scorer.save(folder, show_progress=False)
     np.save(folder / _RANK, terms.rank())
-    # last, since it says that the rest is there
-    (folder / _MARK).write_text(json.dumps({"format": _FORMAT, "passages": len(terms)}), encoding="utf-8")
+    # Written last: it marks the index as complete.
+    (folder / _MARKER).write_text(json.dumps({"format": _FORMAT, "passages": len(terms)}), encoding="utf-8")
     return len(terms)
 
 
 def cached_index(key: str, passages: Callable[[], Iterable[Passage]]) -> Path:
-    """The folder of the index called `key` in the user's cache, built there first where it is missing.
+    """Return the folder of the index `key` in the user's cache; build it if it is missing.
 
-    Two processes may build at once; the second finds the first one's and takes that.
+    Two processes may build concurrently; the slower one uses the index of the faster one.
     """
     digest = hashlib.blake2b(f"{_maker()} {key}".encode(), digest_size=12).hexdigest()
-    home = cache_folder("bm25")
-    folder = home / digest
+    cache_root = cache_folder("bm25")
+    folder = cache_root / digest
     if not is_index(folder):
-        fresh = Path(tempfile.mkdtemp(prefix=".building-", dir=home))
+        building = Path(tempfile.mkdtemp(prefix=".building-", dir=cache_root))
         try:
-            build_index(passages(), fresh)
-            _settle(fresh, folder)
+            build_index(passages(), building)
+            _move_into_cache(building, folder)
         finally:
-            shutil.rmtree(fresh, ignore_errors=True)
+            shutil.rmtree(building, ignore_errors=True)
     return folder
 
 
 def open_cached(key: str, passages: Callable[[], Iterable[Passage]]) -> Bm25Retriever:
-    """Search `cached_index(key, passages)`; where that is damaged, it is deleted and built anew."""
+    """Open `cached_index(key, passages)`; a damaged index is deleted and rebuilt."""
     folder = cached_index(key, passages)
     try:
         return Bm25Retriever(folder)
@@ -152,26 +151,26 @@ def open_cached(key: str, passages: Callable[[], Iterable[Passage]]) -> Bm25Retr
 
 @cache
 def _maker() -> str:
-    """What makes an index: with other code or another bm25s a kept one may hold other terms or scores."""
+    """Identify the code that builds indexes: another version of it or of bm25s may yield other terms or scores."""
     sources = (Path(__file__).with_name(name).read_bytes() for name in ("analysis.py", "bm25.py", "passage_file.py"))
     code = hashlib.blake2b(b"".join(sources), digest_size=12).hexdigest()
     return f"{code} {version('bm25s')} {version('pystemmer')} {version('regex')}"
 
 
-def _settle(fresh: Path, folder: Path) -> None:
+def _move_into_cache(building: Path, folder: Path) -> None:
     try:
-        fresh.rename(folder)
+        building.rename(folder)
     except OSError:
-        if is_index(folder):  # somebody else was quicker
+        if is_index(folder):  # another process was faster
             return
-        shutil.rmtree(folder)  # a deletion that was cut off left it
-        fresh.rename(folder)
+        shutil.rmtree(folder)  # the remains of an interrupted deletion
+        building.rename(folder)
 
 
 class _CorpusTerms:
-    """The terms of all passages as one array of numbers: what `bm25s.BM25.index` walks through, as often as it likes.
+    """The term ids of all passages in one array, as a re-iterable input for `bm25s.BM25.index`.
 
-    bm25s asks for `ids`, passages that are lists of term numbers, and `vocab`, the number of each term.
+    bm25s reads `ids`, a list of term ids per passage, and `vocab`, the id of each term.
     """
 
     def __init__(self, passages: Iterable[Passage]) -> None:
@@ -189,7 +188,7 @@ class _CorpusTerms:
         return self
 
     def rank(self) -> NDArray[np.int32]:
-        """The place of each passage among all, by id, as Lucene orders texts: byte by byte."""
+        """Return the rank of each passage when sorted by id in Lucene's order, byte by byte."""
         rank = np.empty(len(self), dtype=np.int32)
         rank[sorted(range(len(self)), key=self._names.__getitem__)] = np.arange(len(self), dtype=np.int32)
         return rank

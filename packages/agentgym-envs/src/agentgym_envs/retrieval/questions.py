@@ -1,7 +1,8 @@
-"""Reads questions as they are published, with what is known of their answers and of the passages that hold them.
+"""Reads published question sets, with their answers and gold passages where the format has them.
 
-FlashRAG and Search-R1 (`golden_answers`), SQuAD (as its file and as `datasets` has it), HotpotQA and 2WikiMultiHopQA
-(`answer`, `supporting_facts`), and BEIR's `queries.jsonl` with `qrels/test.tsv` beside it. Knows no retriever.
+Supported formats: FlashRAG and Search-R1 (`golden_answers`), SQuAD (its own file and the `datasets` version), HotpotQA
+and 2WikiMultiHopQA (`answer`, `supporting_facts`), and BEIR's `queries.jsonl` with `qrels/test.tsv` in the same folder.
+Does not depend on any retriever.
 """
 
 from __future__ import annotations
@@ -18,36 +19,36 @@ FORMS = '{"question": "...", "golden_answers": ["..."]}, {"question": "...", "an
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """A question, and which passages are gold: those of `ids`, of `titles`, the `context`, or what holds an answer."""
+    """A question and its gold passages, given by `ids`, by `titles`, by `context`, or else by the answers."""
 
     text: str
     answers: tuple[str, ...] = ()
-    """All that count as right, the first one preferred."""
+    """All accepted answers, the preferred one first."""
     ids: frozenset[str] = frozenset()
     titles: frozenset[str] = frozenset()
     context: str = ""
 
 
 def read_questions(path: Path) -> Iterator[Question]:
-    """The questions of a file of JSON lines, an array, SQuAD's file, or BEIR's queries.
+    """Read the questions of a JSON lines file, a JSON array, SQuAD's file, or BEIR's queries.
 
     Raises:
-        ValueError: for an entry that is no question; the message names file and line.
-        OSError: when the file can't be read.
+        ValueError: for an entry that isn't a question; the message names file and line.
+        OSError: if the file can't be read.
     """
     qrels = _qrels(path.parent / "qrels" / "test.tsv")
-    for place, entry in _entries(path):
+    for location, entry in _entries(path):
         try:
-            held = json.loads(entry) if isinstance(entry, str) else entry
-            question = _judged(held, qrels) if qrels and "question" not in held else question_of(held)
+            parsed = json.loads(entry) if isinstance(entry, str) else entry
+            question = _beir_question(parsed, qrels) if qrels and "question" not in parsed else question_of(parsed)
         except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise ValueError(f"{path}, {place}, is no question; expected {FORMS}: {error!r}.") from error
+            raise ValueError(f"{path}, {location}, is not a question; expected {FORMS}: {error!r}.") from error
         if question is not None:
             yield question
 
 
 def _entries(path: Path) -> Iterator[tuple[str, Any]]:
-    """What a file holds, each with its place: lines of JSON, or objects."""
+    """Yield the entries of a file (JSON lines as text, or parsed objects), each with its location for errors."""
     with path.open(encoding="utf-8-sig") as file:
         if path.suffix != ".json" or _is_lines(next(filter(str.strip, file), "")):
             file.seek(0)
@@ -55,39 +56,39 @@ def _entries(path: Path) -> Iterator[tuple[str, Any]]:
             return
         file.seek(0)
         try:
-            held = json.load(file)
+            parsed = json.load(file)
         except json.JSONDecodeError as error:
-            raise ValueError(f"{path} is no JSON: {error}.") from error
+            raise ValueError(f"{path} is not valid JSON: {error}.") from error
     try:
-        rows = list(_squad(held) if isinstance(held, dict) else held)
+        rows = list(_squad(parsed) if isinstance(parsed, dict) else parsed)
     except (KeyError, TypeError) as error:
-        raise ValueError(f"{path} holds no questions; expected {FORMS}: {error!r}.") from error
+        raise ValueError(f"{path} contains no questions; expected {FORMS}: {error!r}.") from error
     yield from ((f"entry {number}", row) for number, row in enumerate(rows, 1))
 
 
 def _is_lines(first: str) -> bool:
-    """Whether the first line of a file is an object of its own, and neither the beginning nor the whole of SQuAD's."""
+    """Whether the first line of a file is a complete object, and not (the start of) a SQuAD file."""
     try:
-        held = json.loads(first)
+        parsed = json.loads(first)
     except json.JSONDecodeError:
         return False
-    return isinstance(held, dict) and "data" not in held
+    return isinstance(parsed, dict) and "data" not in parsed
 
 
-def _squad(held: Any) -> Iterator[dict[str, Any]]:
-    """The questions in SQuAD's file, those without an answer left out."""
-    for article in held["data"]:
+def _squad(parsed: Any) -> Iterator[dict[str, Any]]:
+    """Yield the questions in SQuAD's file, without the unanswerable ones."""
+    for article in parsed["data"]:
         for paragraph in article["paragraphs"]:
-            for asked in paragraph["qas"]:
-                if asked["answers"]:
-                    yield {**asked, "context": paragraph["context"]}
+            for question in paragraph["qas"]:
+                if question["answers"]:
+                    yield {**question, "context": paragraph["context"]}
 
 
 def question_of(entry: Mapping[str, Any]) -> Question:
-    """The question in a JSON object with answers.
+    """Convert a JSON object to a question with answers.
 
     Raises:
-        ValueError, KeyError, TypeError: when there is none.
+        ValueError, KeyError, TypeError: if the object has none of the expected forms.
     """
     text = entry["question"]
     if not (isinstance(text, str) and text.strip()):
@@ -97,35 +98,35 @@ def question_of(entry: Mapping[str, Any]) -> Question:
     return Question(text.strip(), answers, titles=titles, context=context if isinstance(context, str) else "")
 
 
-def _judged(query: Mapping[str, Any], qrels: Mapping[str, frozenset[str]]) -> Question | None:
-    """One of BEIR's queries; None for one that no judgement is about."""
+def _beir_question(query: Mapping[str, Any], qrels: Mapping[str, frozenset[str]]) -> Question | None:
+    """Convert one of BEIR's queries; None if it has no relevance judgements."""
     ids = qrels.get(str(query["_id"]))
     return None if ids is None else Question(query["text"].strip(), ids=ids)
 
 
 def _answers(entry: Mapping[str, Any]) -> tuple[str, ...]:
     name = next((name for name in ("golden_answers", "answers", "answer") if name in entry), "golden_answers")
-    held = entry[name]
-    if isinstance(held, Mapping):  # SQuAD as `datasets` has it
-        held = cast("Mapping[str, Any]", held)["text"]
-    if name == "answer" and isinstance(held, str):
-        held = [held]
-    if isinstance(held, str) or not held:
-        raise ValueError(f"{name} is no list of texts, or empty")
-    each = cast("Sequence[Any]", held)
-    answers = tuple(dict.fromkeys(answer["text"] if isinstance(answer, Mapping) else answer for answer in each))
+    value = entry[name]
+    if isinstance(value, Mapping):  # SQuAD's `answers` in the `datasets` version
+        value = cast("Mapping[str, Any]", value)["text"]
+    if name == "answer" and isinstance(value, str):
+        value = [value]
+    if isinstance(value, str) or not value:
+        raise ValueError(f"{name} is not a list of strings, or is empty")
+    entries = cast("Sequence[Any]", value)
+    answers = tuple(dict.fromkeys(answer["text"] if isinstance(answer, Mapping) else answer for answer in entries))
     if not all(isinstance(answer, str) for answer in answers):
-        raise ValueError(f"{name} is no list of texts")
+        raise ValueError(f"{name} is not a list of strings")
     return answers
 
 
 def _titles(facts: Any) -> frozenset[str]:
-    """The titles in HotpotQA's supporting facts: pairs of title and sentence, or as `datasets` has them."""
+    """Return the titles in HotpotQA's supporting facts: (title, sentence) pairs, or columns in `datasets`."""
     return frozenset(facts["title"]) if isinstance(facts, Mapping) else frozenset(title for title, _ in facts)
 
 
 def _qrels(path: Path) -> dict[str, frozenset[str]]:
-    """The passages that BEIR's file judges right for each query; none where there is no such file."""
+    """Return the relevant passage ids of each query from BEIR's qrels file; empty if there is no such file."""
     judged: dict[str, set[str]] = {}
     if path.is_file():
         with path.open(encoding="utf-8-sig", newline="") as file:

@@ -1,7 +1,7 @@
-"""Lets others search over HTTP: any retriever behind Search-R1's `POST /retrieve`, so that one index serves many.
+"""Serves a retriever over HTTP with Search-R1's `POST /retrieve`, so that many processes share one index.
 
-Knows no worlds, and not which server it is part of. Each request is answered by a thread of its own, as every retriever
-allows; Lucene's worker makes batches of what comes at the same time.
+Does not depend on environments or on the server that mounts the router. Each request runs in a thread of its own, since
+retrievers are thread-safe; Lucene's worker batches concurrent requests.
 """
 
 from __future__ import annotations
@@ -17,36 +17,40 @@ from agentgym_envs.retrieval.passages import MAX_TOPK, Hit, Retriever, sendable
 
 _TOPK = 3
 _BATCH = 256
-"""How many queries one search of the retriever gets, so that a large request doesn't hold up the others."""
+"""Queries per call of the retriever, so that a large request doesn't delay the others."""
 
 
-def _heard(query: object) -> object:
+def _sendable(query: object) -> object:
     return sendable(query) if isinstance(query, str) else query
 
 
 class Question(BaseModel):
     """The body of `/retrieve`."""
 
-    queries: list[Annotated[str, BeforeValidator(_heard)]]
-    """Each is cut to its first 4,096 characters."""
+    queries: list[Annotated[str, BeforeValidator(_sendable)]]
+    """Search queries; each is truncated to 4,096 characters."""
     topk: Annotated[int, Field(ge=0, le=MAX_TOPK)] | None = None
-    """How many passages each query gets; with 0 or nothing, 3."""
+    """Passages per query; 0 or null means 3."""
     return_scores: bool = False
-    """With it each result is `{"document", "score"}`, else the document alone."""
+    """Return each result as `{"document", "score"}` rather than as the document alone."""
 
 
 def retrieval_router(retriever: Retriever, max_queries: int) -> APIRouter:
-    """`POST /retrieve`, with at most `max_queries` queries a request. Closing the retriever stays with the caller."""
+    """Return a router for `POST /retrieve` with at most `max_queries` queries per request.
+
+    The caller closes the retriever.
+    """
     router = APIRouter()
 
     @router.post("/retrieve")
     def retrieve(question: Question) -> dict[str, Any]:  # pyright: ignore[reportUnusedFunction]
-        asked = len(question.queries)
-        if asked > max_queries:
-            said = (
-                f"A request has at most {max_queries:,} queries here, not {asked:,}; send several or raise --max-batch."
+        number = len(question.queries)
+        if number > max_queries:
+            raise HTTPException(
+                422,
+                f"The request has {number:,} queries; the server accepts {max_queries:,}. "
+                "Send several requests or raise --max-batch.",
             )
-            raise HTTPException(422, said)
         try:
             found = list(_searched(retriever, question.queries, question.topk or _TOPK))
         except EnvFault as fault:

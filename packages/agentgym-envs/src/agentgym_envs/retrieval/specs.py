@@ -1,4 +1,4 @@
-"""Opens a retriever by its name, once per process: whoever names the same one shares it."""
+"""Opens retrievers by spec. Within a process, equal specs share one retriever."""
 
 from __future__ import annotations
 
@@ -25,26 +25,27 @@ _PYSERINI_OPTIONS = ("documents", "encoder", "heap", "threads")
 
 
 def open_retriever(spec: str) -> Retriever:
-    """The retriever that `spec` names; close it when done, and the last one closed frees what it stands on.
+    """Open the retriever that `spec` describes.
 
-    One that is forgotten counts as closed once it is collected.
+    Close it when done: closing the last handle of a shared retriever releases its resources. A handle that is garbage
+    collected counts as closed.
 
-    - `bm25`: the almanac, which comes with this package, in this process.
-    - `bm25:CORPUS`: a corpus file (see `read_corpus`; its index is kept in the user's cache) or the folder of an index.
-    - `pyserini:INDEX`: a folder of Pyserini's or the name of a prebuilt index, searched by Lucene in a process of its
+    - `bm25`: the almanac, which comes with this package, searched in this process.
+    - `bm25:CORPUS`: a corpus file (see `read_corpus`; its index is cached in the user's cache) or an index folder.
+    - `pyserini:INDEX`: a Pyserini index folder or the name of a prebuilt index, searched by Lucene in a process of its
       own. Options after a `?`, joined by `&`: `encoder=NAME` for dense and learned-sparse indexes, `documents=INDEX`
-      where the passages of a dense index lie, `threads=4`, `heap=1g` (Java's memory).
-    - `http://HOST:PORT` or `https://...`: a server that speaks Search-R1's `/retrieve`.
+      for the index with a dense index's passages, `threads=4`, `heap=1g` (Java's memory).
+    - `http://HOST:PORT` or `https://...`: a server with Search-R1's `/retrieve`.
 
     Raises:
-        ValueError: for a spec that names none of these, or something that isn't there.
-        DependencyNotInstalled: when a package or Java is missing; the message has the command that brings it.
+        ValueError: if the spec has none of these forms, or names something that doesn't exist.
+        DependencyNotInstalled: if a package or Java is missing; the message has the install command.
     """
     return _Lease(_shared(spec))
 
 
 def check_spec(spec: str) -> None:
-    """Raises what `open_retriever(spec)` would where that shows without opening anything."""
+    """Raise the errors of `open_retriever(spec)` that can be detected without opening anything."""
     _plan(spec)
 
 
@@ -60,7 +61,7 @@ _open: dict[str, _Shared] = {}
 
 
 def _after_fork() -> None:
-    # another thread may have held it while the process forked
+    # Another thread may have held it during the fork.
     global _lock
     _lock = RLock()
 
@@ -75,12 +76,12 @@ def _shared(spec: str) -> _Shared:
         if shared is None:
             shared = _Shared(plan.key, plan.open())
         shared.holders += 1
-        _open[plan.key] = shared  # again, since a forgotten lease may be collected at any line
-    _close_forgotten()
+        _open[plan.key] = shared  # again: a lease may be garbage collected at any line
+    _close_collected()
     return shared
 
 
-def _give_back(shared: _Shared) -> None:
+def _release(shared: _Shared) -> None:
     with _lock:
         shared.holders -= 1
         if not shared.holders:
@@ -88,47 +89,47 @@ def _give_back(shared: _Shared) -> None:
             shared.retriever.close()
 
 
-_forgotten: deque[_Shared] = deque()
+_collected: deque[_Shared] = deque()
 
 
-def _forget(shared: _Shared) -> None:
-    """Give back what a collected lease held. Comes amidst anything, so it waits for nobody."""
-    _forgotten.append(shared)
-    _close_forgotten()
+def _on_collected(shared: _Shared) -> None:
+    """Release a garbage-collected lease. Runs at arbitrary points of the program, so it must not block."""
+    _collected.append(shared)
+    _close_collected()
 
 
-def _close_forgotten() -> None:
-    """Close what was forgotten, unless another thread has the lock, which does so when it gives the lock back."""
-    while _forgotten and _lock.acquire(blocking=False):
+def _close_collected() -> None:
+    """Release collected leases, unless another thread holds the lock: that thread calls this after its release."""
+    while _collected and _lock.acquire(blocking=False):
         try:
-            if _forgotten:
-                _give_back(_forgotten.popleft())
+            if _collected:
+                _release(_collected.popleft())
         finally:
             _lock.release()
 
 
 class _Lease:
-    """One holder's share of a retriever."""
+    """One handle to a shared retriever."""
 
     def __init__(self, shared: _Shared) -> None:
         self._shared: _Shared | None = shared
-        self._forgetting = weakref.finalize(self, _forget, shared)
-        self._forgetting.atexit = False  # what the process held goes with it
+        self._finalizer = weakref.finalize(self, _on_collected, shared)
+        self._finalizer.atexit = False  # process exit frees everything anyway
 
     def search(self, queries: Sequence[str], k: int) -> list[list[Hit]]:
         """See `Retriever.search`."""
         shared = self._shared
         if shared is None:
-            raise ValueError("This retriever was closed; open it anew with open_retriever(spec).")
+            raise ValueError("This retriever is closed; open it again with open_retriever(spec).")
         return shared.retriever.search(queries, k)
 
     def close(self) -> None:
-        """Give the share back."""
+        """Release this handle. Idempotent."""
         self._shared = None
-        if held := self._forgetting.detach():  # one of several threads gets it
-            _, _, (shared,), _ = held
-            _give_back(shared)
-            _close_forgotten()
+        if detached := self._finalizer.detach():  # only one of several threads gets it
+            _, _, (shared,), _ = detached
+            _release(shared)
+            _close_collected()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,12 +137,12 @@ class _Plan:
     """How to open a spec."""
 
     key: str
-    """The same for specs that name the same: paths are whole in it."""
+    """Equal for specs that mean the same retriever: paths in it are absolute."""
     open: Callable[[], Retriever]
 
 
 def _plan(spec: str) -> _Plan:
-    """How to open `spec`, once its wording and its paths have been found good."""
+    """Validate the syntax and paths of `spec`, and return how to open it."""
     kind, colon, rest = spec.partition(":")
     if kind in ("http", "https"):
         return _http(spec)
@@ -156,7 +157,7 @@ def _http(url: str) -> _Plan:
         from agentgym_envs.retrieval.http import HttpRetriever
 
     if not _is_address(url):
-        raise ValueError(f"{url!r} is no address of a retrieval server; write it as http://HOST:PORT.")
+        raise ValueError(f"{url!r} is not an address of a retrieval server; write it as http://HOST:PORT.")
     return _Plan(url, partial(HttpRetriever, url))
 
 
@@ -189,9 +190,9 @@ def _open_bm25(path: Path | None) -> Retriever:
 
 
 def _source(path: Path | None) -> tuple[str, Callable[[], Iterable[Passage]]]:
-    """What tells a corpus, or the almanac, from all others, and how to read its passages."""
+    """Return a cache key that identifies the corpus or the almanac, and a function that reads its passages."""
     if path is None:
-        # By name: the almanac is content of one environment.
+        # Imported by name: the almanac belongs to an environment, and this package does not depend on environments.
         almanac = import_module("agentgym_envs.worlds.searchqa.almanac")
         return f"almanac {almanac.fingerprint()}", almanac.passages
     from agentgym_envs.retrieval.corpus import read_corpus
@@ -207,10 +208,10 @@ def _pyserini(text: str) -> _Plan:
     options = dict(parse_qsl(query, keep_blank_values=True))
     if unknown := sorted(options.keys() - set(_PYSERINI_OPTIONS)):
         known = ", ".join(_PYSERINI_OPTIONS)
-        raise ValueError(f"pyserini:INDEX knows no option {', '.join(unknown)}; its options are {known}.")
+        raise ValueError(f"pyserini:INDEX has no option {', '.join(unknown)}; its options are {known}.")
     threads = options.pop("threads", "4")
     if not threads.isascii() or not threads.isdigit() or int(threads) < 1:
-        raise ValueError(f"threads={threads} is no whole number from 1 on.")
+        raise ValueError(f"threads={threads} is not a positive integer.")
     index = located(index)
     if options.get("documents"):
         options["documents"] = located(options["documents"])

@@ -1,1 +1,1 @@
-"""Worlds over HTTP. FastAPI and uvicorn live in this package and nowhere else; importing it loads neither."""
+"""The HTTP server for environments. Only this package uses FastAPI and uvicorn; importing it loads neither."""

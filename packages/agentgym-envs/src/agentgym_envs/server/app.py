@@ -1,7 +1,7 @@
-"""The app: the routes of `/v1`, and what goes before and after them. Knows no worlds, and no sockets.
+"""The FastAPI app: the routes of `/v1`, with their middleware and error handlers.
 
-Bodies are parsed from their bytes and answers are written as bytes, which is several times faster than what FastAPI
-does by itself; it still does the routing and the description at `/openapi.json`.
+Request bodies are parsed from bytes and responses are written as bytes, which is several times faster than FastAPI's
+own handling. FastAPI provides the routing and the description at `/openapi.json`.
 """
 
 from __future__ import annotations
@@ -36,33 +36,34 @@ from agentgym_envs.server.streaming import Stream, lines
 from agentgym_envs.server.wire import parsed, png
 
 MAX_PAGE = 1_000
-"""Tasks in a page."""
-_MOST_MISTAKES = 100  # to list those of a long body takes seconds
-_SWEEP = 1.0  # seconds between two looks at leases and workers
+"""Maximum number of tasks per page."""
+_MAX_LISTED_ERRORS = 100  # listing the validation errors of a long body takes seconds
+_MAINTENANCE_INTERVAL = 1.0  # seconds between two checks of leases and workers
 _Body = TypeVar("_Body", bound=BaseModel)
 
 
 def build_app(settings: Settings, *, grace: float = 10.0) -> FastAPI:
-    """The app. Its lifespan starts the workers and closes every session; `app.state.sessions` has the sessions, and
-    `app.state.sessions.refuse_calls()` lets a server that is about to close say so.
+    """Create the app. Its lifespan starts the workers and closes every session.
+
+    `app.state.sessions` holds the sessions. A server that is about to close calls its `refuse_calls()`.
 
     Args:
-        settings: What it offers and allows.
-        grace: Seconds that calls on their way get to end in.
+        settings: Environments and limits.
+        grace: Seconds that pending calls have to finish at shutdown.
 
     Raises:
-        ValueError: when there is no such world as one of the settings'.
+        ValueError: If an environment of the settings does not exist.
     """
     sessions = Sessions(settings)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncGenerator[None]:
         await sessions.open()
-        tending = asyncio.create_task(sessions.tend(_SWEEP))
+        maintenance = asyncio.create_task(sessions.maintain(_MAINTENANCE_INTERVAL))
         yield
-        tending.cancel()
+        maintenance.cancel()
         with suppress(asyncio.CancelledError):
-            await tending
+            await maintenance
         await sessions.shut(grace)
 
     app = FastAPI(
@@ -74,11 +75,11 @@ def build_app(settings: Settings, *, grace: float = 10.0) -> FastAPI:
         redirect_slashes=False,
     )
     app.state.sessions = sessions
-    app.add_middleware(BodyLimit, most=settings.max_body)
+    app.add_middleware(BodyLimit, limit=settings.max_body)
     _add_errors(app)
-    _add_play_routes(app, sessions)  # first, since routes are tried in order
+    _add_play_routes(app, sessions)  # the hot path comes first, since routes are tried in order
     _add_session_routes(app, sessions)
-    _add_look_routes(app, sessions)
+    _add_query_routes(app, sessions)
     _add_server_routes(app, sessions)
     app.include_router(compat_router(sessions))
     app.openapi = lambda: description(app)
@@ -86,7 +87,7 @@ def build_app(settings: Settings, *, grace: float = 10.0) -> FastAPI:
 
 
 def _add_errors(app: FastAPI) -> None:
-    """Every error is told in the same form; those of `/compat`, whose clients don't show it, in the log as well."""
+    """Give all errors the same form. Also log those of `/compat`, whose clients don't show error messages."""
     log = RefusalLog()
 
     @app.exception_handler(Refusal)
@@ -97,34 +98,34 @@ def _add_errors(app: FastAPI) -> None:
 
     @app.exception_handler(HTTPException)
     async def unrouted(request: Request, error: HTTPException) -> Response:
-        said = {
-            404: ("not_found", f"There is nothing at {request.url.path}; /openapi.json says what there is."),
-            405: ("method_not_allowed", f"{request.url.path} doesn't take {request.method}; /openapi.json says more."),
+        known = {
+            404: ("not_found", f"There is no route {request.url.path}; /openapi.json lists the routes."),
+            405: ("method_not_allowed", f"{request.url.path} doesn't accept {request.method}; see /openapi.json."),
             422: ("invalid", str(error.detail)),
             502: ("world_fault", str(error.detail)),
         }
-        kind, message = said.get(error.status_code, ("bad_request", str(error.detail)))
+        kind, message = known.get(error.status_code, ("bad_request", str(error.detail)))
         return Refusal(error.status_code, kind, message, error.headers).response()
 
     @app.exception_handler(RequestValidationError)
-    async def misasked(request: Request, error: RequestValidationError) -> Response:
+    async def invalid(request: Request, error: RequestValidationError) -> Response:
         return await refused(request, Refusal(422, "invalid", _sentence(error.errors()[0])))
 
     @app.exception_handler(ClientDisconnect)
-    async def left(_: Request, error: ClientDisconnect) -> Response:
-        return Refusal(400, "bad_request", "The client left before its body was read.").response()
+    async def disconnected(_: Request, error: ClientDisconnect) -> Response:
+        return Refusal(400, "bad_request", "The client disconnected before its request body was complete.").response()
 
     @app.exception_handler(Exception)
     async def broken(_: Request, error: Exception) -> Response:
-        return Refusal(500, "internal", f"The server met {type(error).__name__}; its log says more.").response()
+        return Refusal(500, "internal", f"The server raised {type(error).__name__}; see its log.").response()
 
 
 def _add_session_routes(app: FastAPI, sessions: Sessions) -> None:
     @app.post("/v1/sessions", **route(201, models.SessionMade, 404, 429, body=models.SessionWanted))
     async def create(request: Request) -> Response:
-        """Make a world in a session of its own. Whoever knows the session's id may play in it."""
-        wanted = await _body(request, models.SessionWanted)
-        session = await sessions.create(wanted.world, wanted.options, wanted.key, client=client_of(request))
+        """Create an environment in a new session. The session's id is all that a client needs to use it."""
+        body = await _body(request, models.SessionWanted)
+        session = await sessions.create(body.world, body.options, body.key, client=client_of(request))
         return json_response(
             {
                 "id": session.id,
@@ -137,14 +138,14 @@ def _add_session_routes(app: FastAPI, sessions: Sessions) -> None:
 
     @app.get("/v1/sessions/{session_id}", **route(200, models.SessionSeen, 404))
     async def look(session_id: str) -> Response:
-        """The session, whose lease begins anew."""
+        """Return the session and renew its lease."""
         session = sessions.get(session_id)
         task = None if session.last is None else session.last.info.get("task_id")
         return json_response({"id": session.id, "world": session.world, "task": task, "lease": sessions.settings.lease})
 
     @app.delete("/v1/sessions/{session_id}", **route(204, None, 404))
     async def close(session_id: str) -> Response:
-        """Close the session and its world."""
+        """Close the session and its environment."""
         sessions.close(sessions.get(session_id))
         return Response(status_code=204)
 
@@ -152,77 +153,79 @@ def _add_session_routes(app: FastAPI, sessions: Sessions) -> None:
 def _add_play_routes(app: FastAPI, sessions: Sessions) -> None:
     @app.post("/v1/sessions/{session_id}/step", **route(200, models.Outcome, 404, 409, body=models.StepWanted))
     async def step(session_id: str, request: Request) -> Response:
-        """Play an action."""
-        wanted = await _body(request, models.StepWanted)
-        return await _played(sessions, session_id, wanted)
+        """Take an action."""
+        body = await _body(request, models.StepWanted)
+        return await _outcome(sessions, session_id, body)
 
     @app.post("/v1/sessions/{session_id}/reset", **route(200, models.Outcome, 404, 409, body=models.ResetWanted))
     async def reset(session_id: str, request: Request) -> Response:
-        """Begin a task."""
-        wanted = await _body(request, models.ResetWanted)
-        return await _played(sessions, session_id, wanted)
+        """Start an episode of a task."""
+        body = await _body(request, models.ResetWanted)
+        return await _outcome(sessions, session_id, body)
 
     @app.post("/v1/reset", **batch(models.ResetBatch))
     async def reset_many(request: Request) -> Response:
-        """Begin tasks in many sessions. A line of the answer for each, in order of completion, as it is done."""
-        return Stream(lines(sessions, _few((await _body(request, models.ResetBatch)).calls, sessions)))
+        """Reset many sessions. The response streams one line per session in order of completion."""
+        return Stream(lines(sessions, _checked_size((await _body(request, models.ResetBatch)).calls, sessions)))
 
     @app.post("/v1/step", **batch(models.StepBatch))
     async def step_many(request: Request) -> Response:
-        """Play actions in many sessions. A line of the answer for each, in order of completion, as it is done."""
-        return Stream(lines(sessions, _few((await _body(request, models.StepBatch)).calls, sessions)))
+        """Step many sessions. The response streams one line per session in order of completion."""
+        return Stream(lines(sessions, _checked_size((await _body(request, models.StepBatch)).calls, sessions)))
 
 
-async def _played(sessions: Sessions, session_id: str, wanted: models.StepWanted | models.ResetWanted) -> Response:
+async def _outcome(sessions: Sessions, session_id: str, body: models.StepWanted | models.ResetWanted) -> Response:
     session = sessions.get(session_id)
-    result = await sessions.call(session, wanted.call(), wanted.key)
+    result = await sessions.call(session, body.call(), body.key)
     return Response(session.written(result), media_type="application/json")
 
 
-def _add_look_routes(app: FastAPI, sessions: Sessions) -> None:
+def _add_query_routes(app: FastAPI, sessions: Sessions) -> None:
     @app.get("/v1/sessions/{session_id}/observation", **route(200, models.Outcome, 404, 409))
     async def observation(session_id: str) -> Response:
-        """The last outcome once more."""
+        """Return the last outcome again."""
         session = sessions.get(session_id)
         return Response(session.written(_last(session)), media_type="application/json")
 
-    pictures = {"text/plain": {"schema": {"type": "string"}}, "image/png": {"schema": {"type": "string"}}}
+    rendered = {"text/plain": {"schema": {"type": "string"}}, "image/png": {"schema": {"type": "string"}}}
 
-    @app.get("/v1/sessions/{session_id}/render", **route(200, None, 404, 409, content=pictures))
+    @app.get("/v1/sessions/{session_id}/render", **route(200, None, 404, 409, content=rendered))
     async def render(session_id: str) -> Response:
-        """What there is to see, as the session's `render_mode` has it: text or a picture."""
+        """Render the state in the session's `render_mode`: text or an image."""
         session = sessions.get(session_id)
         if session.spec.options.get("render_mode") is None:
-            raise Refusal(409, "no_render_mode", "This session was made without a render_mode; make one with it.")
+            raise Refusal(
+                409, "no_render_mode", "This session was created without a render_mode; create one with a render_mode."
+            )
         _last(session)
-        seen = (await sessions.call(session, Ask("render"))).value
-        if isinstance(seen, str):
-            return Response(writable(seen), media_type="text/plain")
-        return Response(await asyncio.to_thread(png, seen), media_type="image/png")
+        frame = (await sessions.call(session, Ask("render"))).value
+        if isinstance(frame, str):
+            return Response(writable(frame), media_type="text/plain")
+        return Response(await asyncio.to_thread(png, frame), media_type="image/png")
 
     @app.get("/v1/sessions/{session_id}/oracle", **route(200, models.ActionSeen, 404, 409))
     async def oracle(session_id: str) -> Response:
-        """The expert's next action."""
-        return json_response({"action": await _asked(sessions, session_id, "oracle")})
+        """Return the expert's next action."""
+        return json_response({"action": await _queried(sessions, session_id, "oracle")})
 
     @app.get("/v1/sessions/{session_id}/oracle_thought", **route(200, models.ThoughtSeen, 404, 409))
     async def oracle_thought(session_id: str) -> Response:
-        """Why the expert's next action is what it is."""
-        return json_response({"thought": await _asked(sessions, session_id, "oracle_thought")})
+        """Return the expert's reason for its next action."""
+        return json_response({"thought": await _queried(sessions, session_id, "oracle_thought")})
 
     @app.get("/v1/sessions/{session_id}/oracle_plan", **route(200, models.PlanSeen, 404, 409))
     async def oracle_plan(session_id: str) -> Response:
-        """What the expert intends from here."""
-        return json_response({"plan": await _asked(sessions, session_id, "oracle_plan")})
+        """Return the expert's plan from the current state."""
+        return json_response({"plan": await _queried(sessions, session_id, "oracle_plan")})
 
     @app.get("/v1/sessions/{session_id}/scene", **route(200, models.SceneSeen, 404, 409))
     async def scene(session_id: str) -> Response:
-        """What a viewer draws of the state, or null."""
-        return json_response({"scene": await _asked(sessions, session_id, "scene")})
+        """Return the description of the state that a viewer draws, or null."""
+        return json_response({"scene": await _queried(sessions, session_id, "scene")})
 
     @app.get("/v1/sessions/{session_id}/functions", **route(200, models.FunctionsSeen, 404, 409))
     async def functions(session_id: str) -> Response:
-        """The kinds of actions as functions, for agents that call tools."""
+        """Return the types of actions as functions, for agents with tool calling."""
         return json_response({"functions": (await sessions.call(sessions.get(session_id), Ask("functions"))).value})
 
     @app.get("/v1/sessions/{session_id}/tasks", **route(200, models.TasksSeen, 404, 409))
@@ -233,31 +236,31 @@ def _add_look_routes(app: FastAPI, sessions: Sessions) -> None:
         limit: Annotated[int, Query(ge=0, le=MAX_PAGE)] = 100,
         fields: Literal["ids", "all"] = "ids",
     ) -> Response:
-        """A page of the tasks of a split."""
-        asked = Ask("task_page", (split, offset, limit, fields == "all"))
-        return json_response((await sessions.call(sessions.get(session_id), asked)).value)
+        """Return a page of the tasks of a split."""
+        call = Ask("task_page", (split, offset, limit, fields == "all"))
+        return json_response((await sessions.call(sessions.get(session_id), call)).value)
 
     @app.get("/v1/sessions/{session_id}/tasks/{task_id:path}", **route(200, models.TaskSeen, 404, 409))
     async def task(session_id: str, task_id: models.TaskId) -> Response:
-        """One task."""
+        """Return a task."""
         return json_response((await sessions.call(sessions.get(session_id), Ask("find_task", (task_id,)))).value)
 
 
-async def _asked(sessions: Sessions, session_id: str, asked: str) -> Any:
+async def _queried(sessions: Sessions, session_id: str, name: str) -> Any:
     session = sessions.get(session_id)
     _last(session)
-    return (await sessions.call(session, Ask(asked))).value
+    return (await sessions.call(session, Ask(name))).value
 
 
 def _add_server_routes(app: FastAPI, sessions: Sessions) -> None:
     @app.get("/v1/worlds", **route(200, models.WorldsSeen))
     async def worlds() -> Response:
-        """The worlds there are."""
+        """List the server's environments."""
         return json_response({"worlds": await sessions.catalog.seen()})
 
     @app.get("/healthz", **route(200, models.Health))
     async def health(request: Request) -> Response:
-        """How the server is; to who doesn't bring the token, its status alone."""
+        """Return the state of the server. Unauthenticated clients get only the status."""
         status = {"status": "closing" if sessions.closing else "ok"}
         if getattr(request.state, "stranger", False):
             return json_response(status)
@@ -266,21 +269,21 @@ def _add_server_routes(app: FastAPI, sessions: Sessions) -> None:
 
     @app.get("/metrics", **route(200, None, content={"text/plain": {"schema": {"type": "string"}}}))
     async def metrics() -> Response:
-        """Figures for Prometheus."""
+        """Return metrics for Prometheus."""
         return Response(sessions.metrics.exposition(), media_type=sessions.metrics.content_type)
 
 
 async def _body(request: Request, model: type[_Body]) -> _Body:
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":  # what any page may make a browser send is something else
+    if kind != "application/json":  # web pages of other origins can't make a browser send JSON
         raise Refusal(
-            415, "unsupported_media_type", f"A body is JSON: send Content-Type: application/json, not {kind}."
+            415, "unsupported_media_type", f"A body must be JSON: send Content-Type: application/json, not {kind!r}."
         )
     try:
         return parsed(model, await request.body())
     except ValidationError as error:
-        if (mistakes := error.error_count()) > _MOST_MISTAKES:
-            raise Refusal(422, "invalid", f"The body has {mistakes:,} fields that aren't taken.") from None
+        if (count := error.error_count()) > _MAX_LISTED_ERRORS:
+            raise Refusal(422, "invalid", f"The body has {count:,} invalid fields.") from None
         first = error.errors(include_url=False, include_input=False)[0]
         if first["type"] == "json_invalid":
             raise Refusal(400, "bad_request", f"{first['msg']}.") from error
@@ -288,18 +291,20 @@ async def _body(request: Request, model: type[_Body]) -> _Body:
 
 
 def _sentence(problem: Any) -> str:
-    """What pydantic says, with the place it says it of."""
-    place = ".".join(map(str, problem["loc"])) or "body"
-    return f"{place}: {problem['msg']}."
+    """Format a pydantic error with its location."""
+    location = ".".join(map(str, problem["loc"])) or "body"
+    return f"{location}: {problem['msg']}."
 
 
 _Calls = TypeVar("_Calls", bound=list[Any])
 
 
-def _few(calls: _Calls, sessions: Sessions) -> _Calls:
-    most = sessions.settings.max_batch
-    if len(calls) > most:
-        raise Refusal(422, "invalid", f"A batch has at most {most:,} calls here, not {len(calls):,}; send several.")
+def _checked_size(calls: _Calls, sessions: Sessions) -> _Calls:
+    limit = sessions.settings.max_batch
+    if len(calls) > limit:
+        raise Refusal(
+            422, "invalid", f"A batch may have at most {limit:,} calls, not {len(calls):,}; send several batches."
+        )
     return calls
 
 

@@ -1,7 +1,7 @@
-"""Who may call: the tokens of a server, and what a browser is made to send from pages that are none of ours.
+"""Authentication: access tokens, and protection against requests that foreign web pages make a browser send.
 
-`Guard` stands before the whole app, so that no route can forget it. Knows no worlds and no routes but `/healthz`,
-which says whether the server is up to whoever asks.
+`Guard` wraps the whole app, so that no route can omit it. The only route it treats differently is `/healthz`, which
+reports to unauthenticated clients whether the server is up.
 """
 
 from __future__ import annotations
@@ -21,51 +21,54 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from agentgym_envs.server.errors import Refusal
 
 MIN_TOKEN_CHARS = 16
-_MOST_OF_TOKENS = 1 << 20  # bytes of a file
+_MAX_TOKEN_FILE = 1 << 20  # bytes
 MAKE_A_TOKEN = "(umask 077; python -c 'import secrets; print(secrets.token_urlsafe())' > token)"
 """The shell command that makes a token file."""
 OPEN_PATHS = frozenset({"/healthz"})
 _CHALLENGES = 'Bearer realm="agentgym", Basic realm="agentgym"'
-_HOST = re.compile(r"(?:\[([^\]]+)\]|([^][:@/\\?#]+))(?::\d*)?")  # an address of IPv6, or a name; and a port
+_HOST = re.compile(r"(?:\[([^\]]+)\]|([^][:@/\\?#]+))(?::\d*)?")  # an IPv6 address or a name, then a port
 
 
 def read_tokens(path: Path) -> tuple[str, ...]:
-    """The tokens in the file at `path`, one a line; empty lines are passed over.
+    """Read the tokens in the file at `path`, one per line. Empty lines are ignored.
 
     Raises:
-        ValueError: when the file can't be read, or others can read it, or a line of it is no token.
+        ValueError: If the file can't be read, other users can access it, or a line is no valid token.
     """
     try:
         with path.open("rb") as file:
-            mode, lines = os.fstat(file.fileno()).st_mode, file.read(_MOST_OF_TOKENS).splitlines()
+            mode, lines = os.fstat(file.fileno()).st_mode, file.read(_MAX_TOKEN_FILE).splitlines()
     except OSError as error:
-        raise ValueError(f"The token file {path} can't be read ({error.strerror}); make one: {MAKE_A_TOKEN}") from error
+        raise ValueError(
+            f"The token file {path} can't be read ({error.strerror}); create one: {MAKE_A_TOKEN}"
+        ) from error
     if mode & 0o077:
-        raise ValueError(f"Other users can open the token file {path}; make it yours alone: chmod 600 {path}")
+        raise ValueError(f"Other users can access the token file {path}; make it private: chmod 600 {path}")
     tokens = [line.strip() for line in lines if line.strip()]
     for token in tokens or [b""]:
         if len(token) < MIN_TOKEN_CHARS:
             raise ValueError(
-                f"A token in {path} has {len(token)} characters and can be guessed; {MIN_TOKEN_CHARS} are the least. "
-                f"Make one: {MAKE_A_TOKEN}"
+                f"A token in {path} has {len(token)} characters and could be guessed; the minimum is "
+                f"{MIN_TOKEN_CHARS}. Create one: {MAKE_A_TOKEN}"
             )
         if not all(0x21 <= byte <= 0x7E for byte in token):
             raise ValueError(
-                f"A token in {path} has a space or a character beyond ASCII, which no header carries. "
-                f"Make one: {MAKE_A_TOKEN}"
+                f"A token in {path} contains a space or a non-ASCII character, which HTTP headers can't carry. "
+                f"Create one: {MAKE_A_TOKEN}"
             )
     return tuple(token.decode("ascii") for token in tokens)
 
 
 class Guard:
-    """Lets pass who brings one of the tokens; without tokens, who calls this machine by its own name.
+    """ASGI middleware that admits requests with a valid token or, on servers without tokens, to a loopback host name.
 
-    The token comes as `Authorization: Bearer TOKEN`, or as the password of HTTP basic. A browser can be led to send
-    requests here from any page: under a foreign name for this address (DNS rebinding), which the `Host` header tells
-    when there are no tokens, or from another origin, which `Origin` tells. Both are refused.
+    The token is sent as `Authorization: Bearer TOKEN`, or as the password of HTTP basic authentication. Any web page
+    can make a browser send requests to this server: under a foreign name for its address (DNS rebinding), which the
+    `Host` header reveals if there are no tokens, or from another origin, which the `Origin` header reveals. Both are
+    refused.
 
-    On `OPEN_PATHS` everybody passes; `request.state.stranger` is then true where no token was brought. `client_of`
-    tells clients with different tokens apart.
+    `OPEN_PATHS` admit all clients; `request.state.stranger` is true there for requests without a token. `client_of`
+    distinguishes clients with different tokens.
     """
 
     def __init__(self, app: ASGIApp, *tokens: str) -> None:
@@ -73,7 +76,7 @@ class Guard:
         self._clients = {token.encode(): hashlib.sha256(token.encode()).hexdigest() for token in tokens}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a request; see ASGI."""
         if scope["type"] == "http":
             headers = dict(scope["headers"])
             client = self._client(_credentials(headers.get(b"authorization", b"")))
@@ -86,24 +89,28 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _client(self, token: bytes) -> str:
-        """Who has this token; empty for nobody. Takes as long for each."""
+        """Return the client with this token, or an empty string. Compares in constant time."""
         return "".join(client for known, client in self._clients.items() if hmac.compare_digest(token, known))
 
     def _refusal(self, headers: dict[bytes, bytes], stranger: bool) -> Refusal | None:
         host = headers.get(b"host", b"").decode("latin-1")
         if not self._clients and not is_loopback(_name(host)):
-            return Refusal(403, "forbidden", f"{host!r} is no name of this machine; call it 127.0.0.1 or localhost.")
+            return Refusal(
+                403, "forbidden", f"The Host header {host!r} is no loopback name; use 127.0.0.1 or localhost."
+            )
         origin = headers.get(b"origin")
         if origin is not None and origin.decode("latin-1").lower().partition("://")[2] != host.lower():
-            return Refusal(403, "forbidden", "Pages of other origins may not call this server.")
+            return Refusal(403, "forbidden", "Web pages of other origins may not send requests to this server.")
         if stranger:
-            said = "This server wants a token: Authorization: Bearer TOKEN, or HTTP basic with the token as password."
-            return Refusal(401, "unauthorized", said, {"WWW-Authenticate": _CHALLENGES})
+            message = (
+                "A token is required: send Authorization: Bearer TOKEN, or use HTTP basic with the token as password."
+            )
+            return Refusal(401, "unauthorized", message, {"WWW-Authenticate": _CHALLENGES})
         return None
 
 
 def is_loopback(name: str) -> bool:
-    """Whether `name` is `localhost` or an address by which a machine calls itself."""
+    """Return whether `name` is `localhost` or a loopback address."""
     if name.lower() == "localhost":
         return True
     try:
@@ -113,12 +120,12 @@ def is_loopback(name: str) -> bool:
 
 
 def client_of(request: Request) -> str:
-    """What tells the client of a request from those with other tokens; empty where no token is asked for."""
+    """Return an id of the request's token, or an empty string on servers without tokens."""
     return getattr(request.state, "client", "")
 
 
 def _credentials(authorization: bytes) -> bytes:
-    """The token in a header; empty where there is none."""
+    """Return the token in an `Authorization` header, or an empty string."""
     scheme, _, credentials = authorization.strip().partition(b" ")
     match scheme.lower():
         case b"bearer":
@@ -133,6 +140,6 @@ def _credentials(authorization: bytes) -> bytes:
 
 
 def _name(host: str) -> str:
-    """The host in a `Host` header, without its port and the brackets of IPv6; empty for what is none."""
-    found = _HOST.fullmatch(host)
-    return "" if found is None else found[1] or found[2]
+    """Return the host in a `Host` header without port and IPv6 brackets, or an empty string if it is malformed."""
+    match = _HOST.fullmatch(host)
+    return "" if match is None else match[1] or match[2]

@@ -1,5 +1,6 @@
-"""The worlds that a server offers, and what a client may ask of each. Code never comes from a client: it chooses among
-the registered worlds and those that the server was started with.
+"""The environments that a server offers, and the options that clients may set.
+
+Clients can't supply code: they choose among the registered environments and those that the server was started with.
 """
 
 from __future__ import annotations
@@ -23,25 +24,25 @@ _ALWAYS = frozenset({"max_episode_steps", "render_mode"})
 
 @dataclass(frozen=True, slots=True)
 class _Offer:
-    """What a client may set."""
+    """The options and render modes that a client may set."""
 
     options: frozenset[str]
     render_modes: tuple[str, ...]
 
 
 class Catalog:
-    """The worlds by id. `MODULE:ID` of a further world is known as that and as ID."""
+    """The environments by id. A further environment `MODULE:ID` is available under that name and as `ID`."""
 
     def __init__(self, further: Sequence[str] = (), options: Sequence[str] = ()) -> None:
-        """Know the registered worlds and `further` ones.
+        """Collect the registered environments and the `further` ones.
 
         Args:
-            further: `MODULE:ID`s.
-            options: `WORLD:KEY=VALUE`s; whether a world takes its own is found out by making one.
+            further: Environments as `MODULE:ID`.
+            options: Options as `WORLD:KEY=VALUE`. They are checked by creating the environment.
 
         Raises:
-            ValueError: when there is no such world or option.
-            gymnasium.error.DependencyNotInstalled: when the extra of a world with options is missing.
+            ValueError: If an environment or option does not exist.
+            gymnasium.error.DependencyNotInstalled: If the extra of an environment with options is missing.
         """
         self._specs = {world.id: world.id for world in WORLDS} | {find_spec(world).id: world for world in further}
         self._ids = {spec: world for world, spec in self._specs.items()} | {world: world for world in self._specs}
@@ -50,20 +51,27 @@ class Catalog:
         self._missing: dict[str, str | None] = {}
 
     async def spec(self, world: str, options: Mapping[str, Any], own: Mapping[str, Any]) -> WorldSpec:
-        """What is to be made: with the server's options for all, a client's `options`, and those of its `own` for this.
+        """Return the spec of an environment. Later options override earlier ones.
+
+        Args:
+            world: Id of the environment.
+            options: Options of the client, which override the server's options for all sessions.
+            own: Options of the server for this session.
 
         Raises:
-            Refusal: when there is no such world, or a client may not set one of the options.
+            Refusal: If the environment does not exist, or clients may not set one of the options.
         """
         known = self._ids.get(world)
         if known is None:
             near = difflib.get_close_matches(world, self._specs, n=1, cutoff=0.4)
             hint = f" Did you mean {near[0]}?" if near else ""
             raise Refusal(
-                404, "unknown_world", f"There is no world {world!r} here.{hint} There are: {', '.join(self._specs)}."
+                404,
+                "unknown_world",
+                f"There is no environment {world!r} on this server.{hint} There are: {', '.join(self._specs)}.",
             )
         try:
-            if known not in self._offers:  # a world's module is imported, which may take a while
+            if known not in self._offers:  # imports the environment's module, which may take seconds
                 self._offers[known] = await asyncio.to_thread(_offer, self._specs[known])
         except (DependencyNotInstalled, ImportError) as error:
             raise Refusal(404, "unknown_world", f"{known} isn't installed on this server: {error}") from error
@@ -71,7 +79,7 @@ class Catalog:
         return WorldSpec(self._specs[known], {**self._defaults.get(known, {}), **options, **own})
 
     async def seen(self) -> list[WorldSeen]:
-        """The worlds, and what is missing where one can't be made."""
+        """Return the environments, with what is missing for those that aren't installed."""
         for world, spec in self._specs.items():
             if world not in self._missing:
                 self._missing[world] = await asyncio.to_thread(_missing, spec)
@@ -86,15 +94,15 @@ class Catalog:
         ]
 
     def _read(self, options: Sequence[str]) -> dict[str, dict[str, Any]]:
-        """The options by world."""
+        """Parse the server's options and return them by environment."""
         read: dict[str, dict[str, Any]] = {}
         for option in options:
             world, colon, pair = option.partition(":")
             known = self._ids.get(full_id(world))
             if not colon or known is None:
                 raise ValueError(
-                    f"--option {redacted_option(option)} is not of the form WORLD:KEY=VALUE with one of the worlds "
-                    f"that are served: {', '.join(self._specs)}."
+                    f"--option {redacted_option(option)} is not of the form WORLD:KEY=VALUE, where WORLD is one of the "
+                    f"served environments: {', '.join(self._specs)}."
                 )
             name, value = read_resolved(pair)
             read.setdefault(known, {})[name] = value
@@ -115,7 +123,7 @@ def _missing(world: str) -> str | None:
         WorldSpec(world).build().close()
     except (DependencyNotInstalled, ImportError) as error:
         return str(error)
-    except Exception:  # noqa: BLE001 - it is installed; who makes one hears what is wrong with it
+    except Exception:  # noqa: BLE001 - it is installed; creating a session reports the error
         return None
     return None
 
@@ -126,7 +134,7 @@ def _check(world: str, offer: _Offer, options: Mapping[str, Any]) -> None:
         raise Refusal(
             422,
             "invalid",
-            f"A client of {world} can't set {', '.join(wrong)}; it may set {', '.join(sorted(allowed))}.",
+            f"Clients of {world} can't set {', '.join(wrong)}; they may set {', '.join(sorted(allowed))}.",
         )
     mode, turns = options.get("render_mode"), options.get("max_episode_steps")
     if mode is not None and mode not in offer.render_modes:
@@ -134,4 +142,4 @@ def _check(world: str, offer: _Offer, options: Mapping[str, Any]) -> None:
             422, "invalid", f"{world} has no render_mode {mode!r}; it has {', '.join(offer.render_modes)}, or null."
         )
     if turns is not None and (isinstance(turns, bool) or not isinstance(turns, int) or turns < 1):
-        raise Refusal(422, "invalid", f"max_episode_steps is a whole number from 1, not {turns!r}.")
+        raise Refusal(422, "invalid", f"max_episode_steps must be a positive integer, not {turns!r}.")

@@ -1,5 +1,6 @@
-"""What `/openapi.json` says: each route's answers and errors, and the models; FastAPI, which parses no body here and
-writes no answer, can't know them.
+"""The contents of `/openapi.json`: responses and errors of each route, and the models.
+
+FastAPI can't derive them, since it neither parses the bodies nor writes the responses here.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from agentgym_envs.server import models
 from agentgym_envs.server.streaming import MEDIA_TYPE
 
 _REF = "#/components/schemas/{model}"
-_ANY_ROUTE = (400, 401, 403, 413, 415, 422, 500, 502, 503, 504)
+_COMMON_ERRORS = (400, 401, 403, 413, 415, 422, 500, 502, 503, 504)
 
 
 def route(
@@ -26,19 +27,19 @@ def route(
     body: type[BaseModel] | None = None,
     content: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """What FastAPI is told of a route: what it answers, the errors of its own, and what it takes."""
+    """Return the FastAPI arguments that describe a route: its response, its specific errors, and its request body."""
     described: dict[int, dict[str, Any]] = {
         code: {"description": HTTPStatus(code).phrase, "content": _json(models.ErrorBody)}
-        for code in (*_ANY_ROUTE, *errors)
+        for code in (*_COMMON_ERRORS, *errors)
     }
-    shown = content or ({} if answer is None else _json(answer))
-    described[status] = {"description": HTTPStatus(status).phrase, "content": shown}
-    taken = {} if body is None else {"openapi_extra": {"requestBody": {"required": True, "content": _json(body)}}}
-    return {"status_code": status, "responses": described, "response_model": None, **taken}
+    response = content or ({} if answer is None else _json(answer))
+    described[status] = {"description": HTTPStatus(status).phrase, "content": response}
+    request = {} if body is None else {"openapi_extra": {"requestBody": {"required": True, "content": _json(body)}}}
+    return {"status_code": status, "responses": described, "response_model": None, **request}
 
 
 def batch(body: type[BaseModel]) -> dict[str, Any]:
-    """The same of a route that takes a batch."""
+    """Like `route`, for a route that takes a batch."""
     return route(207, None, content=_json(models.Line, MEDIA_TYPE), body=body)
 
 
@@ -47,13 +48,13 @@ def _json(model: Any, media_type: str = "application/json") -> dict[str, Any]:
 
 
 def description(app: FastAPI) -> dict[str, Any]:
-    """`/openapi.json`. The models are added to it, since FastAPI neither parses the one kind nor writes the other."""
+    """Return the contents of `/openapi.json`: FastAPI's description of the routes plus the models."""
     if app.openapi_schema is None:
         app.openapi_schema = get_openapi(title=app.title, version=app.version, routes=app.routes)
-        kinds: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
+        inputs: list[tuple[str, JsonSchemaMode, TypeAdapter[Any]]] = [
             (model.__name__, "validation", TypeAdapter(model)) for model in models.WIRE
         ]
-        _, described = TypeAdapter.json_schemas(kinds, ref_template=_REF)
+        _, described = TypeAdapter.json_schemas(inputs, ref_template=_REF)
         components = app.openapi_schema.setdefault("components", {})
         components["schemas"] = components.get("schemas", {}) | described["$defs"]
     return app.openapi_schema

@@ -1,6 +1,6 @@
-"""What a client is told when it doesn't get what it asked for: a status, a type that programs read, and a sentence.
+"""Error responses: a status, a machine-readable type, and a message.
 
-The types are the contract; every answer that isn't a success has the body `{"error": {"type", "message"}}`.
+Clients may rely on the types. Every error response has the body `{"error": {"type", "message"}}`.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from agentgym_envs.server.wire import written
 from agentgym_envs.util.redaction import redacted
 
 _log = logging.getLogger(__name__)
-_MOST_KINDS = 1_000  # whoever wants to fill the log can't
-_MOST_CHARS = 2_000  # a message may quote what was asked
+_MAX_LOGGED_KINDS = 1_000  # so that clients can't fill the log
+_MAX_CHARS = 2_000  # messages may quote the request
 RETRY_SECONDS = 5
-"""What `Retry-After` says."""
+"""Value of the `Retry-After` header."""
 
 
 class Refusal(Exception):
-    """A call that gets no answer, and why."""
+    """An error response to a call."""
 
     def __init__(self, status: int, kind: str, message: str, headers: Mapping[str, str] | None = None) -> None:
-        """A refusal.
+        """Create a refusal.
 
         Args:
             status: HTTP status.
             kind: The `type` of the error body.
-            message: A sentence that says what was asked, what there is, and what to do next. Secrets in it are starred.
-            headers: What the answer has beside.
+            message: A message that states what was requested, what exists, and what to do next. Secrets are redacted.
+            headers: Additional response headers.
         """
-        message = redacted(message[: 2 * _MOST_CHARS])
-        message = message if len(message) <= _MOST_CHARS else f"{message[:_MOST_CHARS]}…"
+        message = redacted(message[: 2 * _MAX_CHARS])
+        message = message if len(message) <= _MAX_CHARS else f"{message[:_MAX_CHARS]}…"
         super().__init__(message)
         self.status = status
         self.kind = kind
@@ -48,49 +48,49 @@ class Refusal(Exception):
 
     @property
     def body(self) -> ErrorBody:
-        """What the answer holds."""
+        """The JSON body of the response."""
         return {"error": {"type": self.kind, "message": self.message}}
 
     def response(self) -> Response:
-        """The answer."""
+        """Return the HTTP response."""
         return json_response(self.body, self.status, self.headers)
 
 
 class RefusalLog:
-    """Logs each kind of refusal once, for those whose clients say no more than that the status wasn't 200.
+    """Logs each kind of refusal once, for clients that show no error message.
 
-    Two refusals are of a kind when they differ in numbers alone.
+    Refusals that differ only in numbers are of the same kind.
     """
 
     def __init__(self) -> None:
-        self._told: set[str] = set()
+        self._logged: set[str] = set()
 
     def note(self, path: str, refusal: Refusal) -> None:
-        """Log what a request to `path` was refused for, unless that was told already."""
-        said = _line(f"{path} answered {refusal.status}: {refusal.message}")
-        kind = re.sub(r"\d+", "0", said)
-        if kind not in self._told and len(self._told) < _MOST_KINDS:
-            self._told.add(kind)
-            _log.warning("%s", said)
+        """Log the refusal of a request to `path`, unless one of its kind was logged before."""
+        line = _line(f"{path} answered {refusal.status}: {refusal.message}")
+        kind = re.sub(r"\d+", "0", line)
+        if kind not in self._logged and len(self._logged) < _MAX_LOGGED_KINDS:
+            self._logged.add(kind)
+            _log.warning("%s", line)
 
 
 class Overdue(EnvFault):
-    """A world didn't answer within its deadline and was let go of."""
+    """Raised when an environment missed the deadline of a call and was replaced."""
 
 
 def _line(text: str) -> str:
-    """On one line, without what a terminal would obey: a message may quote what was asked."""
+    """Join `text` to one line without control characters, since a message may quote the request."""
     return "".join(character if character.isprintable() else "?" for character in " ".join(text.split()))
 
 
 def later(status: int, kind: str, message: str) -> Refusal:
-    """A refusal of what may be granted in some seconds."""
+    """Create a refusal with a `Retry-After` header."""
     return Refusal(status, kind, message, {"Retry-After": str(RETRY_SECONDS)})
 
 
 def refusal_of(error: Exception, call: Call) -> Refusal:
-    """What a client is told of `error`, which is what came of `call` in a world."""
-    asked = call.name if isinstance(call, Ask) else type(call).__name__.lower()  # "instructions" makes the world
+    """Convert `error`, which `call` raised in an environment, to a refusal."""
+    kind = call.name if isinstance(call, Ask) else type(call).__name__.lower()  # "instructions" creates the environment
     match error:
         case Refusal():
             return error
@@ -99,22 +99,22 @@ def refusal_of(error: Exception, call: Call) -> Refusal:
         case EnvFault():
             return Refusal(502, "world_fault", str(error))
         case ResetNeeded():
-            return Refusal(409, "reset_needed", "No task is being played in this session yet: POST .../reset first.")
-        case KeyError() if asked in ("reset", "find_task"):
+            return Refusal(409, "reset_needed", "No episode is running in this session; POST .../reset first.")
+        case KeyError() if kind in ("reset", "find_task"):
             return Refusal(404, "unknown_task", " ".join(map(str, error.args)))
-        case DependencyNotInstalled() if asked == "instructions":
-            return Refusal(404, "unknown_world", f"This world isn't installed on this server: {error}")
-        case DependencyNotInstalled() | OSError():  # tasks that were to be read or fetched aren't there
+        case DependencyNotInstalled() if kind == "instructions":
+            return Refusal(404, "unknown_world", f"This environment isn't installed on this server: {error}")
+        case DependencyNotInstalled() | OSError():  # the task data could not be read or downloaded
             return Refusal(502, "world_fault", str(error))
-        case TypeError() if asked == "instructions":
-            return Refusal(422, "invalid", f"The world can't be made with these options: {error}")
-        case ValueError() if asked in ("reset", "instructions", "task_page"):
+        case TypeError() if kind == "instructions":
+            return Refusal(422, "invalid", f"The environment can't be created with these options: {error}")
+        case ValueError() if kind in ("reset", "instructions", "task_page"):
             return Refusal(422, "invalid", str(error))
         case _:
-            _log.error("A world broke its contract with %r", error, exc_info=error)
-            return Refusal(500, "internal", f"The world raised {type(error).__name__}; the server's log says more.")
+            _log.error("An environment violated its contract by raising %r", error, exc_info=error)
+            return Refusal(500, "internal", f"The environment raised {type(error).__name__}; see the server's log.")
 
 
 def json_response(value: object, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
-    """`value` as an answer."""
+    """Return a response with `value` as JSON."""
     return Response(written(value), status, headers, media_type="application/json")

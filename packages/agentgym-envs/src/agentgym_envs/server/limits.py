@@ -1,4 +1,4 @@
-"""Refuses bodies that are too large before they are read, or as soon as they have become so."""
+"""A limit on the size of request bodies, checked before and while a body is read."""
 
 from __future__ import annotations
 
@@ -6,23 +6,23 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from agentgym_envs.server.errors import Refusal
 
-_MOST_DIGITS = 20  # of 64 bits; Python reads no more than some thousand
+_MAX_DIGITS = 20  # of a 64-bit number; int() refuses strings of more than 4,300 digits
 
 
 class BodyLimit:
-    """ASGI: no request has a body of more than `most` bytes, whatever its `Content-Length` says."""
+    """ASGI middleware that refuses bodies of more than `limit` bytes, independently of `Content-Length`."""
 
-    def __init__(self, app: ASGIApp, most: int) -> None:
+    def __init__(self, app: ASGIApp, limit: int) -> None:
         self._app = app
-        self._most = most
+        self._limit = limit
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """ASGI."""
+        """Handle a request; see ASGI."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        said = dict(scope["headers"]).get(b"content-length", b"0")
-        if said.isdigit() and (len(said) > _MOST_DIGITS or int(said) > self._most):
+        length = dict(scope["headers"]).get(b"content-length", b"0")
+        if length.isdigit() and (len(length) > _MAX_DIGITS or int(length) > self._limit):
             await self._refusal().response()(scope, receive, send)
             return
         read = 0
@@ -31,11 +31,13 @@ class BodyLimit:
             nonlocal read
             message = await receive()
             read += len(message.get("body", b""))
-            if read > self._most:
+            if read > self._limit:
                 raise self._refusal()
             return message
 
         await self._app(scope, counted, send)
 
     def _refusal(self) -> Refusal:
-        return Refusal(413, "too_large", f"A body has at most {self._most:,} bytes here; send less, or several.")
+        return Refusal(
+            413, "too_large", f"A request body may have at most {self._limit:,} bytes; split it into several requests."
+        )

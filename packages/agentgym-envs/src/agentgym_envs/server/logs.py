@@ -1,4 +1,4 @@
-"""What a server logs, and where to: lines on stderr without secrets, and not the same warning again and again."""
+"""Logging of a server: lines on stderr, with secrets redacted and repeated warnings suppressed."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ from typing import Any
 
 from agentgym_envs.util.redaction import RedactingFormatter
 
-_SELDOM = 60.0  # seconds
-_MOST = 256  # warnings to remember
+_INTERVAL = 60.0  # seconds
+_MAX_WARNINGS = 256  # distinct warnings to keep track of
 
 
 class Seldom(logging.Filter):
-    """Lets a warning pass once a minute; the next one says how many there were in between. Errors always pass."""
+    """A filter that passes each warning once a minute, with the number of suppressed ones. Errors always pass."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
-        self._told: dict[tuple[str, str], tuple[float, int]] = {}
+        self._seen: dict[tuple[str, str], tuple[float, int]] = {}
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the record is to be written."""
+        """Return whether to log the record."""
         if record.levelno >= logging.ERROR:
             return True
         now, kind = self._clock(), (record.name, str(record.msg))
-        told, left_out = self._told.get(kind, (now - _SELDOM, 0))
-        if now - told < _SELDOM:
-            self._told[kind] = told, left_out + 1
+        logged, suppressed = self._seen.get(kind, (now - _INTERVAL, 0))
+        if now - logged < _INTERVAL:
+            self._seen[kind] = logged, suppressed + 1
             return False
-        if len(self._told) >= _MOST:
-            self._told.clear()
-        self._told[kind] = now, 0
-        if left_out:
-            record.msg = f"{record.getMessage()} ({left_out:,} more like this since the last such line.)"
+        if len(self._seen) >= _MAX_WARNINGS:
+            self._seen.clear()
+        self._seen[kind] = now, 0
+        if suppressed:
+            record.msg = f"{record.getMessage()} ({suppressed:,} similar warnings since the last one were suppressed.)"
             record.args = None
         return True
 
 
 def log_config() -> dict[str, Any]:
-    """For `logging.config.dictConfig`: the server's lines and those of worlds in its process."""
+    """Return the `logging.config.dictConfig` for the server and the environments in its process."""
     handler = {"class": "logging.StreamHandler", "formatter": "plain", "filters": ["seldom"]}
     logger = {"handlers": ["stderr"], "propagate": False}
     return {

@@ -1,5 +1,6 @@
-"""What Prometheus is told. The registry is the app's own, so that several apps in a process don't meet; no label takes
-a value that a client makes up.
+"""Metrics for Prometheus.
+
+Each app has its own registry, so that several apps in a process don't interfere. Label values never come from clients.
 """
 
 from __future__ import annotations
@@ -9,32 +10,34 @@ from functools import cache
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 
-_SECONDS = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0, 100.0)
+_BUCKETS = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3, 0.01, 0.03, 0.1, 0.3, 1.0, 10.0, 100.0)
 
 
 class Metrics:
-    """Counts calls of sessions and what becomes of them."""
+    """Counts and times the calls of sessions."""
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
     def __init__(self, sessions: Callable[[], float], workers: Callable[[], float]) -> None:
-        """Start to count.
+        """Create all metrics with zero counts.
 
         Args:
-            sessions: How many are open.
-            workers: How many are alive.
+            sessions: Returns the number of open sessions.
+            workers: Returns the number of live workers.
         """
         self._registry = CollectorRegistry()
         calls = Counter("agentgym_calls", "Calls by kind and status.", ["kind", "status"], registry=self._registry)
         seconds = Histogram(
-            "agentgym_call_seconds", "How long they took.", ["kind"], buckets=_SECONDS, registry=self._registry
+            "agentgym_call_seconds", "Duration of calls.", ["kind"], buckets=_BUCKETS, registry=self._registry
         )
-        self._calls = cache(calls.labels)  # to find one takes longer than to count
+        self._calls = cache(calls.labels)  # looking up a label takes longer than counting
         self._seconds = cache(seconds.labels)
-        self.expired = Counter("agentgym_expired_sessions", "Sessions whose lease ran out.", registry=self._registry)
-        self.restarts = Counter("agentgym_worker_restarts", "Workers that were started anew.", registry=self._registry)
+        self.expired = Counter("agentgym_expired_sessions", "Sessions whose lease expired.", registry=self._registry)
+        self.restarts = Counter(
+            "agentgym_worker_restarts", "Workers that replaced a dead one.", registry=self._registry
+        )
         Gauge("agentgym_sessions", "Open sessions.", registry=self._registry).set_function(sessions)
-        Gauge("agentgym_workers", "Workers that are alive.", registry=self._registry).set_function(workers)
+        Gauge("agentgym_workers", "Live workers.", registry=self._registry).set_function(workers)
 
     def called(self, kind: str, status: int, seconds: float) -> None:
         """Count a call of `kind` (create, reset, step, ask) that ended with the HTTP `status` after `seconds`."""
@@ -42,5 +45,5 @@ class Metrics:
         self._seconds(kind).observe(seconds)
 
     def exposition(self) -> bytes:
-        """All of it in Prometheus' text format."""
+        """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)

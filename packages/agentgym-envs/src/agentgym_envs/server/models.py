@@ -1,7 +1,7 @@
-"""What goes over the wire: the bodies of requests, checked, and of answers, described. Knows no sessions.
+"""Models of the HTTP API: request bodies, which are validated, and response bodies, which are only described.
 
-Requests are parsed straight from their bytes. Answers are never checked on their way out; their models are here for
-`/openapi.json`, and the tests hold the server to them.
+Requests are parsed directly from bytes. Responses are not validated at run time: their models serve `/openapi.json`,
+and the tests check responses against them.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ Key = Annotated[
     Field(
         min_length=1,
         max_length=64,
-        description="Whoever repeats a call with its key gets the answer that it got or will get, and plays nothing.",
+        description="Idempotency key: repeating a call with its key returns the first call's result and does nothing.",
     ),
 ]
 
@@ -32,18 +32,18 @@ class _Body(BaseModel):
 
 
 class SessionWanted(_Body):
-    """A world to be made."""
+    """Request to create an environment."""
 
     world: str = Field(max_length=256, examples=["agentgym/TextCraft-v0"])
     options: dict[str, JsonValue] = Field(
         default_factory=dict[str, JsonValue],
-        description="Those of the world's options that a client may set; `max_episode_steps` and `render_mode` always.",
+        description="Environment options that clients may set, always including `max_episode_steps` and `render_mode`.",
     )
     key: Key | None = None
 
 
 class ResetWanted(_Body):
-    """A task to begin: that of the id, or one drawn from the split."""
+    """Request to start an episode of the given task, or of one drawn from the split."""
 
     task: TaskId | None = None
     split: Split = "train"
@@ -51,64 +51,64 @@ class ResetWanted(_Body):
     key: Key | None = None
 
     def call(self) -> Reset:
-        """What the world is asked."""
+        """Return the call to the environment."""
         return Reset(self.task, self.split, self.seed)
 
 
 class StepWanted(_Body):
-    """An action to play."""
+    """Request to take an action."""
 
     action: str
     hint: str | None = Field(
         default=None,
-        description="Says that no action was found in `action`, a reply: the world answers it with this hint.",
+        description="Set if `action` is a reply without a parsable action: the environment answers with this hint.",
     )
     key: Key | None = None
 
     def call(self) -> Step:
-        """What the world is asked."""
+        """Return the call to the environment."""
         return Step(self.action if self.hint is None else Malformed(self.action, self.hint))
 
 
 class ResetOf(ResetWanted):
-    """A task to begin in one of many sessions."""
+    """A reset of one session in a batch."""
 
     session: str
 
 
 class StepOf(StepWanted):
-    """An action to play in one of many sessions."""
+    """A step of one session in a batch."""
 
     session: str
 
 
 class ResetBatch(_Body):
-    """Tasks to begin, each in another session."""
+    """A batch of resets of different sessions."""
 
     calls: Annotated[list[ResetOf], FailFast()]
 
 
 class StepBatch(_Body):
-    """Actions to play, each in another session."""
+    """A batch of steps of different sessions."""
 
     calls: Annotated[list[StepOf], FailFast()]
 
 
 class Problem(TypedDict):
-    """Why there is no answer."""
+    """The type and message of an error."""
 
     type: str
     message: str
 
 
 class ErrorBody(TypedDict):
-    """What every answer holds that isn't a success."""
+    """The body of every error response."""
 
     error: Problem
 
 
 class Outcome(TypedDict):
-    """What came of a reset or a step."""
+    """The result of a reset or a step."""
 
     observation: str
     reward: float | None
@@ -118,7 +118,7 @@ class Outcome(TypedDict):
 
 
 class Line(TypedDict, total=False):
-    """One line of the answer to a batch: an outcome or an error."""
+    """One line of the response to a batch: an outcome or an error."""
 
     index: int
     session: str
@@ -128,7 +128,7 @@ class Line(TypedDict, total=False):
 
 
 class SessionMade(TypedDict):
-    """A session that was just made."""
+    """A new session."""
 
     id: str
     world: str
@@ -137,7 +137,7 @@ class SessionMade(TypedDict):
 
 
 class SessionSeen(TypedDict):
-    """A session, and the task that is played in it."""
+    """A session and the task of its episode."""
 
     id: str
     world: str
@@ -146,7 +146,7 @@ class SessionSeen(TypedDict):
 
 
 class WorldSeen(TypedDict):
-    """A world, and what is missing where it isn't installed."""
+    """An environment, with what is missing if it isn't installed."""
 
     id: str
     max_episode_steps: int | None
@@ -155,7 +155,7 @@ class WorldSeen(TypedDict):
 
 
 class WorldsSeen(TypedDict):
-    """The worlds there are."""
+    """The server's environments."""
 
     worlds: list[WorldSeen]
 
@@ -173,7 +173,7 @@ class TaskSeen(TypedDict):
 
 
 class TasksSeen(TypedDict):
-    """A page of the tasks of a split: ids, or whole tasks."""
+    """A page of the tasks of a split: ids or complete tasks."""
 
     name: str
     split: Split
@@ -183,19 +183,19 @@ class TasksSeen(TypedDict):
 
 
 class FunctionSeen(TypedDict):
-    """A kind of action as a function."""
+    """A type of action, described as a function."""
 
     name: str
     description: str
     templates: list[str]
-    """Texts of the action, with `{name}` for an argument; the one counts that has the arguments that are given."""
+    """Texts of the action with `{name}` placeholders; the one whose placeholders match the given arguments applies."""
     properties: dict[str, dict[str, Any]]
     """JSON schema of each argument."""
     optional: list[str]
 
 
 class FunctionsSeen(TypedDict):
-    """The kinds of actions of a world."""
+    """The action functions of an environment."""
 
     functions: list[FunctionSeen]
 
@@ -207,28 +207,28 @@ class ActionSeen(TypedDict):
 
 
 class ThoughtSeen(TypedDict):
-    """Why the expert's next action is what it is."""
+    """The expert's reason for its next action."""
 
     thought: str
-    """Empty where the world's expert gives no reasons."""
+    """Empty if the environment's expert gives no reasons."""
 
 
 class PlanSeen(TypedDict):
-    """What the expert intends from here."""
+    """The expert's plan from the current state."""
 
     plan: str
-    """Empty where the world's expert says nothing of it."""
+    """Empty if the environment's expert has no plan."""
 
 
 class SceneSeen(TypedDict):
-    """What a viewer draws of the state."""
+    """The description of the state that a viewer draws."""
 
     scene: dict[str, Any] | None
-    """Null where there is nothing to draw but text."""
+    """Null if the state is text only."""
 
 
 class WorkerSeen(TypedDict):
-    """A process that plays sessions."""
+    """A worker process."""
 
     pid: int | None
     alive: bool
@@ -236,7 +236,7 @@ class WorkerSeen(TypedDict):
 
 
 class Health(TypedDict, total=False):
-    """How the server is. A stranger learns the status alone."""
+    """The state of the server. Unauthenticated clients get only the status."""
 
     status: Literal["ok", "closing"]
     version: str
@@ -249,4 +249,4 @@ WIRE: tuple[type, ...] = (
     SessionMade, SessionSeen, WorldsSeen, TasksSeen, TaskSeen, FunctionsSeen, ActionSeen, ThoughtSeen, PlanSeen,
     SceneSeen, Outcome, Line, Health, ErrorBody,
 )  # fmt: skip
-"""All that is sent and answered."""
+"""All request and response models."""

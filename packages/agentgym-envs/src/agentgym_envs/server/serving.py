@@ -1,7 +1,7 @@
-"""Runs the server: the listening socket, what is printed, signals and the end. Knows nothing of what a call does.
+"""Run the server: listening socket, console output, signals and shutdown. This module does not depend on the routes.
 
-The first SIGINT or SIGTERM lets the calls on their way end while new ones are answered 503; then the worlds are closed.
-The second one ends the process at once: what it started sees its pipes close, and ends too.
+After the first SIGINT or SIGTERM, pending calls may finish while new ones fail with 503; then the environments close.
+The second signal ends the process immediately; its child processes end when their pipes close.
 """
 
 from __future__ import annotations
@@ -34,31 +34,32 @@ from agentgym_envs.server.models import ErrorBody, WorldSeen
 from agentgym_envs.server.settings import ServeSettings
 from agentgym_envs.util.redaction import redacted, resolved
 
-_KEEP_ALIVE = 300  # seconds; between two steps of an agent a language model thinks
-_LEAST_BODY, _SLOWEST = 30.0, 65_536.0  # seconds for any body, and bytes a second for a long one
-_MOST_STRANGERS = 4_096
-_MOST_FILES = 1 << 20
-_LAST_WORDS = 0.5  # seconds for answers to go out in when the grace is over
-_INTERRUPTED = 130
+_KEEP_ALIVE = 300  # seconds; a language model generates between two steps of an agent
+_MIN_BODY_SECONDS, _MIN_BYTES_PER_SECOND = 30.0, 65_536.0  # time limit of a body: a base plus its size over the rate
+_MAX_STRANGERS = 4_096
+_MAX_FILES = 1 << 20
+_FLUSH_SECONDS = 0.5  # time to send the last responses at shutdown
+_EXIT_INTERRUPTED = 130
 
 
 def run(settings: ServeSettings) -> int:
-    """Serve until a signal ends it. Returns the exit code.
+    """Serve until a signal arrives. Return the exit code.
 
     Raises:
-        ValueError: when nothing can, or nothing should, be served as the settings say.
-        OSError: when the address can't be listened on.
-        EnvFault: when the retriever doesn't come up.
+        ValueError: If the settings are invalid or insecure.
+        OSError: If the server can't listen on the address.
+        EnvFault: If the retriever fails to start.
     """
     tokens = _tokens(settings)
-    # an interrupt that gets here came before there was any call to wait for
+    # a KeyboardInterrupt that propagates to here came before there was any call to wait for
     with _sigterm_interrupts(), suppress(KeyboardInterrupt), ExitStack() as held:
         listener = held.enter_context(_listener(settings.host, settings.port))
-        app = build_app(settings, grace=0.0)  # the server below waits for calls
+        app = build_app(settings, grace=0.0)  # `_Server` waits for pending calls
         if settings.retriever is not None:
             _add_retriever(app, settings.retriever, settings.max_batch, held)
         admission = Admission(
-            body=_LEAST_BODY + settings.max_body / _SLOWEST, strangers=min(_MOST_STRANGERS, raise_open_files() // 2)
+            body=_MIN_BODY_SECONDS + settings.max_body / _MIN_BYTES_PER_SECOND,
+            strangers=min(_MAX_STRANGERS, raise_open_files() // 2),
         )
         _Server(app, settings, tokens, admission).run(sockets=[listener])
     sys.stderr.write("Stopped.\n")
@@ -66,9 +67,7 @@ def run(settings: ServeSettings) -> int:
 
 
 class _Server(uvicorn.Server):
-    """uvicorn's, but it says what it serves, and on a signal goes on until the requests on their way are answered or
-    their grace is over.
-    """
+    """A uvicorn server that prints what it serves and, after a signal, gives pending requests a grace period."""
 
     def __init__(self, app: FastAPI, settings: ServeSettings, tokens: Sequence[str], admission: Admission) -> None:
         config = uvicorn.Config(
@@ -81,7 +80,7 @@ class _Server(uvicorn.Server):
             server_header=False,
             proxy_headers=False,
             timeout_keep_alive=_KEEP_ALIVE,
-            timeout_graceful_shutdown=5,  # what is half sent ends with its connection; only a search may take longer
+            timeout_graceful_shutdown=5,  # incomplete requests end with their connection; only a search may take longer
         )
         super().__init__(config)
         self._app = app
@@ -89,7 +88,7 @@ class _Server(uvicorn.Server):
         self._until: float | None = None
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Take connections, and say so."""
+        """Start accepting connections, and print the URL and the environments."""
         await super().startup(sockets)
         host, port = (sockets or [])[0].getsockname()[:2]
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
@@ -98,18 +97,20 @@ class _Server(uvicorn.Server):
         sys.stdout.flush()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
-        """A signal came."""
+        """Handle a signal: begin the grace period, or exit if it began already."""
         if self._until is not None:
-            os.write(2, b"Ended at once.\n")
-            os._exit(_INTERRUPTED)
+            os.write(2, b"Stopped immediately.\n")
+            os._exit(_EXIT_INTERRUPTED)
         self._until = time.monotonic() + self._settings.grace
         self._app.state.sessions.refuse_calls()
         if calls := len(self.server_state.tasks):
             grace = f"{self._settings.grace:g} seconds"
-            os.write(2, f"{calls} request(s) on their way have {grace} to end; Ctrl-C again ends at once.\n".encode())
+            os.write(
+                2, f"{calls} pending request(s) have {grace} to finish; Ctrl-C again stops immediately.\n".encode()
+            )
 
     async def on_tick(self, counter: int) -> bool:
-        """Whether it is over; asked every tenth of a second."""
+        """Return whether to shut down. uvicorn calls this every 0.1 seconds."""
         over = self._until is not None and not self.server_state.tasks
         if self._until is not None and time.monotonic() >= self._until:
             self._app.state.sessions.cut_off()
@@ -117,11 +118,11 @@ class _Server(uvicorn.Server):
         return await super().on_tick(counter) or over
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        """End, also for who doesn't say all of a request or read all of an answer."""
-        asyncio.get_running_loop().call_later(_LAST_WORDS, self._hang_up)
+        """Shut down, without waiting for clients that send incomplete requests or do not read their responses."""
+        asyncio.get_running_loop().call_later(_FLUSH_SECONDS, self._abort_connections)
         await super().shutdown(sockets)
 
-    def _hang_up(self) -> None:
+    def _abort_connections(self) -> None:
         for connection in list(self.server_state.connections):
             if isinstance(connection, Connection):
                 connection.transport.abort()
@@ -132,28 +133,28 @@ def _tokens(settings: ServeSettings) -> tuple[str, ...]:
         try:
             ipaddress.ip_address(settings.host)
         except ValueError as error:
-            raise ValueError(f"{settings.host} is no IP address to listen on; take 127.0.0.1.") from error
+            raise ValueError(f"--host {settings.host} is not an IP address; use 127.0.0.1, for example.") from error
     if settings.token_file is not None:
         return read_tokens(settings.token_file)
     if not is_loopback(settings.host):
         raise ValueError(
-            f"{settings.host} lets other machines in, so every request has to bring a token: make one with "
-            f"{MAKE_A_TOKEN} and add --token-file token; or listen on 127.0.0.1."
+            f"--host {settings.host} accepts other machines, so tokens are required: create one with "
+            f"{MAKE_A_TOKEN} and add --token-file token, or listen on 127.0.0.1."
         )
     return ()
 
 
 def raise_open_files() -> int:
-    """Let this process have as many open files, connections among them, as the system allows it; how many that is."""
+    """Raise this process's limit of open files, including connections, to the system's maximum, and return it."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    most = _MOST_FILES if hard == resource.RLIM_INFINITY else min(hard, _MOST_FILES)
-    if soft == resource.RLIM_INFINITY or soft >= most:
-        return most
+    limit = _MAX_FILES if hard == resource.RLIM_INFINITY else min(hard, _MAX_FILES)
+    if soft == resource.RLIM_INFINITY or soft >= limit:
+        return limit
     try:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (most, hard))
-    except (OSError, ValueError):  # macOS allows fewer than it says
+        resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
+    except (OSError, ValueError):  # macOS allows fewer than its hard limit
         return soft
-    return most
+    return limit
 
 
 def _listener(host: str, port: int) -> socket.socket:
@@ -162,36 +163,36 @@ def _listener(host: str, port: int) -> socket.socket:
     except OSError as error:
         match error.errno:
             case errno.EADDRINUSE:
-                said = f"port {port} is in use; choose another with --port."
+                message = f"port {port} is in use; choose another with --port."
             case errno.EADDRNOTAVAIL | errno.EAFNOSUPPORT:
-                said = f"this machine has no address {host}; listen on one that it has, such as 127.0.0.1."
+                message = f"this machine has no address {host}; listen on one of its addresses, such as 127.0.0.1."
             case errno.EACCES:
-                said = f"port {port} is for the system's administrator; choose one above 1023 with --port."
+                message = f"port {port} is privileged; choose one above 1023 with --port."
             case _:
                 raise
-        raise OSError(said) from error
+        raise OSError(message) from error
 
 
 def _add_retriever(app: FastAPI, spec: str, max_queries: int, held: ExitStack) -> None:
     retriever = held.enter_context(closing(open_retriever(resolved(spec))))
-    download = "; a prebuilt index is downloaded when it is new" if spec.startswith("pyserini:") else ""
+    download = "; a prebuilt index is downloaded on first use" if spec.startswith("pyserini:") else ""
     sys.stderr.write(f"Loading {redacted(spec)}{download}\n")
-    retriever.search(["ready"], 1)  # what it stands on is loaded before the first client waits for it
+    retriever.search(["ready"], 1)  # loads the index before the first client's request
     errors: dict[int | str, Any] = {status: {"model": ErrorBody} for status in (401, 403, 413, 422, 502)}
     app.include_router(retrieval_router(retriever, max_queries), responses=errors)
 
 
 def offer(worlds: Sequence[WorldSeen], retriever: str | None) -> str:
-    """What there is, and how to get the worlds that are missing, on one line."""
-    there = [world["id"] for world in worlds if world["installed"]]
+    """Return one line that lists the environments and how to install the missing ones."""
+    installed = [world["id"] for world in worlds if world["installed"]]
     search = [] if retriever is None else [f"/retrieve from {redacted(retriever)}"]
     missing = [f"without {world['id']}: {world['missing']}" for world in worlds if not world["installed"]]
-    return " ".join("; ".join([", ".join(there + search), *missing]).split())
+    return " ".join("; ".join([", ".join(installed + search), *missing]).split())
 
 
 @contextmanager
 def _sigterm_interrupts() -> Generator[None]:
-    """SIGTERM does what SIGINT does while things are loaded and closed; in between, uvicorn hears both."""
+    """Make SIGTERM raise KeyboardInterrupt during startup and shutdown. In between, uvicorn handles both signals."""
     before = signal.signal(signal.SIGTERM, signal.default_int_handler)
     try:
         yield

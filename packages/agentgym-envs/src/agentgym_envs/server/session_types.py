@@ -1,4 +1,4 @@
-"""The nouns of a server: a session, and a call that was begun in it. They do nothing by themselves."""
+"""Data types of the server: a session, and a call that was started in it."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from agentgym_envs.server.workers import Worker
 
 
 @dataclass(slots=True, eq=False)
-class Play:
-    """A call that was begun."""
+class CallRecord:
+    """A started call, and its result once there is one."""
 
     call: Call
     key: str | None
     began: float
     result: Result | None = None
-    """What came of it; its error, where there is one, is a `Refusal`."""
+    """The result; its error, if any, is a `Refusal`."""
     listeners: list[Callable[[], None]] = field(default_factory=list[Callable[[], None]])
-    """Called once there is a result."""
+    """Callbacks for the moment when the result is set."""
     timer: asyncio.TimerHandle | None = None
 
 
 @dataclass(slots=True, eq=False)
 class Session:
-    """A world of a client's."""
+    """A client's environment."""
 
     id: str
     world: str
@@ -40,17 +40,17 @@ class Session:
     expires: float
     instructions: str = ""
     last: Result | None = None
-    """The last outcome."""
-    play: Play | None = None
-    """The call that is on its way."""
-    keyed: Play | None = None
-    """The last call that had a key."""
+    """The result of the last reset or step."""
+    pending: CallRecord | None = None
+    """The call without a result yet."""
+    keyed: CallRecord | None = None
+    """The last call with an idempotency key."""
     closed: bool = False
     written: OutcomeWriter = field(default_factory=OutcomeWriter)
 
 
 def kind_of(call: Call) -> str:
-    """What metrics call it: a name out of few."""
+    """Return the call's kind as a metrics label."""
     match call:
         case Ask("instructions"):
             return "create"
@@ -61,10 +61,10 @@ def kind_of(call: Call) -> str:
 
 
 def same(call: Call, other: Call) -> bool:
-    """Whether they ask for the same; a `Malformed` equals the text that it was made of, and isn't the same action."""
+    """Return whether two calls are equal. A `Malformed` equals its text, so hints are compared as well."""
     return call == other and hint_of(call) == hint_of(other)
 
 
 def hint_of(call: Call) -> str | None:
-    """The hint of a reply in which no action was found."""
+    """Return the hint of a step's `Malformed` action, or None."""
     return call.action.hint if isinstance(call, Step) and isinstance(call.action, Malformed) else None

@@ -1,7 +1,8 @@
-"""Sessions: each holds a world in a slot and plays one call at a time, for whoever knows its id.
+"""Sessions: each holds an environment in a slot and runs one call at a time for any client that has its id.
 
-A call that was begun goes on whether or not anybody waits, and its result is remembered under its key. Everything here
-happens in the thread of one event loop; slots answer from any. Knows no HTTP but the statuses of `Refusal`.
+A started call continues even if its client disconnects, and its result is stored under its idempotency key. Everything
+here runs in the thread of one event loop, but slots may report results from any thread. The only dependency on HTTP are
+the status codes of `Refusal`.
 """
 
 from __future__ import annotations
@@ -24,26 +25,26 @@ from agentgym_envs.server.catalog import Catalog
 from agentgym_envs.server.creations import Creations, Key
 from agentgym_envs.server.errors import Overdue, Refusal, later, refusal_of
 from agentgym_envs.server.metrics import Metrics
-from agentgym_envs.server.session_types import Play, Session, hint_of, kind_of, same
+from agentgym_envs.server.session_types import CallRecord, Session, hint_of, kind_of, same
 from agentgym_envs.server.settings import Settings
 from agentgym_envs.server.workers import Worker, Workers
 
 _log = logging.getLogger(__name__)
-_PARTING = 10.0  # seconds for worlds to close
+_CLOSE_TIMEOUT = 10.0  # seconds
 
 
 class Sessions:
-    """All sessions of a server. Use it in one event loop, between `open` and `shut`."""
+    """The sessions of a server. To be used in one event loop, between `open` and `shut`."""
 
     def __init__(self, settings: Settings, *, clock: Callable[[], float] = time.monotonic) -> None:
-        """Plan the sessions.
+        """Prepare the environment catalog and the workers, without starting them.
 
         Args:
-            settings: What there may be.
-            clock: Seconds by which leases run.
+            settings: Limits and environments.
+            clock: Clock for leases, in seconds.
 
         Raises:
-            ValueError: when there is no such world as one of the settings'.
+            ValueError: If an environment of the settings does not exist.
         """
         self.settings = settings
         self.catalog = Catalog(settings.world, settings.option)
@@ -54,43 +55,43 @@ class Sessions:
         self._sessions: dict[str, Session] = {}
         self._creations = Creations(clock)
         self._creating = 0
-        self._playing: dict[Play, Session] = {}
-        self._parting: list[Slot] = []
-        self._arrived: deque[tuple[Session, Play, Result]] = deque()
-        self._woken = False
+        self._pending: dict[CallRecord, Session] = {}
+        self._closing_slots: list[Slot] = []
+        self._results: deque[tuple[Session, CallRecord, Result]] = deque()
+        self._wakeup_scheduled = False
         self._thread = 0
 
     def __len__(self) -> int:
         return len(self._sessions)
 
     async def open(self) -> None:
-        """Start the workers, in the event loop that the sessions are to be used in."""
+        """Start the workers. Must run in the event loop in which the sessions are used."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
         self.workers.start()
 
     def refuse_calls(self) -> None:
-        """From now on no call is begun; those on their way go on."""
+        """Refuse new calls from now on; pending calls continue."""
         self.closing = True
 
     def cut_off(self) -> None:
-        """Answer the calls on their way as refused, and let go of their worlds."""
-        for play, session in list(self._playing.items()):
+        """Refuse the pending calls and discard their environments."""
+        for record, session in list(self._pending.items()):
             session.slot.replace()
-            self._settle(session, play, Result(0, error=_closing()))
+            self._settle(session, record, Result(0, error=_closing()))
 
     async def shut(self, grace: float) -> None:
-        """Refuse calls, wait at most `grace` seconds for those on their way, and close everything."""
+        """Refuse new calls, wait at most `grace` seconds for pending ones, and close all sessions and workers."""
         self.refuse_calls()
         with suppress(TimeoutError):
-            await asyncio.wait_for(asyncio.gather(*map(self._settled, self._playing)), grace)
+            await asyncio.wait_for(asyncio.gather(*map(self._settled, self._pending)), grace)
         self.cut_off()
         for session in list(self._sessions.values()):
             self.close(session)
-        await asyncio.to_thread(self._part)
+        await asyncio.to_thread(self._join)
 
-    def _part(self) -> None:
-        until = time.monotonic() + _PARTING
-        for slot in self._parting:
+    def _join(self) -> None:
+        until = time.monotonic() + _CLOSE_TIMEOUT
+        for slot in self._closing_slots:
             slot.join(max(0.0, until - time.monotonic()))
         self.workers.close(max(0.0, until - time.monotonic()))
 
@@ -103,18 +104,18 @@ class Sessions:
         client: str = "",
         own: Mapping[str, Any] | None = None,
     ) -> Session:
-        """Make a world, at once, in a session of its own.
+        """Create an environment in a new session.
 
         Args:
-            world: Its id.
-            options: What a client asks for.
-            key: A creation that is repeated with its key gives the same session for as long as that is open.
-            client: Who asks, see `Guard`; keys of different clients are different keys.
-            own: Options that the server sets by itself, among them such as no client may.
+            world: Id of the environment.
+            options: Options that the client requested.
+            key: Idempotency key: repeating a creation with its key returns the same session while that is open.
+            client: The client, see `Guard`. Keys of different clients are independent.
+            own: Options that the server sets, including those that clients may not set.
 
         Raises:
-            Refusal: `unknown_world`, `invalid`, `too_many_sessions`, `closing`, and what becomes of a world that
-                can't be made.
+            Refusal: `unknown_world`, `invalid`, `too_many_sessions`, `closing`, or the refusal for an environment
+                that can't be created.
         """
         if key is None:
             return await self._create(world, options, own or {})
@@ -129,16 +130,16 @@ class Sessions:
         spec = await self.catalog.spec(world, options, own)
         if len(self) + self._creating >= self.settings.max_sessions:
             raise later(
-                429, "too_many_sessions", f"There are {len(self)} sessions, which is all there may be; close one."
+                429, "too_many_sessions", f"There are {len(self)} sessions, which is the maximum; close one first."
             )
-        worker, slot = self._seat(spec)
+        worker, slot = self._open_slot(spec)
         session = Session(secrets.token_hex(16), world, spec, worker, slot, self._expiry())
         self._creating += 1
         try:
             session.instructions = (await self.call(session, Ask("instructions"))).value
             self._check_open()
         except BaseException:
-            self._leave(session)
+            self._release(session)
             raise
         finally:
             self._creating -= 1
@@ -146,105 +147,105 @@ class Sessions:
         return session
 
     def get(self, session_id: str) -> Session:
-        """The session of that id, whose lease begins anew.
+        """Return the session of that id and renew its lease.
 
         Raises:
             Refusal: `unknown_session`, `closing`.
         """
         self._check_open()
         session = self._sessions.get(session_id)
-        if session is not None and session.play is None and session.expires <= self._clock():
+        if session is not None and session.pending is None and session.expires <= self._clock():
             self._expire(session)
             session = None
         if session is None:
             raise Refusal(
                 404,
                 "unknown_session",
-                f"There is no session {session_id[:80]!r}; it was closed, or its lease of "
-                f"{self.settings.lease:g} s ran out, or it never was. Create another: POST /v1/sessions.",
+                f"There is no session {session_id[:80]!r}: it was closed, its lease of {self.settings.lease:g} s "
+                "expired, or it never existed. Create a new one: POST /v1/sessions.",
             )
         session.expires = self._expiry()
         return session
 
     async def call(self, session: Session, call: Call, key: str | None = None) -> Result:
-        """The result of `call`; that of the last one with this `key` where it is a repeat.
+        """Carry out `call` and return its result. If the session's last keyed call has this key, return its result.
 
         Raises:
-            Refusal: for whatever becomes of it that is no result.
+            Refusal: If the call failed.
         """
-        play = self.begin(session, call, key)
-        if play.result is None:
-            await self._settled(play)
-        assert play.result is not None, "a call that was waited for has a result"
-        if play.result.error is not None:
-            raise play.result.error.with_traceback(None)  # it may be raised once more, and would keep growing
-        return play.result
+        record = self.begin(session, call, key)
+        if record.result is None:
+            await self._settled(record)
+        assert record.result is not None, "a call that was waited for has a result"
+        if record.result.error is not None:
+            raise record.result.error.with_traceback(None)  # it may be raised repeatedly; the traceback would grow
+        return record.result
 
-    def begin(self, session: Session, call: Call, key: str | None = None) -> Play:
-        """Begin `call`; where the world plays in this thread, its result is there at once. See `call`.
+    def begin(self, session: Session, call: Call, key: str | None = None) -> CallRecord:
+        """Start `call`. For environments that run in this thread, the result is available on return. See `call`.
 
         Raises:
-            Refusal: `busy`, `invalid`: then nothing is begun.
+            Refusal: `busy`, `invalid`: the call was not started.
         """
         if key is not None and session.keyed is not None and session.keyed.key == key:
             if not same(session.keyed.call, call):
-                raise Refusal(422, "invalid", f"The key {key!r} was used for another call; take a new one.")
+                raise Refusal(422, "invalid", f"The key {key!r} was used for another call; use a new key.")
             return session.keyed
         if isinstance(call, Step):
             self._check_length(call)
-        if session.play is not None:
+        if session.pending is not None:
             raise Refusal(
-                409, "busy", "Another call of this session is on its way; wait for it, or repeat it with its key."
+                409, "busy", "Another call of this session is pending; wait for it, or repeat it with its key."
             )
-        if isinstance(call, Reset) and not session.worker.home.alive:
+        if isinstance(call, Reset) and not session.worker.process.alive:
             session.worker.sessions -= 1
-            session.worker, session.slot = self._seat(session.spec)
-        session.play = play = Play(call, key, time.perf_counter())
+            session.worker, session.slot = self._open_slot(session.spec)
+        session.pending = record = CallRecord(call, key, time.perf_counter())
         if key is not None:
-            session.keyed = play
-        session.slot.submit(call, partial(self._take, session, play))
-        if play.result is None:
-            self._playing[play] = session
-            play.timer = self._loop.call_later(self.settings.deadline, self._overdue, session, play)
-        return play
+            session.keyed = record
+        session.slot.submit(call, partial(self._on_result, session, record))
+        if record.result is None:
+            self._pending[record] = session
+            record.timer = self._loop.call_later(self.settings.deadline, self._overdue, session, record)
+        return record
 
     def close(self, session: Session) -> None:
-        """Close the session: its id is unknown from now on, and its world closes by and by."""
+        """Close the session. Its id is invalid from now on; its environment closes in the background."""
         if self._sessions.pop(session.id, None) is not None:
-            self._leave(session)
+            self._release(session)
 
     def sweep(self) -> None:
-        """Close the sessions whose lease ran out, and forget what needn't be remembered any more."""
+        """Close the sessions whose lease expired, and drop old creation keys and closed slots."""
         now = self._clock()
-        for session in [one for one in self._sessions.values() if one.play is None and one.expires <= now]:
+        for session in [one for one in self._sessions.values() if one.pending is None and one.expires <= now]:
             self._expire(session)
         self._creations.sweep()
-        self._parting = [slot for slot in self._parting if not slot.join(0.0)]
+        self._closing_slots = [slot for slot in self._closing_slots if not slot.join(0.0)]
 
-    async def tend(self, every: float) -> None:
-        """Sweep and start dead workers anew, for ever."""
+    async def maintain(self, interval: float) -> None:
+        """Sweep and replace dead workers every `interval` seconds, forever."""
         while True:
-            await asyncio.sleep(every)
+            await asyncio.sleep(interval)
             self.sweep()
             try:
-                self.workers.tend()
+                self.workers.restart_dead()
             except OSError:
-                _log.exception("No worker can be started; it is tried again in %g seconds.", every)
+                _log.exception("No worker process can be started; retrying in %g seconds.", interval)
 
     def _check_open(self) -> None:
         if self.closing:
             raise _closing()
 
-    def _seat(self, spec: WorldSpec) -> tuple[Worker, Slot]:
+    def _open_slot(self, spec: WorldSpec) -> tuple[Worker, Slot]:
         try:
-            return self.workers.seat(spec)
+            return self.workers.open_slot(spec)
         except OSError as error:
-            raise Refusal(502, "world_fault", f"No worker can be started for {spec.id}: {error}") from error
+            raise Refusal(502, "world_fault", f"No worker process can be started for {spec.id}: {error}") from error
 
     def _check_length(self, call: Step) -> None:
-        most = self.settings.max_action
-        if len(call.action) > most or len(hint_of(call) or "") > most:
-            raise Refusal(422, "invalid", f"An action has at most {most:,} characters here; send a shorter one.")
+        limit = self.settings.max_action
+        if len(call.action) > limit or len(hint_of(call) or "") > limit:
+            raise Refusal(422, "invalid", f"An action may have at most {limit:,} characters; send a shorter one.")
 
     def _expiry(self) -> float:
         return self._clock() + self.settings.lease
@@ -253,62 +254,64 @@ class Sessions:
         self.metrics.expired.inc()
         self.close(session)
 
-    def _leave(self, session: Session) -> None:
+    def _release(self, session: Session) -> None:
         session.closed = True
-        session.last = session.keyed = None  # the key of its creation may outlive it for a while
+        session.last = session.keyed = None  # the creation's key may keep the session object alive for a while
         session.worker.sessions -= 1
         session.slot.close()
-        self._parting.append(session.slot)
+        self._closing_slots.append(session.slot)
 
-    def _take(self, session: Session, play: Play, result: Result) -> None:
-        """A slot answers, in whichever thread."""
+    def _on_result(self, session: Session, record: CallRecord, result: Result) -> None:
+        """Take a slot's result, in any thread."""
         if threading.get_ident() == self._thread:
-            self._settle(session, play, result)
+            self._settle(session, record, result)
             return
-        self._arrived.append((session, play, result))
-        if not self._woken:
-            self._woken = True
-            with suppress(RuntimeError):  # the loop has ended, and nobody waits
-                self._loop.call_soon_threadsafe(self._settle_arrived)
+        self._results.append((session, record, result))
+        if not self._wakeup_scheduled:
+            self._wakeup_scheduled = True
+            with suppress(RuntimeError):  # the event loop has ended
+                self._loop.call_soon_threadsafe(self._settle_results)
 
-    def _settle_arrived(self) -> None:
-        """All that came since the loop was woken: to wake it takes longer than to settle a call."""
-        self._woken = False
-        while self._arrived:
-            self._settle(*self._arrived.popleft())
+    def _settle_results(self) -> None:
+        """Settle all queued results in one batch, since waking the loop takes longer than settling a call."""
+        self._wakeup_scheduled = False
+        while self._results:
+            self._settle(*self._results.popleft())
 
-    def _overdue(self, session: Session, play: Play) -> None:
-        said = f"The world did not answer within {self.settings.deadline:g} seconds and was replaced; reset it."
+    def _overdue(self, session: Session, record: CallRecord) -> None:
+        message = (
+            f"The environment did not answer within {self.settings.deadline:g} seconds and was replaced; reset it."
+        )
         if not session.closed:
             session.slot.replace()
-        self._settle(session, play, Result(0, error=Overdue(said)))
+        self._settle(session, record, Result(0, error=Overdue(message)))
 
-    def _settle(self, session: Session, play: Play, result: Result) -> None:
-        if play.result is not None:  # it was overdue
+    def _settle(self, session: Session, record: CallRecord, result: Result) -> None:
+        if record.result is not None:  # it was overdue
             return
         status = 200
         if result.error is not None:
-            refusal = refusal_of(result.error, play.call)
+            refusal = refusal_of(result.error, record.call)
             result, status = result._replace(error=refusal), refusal.status
-        elif not isinstance(play.call, Ask):
+        elif not isinstance(record.call, Ask):
             session.last = result
-        play.result = result
-        session.play = None
+        record.result = result
+        session.pending = None
         session.expires = self._expiry()
-        if play.timer is not None:
-            play.timer.cancel()
-            self._playing.pop(play, None)
-        self.metrics.called(kind_of(play.call), status, time.perf_counter() - play.began)
-        for listener in play.listeners:
+        if record.timer is not None:
+            record.timer.cancel()
+            self._pending.pop(record, None)
+        self.metrics.called(kind_of(record.call), status, time.perf_counter() - record.began)
+        for listener in record.listeners:
             listener()
-        play.listeners.clear()
+        record.listeners.clear()
 
-    async def _settled(self, play: Play) -> None:
+    async def _settled(self, record: CallRecord) -> None:
         """Wait for the result."""
-        arrived = asyncio.Event()
-        play.listeners.append(arrived.set)
-        await arrived.wait()
+        event = asyncio.Event()
+        record.listeners.append(event.set)
+        await event.wait()
 
 
 def _closing() -> Refusal:
-    return later(503, "closing", "This server is closing; call again in some seconds, or another server.")
+    return later(503, "closing", "This server is closing; retry in a few seconds, or use another server.")

@@ -1,6 +1,6 @@
-"""What a server offers and what it allows, as frozen dataclasses; `ServeSettings` is `serve`'s command line as well.
+"""Server settings as frozen dataclasses. `ServeSettings` also defines the command line of `serve`.
 
-Only the standard library is imported here: `--help` reads this module.
+This module imports only the standard library, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -12,62 +12,62 @@ from pathlib import Path
 
 @dataclass(frozen=True, kw_only=True)
 class Settings:
-    """What `build_app` needs to know."""
+    """Settings of `build_app`."""
 
     world: tuple[str, ...] = ()
-    """MODULE:ID of a world of yours, served beside the registered ones; give it again for each."""
+    """MODULE:ID of a custom environment to serve in addition to the registered ones. May be repeated."""
     option: tuple[str, ...] = ()
-    """WORLD:KEY=VALUE, an option that all worlds of that kind are made with here, also one that no client may set:
-    searchqa:retriever=pyserini:runs/index. Give it again for each."""
+    """WORLD:KEY=VALUE, a server-side option for all environments of that id, including options that clients may not
+    set: searchqa:retriever=pyserini:runs/index. May be repeated."""
     workers: int = 0
-    """Processes that play the sessions; with 0 they are played in the server's own."""
+    """Number of worker processes for the sessions; with 0, they run in the server's process."""
     max_sessions: int = 1_024
-    """Sessions at a time; one more is answered 429."""
+    """Maximum number of open sessions; creating another fails with 429."""
     lease: float = 600.0
     """Seconds without a call after which a session is closed."""
     deadline: float = 120.0
-    """Seconds that a call may take; then its world is replaced and the answer is 504."""
+    """Time limit of a call in seconds; then its environment is replaced and the call fails with 504."""
     max_body: int = 16 * 1024 * 1024
-    """Bytes of a request; more are answered 413."""
+    """Maximum size of a request body in bytes; larger ones fail with 413."""
     max_action: int = 65_536
-    """Characters of an action; more are answered 422."""
+    """Maximum length of an action in characters; longer ones fail with 422."""
     max_batch: int = 4_096
-    """Calls in a batch, and queries in a request to /retrieve; more are answered 422."""
+    """Maximum number of calls per batch, and of queries per /retrieve request; more fail with 422."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError for numbers that make no server."""
+        """Raise ValueError for invalid numbers."""
         for name in ("max_sessions", "max_body", "max_action", "max_batch"):
             if getattr(self, name) < 1:
-                raise ValueError(f"{_flag(name)} is at least 1, not {getattr(self, name)}.")
+                raise ValueError(f"{_flag(name)} must be at least 1, not {getattr(self, name)}.")
         for name in ("lease", "deadline"):
             if not 0 < getattr(self, name) < math.inf:
-                raise ValueError(f"{_flag(name)} is a number of seconds above 0, not {getattr(self, name):g}.")
+                raise ValueError(f"{_flag(name)} must be a number of seconds above 0, not {getattr(self, name):g}.")
         if self.workers < 0:
-            raise ValueError(f"--workers is 0 or more, not {self.workers}.")
+            raise ValueError(f"--workers must be 0 or more, not {self.workers}.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class ServeSettings(Settings):
-    """Serve all installed worlds over HTTP: API under /v1, its description at /openapi.json, /healthz and /metrics."""
+    """Serve all installed environments over HTTP: API under /v1, described at /openapi.json; /healthz and /metrics."""
 
     host: str = "127.0.0.1"
-    """Address to listen on. Any but this machine's own needs --token-file."""
+    """Address to listen on. All but loopback addresses require --token-file."""
     port: int = 8000
-    """Port to listen on; 0 takes a free one."""
+    """Port to listen on; 0 chooses a free one."""
     token_file: Path | None = None
-    """File with the tokens, one a line, of which every request has to bring one."""
+    """File with access tokens, one per line. Every request must then carry one of them."""
     retriever: str | None = None
-    """Adds Search-R1's POST /retrieve over bm25, bm25:CORPUS, pyserini:INDEX or http://HOST:PORT."""
+    """Add Search-R1's POST /retrieve over bm25, bm25:CORPUS, pyserini:INDEX or http://HOST:PORT."""
     grace: float = 10.0
-    """Seconds that calls on their way get to end in after Ctrl-C or SIGTERM."""
+    """Seconds that pending calls have to finish after Ctrl-C or SIGTERM."""
 
     def __post_init__(self) -> None:
-        """Raises ValueError as `Settings` does, and for a port that can't be."""
+        """Raise ValueError for invalid numbers."""
         Settings.__post_init__(self)
         if not 0 <= self.port <= 65_535:
             raise ValueError(f"There is no port {self.port}; choose one from 1 to 65535, or 0 for a free one.")
         if not 0 <= self.grace < math.inf:
-            raise ValueError(f"--grace is a number of seconds, not {self.grace:g}.")
+            raise ValueError(f"--grace must be a number of seconds, not {self.grace:g}.")
 
 
 def _flag(name: str) -> str:

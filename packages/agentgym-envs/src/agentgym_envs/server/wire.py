@@ -1,5 +1,6 @@
-"""How values become bytes and bytes values: JSON as the contract has it, pictures as PNG. Total in both directions but
-for what is no JSON.
+"""Serialization: values to JSON, images to PNG, and request bodies to models.
+
+Every value can be written, and every body that is JSON can be parsed.
 """
 
 from __future__ import annotations
@@ -19,39 +20,39 @@ from agentgym_envs.core.text_env import writable
 from agentgym_envs.pool import Result
 
 _Body = TypeVar("_Body", bound=BaseModel)
-_SURROGATE = ("surrogate", "hex escape")  # how pydantic's parser complains of half an emoji
+_SURROGATE = ("surrogate", "hex escape")  # words in pydantic's errors about lone surrogates
 
 
 def written(value: object) -> bytes:
-    """`value` as JSON. What JSON can't write: NaN becomes null, a picture a `data:` URL of a PNG, and anything else
-    its `repr`.
+    """Serialize `value` as JSON. NaN and infinities become null, images `data:` URLs of PNGs, and other values that
+    JSON lacks their `repr`.
     """
     try:
-        return to_json(value, inf_nan_mode="null", fallback=_instead)
-    except PydanticSerializationError:  # half an emoji, which UTF-8 can't write and an escape can
-        return json.dumps(_finite(value), default=_instead).encode()
+        return to_json(value, inf_nan_mode="null", fallback=_jsonable)
+    except PydanticSerializationError:  # a lone surrogate, which UTF-8 can't encode but a JSON escape can
+        return json.dumps(_finite(value), default=_jsonable).encode()
 
 
 def parsed(model: type[_Body], body: bytes) -> _Body:
-    """The `body` as what is wanted. Half an emoji in it, as a tokenizer may cut one, becomes a question mark, which is
-    what worlds make of it.
+    """Parse `body` as a `model`. Lone surrogates, as from an emoji that a tokenizer cut in half, become question marks,
+    as they do in environments.
 
     Raises:
-        pydantic.ValidationError: when it is something else.
+        pydantic.ValidationError: If the body does not match the model.
     """
     try:
         return model.model_validate_json(body)
     except ValidationError as error:
         if error.error_count() > 1 or not any(word in str(error) for word in _SURROGATE):
             raise
-        return model.model_validate_json(_mended(body) or body)
+        return model.model_validate_json(_without_surrogates(body) or body)
 
 
 class OutcomeWriter:
-    """Writes what a client sees of the resets and steps of one world, a `models.Outcome`, as JSON.
+    """Serializes the outcomes of one environment as `models.Outcome` JSON.
 
-    Most of it are the available actions, which stay the same for many turns in many worlds; they are written when they
-    change.
+    The available actions are the largest part and often stay the same for many turns. They are serialized only when
+    they change.
     """
 
     def __init__(self) -> None:
@@ -59,12 +60,14 @@ class OutcomeWriter:
         self._written = b"null"
 
     def __call__(self, result: Result) -> bytes:
-        """The outcome of `result`."""
+        """Serialize the outcome in `result`."""
         info = dict(result.info)
         actions = info.pop("available_actions", None)
         if not isinstance(actions, list) or actions != self._actions:
             self._written = written(actions)
-            self._actions = actions[:] if isinstance(actions, list) else None  # a world may go on with the same list
+            self._actions = (
+                actions[:] if isinstance(actions, list) else None
+            )  # copied: an environment may mutate its list
         outcome = {
             "observation": result.observation,
             "reward": result.reward,
@@ -77,9 +80,9 @@ class OutcomeWriter:
 
 
 def png(pixels: np.ndarray[Any, Any]) -> bytes:
-    """The picture (height, width, 3) of uint8 as PNG."""
+    """Encode a uint8 array of shape (height, width, 3) as PNG."""
     height, width, _ = pixels.shape
-    rows = np.pad(pixels.reshape(height, width * 3), ((0, 0), (1, 0)))  # each row begins with its filter: none
+    rows = np.pad(pixels.reshape(height, width * 3), ((0, 0), (1, 0)))  # filter type 0 (none) before each row
     head = struct.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0)
     parts = (b"IHDR", head), (b"IDAT", zlib.compress(rows.tobytes(), 1)), (b"IEND", b"")
     return b"\x89PNG\r\n\x1a\n" + b"".join(_chunk(kind, data) for kind, data in parts)
@@ -89,14 +92,14 @@ def _chunk(kind: bytes, data: bytes) -> bytes:
     return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
 
 
-def _mended(body: bytes) -> bytes:
+def _without_surrogates(body: bytes) -> bytes:
     try:
         return writable(json.dumps(json.loads(body), ensure_ascii=False)).encode()
     except (ValueError, RecursionError):
         return b""
 
 
-def _instead(value: object) -> object:
+def _jsonable(value: object) -> object:
     match value:
         case np.generic():
             return value.item()

@@ -1,6 +1,6 @@
-"""Where the worlds of sessions live: in this process, or in worker processes of which a dead one is replaced.
+"""The processes that run the environments of sessions: this one, or worker processes, which are replaced if they die.
 
-Knows no sessions, only how many sit in each worker.
+Workers only count their sessions.
 """
 
 from __future__ import annotations
@@ -18,74 +18,74 @@ from agentgym_envs.pool.slots import Slot
 from agentgym_envs.server.models import WorkerSeen
 
 
-class Home(Protocol):
-    """A process in which slots are opened; `agentgym_envs.pool.process.Host` is one."""
+class WorkerProcess(Protocol):
+    """A process in which slots can be opened, such as `agentgym_envs.pool.process.Host`."""
 
     @property
     def alive(self) -> bool:
-        """Whether its slots can answer."""
+        """Return whether the process runs."""
         ...
 
     @property
     def pid(self) -> int | None:
-        """Its process."""
+        """Return the process id."""
         ...
 
     def open(self, number: int, spec: WorldSpec) -> Slot:
-        """A slot in it."""
+        """Open a slot in the process."""
         ...
 
     def close(self) -> None:
-        """Begin to end it."""
+        """Start ending the process, without waiting."""
         ...
 
-    def join(self, patience: float) -> bool:
-        """Wait for its end; whether it came."""
+    def join(self, timeout: float) -> bool:
+        """Wait at most `timeout` seconds for the process to end. Return whether it did."""
         ...
 
 
-class Here:
-    """The server's own process."""
+class InProcess:
+    """The server's own process as a `WorkerProcess`."""
 
     @property
     def alive(self) -> bool:
-        """Always: who asks lives."""
+        """Return True."""
         return True
 
     @property
     def pid(self) -> int:
-        """The one we are in."""
+        """Return the id of this process."""
         return os.getpid()
 
     def open(self, number: int, spec: WorldSpec) -> Slot:
-        """A slot; a world that would have a process of its own has a thread."""
+        """Open a slot. Environments whose default backend is a process get a thread."""
         return open_slot(number, spec, "inline" if default_backend(spec) == "inline" else "thread")
 
     def close(self) -> None:
-        """Nothing: its slots are closed one by one."""
+        """Do nothing, since sessions close their slots."""
 
-    def join(self, patience: float) -> bool:
-        """Nothing is to be waited for."""
+    def join(self, timeout: float) -> bool:
+        """Return True without waiting."""
         return True
 
 
 @dataclass(slots=True, eq=False)
 class Worker:
-    """A home and how many sessions live in it."""
+    """A process and its number of sessions."""
 
-    home: Home
+    process: WorkerProcess
     sessions: int = 0
 
 
 class Workers:
-    """The homes. `seat` gives a slot in the one with the fewest sessions."""
+    """The workers of a server. `open_slot` opens a slot in the one with the fewest sessions."""
 
     def __init__(self, count: int, restarted: Callable[[], None]) -> None:
-        """Plan the processes.
+        """Prepare the workers without starting them.
 
         Args:
-            count: How many; with 0, worlds live in this one.
-            restarted: Called for each one that took a dead one's place.
+            count: Number of processes; with 0, environments run in this process.
+            restarted: Called for each replacement of a dead worker.
         """
         self._count = count
         self._restarted = restarted
@@ -93,40 +93,40 @@ class Workers:
         self._numbers = itertools.count()
 
     def start(self) -> None:
-        """Start the processes. Raises OSError when none can be started."""
-        self._workers = [Worker(_process()) for _ in range(self._count)] or [Worker(Here())]
+        """Start the processes. Raises OSError if that fails."""
+        self._workers = [Worker(_start_process()) for _ in range(self._count)] or [Worker(InProcess())]
 
-    def seat(self, spec: WorldSpec) -> tuple[Worker, Slot]:
-        """A slot for that world. Who no longer needs it takes one off the worker's `sessions`."""
-        self.tend()
+    def open_slot(self, spec: WorldSpec) -> tuple[Worker, Slot]:
+        """Open a slot for an environment. The caller decrements the worker's `sessions` when done with it."""
+        self.restart_dead()
         worker = min(self._workers, key=lambda worker: worker.sessions)
         worker.sessions += 1
-        return worker, worker.home.open(next(self._numbers), spec)
+        return worker, worker.process.open(next(self._numbers), spec)
 
-    def tend(self) -> None:
-        """Put living ones in the place of the dead."""
+    def restart_dead(self) -> None:
+        """Replace dead workers. Raises OSError if no process can be started."""
         for index, worker in enumerate(self._workers):
-            if not worker.home.alive:
-                self._workers[index] = Worker(_process())
+            if not worker.process.alive:
+                self._workers[index] = Worker(_start_process())
                 self._restarted()
 
     def seen(self) -> list[WorkerSeen]:
-        """How each is."""
+        """Return the state of each worker."""
         return [
-            {"pid": worker.home.pid, "alive": worker.home.alive, "sessions": worker.sessions}
+            {"pid": worker.process.pid, "alive": worker.process.alive, "sessions": worker.sessions}
             for worker in self._workers
         ]
 
-    def close(self, patience: float) -> None:
-        """End the processes; blocks until they have, at most `patience` seconds."""
+    def close(self, timeout: float) -> None:
+        """End the processes and wait at most `timeout` seconds for them."""
         for worker in self._workers:
-            worker.home.close()
-        until = time.monotonic() + patience
+            worker.process.close()
+        until = time.monotonic() + timeout
         for worker in self._workers:
-            worker.home.join(max(0.0, until - time.monotonic()))
+            worker.process.join(max(0.0, until - time.monotonic()))
 
 
-def _process() -> Home:
+def _start_process() -> WorkerProcess:
     from agentgym_envs.pool.process import Host
 
     return Host()

@@ -1,1 +1,1 @@
-"""Helpers without knowledge of environments: files, JSON, Java, Chromium, redaction."""
+"""Helpers that don't depend on environments: files, JSON, Java, Chromium, redaction."""

@@ -1,4 +1,4 @@
-"""What to say where a package of an extra is missing. Knows no package."""
+"""Errors for missing packages of an extra."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from agentgym_envs.util.installation import install
 
 @contextmanager
 def brought_by(extra: str) -> Generator[None]:
-    """What is imported, or asked for its version, in this block comes with agentgym-envs's extra `extra`.
+    """Declare that the packages imported in this block, or whose version it looks up, belong to the extra `extra`.
 
     Raises:
-        DependencyNotInstalled: where it isn't there; the message has the command that brings it.
+        DependencyNotInstalled: if one is missing; the message gives the command that installs the extra.
     """
     try:
         yield
-    except ModuleNotFoundError as error:  # importlib.metadata's PackageNotFoundError is one, too
+    except ModuleNotFoundError as error:  # a superclass of importlib.metadata's PackageNotFoundError
         raise DependencyNotInstalled(
             f"The package {error.name} is missing. Install it: {install(f'agentgym-envs[{extra}]')}"
         ) from error

@@ -1,4 +1,4 @@
-"""Files: where what can be made again is kept between runs, and how a file is written so that no reader sees half."""
+"""File helpers: the cache folder for reproducible data, and atomic writes."""
 
 from __future__ import annotations
 
@@ -10,32 +10,34 @@ from platformdirs import user_cache_path
 
 
 def cache_folder(*parts: str) -> Path:
-    """The folder `parts` in the user's cache folder of agentgym (on Linux `$XDG_CACHE_HOME/agentgym`), created.
+    """Create and return the folder `parts` in the user's agentgym cache (on Linux `$XDG_CACHE_HOME/agentgym`).
 
     Raises:
-        OSError: when it can't be.
+        OSError: if it can't be created.
     """
     folder = user_cache_path("agentgym").joinpath(*parts)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise OSError(f"Nothing can be kept in {folder} ({error}); on Linux, XDG_CACHE_HOME names another.") from error
+        raise OSError(
+            f"The cache folder {folder} can't be created ({error}). On Linux, set XDG_CACHE_HOME to another folder."
+        ) from error
     return folder
 
 
 def write_whole(path: Path, content: str | bytes, *, durable: bool = False) -> None:
-    """Write a file so that whoever reads it sees the old content or the new one, never half; text as UTF-8. With
-    `durable`, the same holds after the power failed.
+    """Write a file atomically: readers see either the old or the new content. Text is encoded as UTF-8.
 
-    Several processes may write the same file at once; the last one stays.
+    With `durable`, this also holds after a power failure. Several processes may write the same file concurrently; the
+    last one wins.
     """
-    fresh = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.new")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.new")
     try:
-        with fresh.open("wb") as file:
+        with temporary.open("wb") as file:
             file.write(content.encode() if isinstance(content, str) else content)
             if durable:
                 file.flush()
                 os.fsync(file.fileno())
-        fresh.replace(path)
+        temporary.replace(path)
     finally:
-        fresh.unlink(missing_ok=True)  # there only where it could not be written whole
+        temporary.unlink(missing_ok=True)  # exists only if writing failed

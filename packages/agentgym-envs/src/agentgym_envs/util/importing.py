@@ -1,4 +1,4 @@
-"""Importing the modules that a user names as MODULE:NAME, with errors that say what to do next."""
+"""Imports of modules that a user names as MODULE:NAME, with helpful errors."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from types import ModuleType
 
 
 def import_named(module: str, of: str) -> ModuleType:
-    """The module called `module`, which is imported.
+    """Import and return the module called `module`.
 
     Args:
-        module: Its name, with dots.
-        of: What needs it, for the message, such as "the world lamps:lamps/Lamps-v0".
+        module: The dotted name.
+        of: The object that needs the module, for the error message, such as "the environment lamps:lamps/Lamps-v0".
 
     Raises:
-        ValueError: when there is no such module, or it can't be imported, whatever it raises.
+        ValueError: if there is no such module, or its import raises any exception.
     """
     try:
         return importlib.import_module(module)
@@ -25,8 +25,10 @@ def import_named(module: str, of: str) -> ModuleType:
 
 
 def described(error: BaseException) -> str:
-    """An error in a line. One of another package's code has its type and place, such as `ZeroDivisionError: division by
-    zero (mine.py, line 3)`; one of the machinery of imports, such as that there is no such module, its message alone.
+    """Describe an error on one line.
+
+    An error raised by imported code includes its type and location, such as `ZeroDivisionError: division by zero
+    (mine.py, line 3)`. An error of the import system, such as a missing module, is only the message.
     """
     frames = traceback.extract_tb(error.__traceback__)
     frames = [frame for frame in frames if "importlib" not in frame.filename and frame.filename != __file__]

@@ -1,7 +1,7 @@
-"""Which commands work in this installation: those that messages and reports tell the reader to type.
+"""The commands that work in this installation, for messages and reports that tell the user what to type.
 
-In a checkout of the repository that uv installed, commands are run by `uv run` and extras come with `uv sync`. Anywhere
-else the programs are on PATH, and what is missing comes with the installer that was used, pip or uv.
+In a checkout of the repository that uv installed, `uv run` runs commands and `uv sync` installs extras. Otherwise the
+programs are on PATH, and the installer that was used, pip or uv, installs missing packages.
 """
 
 from __future__ import annotations
@@ -18,27 +18,28 @@ _OURS = re.compile(r"(agentgym-[a-z]+)(?:\[([a-z0-9-]+)\])?")
 
 @dataclass(frozen=True, slots=True)
 class Installation:
-    """How these packages were installed."""
+    """The way in which these packages were installed."""
 
     checkout: bool
-    """From a checkout of the repository, which is a workspace of uv's."""
+    """Whether from a checkout of the repository, which is a uv workspace."""
     by_uv: bool
-    """By uv; else by pip or something that works like it."""
+    """Whether by uv; otherwise by pip or a compatible installer."""
 
     def command(self, name: str, *, ours: bool = True) -> str:
-        """What to type for one of our commands, such as `view`, which alone is vim's on many machines, or for a program
-        of another package, such as `wandb`.
+        """Return the command line for one of our commands, or with `ours=False` for a program such as `wandb`.
+
+        Without `uv run`, our commands get the prefix `agentgym`, since a bare `view` is vim on many machines.
         """
         if self.checkout and self.by_uv:
             return f"uv run {name}"
         return f"agentgym {name}" if ours else name
 
     def install(self, requirement: str, *, exact: bool = False) -> str:
-        """What to type to add a package, or one with an extra.
+        """Return the command line that installs a package, with or without an extra.
 
         Args:
-            requirement: As `agentgym-envs[pyserini]` or `mcp>=2`.
-            exact: Whether packages of other extras have to go; a checkout can tell.
+            requirement: A requirement such as `agentgym-envs[pyserini]` or `mcp>=2`.
+            exact: Whether to remove packages of other extras; supported in a checkout only.
         """
         ours = _OURS.fullmatch(requirement)
         if not (ours and self.checkout and self.by_uv):
@@ -49,7 +50,7 @@ class Installation:
 
 
 def found(source: Path, installer: str | None) -> Installation:
-    """The installation whose package lies in the folder `source` and was put there by `installer`, as pip or uv."""
+    """Return the installation whose package is in the folder `source`, made by `installer` (pip, uv)."""
     root = next(iter(source.parents[3:]), source)
     checkout = (root / "uv.lock").is_file() and source == root / "packages/agentgym-envs/src/agentgym_envs"
     return Installation(checkout, by_uv=(installer or "").strip() == "uv")
@@ -57,7 +58,7 @@ def found(source: Path, installer: str | None) -> Installation:
 
 @cache
 def here() -> Installation:
-    """The installation that is running."""
+    """Return the running installation."""
     try:
         installer = distribution("agentgym-envs").read_text("INSTALLER")
     except PackageNotFoundError:
@@ -66,15 +67,15 @@ def here() -> Installation:
 
 
 def command(name: str, *, ours: bool = True) -> str:
-    """What to type for a command, such as `view`: see `Installation.command`."""
+    """Return the command line for a command such as `view`; see `Installation.command`."""
     return here().command(name, ours=ours)
 
 
 def package_version(package: str) -> str:
-    """A package's name with the version that is installed, which commands print for `--version`."""
+    """Return a package's name and installed version, which commands print for `--version`."""
     return f"{package} {version(package)}"
 
 
 def install(requirement: str, *, exact: bool = False) -> str:
-    """What to type to add a package: see `Installation.install`."""
+    """Return the command line that installs a package; see `Installation.install`."""
     return here().install(requirement, exact=exact)

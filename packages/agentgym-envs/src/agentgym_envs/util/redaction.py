@@ -1,9 +1,9 @@
-"""Keeps passwords, tokens and keys out of what is written: settings, command lines, errors, logs, trackers.
+"""Redaction of passwords, tokens and keys in all output: settings, command lines, errors, logs, trackers.
 
-A secret is what follows a secret name (`token=...`, `--api-key ...`, `"password": ...`), the user part of a URL, or the
-credentials of an `Authorization` header. Names that end in password, token, api_key and the like are secret everywhere;
-a world declares further ones of its options with `TextEnv.secret_options`. A reference such as `${WORLD_TOKEN}`, which
-`resolved` replaces with the environment's value, is no secret and stays.
+A secret is the value of a secret name (`token=...`, `--api-key ...`, `"password": ...`), the user part of a URL, or the
+credentials of an `Authorization` header. Names that end in password, token, api_key and the like are always secret; an
+environment declares further secret options with `TextEnv.secret_options`. A reference such as `${WORLD_TOKEN}`, for
+which `resolved` substitutes an environment variable, is not a secret and stays.
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ _ENDINGS = (
     r"password|passwd|passphrase|secret|token|api[_-]?key|access[_-]?key|private[_-]?key|secret[_-]?key|credentials?"
     r"|authorization|signature"
 )
-_BEGINNING = r"(?:[\w-]*(?:[_-]|(?-i:(?<=[a-z0-9])(?=[A-Z]))))?"  # up to a new word of the name: a_, a-, or a hump
-_INNOCENT = rf"{_BEGINNING}(?:bos|eos|pad|unk|sep|stop|max|next)[_-]?tokens?(?![\w-])"  # of models, and of pages
+_BEGINNING = r"(?:[\w-]*(?:[_-]|(?-i:(?<=[a-z0-9])(?=[A-Z]))))?"  # up to a word of the name: a_, a- or camelCase
+_INNOCENT = rf"{_BEGINNING}(?:bos|eos|pad|unk|sep|stop|max|next)[_-]?tokens?(?![\w-])"  # special or page tokens
 _GENERIC = rf"(?!{_INNOCENT}){_BEGINNING}(?:{_ENDINGS})"
-_SHORT = frozenset({"auth", "key", "pwd", "pw", "sig"})  # secret in a URL or an option, not in prose
+_SHORT = frozenset({"auth", "key", "pwd", "pw", "sig"})  # secret in URLs and options, not in prose
 _REFERENCE = re.compile(r"\$\{(\w+)\}")
 _declared: set[str] = set()
 
-_HOST = r"(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?[/?#]"  # with its end; an @ behind it is part of a path or query
+_HOST = r"(?:[\w.-]+|\[[\da-f:.]+\])(?::\d{1,5})?[/?#]"  # up to its end; an @ after that is part of a path or query
 _REAL_HOST = r"(?:(?!v\d)[a-z][\w-]*\.(?:[\w-]+\.)*[a-z]{2,}|localhost|\d+\.\d+\.\d+\.\d+|(?!sha\d|md\d)[a-z][\w-]*:\d)"
-# `user:12/x@example.org` could be a host, its port and a path. A host has a dot or is localhost, and behind the @ of a
-# path comes a version or a branch more often than another host.
+# `user:12/x@example.org` could be a host with port and path. A host has a dot or is localhost, and an @ in a path is
+# more often followed by a version or a branch than by another host.
 _SLASHED = rf"(?!localhost[:/])[\w-]+(?::\d+)?/(?:(?!\w*://|//)[^\s\"<>?#@]){{1,256}}@{_REAL_HOST}"
 _URL_USER = re.compile(rf"""(?i)(?<=//)(?!/)(?:(?={_SLASHED})|(?!{_HOST}))(?:(?!\w+://)[^\s"<>]){{0,4096}}@""")
 _QUERY = re.compile(r"""(?<=[?&])([\w-]+)=([^\s&#'"]+)""")
@@ -37,14 +37,12 @@ _QUOTED = r"""'(?:[^'\\\n]|\\.)*'|"(?:[^"\\\n]|\\.)*\""""
 _GROUP = r"[(\[{][^\n]*[)\]}]"
 _VALUE = rf"(?:{_QUOTED}|{_GROUP}|\S+)"
 _CONSTANT = r"(?:null|none|true|false)(?![^\s,}\]])"
-_CUT = r"""[(\[{'"][^\n]*"""  # begun and not ended
+_CUT = r"""[(\[{'"][^\n]*"""  # an opening quote or bracket that isn't closed
 _BARE = r"(?:\$\{\w+\}|[^\s,}\]])"
-_ITEM = (
-    rf"(?!{_CONSTANT})(?:(?:{_QUOTED}){_BARE}*|{_GROUP}|{_CUT}|{_BARE}+)"  # what follows a quoted key, as JSON has it
-)
+_ITEM = rf"(?!{_CONSTANT})(?:(?:{_QUOTED}){_BARE}*|{_GROUP}|{_CUT}|{_BARE}+)"  # the value of a quoted key, as in JSON
 _FLAG = re.compile(r"(?<![\w.-])(--[\w.-]+\s+)(?!-)(\S+)")
-_LAST = r"""(?=['"]|[^\S\n]*$)"""  # the end of a header, where prose would go on
-_DONE = r"""(?:\*\*\*|\$\{\w+\}(?![^\s'"]))"""  # stars, or a reference
+_LAST = r"""(?=['"]|[^\S\n]*$)"""  # the end of a header line, where prose would continue
+_DONE = r"""(?:\*\*\*|\$\{\w+\}(?![^\s'"]))"""  # already redacted, or a reference
 _SCHEME = r"(?:bearer|basic|token|api-?key|digest|negotiate|ntlm)"
 _SENT = r"""\bauthorization['"]?\s*[:=]\s*['"]?"""
 _CREDENTIALS = re.compile(
@@ -60,18 +58,18 @@ _HEADER = re.compile(
 
 
 def declare_secrets(names: Iterable[str]) -> None:
-    """Take options of these names for secrets from now on, in this process."""
+    """Treat options with these names as secret from now on, in this process."""
     _declared.update(names)
 
 
 def is_secret(name: str) -> bool:
-    """Whether what an option or flag of this name holds is secret."""
+    """Whether the value of an option or flag with this name is secret."""
     plain = name.lstrip("-")
     return plain.lower() in _SHORT or re.fullmatch(_names(), plain, re.IGNORECASE) is not None
 
 
 def redacted(text: str) -> str:
-    """`text` with stars for the secrets in it."""
+    """Return `text` with stars in place of secrets."""
     text = _CREDENTIALS.sub(lambda found: f"{found[1] or found[2] or found[3]}{STARS}", text)
     text = _URL_USER.sub(lambda found: found[0] if _is_reference(found[0]) else f"{STARS}@", text)
     text = _QUERY.sub(lambda found: _starred(found, found[1], found[2]), text)
@@ -82,7 +80,7 @@ def redacted(text: str) -> str:
 
 
 def redacted_option(pair: str) -> str:
-    """`KEY=VALUE`, also with `WORLD:` or `--flag.` before it, with stars for what is secret in it."""
+    """Return `KEY=VALUE`, which may have a prefix `WORLD:` or `--flag.`, with stars in place of secrets."""
     head, equals, value = pair.partition("=")
     if equals and re.fullmatch(r"[\w.:/-]+", head) and is_secret(_last_name(head)):
         return pair if _REFERENCE.fullmatch(value) else f"{head}={STARS}"
@@ -90,41 +88,41 @@ def redacted_option(pair: str) -> str:
 
 
 def redacted_words(words: Sequence[str]) -> list[str]:
-    """The words of a command line with stars for what is secret among them."""
-    shown = list[str]()
-    for before, word in zip(("", *words), words, strict=False):
-        of_secret_flag = before.startswith("--") and "=" not in before and is_secret(_last_name(before))
-        starred = of_secret_flag and not word.startswith("--") and not _REFERENCE.fullmatch(word)
-        shown.append(STARS if starred else redacted_option(word))
-    return shown
+    """Return the words of a command line with stars in place of secrets."""
+    redacted_line = list[str]()
+    for previous, word in zip(("", *words), words, strict=False):
+        follows_secret_flag = previous.startswith("--") and "=" not in previous and is_secret(_last_name(previous))
+        is_value = follows_secret_flag and not word.startswith("--") and not _REFERENCE.fullmatch(word)
+        redacted_line.append(STARS if is_value else redacted_option(word))
+    return redacted_line
 
 
 def resolved(text: str) -> str:
-    """`text` with the environment's values in place of its references, which look like `${WORLD_TOKEN}`.
+    """Return `text` with references such as `${WORLD_TOKEN}` replaced by the environment variables' values.
 
     Raises:
-        ValueError: when there is no such variable.
+        ValueError: if a variable isn't set.
     """
 
     def value(found: re.Match[str]) -> str:
         set_to = os.environ.get(found[1])
         if set_to is None:
-            raise ValueError(f"The environment has no variable {found[1]}; set it: export {found[1]}=...")
+            raise ValueError(f"The environment variable {found[1]} is not set. Set it: export {found[1]}=...")
         return set_to
 
     return _REFERENCE.sub(value, text)
 
 
 class RedactingFormatter(logging.Formatter):
-    """Log records, tracebacks included, without secrets."""
+    """Formats log records, including tracebacks, without secrets."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The record as text."""
+        """Return the redacted record."""
         return redacted(super().format(record))
 
 
 def redact_logs() -> None:
-    """Write without secrets what no handler was set up for; a command calls this once."""
+    """Redact secrets in log records for which no handler is configured. Each command calls this once."""
     if logging.lastResort is not None:
         logging.lastResort.setFormatter(RedactingFormatter())
 

@@ -1,5 +1,7 @@
-"""Pictures of what an agent saw, kept in a folder beside the episodes. A world with pictures writes them while it is
-played, and a viewer finds them by the text that was shown with them; neither needs to know of the other.
+"""Screenshots of an agent's observations, stored in a folder next to the episodes.
+
+An environment with images writes them during an episode. A viewer finds them by the text of the observation, so the two
+need no reference to each other.
 """
 
 from __future__ import annotations
@@ -15,38 +17,38 @@ from typing import Any
 from agentgym_envs.util.files import write_whole
 
 FOLDER = "pictures"
-"""What viewers look for in the folder of a run."""
-
+"""The folder that viewers look for in a run folder."""
 
 Box = tuple[float, float, float, float]
-"""Left, top, right and bottom in pixels of a picture."""
+"""Left, top, right and bottom in pixels of a screenshot."""
 
 
 @dataclass(frozen=True, slots=True)
 class ElementBoxes:
-    """Where a picture shows the elements that the text beside it numbers."""
+    """The bounding boxes of the elements that the observation numbers."""
 
     width: int
     height: int
-    """Of the picture, in the pixels that boxes are given in."""
+    """The size of the screenshot in pixels, the unit of the boxes."""
     boxes: Mapping[int, Box]
-    """By the element's number."""
+    """The boxes by element number."""
 
 
 class ScreenshotStore:
-    """A folder of PNGs, each named after the task and the observation that it belongs to. Attempts at a task that are
-    shown the same text share a picture. Several processes may write into one.
+    """A folder of PNGs, each named after its task and observation.
+
+    Attempts at a task with the same observation share a screenshot. Several processes may write to one folder.
     """
 
     def __init__(self, folder: Path | str) -> None:
-        """`folder` is made when the first picture is put in."""
+        """Use `folder`, which the first `put` creates."""
         self.folder = Path(folder).expanduser()
 
     def put(self, task_id: str, observation: str, png: bytes, places: ElementBoxes | None = None) -> None:
-        """Keep the picture that belongs to `observation`, and where its elements are, if that is known.
+        """Store the screenshot of `observation`, with its element boxes if they are known.
 
         Raises:
-            OSError: when it can't be written.
+            OSError: if it can't be written.
         """
         self.folder.mkdir(parents=True, exist_ok=True)
         path = self._path(task_id, observation)
@@ -57,24 +59,28 @@ class ScreenshotStore:
             write_whole(path.with_suffix(".json"), json.dumps(record))
 
     def find(self, task_id: str, observation: str) -> Path | None:
-        """The file of that picture, if there is one."""
+        """Return the file of the screenshot, or None if there is none."""
         path = self._path(task_id, observation)
         return path if path.is_file() else None
 
     def places(self, task_id: str, observation: str) -> ElementBoxes | None:
-        """Where the elements are in that picture; None where nobody wrote that down, or what was written is damaged."""
+        """Return the element boxes of the screenshot, or None if they are missing or damaged."""
         try:
             return _places(json.loads(self._path(task_id, observation).with_suffix(".json").read_text()))
         except (OSError, ValueError, KeyError, TypeError, AttributeError, OverflowError):
             return None
 
     def _path(self, task_id: str, observation: str) -> Path:
-        shown = f"{task_id}\n{observation}".encode(errors="replace")
-        return self.folder / f"{hashlib.blake2b(shown, digest_size=16).hexdigest()}.png"
+        key = f"{task_id}\n{observation}".encode(errors="replace")
+        return self.folder / f"{hashlib.blake2b(key, digest_size=16).hexdigest()}.png"
 
 
 def _places(record: Any) -> ElementBoxes:
-    """Raises ValueError, KeyError, TypeError, AttributeError or OverflowError for what `Album.put` didn't write."""
+    """Parse a record of `ScreenshotStore.put`.
+
+    Raises:
+        ValueError, KeyError, TypeError, AttributeError, OverflowError: if the record is damaged.
+    """
     boxes: dict[int, Box] = {}
     for number, (left, top, right, bottom) in record["boxes"].items():
         boxes[int(number)] = box = (float(left), float(top), float(right), float(bottom))

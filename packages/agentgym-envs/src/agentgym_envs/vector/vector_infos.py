@@ -1,4 +1,4 @@
-"""The infos of many worlds as one dict of arrays, in the form of Gymnasium's vector environments. Knows no keys."""
+"""Batching of infos into one dict of arrays, in the format of Gymnasium's vector environments."""
 
 from __future__ import annotations
 
@@ -11,37 +11,41 @@ from numpy.typing import NDArray
 
 
 def batch_infos(infos: Mapping[int, Mapping[str, Any]], count: int) -> dict[str, Any]:
-    """The infos of some of `count` worlds, in ascending order, by key; with a mask of who has the key under `_key`.
+    """Batch the infos of some of `count` environments by key, with a mask of the environments that have it in `_key`.
 
-    What `VectorEnv._add_info` makes value by value is made by the column here, in half the time; and where worlds
-    differ in the type of a value, the column can hold them all.
+    Where `VectorEnv._add_info` works value by value, this works by column, in half the time. If environments differ in
+    the type of a value, the column has a type that can hold all of them.
+
+    Args:
+        infos: The infos by index, in ascending order.
+        count: The number of environments.
     """
-    everyone = _mask(infos, count)
+    all_present = _mask(infos, count)
     batch: dict[str, Any] = {}
     for key in dict.fromkeys(chain.from_iterable(infos.values())):
         values = [info[key] for info in infos.values() if key in info]
         if len(values) == len(infos):
-            who, mask = infos, everyone.copy()
+            indices, mask = infos, all_present.copy()
         else:
-            who = [i for i, info in infos.items() if key in info]
-            mask = _mask(who, count)
-        batch[key], batch[f"_{key}"] = _column(who, values, count), mask
+            indices = [i for i, info in infos.items() if key in info]
+            mask = _mask(indices, count)
+        batch[key], batch[f"_{key}"] = _column(indices, values, count), mask
     return batch
 
 
-def _mask(who: Iterable[int], count: int) -> NDArray[np.bool_]:
+def _mask(indices: Iterable[int], count: int) -> NDArray[np.bool_]:
     mask = np.zeros(count, np.bool_)
-    mask[list(who)] = True
+    mask[list(indices)] = True
     return mask
 
 
-def _column(who: Iterable[int], values: list[Any], count: int) -> Any:
-    """The values of one key: a dict of columns for dicts, an array with a row for each world for everything else."""
+def _column(indices: Iterable[int], values: list[Any], count: int) -> Any:
+    """Batch the values of one key: a dict of columns for dicts, otherwise an array with a row per environment."""
     kind, *others = set(map(type, values))
     if others:
         kind = np.result_type(kind, *others).type if all(map(_is_number, (kind, *others))) else object
     if kind is dict:
-        return batch_infos(dict(zip(who, values, strict=True)), count)
+        return batch_infos(dict(zip(indices, values, strict=True)), count)
     shape: tuple[int, ...] = ()
     if kind is np.ndarray and len({(value.shape, value.dtype) for value in values}) == 1:
         kind, shape = values[0].dtype, values[0].shape
@@ -50,7 +54,7 @@ def _column(who: Iterable[int], values: list[Any], count: int) -> Any:
     if len(values) == count and not shape:
         return np.fromiter(values, kind, count)
     array = np.full((count, *shape), None if kind is object else 0, kind)
-    for i, value in zip(who, values, strict=True):
+    for i, value in zip(indices, values, strict=True):
         array[i] = value
     return array
 

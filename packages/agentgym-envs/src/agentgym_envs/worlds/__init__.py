@@ -1,1 +1,1 @@
-"""The worlds, one folder each. No world imports another, and nothing here imports any of them."""
+"""The environments, one folder each. They don't import each other, and this package imports none of them."""

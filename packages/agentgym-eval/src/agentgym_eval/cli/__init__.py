@@ -1,1 +1,1 @@
-"""The commands of this package."""
+"""The command-line interface of this package."""

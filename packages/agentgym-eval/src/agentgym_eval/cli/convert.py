@@ -1,7 +1,7 @@
-"""The command `convert`: episodes from files of one format to a file of another.
+"""The command `convert`, which converts episodes between file formats.
 
-Exit codes: 0 done, 1 nothing was left to write, 2 wrong usage, 130 interrupted. Whatever is heavy is imported after the
-flags are read, so that `--help` answers at once.
+Exit codes: 0 done, 1 nothing left to write, 2 wrong usage, 130 interrupted. Heavy modules are imported after the flags
+are parsed, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -24,50 +24,52 @@ if TYPE_CHECKING:
     from agentgym_envs import Episode
 
 _EMPTY, _USAGE, _INTERRUPTED = 1, 2, 130
-_SHOWN = 5  # of those that are left out
+_SHOWN = 5  # reasons that are printed
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConvertSettings:
-    """Convert episodes to and from the formats of others; what a file holds shows in it.
+    """Convert episodes between file formats; the input format is detected from the content.
 
-    Read are our episodes, AgentGym's conversations, and what others write: messages of chat endpoints (TRL,
-    OpenAI), ShareGPT, prompts with completions, preferences and alpaca, as JSON lines or a JSON array, or a folder.
+    Reads this package's episodes, AgentGym's conversations, chat messages (TRL, OpenAI), ShareGPT, prompts with
+    completions, preference pairs and Alpaca, as JSON lines, a JSON array, or a folder of such files.
     """
 
     inputs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(name="in", metavar="IN [IN ...]")]
     """Files and folders to read."""
     to: Literal["episodes", "trl", "agentgym", "items", "pairs"]
-    """Our episodes, TRL's conversations, AgentGym's conversations, AgentGym's ids of the tasks, or TRL's
-    preferences, for which episodes of a task are paired up by their scores."""
+    """Output format: episodes of this package, TRL's conversations, AgentGym's conversations, AgentGym's item ids of
+    the tasks, or TRL's preference pairs, which pair up episodes of the same task by their scores."""
     out: Path
-    """File to write."""
+    """Output file."""
     score: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
-    """What conversations scored whose file doesn't say, from 0 to 1."""
+    """Score of conversations whose file has none, from 0 to 1."""
     skip: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Leave out, and count, what is about tasks that only one of AgentGym and we has; otherwise refused."""
+    """Leave out, and count, records of tasks that exist only in AgentGym or only in this package. Such records are an
+    error otherwise."""
     keep: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Keep AgentGym's conversations about tasks that we lack, as data of no world; otherwise refused."""
+    """Keep AgentGym's conversations of tasks that this package doesn't have, without an environment. Such conversations
+    are an error otherwise."""
     pairs: Pairing = field(default_factory=Pairing)
-    """Which ones are made, for `--to pairs`."""
+    """How episodes are paired, for --to pairs."""
     overwrite: bool = False
-    """Replace the file."""
+    """Overwrite the output file if it exists."""
 
     def __post_init__(self) -> None:
         if not self.inputs:
             from agentgym_envs.util.installation import command
 
-            raise UsageError(f"There is nothing to convert; name a file: {command('convert')} FILE --to trl --out OUT.")
+            raise UsageError(f"No input files; name at least one: {command('convert')} FILE --to trl --out OUT.")
         if self.score is not None and not 0 <= self.score <= 1:
-            raise UsageError(f"--score is from 0 to 1, not {self.score:g}.")
+            raise UsageError(f"--score must be between 0 and 1, not {self.score:g}.")
         if self.pairs != Pairing() and self.to != "pairs":
-            raise UsageError(f"--pairs are settings for --to pairs, not for --to {self.to}.")
+            raise UsageError(f"The --pairs flags apply only to --to pairs, not to --to {self.to}.")
         if self.skip and self.keep:
-            raise UsageError("--skip leaves out what --keep keeps: give one of the two.")
+            raise UsageError("--skip and --keep exclude each other; give one of the two.")
 
 
 def convert(argv: Sequence[str] | None = None) -> int:
-    """`convert`: see `ConvertSettings`. Returns the exit code."""
+    """Run the command `convert`, see `ConvertSettings`. Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--version" in arguments:
         from agentgym_envs.util.installation import package_version
@@ -82,7 +84,7 @@ def convert(argv: Sequence[str] | None = None) -> int:
         sys.stderr.write(f"convert: {error}\n")
         return _USAGE
     except RecursionError:
-        sys.stderr.write("convert: Something in these files is nested too deep to be written. Nothing was written.\n")
+        sys.stderr.write("convert: A record in these files is nested too deeply to be written. Nothing was written.\n")
         return _USAGE
     except KeyboardInterrupt:
         sys.stderr.write("Interrupted. Nothing was written.\n")
@@ -100,8 +102,8 @@ def _convert(settings: ConvertSettings) -> int:
     left_out: list[str] = []
     changed: list[str] = []
     found = _records(settings, left_out, changed)
-    _tell("Left out", left_out)
-    _tell("Changed", changed)
+    _print_reasons("Left out", left_out)
+    _print_reasons("Changed", changed)
     if not found:
         sys.stderr.write("convert: Nothing was left to write.\n")
         return _EMPTY
@@ -114,38 +116,46 @@ def _convert(settings: ConvertSettings) -> int:
     return 0
 
 
-def _tell(what: str, why: Sequence[str]) -> None:
-    """Say the commonest of these, and how often."""
-    reasons = Counter(why).most_common()
+def _print_reasons(heading: str, occurrences: Sequence[str]) -> None:
+    """Print the most frequent reasons with their counts."""
+    reasons = Counter(occurrences).most_common()
     for reason, times in reasons[:_SHOWN]:
-        sys.stderr.write(f"{what}: {reason}{f' ({times} times)' if times > 1 else ''}\n")
+        sys.stderr.write(f"{heading}: {reason}{f' ({times} times)' if times > 1 else ''}\n")
     if more := sum(times for _, times in reasons[_SHOWN:]):
-        sys.stderr.write(f"{what}: {more} more\n")
+        sys.stderr.write(f"{heading}: {more} more\n")
 
 
 def _records(settings: ConvertSettings, left_out: list[str], changed: list[str]) -> list[dict[str, Any]]:
-    """What is to be written. `left_out` is told why what is missing is, and `changed` what has another form."""
+    """Return the records to write. Appends to `left_out` the reason for each record that is left out, and to `changed`
+    a description of each change.
+    """
     from agentgym_eval.data.formats import read_data, records
     from agentgym_eval.data.pairs import make_pairs, to_trl
 
     skip = left_out.append if settings.skip else None
 
-    def good() -> Iterator[Episode]:
-        how: dict[str, Any] = {"score": settings.score, "skip": skip, "keep": settings.keep}
-        read = read_data(settings.inputs, **how, half=left_out.append, told=changed.append)
-        for episode in _shown(read):
+    def usable() -> Iterator[Episode]:
+        read = read_data(
+            settings.inputs,
+            score=settings.score,
+            skip=skip,
+            keep=settings.keep,
+            half=left_out.append,
+            told=changed.append,
+        )
+        for episode in _counting(read):
             if episode.failed and settings.to != "episodes":
-                left_out.append("failed episodes are no data for others")
+                left_out.append("failed episodes are exported only with --to episodes")
             else:
                 yield episode
 
     if settings.to == "pairs":
-        return [to_trl(pair) for pair in make_pairs(good(), settings.pairs)]
-    return list(records(good(), settings.to, skip=skip))
+        return [to_trl(pair) for pair in make_pairs(usable(), settings.pairs)]
+    return list(records(usable(), settings.to, skip=skip))
 
 
-def _shown(episodes: Iterator[Episode]) -> Iterator[Episode]:
-    """The same, with their number on a terminal."""
+def _counting(episodes: Iterator[Episode]) -> Iterator[Episode]:
+    """Yield the episodes and show their running count on a terminal."""
     from rich.console import Console
 
     with Console(stderr=True).status("Reading") as status:

@@ -1,4 +1,4 @@
-"""What commands show in their help beside their flags, and the names that their flags have in other programs."""
+"""Example command lines for the commands' help, and synonyms: names that other programs have for their flags."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ _PLAYED = {
     "max-turns": "--horizon",
     "max-episode-steps": "--horizon",
     "max-new-tokens": "--max-tokens",
-    "batch-size": "--slots, the worlds that are played at once",
+    "batch-size": "--slots, the number of parallel environments",
     "num-envs": "--slots",
     "concurrency": "--slots",
     "workers": "--slots",
     "env-options": "--options",
     "output": "--out",
     "output-dir": "--out",
-    "resume": "the same command again, which goes on where it stopped",
+    "resume": "the same command again, which resumes the run",
     "api-base": "--base-url",
     "url": "--base-url",
 }

@@ -1,6 +1,6 @@
-"""Reading a command line: its help with examples, and for a flag that doesn't exist the one that was meant.
+"""Command-line parsing: help with examples, and suggestions for unknown flags.
 
-Nothing heavy is imported here, so that `--help` answers at once.
+Nothing heavy is imported here, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -17,50 +17,50 @@ from typing import Any, TypeVar
 import tyro
 
 _Settings = TypeVar("_Settings")
-_TYROS = {"help", "version", "tyro-print-completion", "tyro-write-completion"}
+_BUILT_IN = {"help", "version", "tyro-print-completion", "tyro-write-completion"}
 _FLAT = ("config", "endpoint")
-"""Settings within the settings whose flags have no prefix."""
+"""Nested settings whose flags have no prefix."""
 
 
 def read_flags(
     name: str,
-    noun: type[_Settings],
+    settings_type: type[_Settings],
     arguments: Sequence[str],
     *,
     examples: Sequence[str],
     synonyms: Mapping[str, str],
 ) -> _Settings:
-    """The settings that a command line asks for.
+    """Parse a command line into settings.
 
     Args:
-        name: Of the command.
-        noun: The settings' dataclass, whose docstrings are the help.
-        arguments: What stands behind the name.
-        examples: Whole command lines, shown in the help.
-        synonyms: Names that flags have in other programs, and what they are called here.
+        name: The command's name.
+        settings_type: Dataclass of the settings, whose docstrings are the help.
+        arguments: The command line after the name.
+        examples: Complete command lines, shown in the help.
+        synonyms: Names of flags in other programs, with the flags that they are called here.
 
     Raises:
-        SystemExit: with 0 when help was asked for and shown, with 2 when the flags are wrong and that was told.
+        SystemExit: With 0 after showing the help, with 2 after reporting wrong flags.
     """
-    description = f"{inspect.getdoc(noun)}\n\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
+    description = f"{inspect.getdoc(settings_type)}\n\nExamples:\n" + "\n".join(f"  {example}" for example in examples)
     try:
         try:
-            return tyro.cli(noun, prog=name, args=arguments, description=description)
+            return tyro.cli(settings_type, prog=name, args=arguments, description=description)
         except SystemExit as end:
             if end.code == 2:
-                known = list(flag_names(noun))
+                known = list(flag_names(settings_type))
                 for sentence in unknown_flags(arguments, known, synonyms):
                     sys.stderr.write(f"{name}: {sentence}\n")
             raise
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # who asked for help has seen enough, as `head` does
+    except BrokenPipeError:  # the reader of the help closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(0)
 
 
 def flag_names(settings: Any, within: str = "") -> Iterator[str]:
-    """The names of all flags of settings, which are a dataclass or an instance of one, without the dashes."""
+    """Yield the names, without dashes, of all flags of a settings dataclass or of an instance of one."""
     for field in fields(settings):
         name = field.name.replace("_", "-")
         if "Positional" in str(field.type):
@@ -82,21 +82,22 @@ def unknown_flags(
     arguments: Sequence[str],
     known: Sequence[str],
     synonyms: Mapping[str, str],
-    elsewhere: Callable[[str], str] = lambda asked: "",
+    elsewhere: Callable[[str], str] = lambda name: "",
 ) -> Iterator[str]:
-    """A sentence for each flag that there isn't, with the one that was meant.
+    """Yield a sentence for each unknown flag, with the flag that was probably meant.
 
     Args:
-        arguments: Of the command line.
-        known: The names of the flags that there are.
-        synonyms: Names that flags have in other programs, and what they are called here.
-        elsewhere: Where a flag is one of other settings, a sentence that says of which.
+        arguments: The command line.
+        known: The names of the existing flags.
+        synonyms: Names of flags in other programs, with the flags that they are called here.
+        elsewhere: Returns, for a flag that belongs to other settings, a sentence that names them; an empty string
+            otherwise.
     """
     for argument in arguments:
         flag = argument.partition("=")[0]
         asked = flag.removeprefix("--").replace("_", "-")
         switched = asked.removeprefix("no-").replace(".no-", ".")
-        if flag.startswith("--") and asked and not {asked, switched} & {*known, *_TYROS}:
+        if flag.startswith("--") and asked and not {asked, switched} & {*known, *_BUILT_IN}:
             yield f"There is no {flag}.{elsewhere(asked) or _meant(asked, known, synonyms)}"
 
 

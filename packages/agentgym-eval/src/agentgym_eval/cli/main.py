@@ -1,8 +1,8 @@
 """The commands `evaluate`, `collect` and `compare`.
 
-Exit codes: 0 done, 1 too many episodes failed, nothing was kept or the player is gone, 2 wrong usage, 3 the budget is
+Exit codes: 0 done, 1 too many episodes failed, nothing was kept or the policy is gone, 2 wrong usage, 3 the budget is
 spent, 130 interrupted (Ctrl-C), 143 terminated (SIGTERM), 138 ended by SIGUSR1.
-Whatever is heavy is imported after the flags are read, so that `--help` answers at once.
+Heavy modules are imported after the flags are parsed, so that `--help` is fast.
 """
 
 from __future__ import annotations
@@ -38,37 +38,37 @@ if TYPE_CHECKING:
     from agentgym_eval.runs.run import Run
 
 _FAILED, _USAGE, _SPENT = 1, 2, 3
-_FILE_WIDTH = 180  # a file or pipe has no width; this holds the widest table
+_FILE_WIDTH = 180  # files and pipes have no width; the widest table fits into this one
 _Settings = TypeVar("_Settings", EvaluateSettings, CollectSettings, CompareSettings)
 
 
 def evaluate(argv: Sequence[str] | None = None) -> int:
-    """`evaluate`: see `EvaluateSettings`. Returns the exit code."""
+    """Run the command `evaluate`, see `EvaluateSettings`. Returns the exit code."""
     return _command("evaluate", EvaluateSettings, _evaluate, argv)
 
 
 def collect(argv: Sequence[str] | None = None) -> int:
-    """`collect`: see `CollectSettings`. Returns the exit code."""
+    """Run the command `collect`, see `CollectSettings`. Returns the exit code."""
     return _command("collect", CollectSettings, _collect, argv)
 
 
 def compare(argv: Sequence[str] | None = None) -> int:
-    """`compare`: see `CompareSettings`. Returns the exit code."""
+    """Run the command `compare`, see `CompareSettings`. Returns the exit code."""
     return _command("compare", CompareSettings, _compare, argv)
 
 
 @dataclass
-class _Sitting:
-    """What a command that is interrupted has to tell."""
+class _Session:
+    """The state of a command, for its message when it is interrupted."""
 
     folder: Path | None = None
-    """Where what is played lies; None where nothing is."""
+    """Folder of the runs; None before one is chosen."""
     runs: list[Run] = field(default_factory=list["Run"])
-    """Those that were opened."""
+    """Runs that were opened."""
 
 
 def _command(
-    name: str, noun: type[_Settings], run: Callable[[_Settings, _Sitting], int], argv: Sequence[str] | None
+    name: str, settings_type: type[_Settings], run: Callable[[_Settings, _Session], int], argv: Sequence[str] | None
 ) -> int:
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--version" in arguments:
@@ -77,106 +77,106 @@ def _command(
         sys.stdout.write(f"{package_version('agentgym-eval')}\n")
         return 0
     try:
-        settings = read_flags(name, noun, arguments, examples=EXAMPLES[name], synonyms=SYNONYMS[name])
-    except UsageError as error:  # of settings within the settings, which tyro passes on
-        _tell(f"{name}: {error}")
+        settings = read_flags(name, settings_type, arguments, examples=EXAMPLES[name], synonyms=SYNONYMS[name])
+    except UsageError as error:  # raised by nested settings; tyro doesn't catch it
+        _print_stderr(f"{name}: {error}")
         return _USAGE
     from agentgym_envs.core.registry import look_here
     from agentgym_envs.util.redaction import redact_logs
 
     look_here()
     redact_logs()
-    sitting = _Sitting()
+    session = _Session()
     with Interruption() as interruption:
         try:
-            return run(settings, sitting)
+            return run(settings, session)
         except UsageError as error:
-            _tell(f"{name}: {error}")
+            _print_stderr(f"{name}: {error}")
             return _USAGE
-        except (RunStopped, OSError, KeyboardInterrupt) as stop:  # of the system: the disk is full
+        except (RunStopped, OSError, KeyboardInterrupt) as stop:  # OSError: the disk is full, for instance
             why, code = f"{name}: {stop}".rstrip("."), _SPENT if isinstance(stop, BudgetSpent) else _FAILED
             if isinstance(stop, KeyboardInterrupt):
                 why, code = interruption.word, interruption.exit_code
-            _tell(f"{why}.{_how_to_go_on(name, arguments, sitting)}")
+            _print_stderr(f"{why}.{_how_to_resume(name, arguments, session)}")
             return code
 
 
-def _how_to_go_on(name: str, arguments: Sequence[str], sitting: _Sitting) -> str:
-    if sitting.folder is None:
+def _how_to_resume(name: str, arguments: Sequence[str], session: _Session) -> str:
+    if session.folder is None:
         return ""
     from agentgym_envs.util.installation import command
     from agentgym_envs.util.redaction import redacted_words
 
-    anew = "--overwrite" in arguments and not any(run.store.begun for run in sitting.runs)
-    again = shlex.join(arg for arg in redacted_words(arguments) if anew or arg != "--overwrite")
-    kept = [noun for noun in ("episodes", "replies") if _any_line(sitting.folder, f"{noun}.jsonl")]
+    not_replaced = "--overwrite" in arguments and not any(run.store.begun for run in session.runs)
+    again = shlex.join(arg for arg in redacted_words(arguments) if not_replaced or arg != "--overwrite")
+    kept = [kind for kind in ("episodes", "replies") if _any_line(session.folder, f"{kind}.jsonl")]
     if not kept:
-        return f" Nothing was played yet. Begin again with: {command(name)} {again}"
-    where = "Nothing was replaced yet" if anew else "What was played is kept"
-    if "--overwrite" in arguments and not anew and (earlier := _earlier_runs(sitting)):
-        where += f" (and so are the earlier runs in {', '.join(map(str, earlier))}: remove them first)"
-    if kept == ["replies"] and not anew:
-        where = "No episode has ended yet; the replies so far are kept"
-    return f" {where} in {sitting.folder}. Go on with: {command(name)} {again}"
+        return f" No episode has been played yet. Start over with: {command(name)} {again}"
+    state = "Nothing has been replaced yet" if not_replaced else "The episodes so far are kept"
+    if "--overwrite" in arguments and not not_replaced and (earlier := _earlier_runs(session)):
+        state += f" (and so are the earlier runs in {', '.join(map(str, earlier))}: remove them first)"
+    if kept == ["replies"] and not not_replaced:
+        state = "No episode has ended yet; the replies so far are kept"
+    return f" {state} in {session.folder}. Resume with: {command(name)} {again}"
 
 
-def _earlier_runs(sitting: _Sitting) -> list[Path]:
-    """The folders whose runs --overwrite hasn't come to replace."""
-    if sitting.folder is None:
+def _earlier_runs(session: _Session) -> list[Path]:
+    """Return the folders of runs that --overwrite would replace, but has not replaced yet."""
+    if session.folder is None:
         return []
-    begun = {run.store.folder for run in sitting.runs if run.store.begun}
-    return sorted({file.parent for file in sitting.folder.glob("*/episodes.jsonl") if file.stat().st_size} - begun)
+    begun = {run.store.folder for run in session.runs if run.store.begun}
+    return sorted({file.parent for file in session.folder.glob("*/episodes.jsonl") if file.stat().st_size} - begun)
 
 
 def _any_line(folder: Path, name: str) -> bool:
-    """Whether one of the runs in a folder holds such a file that isn't empty."""
+    """Return whether a run in the folder, or the run that is the folder, has a non-empty file of this name."""
     return any(file.stat().st_size for depth in ("", "*/") for file in folder.glob(f"{depth}{name}"))
 
 
-def _tell(sentence: str) -> None:
+def _print_stderr(sentence: str) -> None:
     from agentgym_envs.util.redaction import redacted
 
     sys.stderr.write(redacted(sentence) + "\n")
 
 
-def _evaluate(settings: EvaluateSettings, sitting: _Sitting) -> int:
+def _evaluate(settings: EvaluateSettings, session: _Session) -> int:
     from agentgym_envs.util.installation import command
 
     from agentgym_eval.reports import write_reports
     from agentgym_eval.runs.comparisons import against_first
     from agentgym_eval.runs.run import open_runs
 
-    asked = replace(settings, env=_worlds(settings.env), out=settings.out and _straight(settings.out))
+    asked = replace(settings, env=_worlds(settings.env), out=settings.out and _resolved(settings.out))
     if asked.detect is not None:
         return _plan(asked, asked.detect)
-    makers = {policy: _maker(policy, asked.endpoint) for policy in asked.policy}
-    _check_room(asked)
-    sitting.folder = asked.folder
+    factories = {policy: _policy_factory(policy, asked.endpoint) for policy in asked.policy}
+    _check_folder(asked)
+    session.folder = asked.folder
     played: list[EvaluatedRun] = []
     missing: dict[str, WorldMissing] = {}
 
-    def leave(world: PlaySettings, why: WorldMissing) -> None:
+    def skip(world: PlaySettings, why: WorldMissing) -> None:
         if world.env not in missing:
-            _tell(f"Without {world.env}: {why}")
+            _print_stderr(f"Skipping {world.env}: {why}")
         missing[world.env] = why
 
     code = 0
     for policy, folders in asked.runs().items():
-        with open_runs(folders, makers[policy], missing=leave if asked.several else None) as runs:
-            left = _play(runs, sitting, several=asked.several)
-            played += [_played(asked, run) for run in runs if run not in left]
-            code = _USAGE if left or missing else code
+        with open_runs(folders, factories[policy], missing=skip if asked.several else None) as runs:
+            skipped = _play(runs, session, several=asked.several)
+            played += [_played(asked, run) for run in runs if run not in skipped]
+            code = _USAGE if skipped or missing else code
     if not played:
-        raise UsageError("None of the policies can play any of the worlds.")
+        raise UsageError("None of the policies can play any of the environments.")
     title = f"{', '.join(asked.policy)} in {', '.join(asked.env)}, {asked.split} split"
     comparisons = against_first(played, asked.seed)
     if asked.several:
         write_reports(asked.folder, [run.evaluated for run in played], comparisons, title=title)
     _print(played, comparisons, title)
-    told = f"{asked.folder} holds the report and every episode: {command('view')} {shlex.quote(str(asked.folder))}"
-    sys.stdout.write(f"{told}\n")
+    view = f"{command('view')} {shlex.quote(str(asked.folder))}"
+    sys.stdout.write(f"The report and all episodes are in {asked.folder}; view them with: {view}\n")
     overall = [run.evaluated.report.overall for run in played]
-    return max(code, *(_verdict(figures.failed, figures.episodes, asked.max_failed) for figures in overall))
+    return max(code, *(_verdict(metrics.failed, metrics.episodes, asked.max_failed) for metrics in overall))
 
 
 def _plan(asked: EvaluateSettings, difference: float) -> int:
@@ -191,22 +191,22 @@ def _plan(asked: EvaluateSettings, difference: float) -> int:
     return 0
 
 
-def _straight(out: Path) -> Path:
-    """The same place without a way through folders that aren't there, which would be made in passing."""
+def _resolved(out: Path) -> Path:
+    """Resolve `..` in a path; otherwise creating it would also create the folders before the `..`."""
     return out.resolve() if ".." in out.parts else out
 
 
-def _check_room(asked: EvaluateSettings) -> None:
-    """Refuse to mix a run with several in a folder: each kind has its report there."""
+def _check_folder(asked: EvaluateSettings) -> None:
+    """Refuse to mix a single run with several runs in a folder, because their reports have the same file names."""
     own = (asked.folder / "episodes.jsonl").exists()
     if asked.several and own:
-        raise UsageError(f"{asked.folder} holds a run of its own; choose another --out for several.")
+        raise UsageError(f"{asked.folder} holds a single run; choose another --out for several runs.")
     if not (asked.several or own) and any(asked.folder.glob("*/episodes.jsonl")):
-        raise UsageError(f"{asked.folder} holds several runs; choose another --out for one by itself.")
+        raise UsageError(f"{asked.folder} holds several runs; choose another --out for a single run.")
 
 
 def _played(asked: EvaluateSettings, run: Run) -> EvaluatedRun:
-    """A run that has been played to its end, and what it comes to; its report is written."""
+    """Compute and write the report of a finished run."""
     from agentgym_eval.metrics.summary import report
     from agentgym_eval.reports import Evaluated, write_reports
     from agentgym_eval.runs.comparisons import EvaluatedRun
@@ -237,22 +237,22 @@ def _print(
         print_report(runs[0].report, f"{title} of {task_set}" if task_set else title, console)
 
 
-def _compare(settings: CompareSettings, _: _Sitting) -> int:
+def _compare(settings: CompareSettings, _: _Session) -> int:
     from agentgym_eval.metrics.seeds import across_seeds
     from agentgym_eval.reports import write_reports
     from agentgym_eval.runs.comparisons import against_first, differing, read_runs, seed_by_seed
 
-    settings = replace(settings, out=settings.out and _straight(settings.out))
+    settings = replace(settings, out=settings.out and _resolved(settings.out))
     if settings.out and (settings.out / "episodes.jsonl").exists():
-        raise UsageError(f"{settings.out} holds a run, whose own report would be lost; choose another --out.")
+        raise UsageError(f"{settings.out} holds a run, whose report would be overwritten; choose another --out.")
     played = read_runs([*settings.runs, *settings.against], settings.k, settings.seed)
     comparisons = (seed_by_seed if settings.against else against_first)(played, settings.seed)
     if not any(comparison.tasks for comparison in comparisons):
-        raise UsageError("These runs share no task that was played in both; name runs of the same world and split.")
+        raise UsageError("These runs have no task in common; name runs of the same environment and split.")
     title = f"{len(played)} runs compared with {played[0].evaluated.policy}"
     across = None
     if settings.against:
-        across, title = across_seeds(comparisons), f"Two ways of training over {len(comparisons)} seeds"
+        across, title = across_seeds(comparisons), f"Two training methods over {len(comparisons)} seeds"
     _print(played, comparisons, title, across)
     sys.stdout.writelines(f"{sentence}\n" for sentence in differing(played))
     if settings.out:
@@ -261,51 +261,53 @@ def _compare(settings: CompareSettings, _: _Sitting) -> int:
         except OSError as error:
             raise UsageError(f"{settings.out} can't be written to ({error}); choose another --out.") from error
         write_reports(settings.out, [run.evaluated for run in played], comparisons, across, title=title)
-        sys.stdout.write(f"{settings.out} holds the report\n")
+        sys.stdout.write(f"The report is in {settings.out}\n")
     return 0
 
 
-def _collect(settings: CollectSettings, sitting: _Sitting) -> int:
+def _collect(settings: CollectSettings, session: _Session) -> int:
     from agentgym_eval.data.collection import Collection
     from agentgym_eval.metrics.usage import Usage
     from agentgym_eval.runs.run import open_runs
 
-    asked = replace(settings, env=_worlds(settings.env), out=_straight(settings.out))
+    asked = replace(settings, env=_worlds(settings.env), out=_resolved(settings.out))
     collection = Collection(asked)
     collection.check()
-    sitting.folder = asked.folder
-    with open_runs(asked.worlds(), _maker(asked.policy, asked.endpoint)) as runs:
-        _play(runs, sitting)
+    session.folder = asked.folder
+    with open_runs(asked.worlds(), _policy_factory(asked.policy, asked.endpoint)) as runs:
+        _play(runs, session)
         usage = sum((run.usage for run in runs), start=Usage())
         card = collection.write([episode for run in runs for episode in run.episodes], usage)
     for world in card.worlds:
         sys.stdout.write(f"{world.summary}\n")
     total = card.total
-    left_out = f"{total.failed} failed ones left out"
-    sys.stdout.write(f"{asked.out} holds {total.kept} of {total.played} episodes; {left_out}\n")
+    failed = f"{total.failed} failed episodes left out"
+    sys.stdout.write(f"Wrote {total.kept} of {total.played} episodes to {asked.out}; {failed}\n")
     if not total.kept:
-        _tell(f"None of the {total.played} episodes is of the kind asked for by {collection.rule}.")
+        _print_stderr(f"None of the {total.played} episodes matches {collection.rule}.")
         return _FAILED
     worst = max(card.worlds, key=lambda world: world.failed / world.played)
     return _verdict(worst.failed, worst.played, asked.max_failed)
 
 
 def _worlds(named: Sequence[str]) -> tuple[str, ...]:
-    """The worlds that are named, with the installed ones in place of `all`; what these leave out is told."""
+    """Return the named environments, with `all` replaced by the installed ones; print which ones are missing and
+    why.
+    """
     if ALL not in named:
         return tuple(named)
     from agentgym_eval.runs.environments import installed_worlds
 
     installed, missing = installed_worlds()
     for world, why in missing.items():
-        _tell(f"Without {world}: {why}")
+        _print_stderr(f"Skipping {world}: {why}")
     short = [short_name(name) for name in named]
     others = [name for name in installed if name not in short]
     return tuple(name for asked in named for name in (others if asked == ALL else [asked]))
 
 
-def _play(runs: Sequence[Run], sitting: _Sitting, *, several: bool = False) -> Sequence[Run]:
-    """Play runs of one policy. Those whose world it can't play are given back where it is one of several."""
+def _play(runs: Sequence[Run], session: _Session, *, several: bool = False) -> Sequence[Run]:
+    """Play runs of one policy. With `several`, return those whose environment it can't play, instead of raising."""
     from agentgym_eval.metrics.usage import Usage
     from agentgym_eval.runs.item_ids import read_items
     from agentgym_eval.runs.run import play_runs
@@ -313,18 +315,18 @@ def _play(runs: Sequence[Run], sitting: _Sitting, *, several: bool = False) -> S
 
     asked = runs[0].settings
     if asked.skip and (without := read_items(asked.items).without_tasks):
-        _tell(f"Left out: {without}")
+        _print_stderr(f"Left out: {without}")
     title = f"{asked.policy} in {', '.join(run.settings.env for run in runs)}"
-    left: list[Run] = []
+    skipped: list[Run] = []
 
-    def leave(run: Run, why: UsageError) -> None:
-        left.append(run)
-        _tell(f"Without {run.settings.policy} in {run.settings.env}: {why}")
+    def skip(run: Run, why: UsageError) -> None:
+        skipped.append(run)
+        _print_stderr(f"Skipping {run.settings.policy} in {run.settings.env}: {why}")
 
     for sentence in (sentence for run in runs for sentence in run.left_out):
-        _tell(sentence)
+        _print_stderr(sentence)
     done = [episode for run in runs for episode in run.episodes]
-    sitting.runs += runs
+    session.runs += runs
 
     def spent() -> str:
         usage = sum((run.usage for run in runs), start=Usage())
@@ -332,32 +334,32 @@ def _play(runs: Sequence[Run], sitting: _Sitting, *, several: bool = False) -> S
 
     with (
         progress(title, done, sum(len(run.episode_specs) for run in runs), spent=spent) as show,
-        closing(play_runs(runs, unplayable=leave if several else None)) as episodes,
+        closing(play_runs(runs, unplayable=skip if several else None)) as episodes,
     ):
         for episode in episodes:
             show(episode)
     if changed := sum(len(run.store.journal.diverged) for run in runs):
-        _tell(
-            f"In {changed} of the episodes the world showed something else than before the interruption, so that the "
-            "replies kept for them were of no use from there on and others were paid for."
+        _print_stderr(
+            f"In {changed} episodes the environment's observations differ from those before the interruption, so the "
+            "recorded replies could not be reused from there on and new ones were requested."
         )
     if used := spent():
-        _tell(used)
-    return left
+        _print_stderr(used)
+    return skipped
 
 
-def _maker(policy: str, endpoint: EndpointSettings) -> PolicyFactory:
-    """Whoever plays. What an endpoint wants from the environment is read here, and nowhere below."""
+def _policy_factory(policy: str, endpoint: EndpointSettings) -> PolicyFactory:
+    """Return the factory of a policy. Environment variables for endpoints are read only here."""
     from agentgym_eval.policies.policies import find_policy
 
     return find_policy(policy, endpoint=endpoint, environment=os.environ)
 
 
-def _verdict(failed: int, episodes: int, bearable: float) -> int:
-    if failed <= bearable * episodes:
+def _verdict(failed: int, episodes: int, max_failed: float) -> int:
+    if failed <= max_failed * episodes:
         return 0
-    _tell(
-        f"{failed} of {episodes} episodes failed, more than --max-failed {bearable:g} allows: the world broke, not the "
-        "player. Their `error` in the episodes says why; mend it and begin again with --overwrite."
+    _print_stderr(
+        f"{failed} of {episodes} episodes failed, more than --max-failed {max_failed:g} allows: the environment broke, "
+        "not the policy. See `error` in the episodes for the causes; fix them and start over with --overwrite."
     )
     return _FAILED

@@ -1,6 +1,6 @@
 """The command `view`.
 
-Exit codes: 0 ended by Ctrl-C, 2 wrong usage. Whatever is heavy is imported after the flags are read.
+Exit codes: 0 stopped by Ctrl-C, 2 wrong usage. Heavy modules are imported after the flags are parsed.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ _USAGE = 2
 
 @dataclass(frozen=True, kw_only=True)
 class ViewSettings:
-    """Look at runs and episodes in a browser: replay, filter, compare; live while they are played and trained.
+    """View runs and episodes in a browser: replay, filter and compare them, live while they are running.
 
-    Nothing leaves the machine, and nothing is written into DIR but games that are played by hand and saved.
+    All data stays on this machine. Nothing is written into DIR except episodes that are played by hand and saved.
     """
 
     directory: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(name="dir", metavar="DIR")]
-    """Folder with runs of train, evaluate and collect, at any depth, or one file of episodes."""
+    """Folder that contains runs of train, evaluate or collect at any depth, or one file of episodes."""
     host: str = "127.0.0.1"
-    """Address to listen on. Any but this machine's own lets others read all that lies below DIR."""
+    """Address to listen on. Any address other than this machine's own lets others read everything below DIR."""
     port: int = 0
-    """Port to listen on; a free one with 0."""
+    """Port to listen on; 0 picks a free one."""
     export: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
-    """Write the pages as files into this folder, which open from disk without a server, and end."""
+    """Write the pages as static files into this folder and exit. They open from disk without a server."""
     most: int = 2000
-    """Most episodes that are exported: each becomes a page."""
+    """Maximum number of episodes to export; each becomes a page."""
     open: bool = True
-    """Open the browser."""
+    """Open the page in a browser."""
 
     def __post_init__(self) -> None:
         if self.most < 1:
-            raise UsageError(f"--most is at least 1, not {self.most}.")
+            raise UsageError(f"--most must be at least 1, not {self.most}.")
         if not 0 <= self.port <= 65535:
-            raise UsageError(f"--port is from 0 to 65535, not {self.port}.")
+            raise UsageError(f"--port must be between 0 and 65535, not {self.port}.")
         if not self.directory.exists():
             from agentgym_envs.util.installation import command
 
@@ -55,7 +55,7 @@ class ViewSettings:
 
 
 def view(argv: Sequence[str] | None = None) -> int:
-    """`view`: see `ViewSettings`. Returns the exit code."""
+    """Run the command `view`, see `ViewSettings`. Returns the exit code."""
     arguments = list(sys.argv[1:] if argv is None else argv)
     if "--version" in arguments:
         from agentgym_envs.util.installation import package_version
@@ -87,5 +87,5 @@ def _export(directory: Path, out: Path, most: int) -> int:
 
     with open_index(directory) as index:
         files = export(index, out, most)
-    sys.stderr.write(f"{files:,} files are in {out}; open {out / 'index.html'} in a browser.\n")
+    sys.stderr.write(f"Wrote {files:,} files to {out}; open {out / 'index.html'} in a browser.\n")
     return 0

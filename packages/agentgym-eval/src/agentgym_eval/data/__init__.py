@@ -1,8 +1,8 @@
-"""Episodes as data: files of them, converted to and from what others read.
+"""Episodes as data: reading and writing files of episodes in the formats of other libraries.
 
-Rooms, each imported by its name so that a command's `--help` loads no more than it shows:
+Import these modules by name, so that a command's `--help` loads no more than it needs:
 
-- `formats`: `read_data(paths)` gives the episodes in files of any format, told apart by their content; and `write`.
-- `trl`, `agentgym`: one format each. `recorded`: conversations that somebody else wrote down, as episodes.
-- `cli`: the command `convert`.
+- `formats`: `read_data(paths)` reads episodes from files of any format, detected from their content; `records` and
+  `content` write them.
+- `trl`, `agentgym`: one format each. `recorded`: recorded conversations as episodes.
 """

@@ -1,8 +1,8 @@
 """AgentGym's conversation files and item-id files (AgentGym, arXiv 2406.04151).
 
 A conversation file is a JSON array of `{"item_id": "babyai_123", "conversations": [{"from": "human" | "gpt", "loss":
-null | true | false, "value": "..."}]}`; its first message has the instructions, and the reply to it is no action. An
-item-id file has the ids alone. Which tasks its ids are is known to `agentgym_envs.agentgym_ids`.
+null | true | false, "value": "..."}]}`; its first message contains the instructions, and the reply to it is not an
+action. An item-id file has the ids alone. `agentgym_envs.agentgym_ids` maps the ids to tasks.
 """
 
 from __future__ import annotations
@@ -22,51 +22,51 @@ from agentgym_eval.util.tool_calls import plain
 
 _ROLES: dict[str, Literal["user", "assistant"]] = {"human": "user", "gpt": "assistant"}
 _SPLITS: dict[str, Split] = {split: split for split in SPLITS}
-"""By the second part of an id. WebArena's original tasks, whose ids name their set there, are for testing."""
+"""Splits by the second part of a task id. WebArena's original tasks, whose ids name their set there, are test tasks."""
 _ID = re.compile(r"[A-Za-z][\w-]*_\d{1,9}", re.ASCII)
-"""WORLD_NUMBER, of whatever world."""
+"""An item id of any environment: ENVIRONMENT_NUMBER."""
 _AGREED = "OK."
-"""What the agent says to instructions, which have no role of their own there."""
+"""The agent's reply to the instructions, which have no role of their own in this format."""
 
 
 class NoCounterpart(ValueError):
-    """A task that AgentGym and we don't share; the message says why."""
+    """A task that exists only in AgentGym or only in this package; the message says why."""
 
 
 def read(record: dict[str, Any]) -> Recording:
-    """What was said in a conversation. Replies are learned from unless their `loss` is false.
+    """Read a conversation. Replies contribute to the loss unless their `loss` is false.
 
     Raises:
-        ValueError: when it isn't of this format; the message says where.
+        ValueError: If the record isn't of this format; the message says where.
     """
     messages: list[Message] = []
-    silent: set[int] = set()
+    masked: set[int] = set()
     conversations = record["conversations"]
     if not isinstance(conversations, list):
-        raise ValueError("`conversations` is no list of messages")
-    for at, said in enumerate(conversations):
-        if not isinstance(said, dict):
-            raise ValueError(f"message {at + 1} of `conversations` is no JSON object")
-        speaker, value = said.get("from"), said.get("value")
+        raise ValueError("`conversations` is not a list of messages")
+    for at, entry in enumerate(conversations):
+        if not isinstance(entry, dict):
+            raise ValueError(f"message {at + 1} of `conversations` is not a JSON object")
+        speaker, value = entry.get("from"), entry.get("value")
         if not isinstance(speaker, str) or speaker not in _ROLES or not isinstance(value, str):
-            raise ValueError(f"message {at + 1} has no `value`, or is neither `from` human nor gpt")
-        if speaker == "gpt" and said.get("loss") is False:
-            silent.add(at)
+            raise ValueError(f"message {at + 1} has no text as `value`, or its `from` is neither human nor gpt")
+        if speaker == "gpt" and entry.get("loss") is False:
+            masked.add(at)
         messages.append(Message(_ROLES[speaker], value))
-    return Recording(tuple(messages), frozenset(silent))
+    return Recording(tuple(messages), frozenset(masked))
 
 
 def task(record: dict[str, Any]) -> Task:
-    """Our task that the conversation is about. Category and difficulty stay empty where a world can't tell them
-    without fetching or being set up.
+    """Return the task of a conversation. Category and difficulty stay empty if the environment can't provide them
+    without downloads or setup.
 
     Raises:
-        NoCounterpart: when none of ours is the same, or its world isn't installed.
-        ValueError: when it names no task at all.
+        NoCounterpart: If this package has no such task, or its environment isn't installed.
+        ValueError: If the record names no task.
     """
     item = record.get("item_id")
     if not isinstance(item, str):
-        raise ValueError("its `item_id` is missing" if item is None else f"its `item_id` is no text, but {item!r}")
+        raise ValueError("its `item_id` is missing" if item is None else f"its `item_id` is not a string, but {item!r}")
     try:
         task_id = agentgym_ids.task_id(item)
     except KeyError as error:
@@ -90,17 +90,15 @@ def _tasks(env: str) -> TaskSet:
 
 
 def item_id(episode: Episode) -> str:
-    """AgentGym's id of the task of an episode; what is of no world has kept its own, if it had one.
+    """Return AgentGym's id of an episode's task. Episodes without an environment keep their own id, if they have one.
 
     Raises:
-        NoCounterpart: when it has no such task, or the world isn't installed.
+        NoCounterpart: If AgentGym has no such task, or the environment isn't installed.
     """
     if not episode.env:
         if _ID.fullmatch(episode.task_id):
             return episode.task_id
-        raise NoCounterpart(
-            f"The conversation {episode.task_id!r} is about no task: AgentGym's ids are such as babyai_123."
-        )
+        raise NoCounterpart(f"The conversation {episode.task_id!r} has no task id of AgentGym, such as babyai_123.")
     try:
         return agentgym_ids.item_id(episode.task_id)
     except KeyError as error:
@@ -110,30 +108,30 @@ def item_id(episode: Episode) -> str:
 
 
 def records(episode: Episode) -> Iterator[dict[str, Any]]:
-    """The conversations of an episode. What was said in an earlier one has `loss: false`, and so has half a reply.
+    """Yield the conversations of an episode. Replies of earlier conversations and truncated replies have `loss: false`.
 
     Raises:
-        NoCounterpart: as `item_id`.
+        NoCounterpart: See `item_id`.
     """
     item = item_id(episode)
-    for stretch in context_messages(episode):
-        yield {"item_id": item, "conversations": list(_said(stretch, episode.tools))}
+    for context in context_messages(episode):
+        yield {"item_id": item, "conversations": list(_entries(context, episode.tools))}
 
 
 def items(episode: Episode) -> Iterator[dict[str, Any]]:
-    """The id of an episode's task, as item-id files have it.
+    """Yield the record of an episode's task for an item-id file.
 
     Raises:
-        NoCounterpart: as `item_id`.
+        NoCounterpart: See `item_id`.
     """
     yield {"item_id": item_id(episode)}
 
 
-def _said(stretch: ContextMessages, tools: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    messages = plain(stretch.messages, tools)
-    for at, message in enumerate(messages, len(stretch.messages) - len(messages)):
+def _entries(context: ContextMessages, tools: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    messages = plain(context.messages, tools)
+    for at, message in enumerate(messages, len(context.messages) - len(messages)):
         if message["role"] == "assistant":
-            turn = stretch.turns.get(at)
+            turn = context.turns.get(at)
             learned = turn is not None and turn.loss and turn.reply.finish == "stop"
             yield {"from": "gpt", "loss": learned, "value": message["content"]}
             continue

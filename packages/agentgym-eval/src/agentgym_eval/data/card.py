@@ -1,4 +1,4 @@
-"""What a collection of episodes holds, in figures: its data card as JSON values. Knows neither files nor Markdown."""
+"""Statistics of a collection of episodes: its data card as JSON values."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ SCHEMA = "agentgym.card/1"
 
 @dataclass(frozen=True, slots=True)
 class Spread:
-    """How a length is spread over episodes."""
+    """The distribution of a length over episodes."""
 
     least: float
     median: float
@@ -27,51 +27,55 @@ class Spread:
 
     @classmethod
     def of(cls, values: Sequence[int]) -> Spread | None:
-        """The spread of `values`; None of no values."""
+        """Return the distribution of `values`; None without values."""
         return cls(min(values), median(values), fmean(values), max(values)) if values else None
 
 
 @dataclass(frozen=True, slots=True)
 class Lengths:
-    """How long the kept episodes are, over all kept ones; None where there are none."""
+    """Lengths of the kept episodes; None without kept episodes."""
 
     actions: Spread | None
-    """Replies that are actions."""
+    """Number of replies that are actions."""
     turns: Spread | None
-    """Replies of any kind: actions, plans, reflections, summaries."""
+    """Number of replies of any kind: actions, plans, reflections, summaries."""
     said: Spread | None
-    """Characters of the replies."""
+    """Number of characters in the replies."""
     characters: Spread | None
-    """Characters of the instructions, observations and replies, each counted once."""
+    """Number of characters in the instructions, observations and replies, each counted once."""
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """Figures of the episodes of one world, or of all. Means are over episodes; a report has intervals, too."""
+    """Statistics of the episodes of one environment, or of all. Means are over episodes; reports also have
+    intervals.
+    """
 
     env: str
-    """Gymnasium id of the world; empty for all."""
+    """Gymnasium id of the environment; empty for all."""
     played: int
     failed: int
-    """Episodes that broke through nobody's doing. They are never kept, and in no figure but this and `played`."""
+    """Number of episodes that broke for reasons other than the policy. They are never kept, and only counted here
+    and in `played`."""
     kept: int
     kept_share: float
-    """Of those played."""
+    """Share of the played episodes that were kept."""
     tasks: int
-    """Different tasks among the kept."""
+    """Number of distinct tasks among the kept episodes."""
     duplicates: int
-    """Kept episodes in which the same was seen and said as in an earlier one of the same task."""
+    """Number of kept episodes with the same observations and replies as an earlier one of the same task."""
     success: float | None
-    """Share of the kept that reached the goal; None where none was kept."""
+    """Success rate of the kept episodes; None without kept episodes."""
     success_played: float | None
-    """The same of all that did not fail: how well whoever played did."""
+    """Success rate of all episodes that did not fail: the policy's performance."""
     score: float | None
-    """Mean score of the kept."""
+    """Mean score of the kept episodes."""
     score_played: float | None
-    """Mean score of all that did not fail."""
+    """Mean score of all episodes that did not fail."""
     lengths: Lengths
     splits: Mapping[str, int]
-    """Kept episodes by split; so below by policy, agent, category, the way they ended, and their turns by kind."""
+    """Number of kept episodes by split. The fields below count them by policy, agent, category and stop reason, and
+    their turns by kind."""
     policies: Mapping[str, int]
     agents: Mapping[str, int]
     categories: Mapping[str, int]
@@ -80,10 +84,10 @@ class Share:
 
     @property
     def summary(self) -> str:
-        """One line for a terminal."""
+        """A one-line summary for the terminal."""
         success = "-" if self.success_played is None else f"{self.success_played:.1%}"
         counts = f"kept {self.kept} of {self.played} played, {self.failed} failed, {self.duplicates} duplicates"
-        return f"{self.env}: {counts}; success of those played {success}"
+        return f"{self.env}: {counts}; success rate of played episodes {success}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,21 +95,21 @@ class Card:
     """The data card."""
 
     worlds: tuple[Share, ...]
-    """Of each world, in the order in which they were played."""
+    """Statistics of each environment, in the order in which they were played."""
     total: Share
     settings: Mapping[str, Any]
-    """What was asked for, as JSON values."""
+    """Settings of the collection as JSON values."""
     versions: Mapping[str, str]
-    """Of what the episodes may depend on."""
+    """Versions of packages that the episodes may depend on."""
     command: Sequence[str]
-    """What made the collection, or ended its making."""
+    """The command that made the collection, or finished it."""
     git: Mapping[str, Any] | None
-    """The commit it was made with, see `provenance`."""
+    """State of the git repository, see `provenance`."""
     usage: Mapping[str, Any] | None
-    """Requests and tokens, and their cost where the price is known, of a player that is paid by the token."""
+    """Requests, tokens and, if the price is known, cost of a paid endpoint."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The card as JSON values, under its schema's name."""
+        """Return the card as JSON values, with its schema."""
         return {"schema": SCHEMA, "episode_schema": EPISODE_SCHEMA, **asdict(self)}
 
 
@@ -115,13 +119,13 @@ def make_card(
     settings: Mapping[str, Any],
     usage: Mapping[str, Any] | None = None,
 ) -> Card:
-    """The card of a collection.
+    """Compute the card of a collection.
 
     Args:
-        played: All its episodes, of which there is at least one.
-        keep: Which of them are data.
-        settings: How they were made, as JSON values.
-        usage: What was used to make them, as JSON values.
+        played: All its episodes, at least one.
+        keep: Returns whether an episode is kept.
+        settings: Settings of the collection as JSON values.
+        usage: Usage of a paid endpoint as JSON values.
     """
     everything = list(played)
     worlds: dict[str, list[Episode]] = defaultdict(list)
@@ -151,8 +155,8 @@ def _share(env: str, played: Sequence[Episode], keep: Callable[[Episode], bool])
         lengths=Lengths(
             actions=Spread.of([episode.acts for episode in kept]),
             turns=Spread.of([len(episode.turns) for episode in kept]),
-            said=Spread.of([_said(episode) for episode in kept]),
-            characters=Spread.of([_said(episode) + _shown(episode) for episode in kept]),
+            said=Spread.of([_reply_characters(episode) for episode in kept]),
+            characters=Spread.of([_reply_characters(episode) + _input_characters(episode) for episode in kept]),
         ),
         splits=_counted(episode.split for episode in kept),
         policies=_counted(episode.policy for episode in kept),
@@ -163,34 +167,34 @@ def _share(env: str, played: Sequence[Episode], keep: Callable[[Episode], bool])
     )
 
 
-def _mean(episodes: Sequence[Episode], figure: Callable[[Episode], float]) -> float | None:
-    return fmean(map(figure, episodes)) if episodes else None
+def _mean(episodes: Sequence[Episode], metric: Callable[[Episode], float]) -> float | None:
+    return fmean(map(metric, episodes)) if episodes else None
 
 
 def _counted(names: Iterable[str]) -> dict[str, int]:
     return dict(sorted(Counter(names).items()))
 
 
-def _said(episode: Episode) -> int:
+def _reply_characters(episode: Episode) -> int:
     return sum(len(turn.reply.text) for turn in episode.turns)
 
 
-def _shown(episode: Episode) -> int:
+def _input_characters(episode: Episode) -> int:
     new = [
         turn.observation
         for before, turn in zip((None, *episode.turns), episode.turns, strict=False)
         if _is_new(before, turn)
     ]
-    last = "" if episode.stop == "length" else episode.final_observation  # half a reply leads to no observation
+    last = "" if episode.stop == "length" else episode.final_observation  # a truncated reply leads to no observation
     return len(episode.instructions) + sum(map(len, new)) + len(last)
 
 
 def _is_new(before: Turn | None, turn: Turn) -> bool:
-    """Whether the observation is another than the one before, on which the agent has planned or looked back."""
+    """Return whether a turn has a new observation: after turns other than actions, the observation may be repeated."""
     return before is None or before.kind == "act" or before.observation != turn.observation
 
 
 def seen_and_said(episode: Episode) -> tuple[Any, ...]:
-    """What makes an episode a duplicate of another of the same task."""
-    said = tuple((turn.observation, turn.reply.text) for turn in episode.turns)
-    return episode.env, episode.task_id, episode.instructions, said, episode.final_observation
+    """Return the key by which episodes of the same task are duplicates: all observations and replies."""
+    turns = tuple((turn.observation, turn.reply.text) for turn in episode.turns)
+    return episode.env, episode.task_id, episode.instructions, turns, episode.final_observation

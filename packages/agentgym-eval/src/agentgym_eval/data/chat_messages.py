@@ -1,8 +1,8 @@
-"""Conversations in the protocol of chat endpoints, as others write them down: messages of roles, calls of functions,
-weights, reasoning.
+"""Conversations in the protocol of chat endpoints, as other libraries store them: messages with roles, function calls,
+weights and reasoning.
 
-An agent's episode is stricter: after the system's message, user and assistant take turns, and a reply calls one
-function at most. What isn't so is put into that form where nothing is lost by it, and told.
+An agent's episode is stricter: after the system message, user and assistant alternate, and a reply calls at most one
+function. Other conversations are converted to this form if that loses nothing, and the conversion is reported.
 """
 
 from __future__ import annotations
@@ -29,76 +29,78 @@ _ROLES: dict[str, _Role] = {
 _GAP = "\n\n"
 
 Told = Callable[[str], object]
-"""Is told what was changed in a conversation."""
+"""Callback that receives a description of each change to a conversation."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Said:
+class _ParsedMessage:
     role: _Role
     text: str
     at: int
-    """Number of the message in the record, from 1."""
+    """Number of the message in the record, starting at 1."""
     loss: bool = True
     reasoning: str | None = None
     calls: tuple[Mapping[str, Any], ...] = ()
     answers: str | None = None
-    """Id of the call that a tool's message answers."""
+    """Id of the call that a tool message answers."""
 
 
 def recording(messages: Any, tools: Any = None, *, told: Told, name: str = "messages") -> Recording:
-    """What was said in a conversation.
+    """Convert a list of chat messages to a recording.
 
     Args:
-        messages: A list of JSON objects with `role` and `content`; an assistant's may have `tool_calls`, `weight` (0:
-            not to be learned from) and `reasoning_content`.
-        tools: JSON schemas of functions, or JSON of them.
-        told: Is told what was put into another form.
-        name: Of the list in its record, for messages.
+        messages: A list of JSON objects with `role` and `content`; those of the assistant may have `tool_calls`,
+            `weight` (0: excluded from the loss) and `reasoning_content`.
+        tools: JSON schemas of functions, as a list or as a JSON string.
+        told: Called with a description of each conversion.
+        name: Name of the list in its record, for error messages.
 
     Raises:
-        ValueError: when a message isn't text or a call; the message says which.
+        ValueError: If a message is neither text nor a function call; the error says which.
     """
     if not isinstance(messages, list):
-        raise ValueError(f"`{name}` is no list of messages")
-    said = [_said(message, at, name) for at, message in enumerate(messages, 1)]
-    spoken = list(_in_turns(_one_call_at_a_time(_system_first(said, told), told), told))
+        raise ValueError(f"`{name}` is not a list of messages")
+    parsed = [_parse_message(message, at, name) for at, message in enumerate(messages, 1)]
+    alternating = list(_in_turns(_one_call_at_a_time(_system_first(parsed, told), told), told))
     return Recording(
-        tuple(Message("user" if each.role == "tool" else each.role, each.text) for each in spoken),
-        silent=frozenset(place for place, each in enumerate(spoken) if not each.loss),
+        tuple(Message("user" if each.role == "tool" else each.role, each.text) for each in alternating),
+        silent=frozenset(place for place, each in enumerate(alternating) if not each.loss),
         tools=_tools(tools),
-        reasoning={place: each.reasoning for place, each in enumerate(spoken) if each.reasoning},
+        reasoning={place: each.reasoning for place, each in enumerate(alternating) if each.reasoning},
     )
 
 
 def _tools(tools: Any) -> tuple[dict[str, Any], ...]:
     tools = parse(tools) if isinstance(tools, str) and tools else tools or []
     if not isinstance(tools, list) or not all(isinstance(tool, dict) for tool in tools):
-        raise ValueError("`tools` is no list of JSON objects")
+        raise ValueError("`tools` is not a list of JSON objects")
     return tuple(tools)
 
 
-def _said(message: Any, at: int, name: str) -> _Said:
-    """What message `at` of a conversation says."""
+def _parse_message(message: Any, at: int, name: str) -> _ParsedMessage:
+    """Parse message number `at` of a conversation."""
     if not isinstance(message, dict):
-        raise ValueError(f"message {at} of `{name}` is no JSON object")
+        raise ValueError(f"message {at} of `{name}` is not a JSON object")
     role, content, calls = message.get("role"), _text(message.get("content")), message.get("tool_calls")
     if not isinstance(role, str) or role not in _ROLES or (content is None and not calls):
-        raise ValueError(f"message {at} is no text of {', '.join(_ROLES)}")
+        raise ValueError(f"message {at} is not text with one of the roles {', '.join(_ROLES)}")
     if _ROLES[role] != "assistant":
         answers = message.get("tool_call_id")
-        return _Said(_ROLES[role], content or "", at, answers=answers if isinstance(answers, str) else None)
+        return _ParsedMessage(_ROLES[role], content or "", at, answers=answers if isinstance(answers, str) else None)
     try:
         calls = tuple(parse(call) if isinstance(call, str) else call for call in calls or ())
         text = neutral({**message, "content": content, "tool_calls": calls[:1]})
         for call in calls:
             neutral({"tool_calls": [call]})
     except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise ValueError(f"the `tool_calls` of message {at} are not of the protocol") from error
-    return _Said("assistant", text, at, loss=_weight(message, at) > 0, reasoning=_reasoning(message, at), calls=calls)
+        raise ValueError(f"the `tool_calls` of message {at} don't follow the protocol") from error
+    return _ParsedMessage(
+        "assistant", text, at, loss=_weight(message, at) > 0, reasoning=_reasoning(message, at), calls=calls
+    )
 
 
 def _text(content: Any) -> str | None:
-    """What a message says, whole or in parts; None when it isn't text alone."""
+    """Return the text of a message's content, joining parts; None if it isn't text alone."""
     if isinstance(content, str):
         return content
     if not isinstance(content, list) or not all(isinstance(part, dict) for part in content):
@@ -112,67 +114,69 @@ def _weight(message: Mapping[str, Any], at: int) -> int:
     if weight is None:
         return 1
     if isinstance(weight, bool) or weight not in (0, 1):
-        raise ValueError(f"the `weight` of message {at} is 0 or 1, not {weight!r}")
+        raise ValueError(f"the `weight` of message {at} must be 0 or 1, not {weight!r}")
     return int(weight)
 
 
 def _reasoning(message: Mapping[str, Any], at: int) -> str | None:
-    """What was thought apart from the reply, under the names that endpoints have for it."""
+    """Return the reasoning outside of the reply, under the names that endpoints have for it."""
     found = message.get("reasoning_content") or message.get("reasoning")
     if found is not None and not isinstance(found, str):
-        raise ValueError(f"the reasoning of message {at} is no text")
+        raise ValueError(f"the reasoning of message {at} is not text")
     return found or None
 
 
-def _system_first(said: Sequence[_Said], told: Told) -> Iterator[_Said]:
-    """The first messages of the system as one, and later ones as the user's."""
-    begun = next((place for place, each in enumerate(said) if each.role != "system"), len(said))
+def _system_first(parsed: Sequence[_ParsedMessage], told: Told) -> Iterator[_ParsedMessage]:
+    """Merge the leading system messages into one, and turn later ones into user messages."""
+    begun = next((place for place, each in enumerate(parsed) if each.role != "system"), len(parsed))
     if begun:
-        yield replace(said[0], text=_GAP.join(each.text for each in said[:begun]))
-    for each in said[begun:]:
+        yield replace(parsed[0], text=_GAP.join(each.text for each in parsed[:begun]))
+    for each in parsed[begun:]:
         if each.role == "system":
-            told("a system message amid a conversation is read as the user's")
+            told("a system message within a conversation is read as a user message")
         yield replace(each, role="user") if each.role == "system" else each
 
 
-def _one_call_at_a_time(said: Iterator[_Said], told: Told) -> Iterator[_Said]:
-    """Of several functions called at once, each as a reply of its own, before its answer."""
-    waiting: list[_Said] = []
-    for each in said:
+def _one_call_at_a_time(parsed: Iterator[_ParsedMessage], told: Told) -> Iterator[_ParsedMessage]:
+    """Split parallel function calls into one reply per call, each before its answer."""
+    waiting: list[_ParsedMessage] = []
+    for each in parsed:
         if waiting and each.role == "tool":
             place = next((i for i, call in enumerate(waiting) if call.answers == each.answers), 0)
             yield waiting.pop(place)
             yield each
             continue
         if waiting:
-            raise ValueError(f"message {waiting[0].at} calls functions that no message of a tool answers")
+            raise ValueError(f"message {waiting[0].at} calls functions that no tool message answers")
         if len(each.calls) < 2:
             yield each
             continue
-        told("functions that were called at once are called one after the other")
+        told("parallel function calls are read as consecutive calls")
         for place, call in enumerate(each.calls):
             text = each.text if place == 0 else neutral({"tool_calls": [call]})
             reasoning = each.reasoning if place == 0 else None
             waiting.append(replace(each, text=text, calls=(call,), answers=call.get("id"), reasoning=reasoning))
-    yield from waiting[:1]  # a conversation may end with the calls; what nobody answered is one of them
+    yield from waiting[:1]  # a conversation may end with one unanswered call
     if len(waiting) > 1:
-        raise ValueError(f"message {waiting[0].at} calls functions that no message of a tool answers")
+        raise ValueError(f"message {waiting[0].at} calls functions that no tool message answers")
 
 
-def _in_turns(said: Iterator[_Said], told: Told) -> Iterator[_Said]:
-    """Consecutive messages of one side as one."""
-    last: _Said | None = None
-    for each in said:
+def _in_turns(parsed: Iterator[_ParsedMessage], told: Told) -> Iterator[_ParsedMessage]:
+    """Merge consecutive messages of the same side."""
+    last: _ParsedMessage | None = None
+    for each in parsed:
         if last is None or last.role == "system" or (last.role == "assistant") != (each.role == "assistant"):
             if last is not None:
                 yield last
             last = each
             continue
         if last.calls or each.calls:
-            raise ValueError(f"message {each.at} is another reply, and functions are called in it or the one before")
+            raise ValueError(f"message {each.at} follows another reply, and one of the two calls functions")
         if last.loss != each.loss:
-            raise ValueError(f"messages {last.at} and {each.at} are one reply, of which a part has the `weight` 0")
-        told("consecutive messages of one side are read as one")
+            raise ValueError(
+                f"messages {last.at} and {each.at} form one reply, but only one of them has the `weight` 0"
+            )
+        told("consecutive messages of the same side are merged")
         thought = _GAP.join(filter(None, (last.reasoning, each.reasoning))) or None
         last = replace(last, text=f"{last.text}{_GAP}{each.text}", reasoning=thought)
     if last is not None:

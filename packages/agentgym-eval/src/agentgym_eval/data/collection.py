@@ -1,7 +1,7 @@
-"""Where a collection of episodes lies on disk, and how it gets there: whole, with its data card, or not at all.
+"""Collections of episodes on disk, written together with their data card, in full or not at all.
 
-`--out FILE.jsonl` is a file, with FILE.card.md and FILE.card.json beside it. Any other `--out` is a folder in the form
-of a dataset: README.md, card.json and WORLD/SPLIT.jsonl. Knows nothing about playing.
+`--out FILE.jsonl` is a file with FILE.card.md and FILE.card.json next to it. Any other `--out` is a folder in the form
+of a dataset: README.md, card.json and ENV/SPLIT.jsonl.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _CARD = "card.json"
 
 
 class Collection:
-    """What `collect` leaves at `settings.out`."""
+    """The output of `collect` at `settings.out`."""
 
     def __init__(self, settings: CollectSettings) -> None:
         self._settings = settings
@@ -36,29 +36,27 @@ class Collection:
 
     @property
     def rule(self) -> str:
-        """The flags that say which episodes are kept."""
+        """The flags that select the kept episodes."""
         least = self._settings.min_score
         return f"--keep {self._settings.keep}" + (f" and --min-score {least:g}" if least else "")
 
     def check(self) -> None:
-        """Raise `UsageError` where something lies at `out`, or beside it, that isn't to be replaced, or unfinished work
-        that the settings don't go on with.
-        """
-        out, asked = self._out, self._settings
-        begun = {path.name for path in _entries(asked.folder) if _is_begun(path)}
-        if out.exists() and not (asked.overwrite or begun or _is_empty(out)):
+        """Raise `UsageError` if existing files must not be replaced, or unfinished work doesn't match the settings."""
+        out, settings = self._out, self._settings
+        begun = {path.name for path in _entries(settings.folder) if _is_begun(path)}
+        if out.exists() and not (settings.overwrite or begun or _is_empty(out)):
             raise UsageError(f"{out} exists already; choose another --out, or replace it with --overwrite.")
         for path in self._foreign():
-            raise UsageError(f"{path} is nothing that `collect` made; choose another --out.")
-        others = begun - {folder.name for folder in asked.worlds()}
-        if others and not asked.overwrite:
+            raise UsageError(f"{path} was not written by `collect`; choose another --out.")
+        others = begun - {folder.name for folder in settings.worlds()}
+        if others and not settings.overwrite:
             raise UsageError(
-                f"{asked.folder} holds unfinished work of another command ({', '.join(sorted(others))}): name its "
-                "worlds in --env as well, choose another --out, or begin again with --overwrite."
+                f"{settings.folder} holds unfinished work of another command ({', '.join(sorted(others))}): add its "
+                "environments to --env, choose another --out, or start over with --overwrite."
             )
 
     def _foreign(self) -> Iterator[Path]:
-        """What would be replaced or removed, and isn't `collect`'s."""
+        """Yield files that would be replaced or removed, but were not written by `collect`."""
         out = self._out
         if self._is_file:
             if out.is_dir() or not _is_card(self._cards[1]):
@@ -68,12 +66,12 @@ class Collection:
         yield from (path for path in _entries(self._settings.folder) if not _is_run(path))
 
     def write(self, played: Sequence[Episode], usage: Usage | None = None) -> Card:
-        """Write those of the episodes that are to be kept and the card in place of what is there, and remove the
-        unfinished work. The card says what a player that is paid by the token used for them.
+        """Write the selected episodes and the data card, replacing existing output, and remove the unfinished work.
+        `usage` is recorded in the card.
         """
-        asked = self._settings
-        used = usage.to_dict(asked.endpoint.price) if usage and usage.requests else None
-        card = make_card(played, self._keeps, asked.resolved(), used)
+        settings = self._settings
+        used = usage.to_dict(settings.endpoint.price) if usage and usage.requests else None
+        card = make_card(played, self._keeps, settings.resolved(), used)
         kept = [episode for episode in played if self._keeps(episode)]
         if self._is_file:
             self._write_file(card, kept)
@@ -83,10 +81,10 @@ class Collection:
         return card
 
     def _keeps(self, episode: Episode) -> bool:
-        asked = self._settings
-        if episode.score is None or episode.score < asked.min_score:
+        settings = self._settings
+        if episode.score is None or episode.score < settings.min_score:
             return False
-        return asked.keep == "all" or episode.success is True
+        return settings.keep == "all" or episode.success is True
 
     @property
     def _is_file(self) -> bool:
@@ -94,15 +92,15 @@ class Collection:
 
     @property
     def _cards(self) -> tuple[Path, Path]:
-        """Of a file: the page and the figures."""
+        """Paths of a file's card as Markdown and as JSON."""
         return self._out.with_suffix(".card.md"), self._out.with_suffix(f".{_CARD}")
 
     def _write_file(self, card: Card, kept: Sequence[Episode]) -> None:
-        markdown, figures = self._cards
+        markdown, statistics = self._cards
         split = kept[0].split if kept and len(card.total.splits) == 1 else "train"
-        write_json(figures, card.to_dict())  # first, since it says that the others are ours
+        write_json(statistics, card.to_dict())  # first, because it marks the other files as written by `collect`
         write_whole(markdown, page(card, self._out.stem, {"": {split: self._out.name}}))
-        write_whole(self._out, _lines(kept))  # last, since it says that all is there
+        write_whole(self._out, _lines(kept))  # last, because it marks the output as complete
 
     def _write_folder(self, card: Card, kept: Sequence[Episode]) -> None:
         fresh = self._settings.folder / ".dataset"
@@ -146,7 +144,7 @@ def _is_card(path: Path) -> bool:
 
 
 def _names(envs: Sequence[str]) -> list[str]:
-    """Short names of worlds; whole ids where two would be called the same."""
+    """Return the environments' short names, or full ids if short names aren't unique."""
     short = [short_name(env) for env in envs]
     return short if len(set(short)) == len(envs) else [re.sub(r"[^\w.-]+", "-", env) for env in envs]
 

@@ -1,4 +1,4 @@
-"""Episodes as conversations: where a context begins anew, a new conversation does. Knows no format."""
+"""Episodes as conversations: each time an agent starts a new context, a new conversation starts."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from agentgym_envs.episodes.conversation import replay
 
 @dataclass(frozen=True, slots=True)
 class ContextMessages:
-    """A part of an episode in which the conversation grew by appending."""
+    """A part of an episode in which the conversation only grew by appending."""
 
     messages: Conversation
-    """All of it; the last is the agent's."""
+    """All messages of the conversation; the last is the agent's."""
     turns: Mapping[int, Turn]
-    """The turns by the positions of their replies in `messages`. Other replies there were said in an earlier stretch
-    and stayed in the context."""
+    """The turns by the positions of their replies in `messages`. Other replies in `messages` belong to an earlier
+    context and were kept in this one."""
 
 
 def context_messages(episode: Episode) -> Iterator[ContextMessages]:
-    """The conversations of an episode, one after the other: a single one, unless its agent forgets or tries again."""
+    """Yield the conversations of an episode in order: a single one, unless its agent drops messages or retries."""
     messages: Conversation = ()
     turns: dict[int, Turn] = {}
     for conversation, turn in replay(episode):

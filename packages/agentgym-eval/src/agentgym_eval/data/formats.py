@@ -1,4 +1,4 @@
-"""Files of episodes in any format: which one it is shows in what they hold. Knows no world.
+"""Files of episodes in any format, which is detected from their content.
 
 for episode in read_data(["runs/textcraft.jsonl", "babyai_train.json"], score=1.0):
     ...
@@ -30,7 +30,9 @@ FORMATS = {
     "agentgym": "conversations",
     "items": "item_id",
 }
-"""What can be written, and the key by which its records are known. `elsewhere` has the formats that are only read."""
+"""The formats that can be written, and the key that identifies their records. `other_formats` has the read-only
+ones.
+"""
 
 
 def read_data(
@@ -42,23 +44,24 @@ def read_data(
     half: Callable[[str], object] | None = None,
     told: Callable[[str], object] | None = None,
 ) -> Iterator[Episode]:
-    """The episodes in files of any format, in order.
+    """Yield the episodes in files of any format, in order.
 
     Args:
-        paths: Files of our episodes, of AgentGym's conversations or in a format of `elsewhere` or TRL's, as JSON
-            lines or a JSON array; or folders: of a run, or of such files.
-        score: That of all conversations whose file says none, from 0 to 1.
-        skip: Is told why each conversation is left out whose task none of ours is; without it such are refused.
-        keep: Keep them under their own ids instead, as data of no world.
-        half: Is told where half a line, left by a killed process, ends a file of our episodes.
-        told: Is told what was put into another form in a conversation, each time.
+        paths: Files of this package's episodes, of AgentGym's or TRL's conversations or in a format of `other_formats`,
+            as JSON lines or a JSON array; or folders: of a run, or of such files.
+        score: Score, from 0 to 1, of all conversations whose file has none.
+        skip: Called with the reason for each conversation that is left out because this package doesn't have its task.
+            Without it, such conversations raise an error.
+        keep: Keep such conversations under their own ids instead, without an environment.
+        half: Called with a message if a file of episodes ends in an incomplete line, left by a killed process.
+        told: Called with a description of each conversion within a conversation.
 
     Raises:
-        UsageError: when a file isn't there, is damaged, holds none of these, or lacks what wasn't given; its message
-            says which and where.
+        UsageError: If a file doesn't exist, is damaged, has none of these formats, or lacks a score; the message says
+            which file and where.
     """
     if score is not None and not 0 <= score <= 1:
-        raise UsageError(f"A score is from 0 to 1, not {score:g}.")
+        raise UsageError(f"A score must be between 0 and 1, not {score:g}.")
     reading = _Reading(score, skip, keep, half, told or (lambda _: None))
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
         for file in _files(Path(path)):
@@ -73,13 +76,13 @@ class _Reading:
     half: Callable[[str], object] | None
     told: Callable[[str], object]
     attempts: Counter[str] = field(default_factory=Counter[str])
-    """At each task of a recorded conversation, so far."""
+    """Number of recorded conversations by task, so far."""
 
     def file(self, path: Path) -> Iterator[Episode]:
         found = _records(path)
         number, first = next(found, (0, {}))
         if not number:
-            raise UsageError(f"{path} holds nothing.")
+            raise UsageError(f"{path} has no records.")
         kind = _format(first, path)
         if kind == "episodes" and not _is_array(path):
             yield from self._ours(path)
@@ -90,9 +93,9 @@ class _Reading:
             except UsageError as error:
                 raise UsageError(f"{path}, conversation {number}: {error}") from error
             except RecursionError as error:
-                raise UsageError(f"{path}, conversation {number} is nested too deep.") from error
+                raise UsageError(f"{path}, conversation {number} is nested too deeply.") from error
             except (ValueError, TypeError, KeyError, AttributeError) as error:
-                raise UsageError(f"{path}, conversation {number} is not as {kind} files are: {error}.") from error
+                raise UsageError(f"{path}, conversation {number} is not a valid {kind} record: {error}.") from error
 
     def _ours(self, path: Path) -> Iterator[Episode]:
         try:
@@ -107,8 +110,8 @@ class _Reading:
             if (original := trl.original(record)) is not None:
                 yield original
         elif kind == "trl":
-            said = chat_messages.recording(record["messages"], record.get("tools"), told=self.told)
-            yield self._recorded(said, Task(name, "", "train", "", 0), self.score)
+            recording = chat_messages.recording(record["messages"], record.get("tools"), told=self.told)
+            yield self._recorded(recording, Task(name, "", "train", "", 0), self.score)
         elif kind == "agentgym":
             if (task := self._task(record)) is not None:
                 yield self._recorded(agentgym.read(record), task, self.score)
@@ -119,7 +122,7 @@ class _Reading:
                 yield self._recorded(found.recording, task, score, found.agent)
 
     def _task(self, record: dict[str, Any]) -> Task | None:
-        """The task of a conversation of AgentGym's; None where it is left out."""
+        """Return the task of a conversation of AgentGym; None if it is left out."""
         try:
             return agentgym.task(record)
         except NoCounterpart as error:
@@ -129,12 +132,12 @@ class _Reading:
                 self.skip(str(error))
                 return None
             raise UsageError(
-                f"{error} Leave such ones out with --skip, or keep them as data of no world with --keep."
+                f"{error} Leave such conversations out with --skip, or keep them without an environment with --keep."
             ) from error
 
     def _recorded(self, recording: Recording, task: Task, score: float | None, agent: str = "") -> Episode:
         if score is None:
-            raise UsageError("it has no score. Say what such ones scored, as in --score 1.")
+            raise UsageError("it has no score. Set the score of such conversations, as in --score 1.")
         attempt = self.attempts[task.id]
         self.attempts[task.id] += 1
         return episode(recording, task, score=score, sample=attempt, agent=agent)
@@ -154,11 +157,11 @@ def _files(path: Path) -> list[Path]:
 
 
 def _is_about(path: Path) -> bool:
-    """Whether a file is a single JSON object that is no record, as cards and reports are."""
+    """Return whether a file is a single JSON object other than a record, such as a card or report."""
     try:
         text = path.read_text(encoding="utf-8-sig")
         value = parse(text) if text.lstrip().startswith("{") else None
-    except (OSError, ValueError):  # lines, or damaged: who reads it says so
+    except (OSError, ValueError):  # JSON lines, or damaged, which the reader reports
         return False
     if not isinstance(value, dict):
         return False
@@ -167,20 +170,20 @@ def _is_about(path: Path) -> bool:
 
 
 def _records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
-    """The records of a JSON array or of JSON lines, with their numbers from 1."""
+    """Yield the records of a JSON array or of JSON lines, numbered from 1."""
     try:
         with path.open(encoding="utf-8-sig", newline="\n") as file:
             numbered = enumerate(parse(file.read()) if _is_array(path) else _lines(file), 1)
             for number, record in numbered:
                 if not isinstance(record, dict):
-                    raise UsageError(f"{path}, record {number} is no JSON object.")
+                    raise UsageError(f"{path}, record {number} is not a JSON object.")
                 yield number, record
     except OSError as error:
         raise UsageError(f"{path} can't be read: {error}.") from error
     except ValueError as error:
         if isinstance(error, UsageError):
             raise
-        raise UsageError(f"{path} is no JSON array and not JSON lines: {error}.") from error
+        raise UsageError(f"{path} is neither a JSON array nor JSON lines: {error}.") from error
 
 
 def _is_array(path: Path) -> bool:
@@ -204,13 +207,13 @@ def _format(record: dict[str, Any], path: Path) -> str:
         return "agentgym"
     if found == "items" or record.get("conversations") == []:
         raise UsageError(
-            f"{path} has ids of tasks and no conversations. Play them: {command('collect')} --items {path}, "
+            f"{path} has task ids, but no conversations. To play the tasks, run: {command('collect')} --items {path}, "
             "or evaluate."
         )
     if found is None:
         known = [f"`{key}` ({name})" for name, key in FORMATS.items() if name != "items"]
         known += [_keys(keys) + f" ({name})" for name, (keys, _) in other_formats.FORMATS.items()]
-        raise UsageError(f"{path} is of no known format: its first record has none of the keys {', '.join(known)}.")
+        raise UsageError(f"{path} has no known format: its first record has none of the keys {', '.join(known)}.")
     return found
 
 
@@ -221,15 +224,16 @@ def _keys(keys: Iterable[str]) -> str:
 def records(
     episodes: Iterable[Episode], to: str, *, skip: Callable[[str], object] | None = None
 ) -> Iterator[dict[str, Any]]:
-    """What a file of the format `to` holds of these episodes.
+    """Yield the records of these episodes in the format `to`.
 
     Args:
-        episodes: In order.
+        episodes: Episodes in order.
         to: One of `FORMATS`.
-        skip: Is told why each episode is left out whose task AgentGym doesn't have; without it such are refused.
+        skip: Called with the reason for each episode that is left out because AgentGym doesn't have its task. Without
+            it, such episodes raise an error.
 
     Raises:
-        UsageError: when one is refused, or its turns are none that its agent comes to.
+        UsageError: If an episode can't be converted, or its turns can't be reproduced by its agent.
     """
     made = {"episodes": _own, "trl": trl.records, "agentgym": agentgym.records, "items": agentgym.items}[to]
     seen: set[str] = set()
@@ -238,7 +242,7 @@ def records(
             new = list(made(found))
         except NoCounterpart as error:
             if skip is None:
-                raise UsageError(f"{error} Leave such ones out with --skip.") from error
+                raise UsageError(f"{error} Leave such episodes out with --skip.") from error
             skip(str(error))
             continue
         except ValueError as error:
@@ -254,7 +258,7 @@ def _own(found: Episode) -> Iterator[dict[str, Any]]:
 
 
 def content(found: Iterable[dict[str, Any]], to: str) -> str:
-    """The file with these records: a JSON array where AgentGym reads it, and elsewhere JSON lines."""
+    """Return the content of a file with these records: a JSON array for AgentGym's formats, otherwise JSON lines."""
     if to in ("agentgym", "items"):
         return json.dumps(list(found), ensure_ascii=False, indent=1) + "\n"
     return "".join(json.dumps(record, ensure_ascii=False, separators=(",", ":")) + "\n" for record in found)

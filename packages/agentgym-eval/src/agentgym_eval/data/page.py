@@ -1,7 +1,7 @@
-"""A data card as the `README.md` of a dataset: Markdown under the YAML header that `datasets` and its hub read.
+"""Data cards as the `README.md` of a dataset: Markdown with the YAML header that `datasets` and its hub read.
 
-The header says which file is of which split and of what type each column is, so that nothing is left to be guessed from
-the first lines. https://huggingface.co/docs/hub/datasets-manual-configuration
+The header assigns files to splits and types to columns, so that nothing has to be inferred from the first lines.
+https://huggingface.co/docs/hub/datasets-manual-configuration
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from agentgym_envs.episodes.episode import SCHEMA as EPISODE_SCHEMA
 from agentgym_eval.data.card import SCHEMA, Card, Share, Spread
 
 Files = Mapping[str, Mapping[str, str]]
-"""Path by split, by the name of the world; one file of all worlds has no name."""
+"""Paths by split, by environment name; a single file for all environments has an empty name."""
 
 _FEATURES = """
   features:
@@ -73,12 +73,12 @@ _FEATURES = """
 
 
 def page(card: Card, name: str, files: Files) -> str:
-    """The card as Markdown with its header.
+    """Return the card as Markdown with its header.
 
     Args:
-        card: The card.
-        name: What the dataset is called.
-        files: Where its episodes lie, beside the page.
+        card: The data card.
+        name: Name of the dataset.
+        files: Paths of the episode files, relative to the page.
     """
     return "\n".join([*_header(name, files), "", f"# {name}", "", *_body(card, files)]) + "\n"
 
@@ -108,25 +108,25 @@ def _header(name: str, files: Files) -> Iterator[str]:
 
 def _body(card: Card, files: Files) -> Iterator[str]:
     yield (
-        f"Play-throughs of agents in text worlds, one JSON line each (schema `{EPISODE_SCHEMA}`; figures: `{SCHEMA}`). "
-        "Every turn has the observation, the reply, the action found in it and the reward; `agent` is how the "
-        "conversation was made. Episodes in which something broke are left out."
+        f"Episodes of agents in text environments, one JSON line each (schema `{EPISODE_SCHEMA}`; card: `{SCHEMA}`). "
+        "Every turn has the observation, the reply, the action parsed from it and the reward; `agent` is the agent's "
+        "reply format and habits. Failed episodes are excluded."
     )
     shares = (*card.worlds, card.total) if len(card.worlds) > 1 else card.worlds
     yield from _section("Counts", shares, _COUNTS)
-    yield "\nSuccess and score: means over the kept episodes, in brackets over all that were played and did not fail."
-    yield from _section("Lengths: mean (median, most) over the kept episodes", shares, _LENGTHS)
+    yield "\nSuccess and score: means over the kept episodes; in parentheses, over all that did not fail."
+    yield from _section("Lengths: mean (median, maximum) over the kept episodes", shares, _LENGTHS)
     yield from _section("Kept episodes by", card.worlds, _GROUPS)
-    yield "\n## How they were made\n"
+    yield "\n## Settings and versions\n"
     used = {"usage": card.usage} if card.usage else {}
     yield from _code("json", json.dumps({"settings": card.settings, "versions": card.versions} | used, indent=2))
-    yield "\n## How to read them\n"
+    yield "\n## Loading\n"
     yield from _code("python", _reading(files))
 
 
 def _section(title: str, shares: Sequence[Share], columns: Mapping[str, Callable[[Share], str]]) -> Iterator[str]:
     yield f"\n## {title}\n"
-    yield _row(["world", *columns])
+    yield _row(["environment", *columns])
     yield _row(["---"] * (len(columns) + 1))
     for share in shares:
         yield _row([share.env or "all", *(cell(share) for cell in columns.values())])
@@ -145,16 +145,16 @@ _COUNTS: Mapping[str, Callable[[Share], str]] = {
 _LENGTHS: Mapping[str, Callable[[Share], str]] = {
     "actions": lambda share: _spread(share.lengths.actions),
     "turns": lambda share: _spread(share.lengths.turns),
-    "characters said": lambda share: _spread(share.lengths.said),
-    "characters in all": lambda share: _spread(share.lengths.characters),
+    "characters in replies": lambda share: _spread(share.lengths.said),
+    "characters in total": lambda share: _spread(share.lengths.characters),
 }
 _GROUPS: Mapping[str, Callable[[Share], str]] = {
     "split": lambda share: _groups(share.splits),
     "policy": lambda share: _groups(share.policies),
     "agent": lambda share: _groups(share.agents),
     "category": lambda share: _groups(share.categories),
-    "end": lambda share: _groups(share.stops),
-    "turns of a kind": lambda share: _groups(share.kinds),
+    "stop reason": lambda share: _groups(share.stops),
+    "kind of turn": lambda share: _groups(share.kinds),
 }
 
 
@@ -188,5 +188,5 @@ def _reading(files: Files) -> str:
     else:
         lines += ['rows = load_dataset(".")  # the folder of this page']
     if len(files) > 1:
-        lines += [f'rows = load_dataset(".", "{next(iter(files))}")  # one world']
+        lines += [f'rows = load_dataset(".", "{next(iter(files))}")  # one environment']
     return "\n".join([*lines, *(f'episodes = list(read_episodes("{path}"))' for path in paths[:1])])

@@ -1,7 +1,7 @@
-"""Pairs of episodes of which one did better, for learning from preferences. Knows neither models nor tokens.
+"""Pairs of a better and a worse episode, for preference learning.
 
-Two episodes of a task can be compared where they share a beginning: up to the turn in which, given the same
-conversation, the agent said something else. What was said from there on is what made the difference.
+Two episodes of a task are comparable if they share a prefix: up to the turn in which the agent replied differently to
+the same conversation. The replies from there on are compared.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from agentgym_eval.data.trl import messages_of
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """Two episodes of one task, of the same agent."""
+    """Two episodes of the same task and agent."""
 
     chosen: Episode
-    """The one with the higher score."""
+    """The episode with the higher score."""
     rejected: Episode
     shared: int
-    """How many turns they have in common; what was said from there on is compared."""
+    """Number of leading turns that both share; the replies after them are compared."""
 
     @property
     def gap(self) -> float:
-        """By how much the one's score is above the other's."""
+        """Difference of the two scores."""
         return _score(self.chosen) - _score(self.rejected)
 
     def compared(self) -> tuple[Episode, Episode]:
-        """Chosen and rejected, the shared turns marked as nothing to learn from."""
+        """Return the chosen and the rejected episode with the shared turns excluded from the loss."""
         return _from(self.chosen, self.shared), _from(self.rejected, self.shared)
 
 
 def divergence(one: Episode, other: Episode) -> int | None:
-    """How many turns two episodes of one agent share until it says something else.
+    """Return the number of turns that two episodes of one agent share before a different reply.
 
     Returns:
-        None when that never happens: they are the same as far as both go, or the world showed something else first.
+        None if that never happens: one episode is a prefix of the other, or the observations differ first.
     """
     for number, (a, b) in enumerate(zip(one.turns, other.turns, strict=False)):
         if a.observation != b.observation:
@@ -58,26 +58,27 @@ def divergence(one: Episode, other: Episode) -> int | None:
 def make_pairs(episodes: Iterable[Episode], pairing: Pairing) -> list[Pair]:
     """Pair up episodes of the same task by their scores.
 
-    Within a task, pairs of episodes that were compared least so far come first, among those the ones with the larger
-    gap, and among those chance decides.
+    Within a task, pairs are chosen by how little their episodes have been used so far, then by the larger gap, then at
+    random.
 
     Args:
-        episodes: Of any tasks, worlds and agents. Failed ones are passed over, and those that say the same as another.
-        pairing: Says which pairs, and how many.
+        episodes: Episodes of any tasks, environments and agents. Failed and duplicate episodes are ignored.
+        pairing: Settings of the pairs.
     """
     rng = np.random.default_rng(pairing.seed)
     made = (_pairs(group, pairing) for group in _comparable(episodes))
-    return [_cut(pair, pairing) for some in made for pair in _deal(some, most=pairing.most, rng=rng)]
+    return [_cut(pair, pairing) for some in made for pair in _select(some, most=pairing.most, rng=rng)]
 
 
 def to_trl(pair: Pair) -> dict[str, Any]:
-    """The pair in TRL's conversational preference format: `prompt`, `chosen` and `rejected` are lists of messages.
+    """Return the pair in TRL's conversational preference format: `prompt`, `chosen` and `rejected` are lists of
+    messages.
 
-    Chosen and rejected hold what the world answered as well; where an agent begins its conversation anew they end.
-    Beside them stand the task, both scores and, for agents that call functions, `tools` as JSON.
+    Chosen and rejected include the environment's observations and end where the agent starts a new context. The record
+    also has the task, both scores and, for function-calling agents, `tools` as JSON.
     """
-    prompt, chosen = _parted(pair.chosen, pair.shared)
-    _, rejected = _parted(pair.rejected, pair.shared)
+    prompt, chosen = _split_messages(pair.chosen, pair.shared)
+    _, rejected = _split_messages(pair.rejected, pair.shared)
     record: dict[str, Any] = {
         "prompt": prompt,
         "chosen": chosen,
@@ -102,27 +103,27 @@ def _from(episode: Episode, start: int) -> Episode:
 
 
 def _comparable(episodes: Iterable[Episode]) -> list[list[Episode]]:
-    """Scored episodes by task and agent, each once. Two that say the same are one."""
+    """Group scored episodes by task and agent, without duplicates."""
     groups: dict[tuple[str, ...], dict[tuple[Any, ...], Episode]] = {}
     for episode in episodes:
         if not episode.failed and episode.turns:
             key = (episode.env, episode.task_id, episode.agent, episode.instructions, episode.turns[0].observation)
-            said = tuple((turn.observation, turn.reply.text) for turn in episode.turns)
-            groups.setdefault(key, {}).setdefault(said, episode)
+            turns = tuple((turn.observation, turn.reply.text) for turn in episode.turns)
+            groups.setdefault(key, {}).setdefault(turns, episode)
     return [list(group.values()) for group in groups.values()]
 
 
 def _pairs(group: Sequence[Episode], pairing: Pairing) -> list[Pair]:
-    """All that can be made, the larger gaps first."""
+    """Return all possible pairs, ordered by the scores of their episodes."""
     ranked = sorted(group, key=_score, reverse=True)
     made = [Pair(a, b, shared) for a, b in combinations(ranked, 2) if (shared := divergence(a, b)) is not None]
-    # Scores are sums of rewards: 0.1 + 0.2 is as far from 0 as 0.3.
-    told = [pair for pair in made if pair.gap >= pairing.min_gap - 1e-9]
-    return [pair for pair in told if pairing.truncated != "drop" or pair.rejected.stop != "truncated"]
+    # The tolerance is for scores that are sums of rewards, such as 0.1 + 0.2.
+    wide = [pair for pair in made if pair.gap >= pairing.min_gap - 1e-9]
+    return [pair for pair in wide if pairing.truncated != "drop" or pair.rejected.stop != "truncated"]
 
 
 def _cut(pair: Pair, pairing: Pairing) -> Pair:
-    """The pair without the turns that aren't to be compared."""
+    """Remove the turns that aren't compared."""
     chosen, rejected = len(pair.chosen.turns), len(pair.rejected.turns)
     if pairing.truncated == "shorten" and pair.rejected.stop == "truncated":
         rejected = min(chosen, rejected)
@@ -135,24 +136,24 @@ def _first(episode: Episode, turns: int) -> Episode:
     return replace(episode, turns=episode.turns[:turns])
 
 
-def _deal(pairs: Sequence[Pair], *, most: int, rng: np.random.Generator) -> list[Pair]:
+def _select(pairs: Sequence[Pair], *, most: int, rng: np.random.Generator) -> list[Pair]:
     drawn: list[int] = rng.permutation(len(pairs)).tolist()
     left = sorted((pairs[i] for i in drawn), key=lambda pair: -pair.gap)
-    uses, dealt = Counter[int](), list[Pair]()
-    while left and len(dealt) < most:
+    uses, selected = Counter[int](), list[Pair]()
+    while left and len(selected) < most:
         at = min(range(len(left)), key=lambda i: uses[id(left[i].chosen)] + uses[id(left[i].rejected)])
-        dealt.append(left.pop(at))
-        uses.update((id(dealt[-1].chosen), id(dealt[-1].rejected)))
-    return dealt
+        selected.append(left.pop(at))
+        uses.update((id(selected[-1].chosen), id(selected[-1].rejected)))
+    return selected
 
 
-def _parted(episode: Episode, number: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """The messages before the reply of a turn, and those from there on."""
+def _split_messages(episode: Episode, number: int) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Split an episode's messages before the reply of turn `number`."""
     before = 0
-    for stretch in context_messages(episode):
-        replies = list(stretch.turns)
+    for context in context_messages(episode):
+        replies = list(context.turns)
         if number < before + len(replies):
-            messages = messages_of(stretch.messages, calls=bool(episode.tools))
+            messages = messages_of(context.messages, calls=bool(episode.tools))
             return messages[: replies[number - before]], messages[replies[number - before] :]
         before += len(replies)
     raise ValueError(f"The episode of {episode.task_id} has no turn {number}.")

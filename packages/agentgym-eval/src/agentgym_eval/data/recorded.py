@@ -1,7 +1,7 @@
-"""Conversations that somebody else wrote down, as episodes.
+"""Recorded conversations from other sources, as episodes.
 
-Such a file has what was said, and little else. What it lacks is asked for (the score) or left open: nobody knows the
-actions, the states and, unless functions are called, the agent. The whole reward is the last turn's. Knows no format.
+Such files contain little more than the messages. The score has to be provided; actions, states and, unless functions
+are called, the agent stay unknown. The last turn gets the whole reward.
 """
 
 from __future__ import annotations
@@ -13,30 +13,31 @@ from typing import Any
 from agentgym_envs import Episode, Message, Reply, Task, Turn
 
 POLICY = "recorded"
-"""Who played, as far as is known."""
+"""Policy name of recorded episodes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """What was said in one conversation."""
+    """The messages of one conversation."""
 
     messages: tuple[Message, ...]
-    """An optional `system`, then `user` and `assistant` in turns."""
+    """An optional `system` message, then `user` and `assistant` alternating."""
     silent: frozenset[int] = frozenset()
-    """Positions of replies in `messages` that imitation doesn't learn from."""
+    """Positions in `messages` of replies that are excluded from the loss."""
     tools: tuple[dict[str, Any], ...] = ()
-    """JSON schemas of the functions that are called in it."""
+    """JSON schemas of the available functions."""
     reasoning: Mapping[int, str] = field(default_factory=dict[int, str])
-    """What was thought apart from replies, by their positions in `messages`."""
+    """Reasoning outside of the replies, by the replies' positions in `messages`."""
 
 
 def episode(recording: Recording, task: Task, *, score: float, sample: int, agent: str = "") -> Episode:
-    """The episode in a recording. It counts as a success when its score is 1.
+    """Convert a recording to an episode. It counts as a success if its score is 1.
 
-    A first reply that isn't learned from, before others, is no action: the "OK" with which recordings begin.
+    A first reply that is excluded from the loss and followed by others is not an action, but the "OK" with which
+    recordings begin.
 
     Raises:
-        ValueError: when there is no reply, or roles don't take turns; the message has the position.
+        ValueError: If there is no reply, or roles don't alternate; the message has the position.
     """
     messages = recording.messages
     first = 1 if messages and messages[0].role == "system" else 0
@@ -75,6 +76,6 @@ def _check_roles(messages: Sequence[Message], first: int) -> None:
     for at, message in enumerate(messages):
         expected = "assistant" if at % 2 else "user"
         if message.role != expected:
-            raise ValueError(f"message {first + at + 1} is of the {message.role}, where the {expected} should speak")
+            raise ValueError(f"message {first + at + 1} has the role {message.role} instead of {expected}")
     if len(messages) < 2:
-        raise ValueError("nobody replies in it")
+        raise ValueError("it has no reply")

@@ -1,1 +1,1 @@
-"""Metrics of episodes: success, pass@k, intervals, paired comparisons and token usage."""
+"""Metrics of episodes: success, score, pass@k, confidence intervals, paired comparisons and token usage."""

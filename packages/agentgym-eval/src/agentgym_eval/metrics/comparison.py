@@ -1,6 +1,7 @@
-"""Two players on the same tasks: what sets them apart, with intervals and a paired test.
+"""Paired comparison of two policies on the same tasks, with intervals and a permutation test.
 
-Tasks are paired, since most of what differs from task to task is the task. Knows nothing about runs on disk.
+Tasks are paired because most of the variance between tasks comes from the tasks themselves. This module doesn't depend
+on how runs are stored.
 """
 
 from __future__ import annotations
@@ -20,30 +21,32 @@ from agentgym_eval.metrics.intervals import Interval, agreeing, bootstrap, clust
 from agentgym_eval.metrics.summary import by_task, cluster_of, score_of, success_of, turns_of
 
 FLIPS = 10_000
-"""Draws of signs, where there are too many to try them all."""
+"""Number of random sign assignments in the test, if there are too many for an exact test."""
 _EXACT = 12
 _BLOCK = 1_000_000
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One figure of two players over the tasks that both played."""
+    """One metric of two policies over the tasks that both attempted."""
 
     first: float
     second: float
     difference: Interval
-    """The second's less the first's, with a 95% interval over tasks or clusters of tasks that holds 0 exactly where the
-    test doesn't tell the two apart.
+    """The second minus the first, with a 95% interval over tasks or clusters of tasks. The interval contains 0 exactly
+    if the test doesn't find a difference.
     """
     p: float
-    """How likely a difference at least as far from zero is where it is chance which of the two a result belongs to."""
+    """The p-value: the probability of a difference at least this far from zero under the null hypothesis that the
+    results of a task are exchangeable between the two.
+    """
     p_adjusted: float
-    """The same for the number of comparisons that are shown together (Holm 1979); p where it is one."""
+    """p adjusted for the number of comparisons reported together (Holm 1979); equal to p for a single comparison."""
     detectable: float
-    """The smallest difference that four of five such comparisons would have shown with p < 0.05."""
+    """The smallest difference that comparisons like this one detect with p < 0.05 at a power of 0.8."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values; what is NaN here is None there."""
+        """Return the difference as JSON values, with NaN as None."""
         numbers = {"first": self.first, "second": self.second, "p": self.p}
         numbers |= {"p_adjusted": self.p_adjusted, "detectable": self.detectable}
         shown = {name: None if math.isnan(value) else value for name, value in numbers.items()}
@@ -52,48 +55,48 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """A second player against a first, over the tasks that both have an attempt at that did not fail."""
+    """Comparison of a second policy with a first, over the tasks at which both have an attempt that did not fail."""
 
     first: str
-    """Its name."""
+    """Name of the first policy."""
     second: str
     tasks: int
-    """How many are paired."""
+    """Number of paired tasks."""
     only_first: int
-    """Tasks that the second has no attempt at, or none that did not fail; they are in no figure."""
+    """Number of tasks at which only the first has an attempt that did not fail; excluded from all metrics."""
     only_second: int
     better: int
-    """Tasks at which the second succeeded in a larger share of its attempts than the first."""
+    """Number of tasks at which the second succeeded in a larger share of its attempts than the first."""
     worse: int
     success: Difference
     score: Difference
     turns: Difference
 
     def to_dict(self) -> dict[str, Any]:
-        """The comparison as JSON values."""
+        """Return the comparison as JSON values."""
         names = ("first", "second", "tasks", "only_first", "only_second", "better", "worse")
-        figures: dict[str, Any] = {name: getattr(self, name) for name in names}
-        return figures | {name: getattr(self, name).to_dict() for name in ("success", "score", "turns")}
+        metrics: dict[str, Any] = {name: getattr(self, name) for name in names}
+        return metrics | {name: getattr(self, name).to_dict() for name in ("success", "score", "turns")}
 
 
 def compare(
     first: Iterable[Episode], second: Iterable[Episode], *, names: tuple[str, str] = ("first", "second"), seed: int = 0
 ) -> Comparison:
-    """Compare `second` with `first`, task by task; the attempts at a task count as their mean.
+    """Compare `second` with `first`, task by task. The attempts at a task are averaged.
 
     Args:
-        first: Episodes in any order; failed ones are left out.
-        second: Of the same tasks; those that are only in one are counted and left out.
-        names: Of the two.
-        seed: Of the bootstrap and the permutations.
+        first: Episodes in any order; failed ones are ignored.
+        second: Episodes of the same tasks. Tasks that occur on only one side are counted and ignored.
+        names: Names of the two policies.
+        seed: Seed of the bootstrap and the permutations.
     """
     ours, theirs = by_task(first), by_task(second)
     both = sorted(ours.keys() & theirs.keys())
 
     clusters = [cluster_of(ours[task][0]) for task in both]
 
-    def differ(figure: Callable[[Sequence[Episode]], float], *, bounded: bool = True) -> Difference:
-        sides = [figure(ours[task]) for task in both], [figure(theirs[task]) for task in both]
+    def differ(metric: Callable[[Sequence[Episode]], float], *, bounded: bool = True) -> Difference:
+        sides = [metric(ours[task]) for task in both], [metric(theirs[task]) for task in both]
         return difference(*sides, clusters, seed, bounded=bounded)
 
     gains = [success_of(theirs[task]) - success_of(ours[task]) for task in both]
@@ -118,14 +121,14 @@ def difference(
     *,
     bounded: bool = True,
 ) -> Difference:
-    """What sets two players apart in one figure.
+    """Compute the difference of two policies in one metric.
 
     Args:
-        first: One per task.
-        second: Of the same tasks, in the same order.
-        clusters: Of the tasks; whole clusters change sides in the test.
-        seed: Of the bootstrap and the permutations.
-        bounded: Whether the figure is in [0, 1].
+        first: One value per task.
+        second: Values of the same tasks, in the same order.
+        clusters: Cluster of each task; the test flips the signs of whole clusters.
+        seed: Seed of the bootstrap and the permutations.
+        bounded: Whether the metric is in [0, 1].
     """
     gains = [b - a for a, b in zip(first, second, strict=True)]
     p = sign_flip(cluster_sums(gains, clusters), np.random.default_rng(seed))
@@ -141,7 +144,7 @@ _COMPARED: tuple[Literal["success", "score", "turns"], ...] = ("success", "score
 
 
 def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
-    """The comparisons with p-values that are adjusted for their number, each figure by itself."""
+    """Return the comparisons with p-values adjusted for their number, for each metric separately."""
     ps = {name: holm({str(i): getattr(at, name).p for i, at in enumerate(comparisons)}) for name in _COMPARED}
     return [
         replace(at, **{name: replace(getattr(at, name), p_adjusted=ps[name][str(i)]) for name in _COMPARED})
@@ -150,11 +153,11 @@ def adjusted(comparisons: Sequence[Comparison]) -> list[Comparison]:
 
 
 def sign_flip(gains: Sequence[float], rng: np.random.Generator) -> float:
-    """The two-sided p-value of the paired permutation test of a mean of zero (Fisher 1935): were the two players alike,
-    each task's difference could as well have the other sign.
+    """Return the two-sided p-value of the paired permutation test of a zero mean (Fisher 1935): if the policies were
+    equal, the difference at each task could equally well have the opposite sign.
 
-    All signs are tried up to 12 tasks that differ, and `FLIPS` random ones above, to which the signs as they are belong
-    as well, so that p is never 0 (Phipson and Smyth 2010). NaN without a task.
+    With up to 12 differing tasks the test enumerates all signs. With more it samples `FLIPS` random sign assignments
+    and adds the observed one, so that p is never 0 (Phipson and Smyth 2010). NaN without tasks.
     """
     if not len(gains):
         return math.nan
@@ -163,12 +166,12 @@ def sign_flip(gains: Sequence[float], rng: np.random.Generator) -> float:
     if len(differing) <= _EXACT:
         signs = np.array(list(product((-1, 1), repeat=len(differing))), dtype=np.float64)
         return float((np.abs(signs @ differing) >= least).mean())
-    return (1 + _as_far(differing, least, rng)) / (1 + FLIPS)
+    return (1 + _count_extreme(differing, least, rng)) / (1 + FLIPS)
 
 
-def _as_far(differing: NDArray[np.float64], least: float, rng: np.random.Generator) -> int:
-    """How many of `FLIPS` random signs bring the sum at least so far from zero."""
-    found, rows = 0, max(1, _BLOCK // len(differing))  # keeps the memory bounded whatever the number of tasks
+def _count_extreme(differing: NDArray[np.float64], least: float, rng: np.random.Generator) -> int:
+    """Count how many of `FLIPS` random sign assignments give a sum at least `least` away from zero."""
+    found, rows = 0, max(1, _BLOCK // len(differing))  # bounds the memory for any number of tasks
     for start in range(0, FLIPS, rows):
         size = (min(rows, FLIPS - start), len(differing))
         found += int((np.abs((2 * rng.integers(2, size=size) - 1) @ differing) >= least).sum())
@@ -176,9 +179,9 @@ def _as_far(differing: NDArray[np.float64], least: float, rng: np.random.Generat
 
 
 def holm(ps: Mapping[str, float]) -> dict[str, float]:
-    """The p-values adjusted for their number (Holm 1979): the chance that any of them is as low by chance.
+    """Adjust p-values for multiple comparisons (Holm 1979), which controls the family-wise error rate.
 
-    A NaN stays one and counts for nothing.
+    NaN values stay NaN and don't count.
     """
     adjusted, highest = dict(ps), 0.0
     known = sorted((p, name) for name, p in ps.items() if not math.isnan(p))

@@ -1,6 +1,6 @@
-"""Two ways of training, compared over their seeds: how far a difference varies from one training run to the next.
+"""Comparison of two training methods over their seeds: the variation from one training run to the next.
 
-An interval over tasks says nothing about that: it takes the two models as they are.
+An interval over tasks doesn't include this variation, because it treats the two trained models as fixed.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from agentgym_eval.metrics.intervals import LEVEL, POWER, Interval
 
 @dataclass(frozen=True, slots=True)
 class AcrossSeeds:
-    """What sets two ways of training apart, each seed's run of the one paired with that of the other. All of it is the
-    second's less the first's.
+    """Comparison of two training methods, with the runs of each seed paired. All differences are the second minus the
+    first.
     """
 
     first: str
@@ -30,30 +30,30 @@ class AcrossSeeds:
     turns: Difference
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values; what is NaN here is None there."""
-        figures = {name: getattr(self, name).to_dict() for name in ("success", "score", "turns")}
-        return {"first": self.first, "second": self.second, "seeds": self.seeds} | figures
+        """Return the comparison as JSON values, with NaN as None."""
+        metrics = {name: getattr(self, name).to_dict() for name in ("success", "score", "turns")}
+        return {"first": self.first, "second": self.second, "seeds": self.seeds} | metrics
 
 
 def across_seeds(pairs: Sequence[Comparison]) -> AcrossSeeds:
-    """The comparisons of each seed's two runs, as one over seeds."""
+    """Combine the comparisons of each seed's two runs into one over seeds."""
 
     def differ(name: str) -> Difference:
         found: list[Difference] = [getattr(pair, name) for pair in pairs]
         return over_seeds([at.first for at in found], [at.second for at in found], tasks=min(p.tasks for p in pairs))
 
     more = f" and {len(pairs) - 1} more"
-    figures = map(differ, ("success", "score", "turns"))
-    return AcrossSeeds(pairs[0].first + more, pairs[0].second + more, len(pairs), *figures)
+    metrics = map(differ, ("success", "score", "turns"))
+    return AcrossSeeds(pairs[0].first + more, pairs[0].second + more, len(pairs), *metrics)
 
 
 def over_seeds(first: Sequence[float], second: Sequence[float], *, tasks: int = 0) -> Difference:
-    """A figure of two ways of training, by Student's paired test over seeds (Student 1908).
+    """Compare one metric of two training methods by Student's paired test over seeds (Student 1908).
 
     Args:
-        first: One for each seed.
-        second: Of the same seeds, in the same order.
-        tasks: How many tasks each figure is over.
+        first: One value per seed.
+        second: Values of the same seeds, in the same order.
+        tasks: Number of tasks behind each value.
 
     Returns:
         The difference with its 95% t-interval. Interval, p-value and detectable difference are NaN for one seed.

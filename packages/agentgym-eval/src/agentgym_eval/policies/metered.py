@@ -1,22 +1,22 @@
-"""Players that are paid by the token."""
+"""Policies that are paid per token."""
 
 from __future__ import annotations
 
 from abc import ABC
 
-from agentgym_envs import Player
+from agentgym_envs import Policy
 
 from agentgym_eval.metrics.usage import Usage
 from agentgym_eval.policies.budget import Budget
 from agentgym_eval.storage.journal import Journal
 
 
-class Metered(Player, ABC):
-    """A player that is paid by the token: it counts what it uses, and keeps each reply as it comes."""
+class Metered(Policy, ABC):
+    """A policy that is paid per token: it counts its usage and records each reply on arrival."""
 
     usage: Usage = Usage()
-    """In the runs that it plays, in all sittings. Whoever seats it says what was used before."""
+    """Usage in the runs that it plays, including what earlier processes of these runs used."""
     journal: Journal | None = None
-    """Of the run at hand: where replies are kept, and found again. None keeps nothing."""
+    """The journal of the current run, which records replies and replays them; None records nothing."""
     budget: Budget = Budget()
-    """What it may use in these runs."""
+    """Limits of its usage in these runs."""

@@ -1,20 +1,21 @@
-"""Players that need no model, and how the players of other packages are found by name.
+"""Policies without a model, and how policies of other packages are found by name.
 
-All of them think in actions and leave the form of the reply to the wrapper around the world. Asked for something else
-than an action they answer in plain sentences, the expert with its own reasons. Anything random is drawn from the seat's
-own generator, so a resumed run draws what an unbroken one would have drawn.
+They choose actions and leave the reply format to the environment's wrapper. Where a reply is not an action (a plan, a
+reflection, a summary) they answer in plain sentences; the expert gives its own reasons. Random choices come from the
+generator of the turn, so a resumed run draws the same numbers as an uninterrupted one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
-from agentgym_envs import EnvFault, Player, Policy, Reply, WorldSeat, text_env
+import gymnasium
+from agentgym_envs import Policy, Reply, TurnContext, text_env
 from agentgym_envs.core.feedback import faulting
 from agentgym_envs.util.installation import install
 
@@ -22,126 +23,132 @@ from agentgym_eval.policies.endpoint.settings import OPENAI, EndpointSettings
 from agentgym_eval.util.errors import Unplayable, UsageError, did_you_mean
 
 GROUP = "agentgym.policies"
-"""Entry points `NAME = package:maker`, called as `maker(argument, temperature=..., seed=..., max_tokens=...)`."""
+"""Entry points `NAME = package:factory`, called as `factory(argument, temperature=..., seed=..., max_tokens=...)`."""
 
 _HOMES = {"hf": "agentgym-trainer", "vllm": "agentgym-trainer"}
 
 
 class PolicyFactory(Protocol):
-    """Builds a policy; whatever is heavy about it happens here."""
+    """Builds a policy. Loads whatever is heavy."""
 
-    def __call__(self, *, temperature: float, seed: int, max_tokens: int) -> Policy | Player:
-        """Who plays: a policy, which all that wait ask at once, or a player, whom each asks at its own time. `seed` is
-        for what can't be drawn from `Seat.rng`; a resumed run gives another one.
+    def __call__(self, *, temperature: float, seed: int, max_tokens: int) -> Policy:
+        """Build the policy. `seed` is for random choices that can't come from `TurnContext.rng`; a resumed run passes
+        another one.
         """
         ...
 
 
-_AT_RANDOM = "I try something at random."
-"""All the reason there is for an expert's noise."""
+_RANDOM_THOUGHT = "I try something at random."
+"""The reason that an expert gives for a random action."""
 
 
-def _say(seat: WorldSeat, action: str, thought: str = "") -> Reply:
-    return Reply(seat.env.get_wrapper_attr("format")(action, thought))
+class EnvPolicy(Policy):
+    """A policy that chooses actions with access to the environment."""
+
+    needs_env: ClassVar[bool] = True
+
+    async def reply(self, context: TurnContext) -> Reply:
+        """The chosen action in the agent's reply format, or an answer in plain sentences.
+
+        Raises:
+            EnvFault: if the environment raised anything.
+        """
+        env = context.env
+        if env is None:
+            raise TypeError(f"The policy {self.name} plays environments of this process only.")
+        return self.act(env, context) if context.kind == "act" else self.answer(env, context)
+
+    def act(self, env: gymnasium.Env[str, str], context: TurnContext) -> Reply:
+        """Reply with an action."""
+        raise NotImplementedError
+
+    def answer(self, env: gymnasium.Env[str, str], context: TurnContext) -> Reply:
+        """Reply to a request for a plan, a reflection or a summary."""
+        match context.kind:
+            case "plan":
+                return Reply("I will try one action after the other and see what comes of it.")
+            case "reflect" if not context.acts:
+                return Reply("I did not reach the goal. I will try again.")
+            case "reflect":
+                return Reply(f"After {context.acts} actions the goal is not reached. I will go on.")
+            case _:
+                return Reply(f"I have played {context.acts} actions, and the goal is not reached.")
 
 
-def _plain_words(seat: WorldSeat) -> Reply:
-    """What someone without reasons answers where something else than an action is asked for."""
-    match seat.kind:
-        case "plan":
-            return Reply("I will try one action after the other and see what comes of it.")
-        case "reflect" if not seat.acts:
-            return Reply("I did not reach the goal. I will try again.")
-        case "reflect":
-            return Reply(f"After {seat.acts} actions the goal is not reached. I will go on.")
-        case _:
-            return Reply(f"I have played {seat.acts} actions, and the goal is not reached.")
+def _formatted(env: gymnasium.Env[str, str], action: str, thought: str = "") -> Reply:
+    return Reply(env.get_wrapper_attr("format")(action, thought))
 
 
-def _random_action(seat: WorldSeat) -> str:
-    actions: list[str] | None = seat.info["available_actions"]
+def _random_action(env: gymnasium.Env[str, str], context: TurnContext) -> str:
+    actions: list[str] | None = context.info["available_actions"]
     if not actions:
-        world = text_env(seat.env).task.env
         raise Unplayable(
-            f"{world} lists no available actions here, so none can be drawn; play oracle or scripted:FILE."
+            f"{text_env(env).task.env} lists no available actions here, so none can be drawn; play oracle or "
+            "scripted:FILE."
         )
-    return actions[int(seat.rng.integers(len(actions)))]
+    return actions[int(context.rng.integers(len(actions)))]
 
 
 @dataclass(frozen=True, slots=True)
-class Oracle:
-    """The world's own expert with its reasons, which with probability `noise` plays a random available action instead.
+class Oracle(EnvPolicy):
+    """The environment's own expert with its reasons; with probability `noise` it takes a random available action.
 
-    Noisy demonstrations teach a model the grammar and how to recover, and leave reinforcement learning something to do.
+    Noisy demonstrations teach a model the action grammar and how to recover from mistakes, and leave reinforcement
+    learning something to improve.
     """
 
     noise: float = 0.0
 
     @property
-    def name(self) -> str:
+    def name(self) -> str:  # pyright: ignore[reportIncompatibleVariableOverride] - derived from the noise
         """`oracle` or `oracle:NOISE`."""
         return f"oracle:{self.noise:g}" if self.noise else "oracle"
 
-    def reply(self, seats: Sequence[WorldSeat]) -> Sequence[Reply | EnvFault]:
-        """One reply per seat; the fault of a world that broke while its expert was thinking."""
-        return [self._one(seat) for seat in seats]
+    def act(self, env: gymnasium.Env[str, str], context: TurnContext) -> Reply:
+        """The expert's next action, or a random one."""
+        if self.noise and context.rng.random() < self.noise:
+            return _formatted(env, _random_action(env, context), _RANDOM_THOUGHT)
+        world = text_env(env)
+        with faulting(world.task.env):
+            thought = world.oracle_thought() if env.get_wrapper_attr("thinks") else ""
+            return _formatted(env, world.oracle(), thought)
 
-    def _one(self, seat: WorldSeat) -> Reply | EnvFault:
-        if seat.kind == "act" and self.noise and seat.rng.random() < self.noise:
-            return _say(seat, _random_action(seat), _AT_RANDOM)
-        try:
-            with faulting(text_env(seat.env).task.env):
-                return self._act(seat) if seat.kind == "act" else self._explain(seat)
-        except EnvFault as fault:
-            return fault
-
-    def _act(self, seat: WorldSeat) -> Reply:
-        world = text_env(seat.env)
-        thought = world.oracle_thought() if seat.env.get_wrapper_attr("thinks") else ""
-        return _say(seat, world.oracle(), thought)
-
-    def _explain(self, seat: WorldSeat) -> Reply:
-        """What is left to do and, where that isn't the question, how far it came. When a trial is over its reasons have
-        nothing to say.
-        """
-        plain, world = _plain_words(seat), text_env(seat.env)
-        match seat.kind:
-            case "plan":
-                return Reply(world.oracle_plan() or plain.text)
-            case "reflect" if not seat.acts:
-                return plain
-            case "reflect":
-                return Reply(f"{plain.text} {world.oracle_thought()}".strip())
-            case _:
-                return Reply(f"{plain.text}\n{world.oracle_plan()}".strip())
+    def answer(self, env: gymnasium.Env[str, str], context: TurnContext) -> Reply:
+        """The expert's plan or reason. About a trial that is over it has no reason to give."""
+        plain, world = EnvPolicy.answer(self, env, context), text_env(env)
+        with faulting(world.task.env):
+            match context.kind:
+                case "plan":
+                    return Reply(world.oracle_plan() or plain.text)
+                case "reflect" if not context.acts:
+                    return plain
+                case "reflect":
+                    return Reply(f"{plain.text} {world.oracle_thought()}".strip())
+                case _:
+                    return Reply(f"{plain.text}\n{world.oracle_plan()}".strip())
 
 
 @dataclass(frozen=True, slots=True)
-class Random:
-    """Any of the available actions, each as likely as the next."""
+class Random(EnvPolicy):
+    """A uniformly random choice among the available actions."""
 
     name: str = "random"
 
-    def reply(self, seats: Sequence[WorldSeat]) -> Sequence[Reply]:
-        """One action per seat."""
-        return [_say(seat, _random_action(seat)) if seat.kind == "act" else _plain_words(seat) for seat in seats]
+    def act(self, env: gymnasium.Env[str, str], context: TurnContext) -> Reply:
+        """A random action."""
+        return _formatted(env, _random_action(env, context))
 
 
 @dataclass(frozen=True, slots=True)
-class Scripted:
-    """Given actions in order, the same in every episode. The last one is repeated until the world ends the episode."""
+class Scripted(EnvPolicy):
+    """Given actions in order, the same in every episode. The last one is repeated until the episode ends."""
 
     actions: tuple[str, ...]
     name: str = "scripted"
 
-    def reply(self, seats: Sequence[WorldSeat]) -> Sequence[Reply]:
-        """The action of each seat's turn."""
-        return [self._one(seat) for seat in seats]
-
-    def _one(self, seat: WorldSeat) -> Reply:
-        if seat.kind != "act":
-            return _plain_words(seat)
-        return _say(seat, self.actions[min(seat.acts, len(self.actions) - 1)])
+    def act(self, env: gymnasium.Env[str, str], context: TurnContext) -> Reply:
+        """The next action of the script."""
+        return _formatted(env, self.actions[min(context.acts, len(self.actions) - 1)])
 
 
 def _oracle(argument: str) -> Policy:
@@ -181,7 +188,7 @@ def _openai(
     temperature: float,
     seed: int,
     max_tokens: int,
-) -> Player:
+) -> Policy:
     from agentgym_eval.policies.endpoint.client import Client
     from agentgym_eval.policies.endpoint.player import Endpoint
 
@@ -207,22 +214,24 @@ _OWN: dict[str, Callable[[str], Policy]] = {"oracle": _oracle, "random": _random
 def find_policy(
     spec: str, *, endpoint: EndpointSettings | None = None, environment: Mapping[str, str] | None = None
 ) -> PolicyFactory:
-    """The maker of the policy called `NAME` or `NAME:ARGUMENT`; nothing heavy is loaded before it is called.
+    """The factory of the policy called `NAME` or `NAME:ARGUMENT`. Nothing heavy is loaded before the factory is called.
 
     `find_policy("hf:PATH")(temperature=1.0, seed=0, max_tokens=512)` is a policy.
 
     Args:
         spec: Name and argument.
-        endpoint: What `openai:MODEL` is asked through.
-        environment: Where its key is found, as OPENAI_API_KEY, and its address if `endpoint` has none.
+        endpoint: Settings of the endpoint of `openai:MODEL`.
+        environment: Environment variables: OPENAI_API_KEY, and OPENAI_BASE_URL where `endpoint` has no address.
 
     Raises:
-        UsageError: when no installed package has a policy of that name, or one of ours is given an argument that it
-            can't use; the maker of another package's raises it itself.
+        UsageError: if no installed package has a policy of that name, or a policy of this package can't use the
+            argument; factories of other packages raise it themselves.
     """
     name, _, argument = spec.partition(":")
     if name in _OWN:
-        return partial(_built, _OWN[name](argument))  # now, so that a wrong argument is said before a run begins
+        return partial(
+            _built, _OWN[name](argument)
+        )  # now, so that a wrong argument ends the command before a run begins
     if name == "openai":
         if not argument:
             raise UsageError(
@@ -233,13 +242,19 @@ def find_policy(
     if name not in installed:
         raise UsageError(_unknown(name, spec, sorted(installed)))
 
-    def make(**settings: Any) -> Policy | Player:
+    def make(**settings: Any) -> Policy:
         try:
-            return installed[name].load()(argument, **settings)
+            policy = installed[name].load()(argument, **settings)
         except UsageError:
             raise
         except (ImportError, OSError, ValueError) as error:
             raise UsageError(f"The policy {spec} can't be built: {error}") from error
+        if not isinstance(policy, Policy):
+            raise UsageError(
+                f"{spec} is no policy: its factory returned an object of type {type(policy).__name__}, and not of a "
+                "subclass of agentgym_envs.Policy."
+            )
+        return policy
 
     return make
 

@@ -1,6 +1,6 @@
-"""What runs come to as files that can be passed on: a page, a text, figures for programs, and the two curves.
+"""Reports of runs as files: an HTML page, a Markdown text, JSON, and two plots.
 
-`write_reports` makes them from what `report` and `compare` have found out; nothing here plays, counts or draws numbers.
+`write_reports` makes them from the results of `report` and `compare`; this package computes no metrics.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A run with its report, as pages and pictures name it. Knows nothing about how either is drawn."""
+"""A run with its report, and how reports refer to it."""
 
 from __future__ import annotations
 
@@ -15,29 +15,31 @@ from agentgym_eval.metrics.seeds import AcrossSeeds
 from agentgym_eval.metrics.summary import Report
 
 SCHEMA = "agentgym.reports/1"
-"""Of `report.json` where it is about several runs."""
+"""Schema of `report.json` for several runs."""
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluated:
-    """One run: a policy in a world."""
+    """One run: a policy in an environment."""
 
     policy: str
     world: str
-    """Gymnasium id, or any name that tells worlds apart."""
+    """Gymnasium id, or another unique name of the environment."""
     report: Report
     folder: Path | None = None
-    """Where the run lies; None where that is the folder that the report is written to."""
+    """Folder of the run; None if that is the folder that the report is written to."""
     about: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """What goes with the figures, as JSON values: settings, versions, task set, usage."""
+    """Additional information as JSON values: settings, versions, task set, usage."""
 
     def to_dict(self) -> dict[str, Any]:
-        """The report with what goes with it, as JSON values."""
+        """Return the report and the additional information as JSON values."""
         return self.report.to_dict() | dict(self.about)
 
 
 def labels(runs: Sequence[Evaluated]) -> list[str]:
-    """A name for each run, as short as tells them apart: the policy, with the world, with the folder, with a number."""
+    """Return a unique name for each run, as short as possible: the policy, then with the environment, the folder, or a
+    number.
+    """
     policies = [run.policy for run in runs]
     worlds = [f"{run.policy} in {run.world}" for run in runs]
     folders = [f"{name} ({run.folder})" if run.folder else name for name, run in zip(worlds, runs, strict=True)]
@@ -50,16 +52,20 @@ def labels(runs: Sequence[Evaluated]) -> list[str]:
 
 
 def view_commands(folder: Path, runs: Sequence[Evaluated]) -> list[str]:
-    """What shows the episodes: the folder of the report, or those of the runs where they lie elsewhere."""
-    elsewhere = [run.folder for run in runs if run.folder and not run.folder.is_relative_to(folder)]
-    folders = dict.fromkeys(path.parent if path.is_file() else path for path in elsewhere or [folder])
+    """Return the `view` commands for the episodes: for the report's folder, or for the folders of runs outside of
+    it.
+    """
+    outside = [run.folder for run in runs if run.folder and not run.folder.is_relative_to(folder)]
+    folders = dict.fromkeys(path.parent if path.is_file() else path for path in outside or [folder])
     return [f"{command('view')} {shlex.quote(str(path))}" for path in folders]
 
 
 def as_json(
     runs: Sequence[Evaluated], comparisons: Sequence[Comparison], across: AcrossSeeds | None = None
 ) -> dict[str, Any]:
-    """`report.json`: of one run its report, of several a list of them with what sets them apart."""
+    """Return the content of `report.json`: the report of a single run, or the reports of several and their
+    comparisons.
+    """
     if len(runs) == 1 and not comparisons:
         return runs[0].to_dict()
     named = [

@@ -1,4 +1,4 @@
-"""The files of a report, written into a folder."""
+"""Writing the files of a report into a folder."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ def write_reports(
     *,
     title: str,
 ) -> tuple[Path, ...]:
-    """Write `report.json`, `report.md`, `report.html` and the curves (`turns`, `k`; PNG and SVG) into `folder`.
+    """Write `report.json`, `report.md`, `report.html` and the plots (`turns`, `k`; PNG and SVG) into `folder`.
 
     Args:
-        folder: Of the run, or of the runs; it exists.
-        runs: At least one, in the order in which they are to be read.
-        comparisons: Of these runs, if any.
-        across: The same over training seeds.
-        title: What the report is about, in a few words.
+        folder: Existing folder of the run or runs.
+        runs: At least one run, in display order.
+        comparisons: Comparisons of these runs, if any.
+        across: Their comparison over training seeds.
+        title: Title of the report.
 
     Returns:
-        What was written, the page first. A curve without points is left out.
+        The written files, the page first. Plots without points are omitted.
 
     Raises:
-        OSError: when the folder can't be written to.
+        OSError: If the folder can't be written to.
     """
     write_json(folder / "report.json", as_json(runs, comparisons, across))
     curves = draw_curves(folder, runs)

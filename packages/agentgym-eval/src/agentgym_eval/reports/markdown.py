@@ -1,4 +1,4 @@
-"""A report as Markdown: what one reads in a terminal, a pull request or a wiki."""
+"""Reports as Markdown, for terminals, pull requests and wikis."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def markdown(
     folder: Path,
     pictures: Sequence[str],
 ) -> str:
-    """The text of `report.md`.
+    """Return the content of `report.md`.
 
     Args:
-        runs: In the order in which they are to be read.
-        tables: What the text begins with, as `summary` gives it.
-        title: Of the text.
-        folder: Of the report, for the commands that show its episodes.
-        pictures: The curves that lie beside it: `turns`, `k`.
+        runs: Runs in display order.
+        tables: Tables at the start of the text, from `summary`.
+        title: Title of the text.
+        folder: Folder of the report, for the commands that view its episodes.
+        pictures: Names of the plots in the same folder: `turns`, `k`.
     """
     results, *compared = tables
     parts = [
@@ -41,7 +41,7 @@ def markdown(
 
 
 def table(given: Table, *, level: int) -> str:
-    """A table under its heading, with its notes below."""
+    """Return a table with its heading above and its notes below."""
     head = "| " + " | ".join(map(escaped, given.columns)) + " |"
     line = "|---|" + "---:|" * (len(given.columns) - 1)
     rows = ["| " + " | ".join(map(_cell, row)) + " |" for row in given.rows]
@@ -50,7 +50,7 @@ def table(given: Table, *, level: int) -> str:
 
 
 def escaped(text: str) -> str:
-    """`text` on one line, in which nothing is taken for a mark of Markdown or HTML."""
+    """Return `text` on one line, with the special characters of Markdown and HTML escaped."""
     return re.sub(r"([\\`*_\[\]<>|~#])", r"\\\1", " ".join(text.split())).replace("&", "&amp;")
 
 
@@ -59,7 +59,7 @@ def _cell(cell: Cell) -> str:
 
 
 def _runs(runs: Sequence[Evaluated]) -> Iterator[str]:
-    """Each run by itself; under its name where there are several."""
+    """Yield the sections of each run, under its name if there are several."""
     level = 3 if len(runs) > 1 else 2
     for name, run in zip(labels(runs), runs, strict=True):
         if len(runs) > 1:

@@ -1,4 +1,4 @@
-"""A report as one HTML file: no script, nothing that is loaded from anywhere, light or dark as the reader has it."""
+"""Reports as a self-contained HTML page, without scripts or external resources, in light and dark mode."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ def page(
     folder: Path,
     curves: Mapping[str, str],
 ) -> str:
-    """The text of `report.html`; whatever comes from runs is escaped.
+    """Return the content of `report.html`; all text from runs is escaped.
 
     Args:
-        runs: In the order in which they are to be read.
-        tables: What the page begins with, as `summary` gives it.
-        title: Of the page.
-        folder: Of the report, for the commands that show its episodes.
-        curves: SVG by the curve's name, as `draw_curves` gives them.
+        runs: Runs in display order.
+        tables: Tables at the start of the page, from `summary`.
+        title: Title of the page.
+        folder: Folder of the report, for the commands that view its episodes.
+        curves: SVG by the plot's name, from `draw_curves`.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined
     from markupsafe import Markup

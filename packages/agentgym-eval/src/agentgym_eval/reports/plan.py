@@ -1,4 +1,4 @@
-"""The plan of a comparison in words: how many tasks and samples show a difference in an environment."""
+"""Text of a power analysis: how many tasks and samples detect a difference in an environment."""
 
 from __future__ import annotations
 
@@ -16,36 +16,36 @@ _SAMPLES = (1, 2, 4, 8, 16)
 
 
 def planned(tasks: Sequence[Task], difference: float, folder: Path) -> Iterator[str]:
-    """Lines on how many of the tasks, at how many samples each, show a difference in success.
+    """Yield lines on how many of the tasks, at how many samples each, detect a difference in success.
 
     Args:
-        tasks: Those there are to choose from.
-        difference: Above 0; 0.05 is five points.
-        folder: Where an earlier run may lie that tells how hard the tasks are.
+        tasks: The available tasks.
+        difference: Difference in success, above 0; 0.05 is five points.
+        folder: Folder of an earlier run, if one exists, from which the difficulty of the tasks is estimated.
     """
     plan, known = _plan(folder)
     clusters = {task.cluster or task.id for task in tasks}
     grouped = FEWEST <= len(clusters) < len(tasks)
-    of = f" of {len(clusters):,} clusters" if grouped else ""
+    of = f" in {len(clusters):,} clusters" if grouped else ""
     yield (
-        f"To show a difference of {100 * difference:.1f} points in success between two policies (p < 0.05 in four of "
-        f"five comparisons) with the {len(tasks):,} {tasks[0].split} tasks{of} of {tasks[0].env}:"
+        f"To detect a difference of {100 * difference:.1f} points in success between two policies (p < 0.05, power "
+        f"0.8) with the {len(tasks):,} {tasks[0].split} tasks{of} of {tasks[0].env}:"
     )
     for samples in _SAMPLES:
         needed = math.ceil(min(plan.tasks(difference, samples, clusters=len(clusters) if grouped else 0), 10**9))
-        enough = f"{needed:,} tasks" if needed <= len(tasks) else "more tasks than there are"
-        yield f"  {samples:>2} samples of each: {enough}"
+        needed_text = f"{needed:,} tasks" if needed <= len(tasks) else "more tasks than available"
+        yield f"  {samples:>2} samples per task: {needed_text}"
     if known:
         yield (
-            f"Measured in {folder}: success {plan.success:.0%}, of whose variance {plan.between:.0%} lies between tasks"
+            f"Measured in {folder}: success {plan.success:.0%}, {plan.between:.0%} of its variance between tasks"
             f"{f', intra-class correlation {plan.icc:.2f}' if grouped else ''}. "
-            f"Assumed: rates of success that correlate by {plan.shared:g} between the policies."
+            f"Assumed: a correlation of {plan.shared:g} between the policies' success rates."
         )
     else:
         yield (
-            f"Assumed: success near {plan.success:.0%}, {plan.between:.0%} of its variance between tasks, and rates "
-            f"that correlate by {plan.shared:g} between the policies. With --out FOLDER of an earlier run of some "
-            "tasks and two samples of each, that is measured."
+            f"Assumed: success near {plan.success:.0%}, {plan.between:.0%} of its variance between tasks, and a "
+            f"correlation of {plan.shared:g} between the policies' success rates. To measure the first two, name with "
+            "--out the folder of an earlier run with two samples of each of some tasks."
         )
 
 

@@ -1,6 +1,7 @@
-"""The two curves of a report: success against the turns that are allowed, and pass@k with pass^k against k.
+"""The two plots of a report: success against allowed turns, and pass@k with pass^k against k.
 
-A panel for each world, a colour for each run. Drawn without a display, and without matplotlib's "current figure".
+Each environment has a panel and each run a color. Plots are drawn without a display and without matplotlib's global
+"current figure".
 """
 
 from __future__ import annotations
@@ -16,15 +17,15 @@ from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.reports.evaluated import Evaluated, labels
 
 TITLES = {"turns": "Success against the number of allowed turns", "k": "pass@k and pass^k against k"}
-"""By the name of the picture's file."""
-# Near Okabe and Ito's, which can be told apart by nearly everybody, and on light and dark ground.
+"""Titles by the file name of the plot."""
+# Close to the palette of Okabe and Ito, which is safe for color blindness, on light and dark backgrounds.
 _COLOURS = ("#1f83cc", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6bb1", "#7f7f7f")
 _SHORT, _LONG = 36, 80
-"""Letters of a name: two as short as this fit beside each other, and one that is longer than that is cut."""
+"""Lengths of legend labels in characters: up to the first, two fit side by side; beyond the second, they are cut."""
 _LEGEND_ROW = 0.2
-"""Inches."""
+"""Height of a legend row in inches."""
 _HALF = 0.5
-"""Turns by which a line goes on behind the last one, so that its last step is no bare tick."""
+"""Turns by which lines extend beyond the last one, so that the last step is visible."""
 _INK, _PAPER = "#22262b", "#fefefe"
 _STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
@@ -45,14 +46,14 @@ _Draw = Callable[[Any, str, Evaluated, str], None]
 
 
 def draw_curves(folder: Path, runs: Sequence[Evaluated]) -> dict[str, str]:
-    """Draw `turns` and `k` as PNG and SVG into `folder`, and take away those of an earlier report that have no points.
+    """Draw `turns` and `k` as PNG and SVG into `folder`, and delete those of an earlier report that have no points.
 
     Args:
-        folder: It exists.
-        runs: At least one.
+        folder: An existing folder.
+        runs: At least one run.
 
     Returns:
-        The SVG by the name of the curve, of those that have points: `k` needs two of them.
+        The SVG by the name of the plot, for plots with points; `k` needs two of them.
     """
     from matplotlib import rc_context
 
@@ -70,28 +71,28 @@ def draw_curves(folder: Path, runs: Sequence[Evaluated]) -> dict[str, str]:
 
 
 def _save(figure: Any, png: Path, svg: Path) -> None:
-    """Each is drawn once, where `savefig` draws twice. The same figure gives the same files."""
+    """Save a figure as PNG and SVG. Each is rendered once, unlike with `savefig`, and the files are deterministic."""
     from matplotlib import rc_context
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.backends.backend_svg import FigureCanvasSVG
 
     FigureCanvasAgg(figure).print_png(png)
-    figure.set_layout_engine("none")  # laid out as it is by now
+    figure.set_layout_engine("none")  # keep the layout computed for the PNG
     with rc_context({"svg.hashsalt": svg.name}):
         FigureCanvasSVG(figure).print_svg(svg, metadata={"Date": None})
 
 
 def inline(svg: str, *, label: str) -> str:
-    """A picture of `draw_curves` as an element of a page: in the page's own ink, on the page's own ground."""
+    """Return an SVG of `draw_curves` as an inline element of a page, in the page's colors."""
     _, _, drawing = svg.partition("<svg")
     drawing = re.sub(r"<metadata>.*?</metadata>", "", drawing, flags=re.DOTALL)
-    drawing = re.sub(r'<g id="[^"]*"', "<g", drawing)  # every picture has the same names for its groups
+    drawing = re.sub(r'<g id="[^"]*"', "<g", drawing)  # group ids repeat across plots
     drawing = drawing.replace(_INK, "currentColor").replace(_PAPER, "none")
     return f'<svg role="img" aria-label="{escape(label)}"{drawing}'
 
 
 def _turns(runs: Sequence[Evaluated]) -> Any:
-    """Success within so many actions; the line of a run whose episodes are shorter goes on as it ended."""
+    """Plot success within n actions; lines of runs with shorter episodes are extended with their last value."""
     last: dict[str, int] = {}
     for run in runs:
         last[run.world] = max((last.get(run.world, 0), *run.report.by_turns))
@@ -108,7 +109,7 @@ def _turns(runs: Sequence[Evaluated]) -> Any:
 
 
 def _passes(runs: Sequence[Evaluated]) -> Any:
-    """pass@k, and dashed pass^k, for the k that the reports have."""
+    """Plot pass@k, and dashed pass^k, for the values of k in the reports."""
     ks = sorted({k for run in runs for k in run.report.overall.pass_at})
 
     def draw(axes: Any, name: str, run: Evaluated, colour: str) -> None:
@@ -122,7 +123,7 @@ def _passes(runs: Sequence[Evaluated]) -> Any:
 
 
 def _panels(runs: Sequence[Evaluated], draw: _Draw) -> Any:
-    """A figure with a panel for each world, in which each of its runs is drawn, and one legend."""
+    """Return a figure with a panel per environment, in which `draw` draws its runs, and one legend."""
     from matplotlib.figure import Figure
 
     worlds = list(dict.fromkeys(run.world for run in runs))
@@ -145,7 +146,7 @@ def _panels(runs: Sequence[Evaluated], draw: _Draw) -> Any:
 
 
 def _names(runs: Sequence[Evaluated]) -> list[str]:
-    """Names of the lines: a policy has one name in all panels, unless it is twice in one of them."""
+    """Return the line labels: the policies, unless a policy occurs twice in a panel."""
     policies = [run.policy for run in runs]
     return policies if len({(run.world, run.policy) for run in runs}) == len(runs) else labels(runs)
 
@@ -153,7 +154,7 @@ def _names(runs: Sequence[Evaluated]) -> list[str]:
 def _line(
     axes: Any, points: Mapping[int, Interval] | Mapping[float, Interval], name: str, colour: str, **style: Any
 ) -> None:
-    """The means over their 95% intervals."""
+    """Plot means as a line over a band of their 95% intervals."""
     known = {x: at for x, at in points.items() if not math.isnan(at.mean)}
     axes.plot(list(known), [at.mean for at in known.values()], color=colour, label=name, **style)
     step = "post" if "drawstyle" in style else None
@@ -162,7 +163,7 @@ def _line(
 
 
 def _legend(figure: Any) -> None:
-    """Below the panels, each name once; it takes no room from them."""
+    """Add a legend below the panels, with each label once, and enlarge the figure by its height."""
     lines = {line.get_label(): line for axes in figure.axes for line in axes.get_lines()}
     side_by_side = 2 if max(map(len, lines), default=0) <= _SHORT else 1
     figure.set_figheight(figure.get_figheight() + _LEGEND_ROW * -(-len(lines) // side_by_side))

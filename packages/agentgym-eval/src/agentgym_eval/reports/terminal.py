@@ -25,25 +25,25 @@ _Columns = Mapping[str, Callable[[SummaryMetrics], str]]
 
 
 def print_report(report: Report, title: str, console: Console) -> None:
-    """Print a row for all tasks, for each category and for each difficulty; below each mean its 95% interval.
+    """Print a row for all tasks, for each category and for each difficulty, with 95% intervals below the means.
 
-    Where the terminal isn't wide enough, the columns are in several tables and nothing is cut. The difficulties are
-    left out where they are the categories under other names, or too many for a table.
+    If the terminal isn't wide enough, the columns are split over several tables. Difficulties are omitted if they
+    coincide with the categories, or if there are too many of them.
     """
     counts: _Columns = {
-        "tasks": lambda figures: str(figures.tasks),
-        "episodes": lambda figures: str(figures.episodes),
-        "failed": lambda figures: f"[red]{figures.failed}[/red]" if figures.failed else "0",
-        "success": lambda figures: _cell(figures.success, percent=True),
-        "score": lambda figures: _cell(figures.score, percent=True),
-        "turns": lambda figures: _cell(figures.turns),
+        "tasks": lambda metrics: str(metrics.tasks),
+        "episodes": lambda metrics: str(metrics.episodes),
+        "failed": lambda metrics: f"[red]{metrics.failed}[/red]" if metrics.failed else "0",
+        "success": lambda metrics: _cell(metrics.success, percent=True),
+        "score": lambda metrics: _cell(metrics.score, percent=True),
+        "turns": lambda metrics: _cell(metrics.turns),
     }
     if not math.isnan(report.overall.tokens.mean):
-        counts = {**counts, "tokens": lambda figures: _cell(figures.tokens)}
+        counts = {**counts, "tokens": lambda metrics: _cell(metrics.tokens)}
     passes: _Columns = {
-        **{f"pass@{k}": lambda figures, k=k: _cell(figures.pass_at[k], percent=True) for k in report.overall.pass_at},
+        **{f"pass@{k}": lambda metrics, k=k: _cell(metrics.pass_at[k], percent=True) for k in report.overall.pass_at},
         **{
-            f"pass^{k}": lambda figures, k=k: _cell(figures.pass_hat[k], percent=True)
+            f"pass^{k}": lambda metrics, k=k: _cell(metrics.pass_hat[k], percent=True)
             for k in report.overall.pass_hat
             if k > 1  # pass^1 is pass@1
         },
@@ -64,7 +64,7 @@ def print_runs(
     console: Console,
     across: AcrossSeeds | None = None,
 ) -> None:
-    """Print a row for each run and, below, one for each pair that is compared, and one for all of them over seeds."""
+    """Print a row for each run, one for each comparison, and one for the comparison over seeds."""
     console.print(escape(title), style="bold")
     for table in summary(runs, comparisons, across):
         drawn = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0))
@@ -78,7 +78,7 @@ def print_runs(
 
 
 def _split(report: Report, columns: _Columns, console: Console) -> Iterator[_Columns]:
-    """The columns in as many parts as it takes for each to fit beside the names of the rows."""
+    """Split the columns so that each part fits next to the row names."""
     part: dict[str, Callable[[SummaryMetrics], str]] = {}
     for heading, cell in columns.items():
         if part and not _fits(_table(report, {**part, heading: cell}, console.width), console):
@@ -99,8 +99,8 @@ def _table(report: Report, columns: _Columns, width: int) -> Table:
     drawn.add_column("", overflow="fold", max_width=max(1, width // 2))
     for heading in columns:
         drawn.add_column(heading, justify="right", no_wrap=True)
-    for name, figures, ends_section in _rows(report):
-        drawn.add_row(escape(name), *(cell(figures) for cell in columns.values()), end_section=ends_section)
+    for name, metrics, ends_section in _rows(report):
+        drawn.add_row(escape(name), *(cell(metrics) for cell in columns.values()), end_section=ends_section)
     return drawn
 
 
@@ -114,8 +114,8 @@ def _rows(report: Report) -> Iterator[tuple[str, SummaryMetrics, bool]]:
 
 def _group(name: str, groups: Mapping[Any, SummaryMetrics]) -> Iterator[tuple[str, SummaryMetrics, bool]]:
     last = len(groups) - 1
-    for i, (group, figures) in enumerate(groups.items()):
-        yield name.format(group), figures, i == last
+    for i, (group, metrics) in enumerate(groups.items()):
+        yield name.format(group), metrics, i == last
 
 
 def _cell(interval: Interval, *, percent: bool = False) -> str:
@@ -130,14 +130,14 @@ def _cell(interval: Interval, *, percent: bool = False) -> str:
 
 def _notes(report: Report) -> Iterator[str]:
     ended = ", ".join(f"{count} {stop}" for stop, count in report.overall.stops.items())
-    yield f"Episodes by how they ended: {ended}."
-    yield "Below each mean: its 95% interval over tasks. Failed episodes are in no mean."
+    yield f"Episodes by stop reason: {ended}."
+    yield "Below each mean: its 95% interval over tasks. Failed episodes are excluded."
     if clusters := of_clusters(report.overall):
         yield clusters
     if len(report.by_difficulty) > _MOST_DIFFICULTIES:
-        yield f"The {len(report.by_difficulty)} difficulties are too many for a table; the JSON has each of them."
+        yield f"The {len(report.by_difficulty)} difficulties are too many for a table; see the JSON report."
     for k in report.overall.pass_at:
         if left_out := report.overall.left_out(k):
-            yield f"pass@{k} and pass^{k} leave out tasks with fewer than {k} attempts that did not fail: {left_out}."
+            yield f"pass@{k} and pass^{k} exclude {left_out} tasks with fewer than {k} attempts that did not fail."
     for fault, count in islice(report.faults.items(), 3):
-        yield f"Failed episodes, {count} of them: {fault}"
+        yield f"{count} episodes failed: {fault}"

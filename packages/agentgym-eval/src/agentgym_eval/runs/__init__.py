@@ -1,1 +1,1 @@
-"""Evaluation runs: settings, environments, resumable play and comparisons of finished runs."""
+"""Evaluation runs: settings, environments, resumable runs and comparisons of finished runs."""

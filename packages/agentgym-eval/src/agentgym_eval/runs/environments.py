@@ -1,4 +1,4 @@
-"""From the names on a command line to worlds and tasks. Knows no world by name but through the registry."""
+"""Resolution of command-line names into environments, agents and tasks."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from agentgym_eval.util.errors import UsageError, WorldMissing, listed
 
 
 def world_id(name: str) -> str:
-    """The Gymnasium id for `name`: itself, the id after `MODULE:` once that module is imported, or a short name's.
+    """Return the Gymnasium id for `name`: an id, a short name, or `MODULE:ID`, which imports the module.
 
     Raises:
-        UsageError: when there is no such world or module.
+        UsageError: If there is no such environment or module.
     """
     try:
         return find_spec(full_id(name)).id
@@ -32,7 +32,7 @@ def world_id(name: str) -> str:
 
 
 def installed_worlds() -> tuple[tuple[str, ...], dict[str, str]]:
-    """The short names of our worlds that are installed, and of the others what they miss."""
+    """Return the short names of this package's installed environments, and for the others what is missing."""
     found, missing = list[str](), dict[str, str]()
     for world in WORLDS:
         try:
@@ -46,41 +46,41 @@ def installed_worlds() -> tuple[tuple[str, ...], dict[str, str]]:
 
 
 def parse_options(pairs: Sequence[str]) -> dict[str, Any]:
-    """The options in `KEY=VALUE` pairs; a value that is no Python literal is taken as text, and `${NAME}` in it stands
-    for a variable of the environment.
+    """Parse `KEY=VALUE` pairs. Values that are no Python literals are strings; `${NAME}` in them stands for an
+    environment variable.
 
     Raises:
-        UsageError: for a pair without a key or `=`, and for a variable that isn't set.
+        UsageError: If a pair has no key or `=`, or a variable isn't set.
     """
     try:
         options = dict(map(read_resolved, pairs))
     except ValueError as error:
         raise UsageError(str(error)) from error
     if "max_episode_steps" in options:
-        raise UsageError("The most turns of an episode are set with --horizon, not with --options.")
+        raise UsageError("Set the maximum number of turns with --horizon, not with --options.")
     return options
 
 
 def world_spec(settings: PlaySettings) -> WorldSpec:
-    """The world without its reply wrapper, as the settings ask for it: for a pool.
+    """Return the environment's specification for a pool, without the reply wrapper.
 
     Raises:
-        UsageError: when there is no such world, or an option is malformed.
+        UsageError: If there is no such environment, or an option is malformed.
     """
     options, remote = parse_options(settings.options), world_id(settings.env) == REMOTE
     if remote and "env" in options:
         options["env"] = full_id(str(options["env"]))
-    if settings.horizon is not None:  # instead of the world's limit, which may be the lower one
+    if settings.horizon is not None:  # replaces the environment's limit, which may be lower
         options["horizon" if remote else "max_episode_steps"] = settings.horizon
     return WorldSpec(full_id(settings.env), options)
 
 
 def open_world(settings: PlaySettings) -> ReplyWrapper:
-    """One world in its reply wrapper, as the settings ask for it.
+    """Create one environment in its reply wrapper.
 
     Raises:
-        WorldMissing: when a package for it is missing.
-        UsageError: when there is no such world, or it doesn't take the options.
+        WorldMissing: If a package that it needs is missing.
+        UsageError: If there is no such environment, or it rejects the options.
     """
     spec, name = world_spec(settings), world_id(settings.env)
     try:
@@ -91,21 +91,21 @@ def open_world(settings: PlaySettings) -> ReplyWrapper:
         raise UsageError(str(error)) from error
     played = spec.options.get("env", name) if name == REMOTE else name
     own = {world.id: world.agent for world in WORLDS}.get(played, "react")
-    player = agent(own if settings.agent is None else settings.agent)
-    wrapped = player.wrap(env, instructions=None if settings.instructions else "")
+    parsed_agent = agent(own if settings.agent is None else settings.agent)
+    wrapped = parsed_agent.wrap(env, instructions=None if settings.instructions else "")
     try:
         wrapped.turns_told()
     except ValueError as error:
         env.close()
-        raise UsageError(f"{error} On the command line that is --horizon.") from error
+        raise UsageError(f"{error} On the command line, this is --horizon.") from error
     return wrapped
 
 
 def check_dependencies(env: ReplyWrapper) -> None:
-    """See that every program is there that the world starts only when it is played.
+    """Check that the programs exist that the environment starts only when it is played.
 
     Raises:
-        WorldMissing: when one is missing.
+        WorldMissing: If one is missing.
     """
     try:
         text_env(env).check_dependencies()
@@ -114,10 +114,10 @@ def check_dependencies(env: ReplyWrapper) -> None:
 
 
 def agent(spec: str) -> Agent:
-    """The agent of this name.
+    """Return the agent of this name.
 
     Raises:
-        UsageError: when there is none.
+        UsageError: If there is none.
     """
     try:
         return Agent.parse(spec)
@@ -126,7 +126,7 @@ def agent(spec: str) -> Agent:
 
 
 def choose_tasks(env: ReplyWrapper, settings: PlaySettings) -> list[Task]:
-    """The tasks that the settings ask for in one world; see `deal_tasks`."""
+    """Return the tasks that the settings select in one environment; see `deal_tasks`."""
     (tasks,) = deal_tasks([(env, settings)])
     return tasks
 
@@ -134,16 +134,16 @@ def choose_tasks(env: ReplyWrapper, settings: PlaySettings) -> list[Task]:
 def deal_tasks(
     worlds: Sequence[tuple[ReplyWrapper, PlaySettings]], before: Mapping[str, Sequence[int]] | None = None
 ) -> list[list[Task]]:
-    """The tasks that are asked for in each world, in the order of the split or as named; named ones go to the world
-    that has them.
+    """Return the selected tasks of each environment, in the order of the split or as named. Named tasks are assigned to
+    the environment that has them.
 
     Args:
-        worlds: With settings that differ in `env` and `options` alone.
-        before: By `env`, how many tasks a run had before it was extended to so many, in order: these stay.
+        worlds: Environments, with settings that differ only in `env` and `options`.
+        before: By `env`, the numbers of tasks that an extended run had before, in order; these tasks stay selected.
 
     Raises:
-        UsageError: for an unknown task, an empty split, more tasks than there are, a world that none of the named tasks
-            is of, or tasks that can't be loaded or not be played under the world's options.
+        UsageError: If a task is unknown, a split is empty, there are fewer tasks than requested, an environment has
+            none of the named tasks, or tasks can't be loaded or played with the environment's options.
     """
     sets = {settings.env: _task_set(env, settings) for env, settings in worlds}
     asked = worlds[0][1]
@@ -152,7 +152,7 @@ def deal_tasks(
             return _named(asked.task or task_ids(asked.items, skip=asked.skip), sets)
         grown = before or {}
         return [_of_split(sets[settings.env], settings, grown.get(settings.env, ())) for _, settings in worlds]
-    except ValueError as error:  # a task that can't be played under these options
+    except ValueError as error:  # a task can't be played with these options
         raise UsageError(str(error)) from error
 
 
@@ -160,21 +160,21 @@ def _task_set(env: ReplyWrapper, settings: PlaySettings) -> TaskSet:
     try:
         return text_env(env).tasks
     except (EnvFault, ValueError, OSError, gymnasium.error.Error) as error:
-        raise UsageError(f"The tasks of {settings.env} can't be had: {error}") from error
+        raise UsageError(f"The tasks of {settings.env} can't be loaded: {error}") from error
 
 
 def _of_split(tasks: TaskSet, settings: PlaySettings, before: Sequence[int]) -> list[Task]:
     split = tasks.split(settings.split)
     if not split:
-        there = listed([f"{name} ({len(tasks.split(name))})" for name in SPLITS if tasks.split(name)]) or "none"
+        available = listed([f"{name} ({len(tasks.split(name))})" for name in SPLITS if tasks.split(name)]) or "none"
         raise UsageError(
-            f"{settings.env} has no {settings.split} tasks under these options. Splits with tasks: {there}."
+            f"{settings.env} has no {settings.split} tasks under these options. Splits with tasks: {available}."
         )
     wanted = len(split) if settings.tasks is None else settings.tasks
     if not 1 <= wanted <= len(split):
         raise UsageError(
             f"{settings.env} has {len(split)} {settings.split} tasks under these options, not {wanted}: "
-            "lower --tasks or choose another --split or --options."
+            "change --tasks, or choose another --split or --options."
         )
     return widened(split, (*before, wanted))
 
@@ -183,21 +183,23 @@ def _named(ids: Sequence[str], sets: Mapping[str, TaskSet]) -> list[list[Task]]:
     missing = [task_id for task_id in ids if not any(task_id in tasks for tasks in sets.values())]
     if missing:
         raise UsageError(
-            f"{_no_task(missing[0], sets)} Of {len(ids)} tasks that were asked for, {len(missing)} aren't there under "
-            f"these --env and --options: {listed(missing)}."
+            f"{_no_task(missing[0], sets)} {len(missing)} of the {len(ids)} named tasks don't exist with these --env "
+            f"and --options: {listed(missing)}."
         )
-    dealt: dict[str, list[Task]] = {env: [] for env in sets}
+    by_env: dict[str, list[Task]] = {env: [] for env in sets}
     for task_id in dict.fromkeys(ids):
         env = next(env for env, tasks in sets.items() if task_id in tasks)
-        dealt[env].append(sets[env][task_id])
-    for env, tasks in dealt.items():
+        by_env[env].append(sets[env][task_id])
+    for env, tasks in by_env.items():
         if not tasks:
-            raise UsageError(f"None of the {len(ids)} tasks that were asked for is of {env}: leave it out of --env.")
-    return list(dealt.values())
+            raise UsageError(f"None of the {len(ids)} named tasks is of {env}; remove it from --env.")
+    return list(by_env.values())
 
 
 def _no_task(task_id: str, sets: Mapping[str, TaskSet]) -> str:
-    """That there is none of this name, in the words of the world that it begins with, or else of the first."""
+    """Return the error message for an unknown task, from the environment that its id starts with, or else the first
+    one.
+    """
     world = next((env for env in sets if task_id.startswith(f"{short_name(env)}/")), next(iter(sets)))
     try:
         return f"There is {sets[world][task_id].id}."
@@ -206,33 +208,34 @@ def _no_task(task_id: str, sets: Mapping[str, TaskSet]) -> str:
 
 
 def spread(tasks: Tasks, count: int, chosen: Sequence[Task] = ()) -> list[Task]:
-    """`count` of the tasks, always the same: each category with its share (at least one task where `count` allows it;
-    divided as Webster and Sainte-Laguë divide seats) and, within it, evenly over the difficulties and the clusters.
+    """Return `count` of the tasks, deterministically: each category in proportion to its size (at least one task if
+    `count` allows it; apportioned by the Webster/Sainte-Laguë method) and, within it, evenly over difficulties and
+    clusters.
 
     Args:
-        tasks: Of a split.
-        count: How many.
-        chosen: Fewer tasks that were spread before. They are among those given back.
+        tasks: Tasks of a split.
+        count: Number of tasks to return.
+        chosen: Fewer tasks that were returned before. They are included in the result.
     """
     ids = {task.id for task in chosen}
     groups: dict[str, list[tuple[int, str, int, Task]]] = defaultdict(list)
     found: list[tuple[int, Task]] = []
-    sizes, had = Counter[str](), Counter[str]()
+    sizes, already = Counter[str](), Counter[str]()
     for position, task in enumerate(tasks):
         sizes[task.category] += 1
         if task.id in ids:
-            had[task.category] += 1
+            already[task.category] += 1
             found.append((position, task))
         else:
             groups[task.category].append((task.difficulty, task.cluster, position, task))
     for category, whole in _shares(dict(sizes), count).items():
-        group, share = sorted(groups[category], key=lambda entry: entry[:3]), whole - had[category]
+        group, share = sorted(groups[category], key=lambda entry: entry[:3]), whole - already[category]
         found.extend(group[(2 * i + 1) * len(group) // (2 * share)][2:] for i in range(share))
     return [task for _, task in sorted(found, key=lambda entry: entry[0])]
 
 
 def widened(tasks: Tasks, counts: Sequence[int]) -> list[Task]:
-    """The tasks of a run that had first so many, then was extended to so many more, and so on; see `spread`."""
+    """Return the tasks of a run that was extended to each of these numbers in order; see `spread`."""
     chosen: list[Task] = []
     for count in counts:
         chosen = spread(tasks, count, chosen)
@@ -240,13 +243,13 @@ def widened(tasks: Tasks, counts: Sequence[int]) -> list[Task]:
 
 
 def _shares(sizes: dict[str, int], count: int) -> dict[str, int]:
-    """How many of `count` each group gets; never more than it has, as `count` is at most the sum of the sizes."""
+    """Return each group's share of `count`, never more than its size, as `count` is at most the sum of sizes."""
     given = dict.fromkeys(sizes, 0)
 
-    def claim(name: str) -> tuple[float, int, str]:
+    def priority(name: str) -> tuple[float, int, str]:
         quotient = sizes[name] / (2 * given[name] + 1) if given[name] else math.inf
         return quotient, sizes[name], name
 
     for _ in range(count):
-        given[max(sizes, key=claim)] += 1
+        given[max(sizes, key=priority)] += 1
     return given

@@ -1,6 +1,6 @@
-"""Whether a run that lies in a folder can be extended: with more attempts at its tasks, or with more tasks.
+"""Extending the run in a folder with more attempts at its tasks, or with more tasks.
 
-What it has stays, whichever way the tasks are named. Knows nothing about playing.
+The run's existing episodes are kept, regardless of how the tasks are named.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.storage.store import is_empty
 
 BEFORE = "tasks_before"
-"""Among the settings of a run that was extended by --tasks: how many tasks it had before, in order."""
+"""Setting of a run that was extended by --tasks: the numbers of tasks that it had before, in order."""
 GROWING = frozenset({"samples", "tasks", "task", "items", "tasks_sha256", BEFORE})
-"""Settings in which an extended run differs from what it was."""
+"""Settings in which an extended run may differ from the original."""
 
 
 def settings_in(folder: Path) -> dict[str, Any]:
-    """What the run in a folder was played with; empty where nothing was played, or its `run.json` can't be read."""
+    """Return the settings of the run in a folder; empty if it has no episodes, or its `run.json` can't be read."""
     if is_empty(folder):
         return {}
     try:
@@ -34,32 +34,32 @@ def settings_in(folder: Path) -> dict[str, Any]:
 
 
 def counts_before(earlier: Mapping[str, Any], settings: PlaySettings) -> tuple[int, ...]:
-    """How many tasks a run had before it has as many as `settings` ask for."""
-    had, before = earlier.get("tasks"), tuple(earlier.get(BEFORE, ()))
-    if had is None or settings.tasks is None or settings.tasks < had:
+    """Return the numbers of tasks that a run had before it is extended to `settings.tasks`."""
+    previous, before = earlier.get("tasks"), tuple(earlier.get(BEFORE, ()))
+    if previous is None or settings.tasks is None or settings.tasks < previous:
         return ()
-    return before if settings.tasks == had else (*before, had)
+    return before if settings.tasks == previous else (*before, previous)
 
 
 def extends(earlier: Mapping[str, Any], settings: PlaySettings, env: ReplyWrapper, tasks: Sequence[Task]) -> bool:
-    """Whether the run that was played with `earlier` is part of one of `tasks`: it had no task that isn't among them,
-    its tasks are what they were, and there are no fewer attempts at each.
+    """Return whether the run with the settings `earlier` can be extended to `tasks`: all its tasks are among them and
+    unchanged, and it has no more attempts at each.
     """
     try:
-        there, ids = {task.id: task for task in tasks}, _ids(earlier, env)
-        had = [there[task_id] for task_id in dict.fromkeys(ids) if task_id in there]
-        return earlier["tasks_sha256"] == digest(had) and earlier["samples"] <= settings.samples
-    except (KeyError, TypeError, ValueError):  # settings of other versions, or files that are gone
+        available, ids = {task.id: task for task in tasks}, _ids(earlier, env)
+        found = [available[task_id] for task_id in dict.fromkeys(ids) if task_id in available]
+        return earlier["tasks_sha256"] == digest(found) and earlier["samples"] <= settings.samples
+    except (KeyError, TypeError, ValueError):  # settings of other versions, or missing files
         return False
 
 
 def digest(tasks: Sequence[Task]) -> str:
-    """Of the tasks in their order, with all that they consist of."""
+    """Return a hash of the tasks in their order, including their content."""
     return Tasks([task.id for task in tasks], {task.id: task for task in tasks}.__getitem__).digest()
 
 
 def _ids(earlier: Mapping[str, Any], env: ReplyWrapper) -> Sequence[str]:
-    """Of the tasks that a run had; of those that were named, of other worlds as well."""
+    """Return the task ids of a run; with named tasks, these may include tasks of other environments."""
     if earlier["task"]:
         return earlier["task"]
     if earlier["items"]:

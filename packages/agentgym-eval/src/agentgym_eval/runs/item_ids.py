@@ -1,4 +1,4 @@
-"""AgentGym's item-id files, as tasks to play: `[{"item_id": "babyai_123"}]`. Knows no world but by its name."""
+"""AgentGym's item-id files as tasks to play: `[{"item_id": "babyai_123"}]`."""
 
 from __future__ import annotations
 
@@ -13,34 +13,34 @@ from agentgym_envs.util.json_text import parse
 
 from agentgym_eval.util.errors import UsageError, listed
 
-_LONGEST = 60  # of an id that is shown
+_LONGEST = 60  # ids in messages are cut to this length
 
 
 @dataclass(frozen=True, slots=True)
 class Items:
-    """What the items of some files name here."""
+    """The items of some files, with the tasks that they correspond to."""
 
     tasks: Mapping[str, str]
-    """Our task by item id, in the order of the files."""
+    """Task ids by item id, in the order of the files."""
     refused: Mapping[str, str]
-    """Why there is none of ours, by item id."""
+    """Reasons why items correspond to no task, by item id."""
 
     @property
     def without_tasks(self) -> str:
-        """How many name no task here, which, and why the first of them does not; empty when all do."""
+        """A sentence on the items without a task and the reason of the first one; empty if all have one."""
         if not self.refused:
             return ""
         ids = list(self.refused)
         shown = [item if len(item) <= _LONGEST else f"{item[:_LONGEST]}…" for item in ids]
-        whole = len(ids) + len(self.tasks)
-        return f"{len(ids)} of {whole} items name no task here: {listed(shown)}. {self.refused[ids[0]]}"
+        total = len(ids) + len(self.tasks)
+        return f"{len(ids)} of {total} items correspond to no task: {listed(shown)}. {self.refused[ids[0]]}"
 
 
 def read_items(files: Sequence[Path]) -> Items:
-    """What the items in `files` name. One that is there twice counts once.
+    """Read the items in `files`, without duplicates.
 
     Raises:
-        UsageError: when a file can't be read or isn't of this form, or a world's package is missing.
+        UsageError: If a file can't be read or has another format, or an environment's package is missing.
     """
     tasks: dict[str, str] = {}
     refused: dict[str, str] = {}
@@ -55,21 +55,21 @@ def read_items(files: Sequence[Path]) -> Items:
 
 
 def task_ids(files: Sequence[Path], *, skip: bool) -> tuple[str, ...]:
-    """Our ids of the tasks that `files` name, each once.
+    """Return the task ids of the items in `files`, without duplicates.
 
     Args:
         files: Item-id files.
-        skip: Leave out what names no task of ours.
+        skip: Leave out items that correspond to no task.
 
     Raises:
-        UsageError: as `read_items`; when none names a task of ours, or without `skip` when one doesn't.
+        UsageError: See `read_items`; also if no item corresponds to a task or, without `skip`, if one doesn't.
     """
     items = read_items(files)
     if not items.tasks:
-        named = items.without_tasks or "They hold no items."
+        named = items.without_tasks or "They have no items."
         raise UsageError(f"--items {' '.join(map(str, files))} can't be played. {named} Choose tasks with --split.")
     if items.refused and not skip:
-        raise UsageError(f"{items.without_tasks} Go on without them: --skip.")
+        raise UsageError(f"{items.without_tasks} Leave them out with --skip.")
     return tuple(dict.fromkeys(items.tasks.values()))
 
 
@@ -79,12 +79,12 @@ def _ids(file: Path) -> Iterator[str]:
         yield from [_id(entry) for entry in entries]
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UsageError(
-            f'{file} is no item-id file ({error}); give a JSON array such as [{{"item_id": "babyai_123"}}].'
+            f'{file} is not an item-id file ({error}); expected a JSON array such as [{{"item_id": "babyai_123"}}].'
         ) from error
 
 
 def _id(entry: Any) -> str:
     item = entry["item_id"]
     if not isinstance(item, str):
-        raise ValueError(f"the item_id {item!r} is no text")
+        raise ValueError(f"the item_id {item!r} is not a string")
     return item

@@ -1,6 +1,6 @@
-"""What a run is asked for, as frozen dataclasses that are the command line at the same time.
+"""Settings of runs, as frozen dataclasses that also define the command line.
 
-Nothing heavy is imported here: `--help` reads this module and nothing else of ours.
+Nothing heavy is imported here, because `--help` imports this module.
 """
 
 from __future__ import annotations
@@ -20,97 +20,102 @@ from agentgym_eval.util.errors import UsageError
 
 
 def short_name(env: str) -> str:
-    """`textcraft` for `agentgym/TextCraft-v0`, `textcraft` or `MODULE:mine/TextCraft-v3`."""
+    """Return the short name of an environment: `textcraft` for `agentgym/TextCraft-v0`, `textcraft` or
+    `MODULE:mine/TextCraft-v3`.
+    """
     return re.sub(r".*[/:]|-v\d+$", "", env).lower()
 
 
 @dataclass(frozen=True, kw_only=True)
 class _OneWorld:
     env: str
-    """World: a Gymnasium id (agentgym/TextCraft-v0), its short name (textcraft), or MODULE:ID for a world of yours."""
+    """Environment: a Gymnasium id (agentgym/TextCraft-v0), a short name (textcraft), or MODULE:ID for your own."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Worlds:
     env: tuple[str, ...]
-    """Worlds: Gymnasium ids (agentgym/TextCraft-v0), short names (textcraft), MODULE:ID for a world of yours, or all
-    for every world that is installed."""
+    """Environments: Gymnasium ids (agentgym/TextCraft-v0), short names (textcraft), MODULE:ID for your own, or "all"
+    for every installed environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _OnePolicy:
     policy: str
-    """oracle, oracle:NOISE, random, scripted:FILE, openai:MODEL, or hf:PATH and vllm:PATH (with agentgym-trainer)."""
+    """Policy: oracle, oracle:NOISE, random, scripted:FILE, openai:MODEL, or hf:PATH and vllm:PATH (these two need
+    agentgym-trainer)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Policies:
     policy: tuple[str, ...]
-    """One or several of oracle, oracle:NOISE, random, scripted:FILE, openai:MODEL, and hf:PATH and vllm:PATH (with
-    agentgym-trainer). The others are compared with the first."""
+    """Policies: any of oracle, oracle:NOISE, random, scripted:FILE, openai:MODEL, and hf:PATH and vllm:PATH (these two
+    need agentgym-trainer). Each is compared with the first."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Play:
     split: Literal["train", "dev", "test"] = "test"
-    """Split that the tasks are of."""
+    """Split to take the tasks from."""
     tasks: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """So many tasks, evenly spread over the split's categories and difficulties; all of them when not given."""
+    """Number of tasks, spread evenly over the split's categories and difficulties. Default: all tasks."""
     task: tuple[str, ...] = ()
-    """Exactly these task ids, of whichever split, instead of --split and --tasks."""
+    """Ids of the tasks to play, from any split, instead of --split and --tasks."""
     items: tuple[Path, ...] = ()
-    """Exactly the tasks in these item-id files of AgentGym: [{"item_id": "babyai_123"}]."""
+    """Item-id files of AgentGym whose tasks to play: [{"item_id": "babyai_123"}]."""
     skip: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Leave out the items that name no task of ours, instead of refusing them."""
+    """Leave out items that don't correspond to a task of this package, instead of stopping with an error."""
     samples: int = 1
-    """Attempts at each task."""
+    """Number of attempts at each task."""
     agent: Annotated[str | None, tyro.conf.arg(metavar="FORM[+HABIT]")] = None
-    """Who plays: the form of replies (react, bare, tags, function-call, code-act, or MODULE:CLASS for one of yours)
-    with habits behind it, such as react+plan+window:6; the world's own when not given."""
+    """Agent: reply format (react, bare, tags, function-call, code-act, or MODULE:CLASS for your own), optionally with
+    habits, as in react+plan+window:6. Default: the environment's own agent."""
     instructions: bool = True
-    """Whether the player is told the world's instructions. Switch it off for a model that was trained without them."""
+    """Whether to show the environment's instructions to the policy. Turn it off for a model that was trained without
+    them."""
     horizon: Annotated[int | None, tyro.conf.arg(metavar="INT")] = None
-    """Most actions of an episode, in place of the world's own limit; of each trial where the agent tries again."""
+    """Maximum number of actions per episode (per trial for agents that retry), instead of the environment's limit."""
     seed: int = 0
-    """Seed of everything that is drawn: the world's, the policy's and the intervals' numbers."""
+    """Random seed of the environment, the policy and the confidence intervals."""
     temperature: float = 1.0
     """Sampling temperature of language models."""
     max_tokens: int = 512
-    """Most tokens of one reply of a language model."""
+    """Maximum number of tokens per reply of language models."""
     slots: int = 16
-    """Worlds played at once; no figure depends on it."""
+    """Number of environments that run in parallel. Results don't depend on it."""
     options: tuple[str, ...] = ()
-    """Options the world is made with, as KEY=VALUE with Python literals: depth=(2,3). Of several worlds, those of one
-    are WORLD:KEY=VALUE."""
+    """Options of the environment, as KEY=VALUE with Python literals: depth=(2,3). With several environments,
+    ENV:KEY=VALUE sets an option of one of them."""
     overwrite: tyro.conf.FlagCreatePairsOff[bool] = False
-    """Begin again where --out holds another run."""
+    """Discard an existing run in --out and start over."""
     max_failed: float = 0.05
-    """Share of a run's episodes that may fail (a broken world, not a poor player) before the command exits with 1."""
+    """Share of a run's episodes that may fail (because the environment broke, not because the policy did badly) before
+    the command exits with code 1."""
     endpoint: Annotated[EndpointSettings, tyro.conf.arg(name="")] = field(default_factory=EndpointSettings)
-    """What openai:MODEL is asked through."""
+    """Endpoint of --policy openai:MODEL."""
 
     def __post_init__(self) -> None:
         for name in ("tasks", "samples", "horizon", "max_tokens", "slots"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise UsageError(f"--{name.replace('_', '-')} is at least 1, not {value}.")
+                raise UsageError(f"--{name.replace('_', '-')} must be at least 1, not {value}.")
         if self.seed < 0 or not 0 <= self.temperature < math.inf:
-            raise UsageError("--seed and --temperature are not negative; give 0 or more.")
+            raise UsageError("--seed and --temperature must be 0 or more.")
         if not 0 <= self.max_failed <= 1:
-            raise UsageError(f"--max-failed is a share, from 0 to 1, not {self.max_failed:g}.")
+            raise UsageError(f"--max-failed must be a share between 0 and 1, not {self.max_failed:g}.")
         if (self.tasks is not None) + bool(self.task) + bool(self.items) > 1:
-            raise UsageError("--task and --items name the tasks and --tasks counts them: give one of the three.")
+            raise UsageError("--task, --items and --tasks exclude each other; give one of the three.")
         if self.skip and not self.items:
-            raise UsageError("--skip leaves items out, and there are none: give --items as well.")
+            raise UsageError("--skip applies only to --items; give --items as well.")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlaySettings(_Play, _OnePolicy, _OneWorld):
-    """Which episodes are played in a world, and by whom."""
+    """The settings of one run: one policy in one environment."""
 
     @property
     def shown_options(self) -> list[str]:
-        """The options with stars for secrets, those included that the world declares."""
+        """The options with secrets replaced by stars, including secrets that the environment declares."""
         from agentgym_envs.core.registry import full_id, world_class
         from agentgym_envs.util.redaction import redacted_option
         from gymnasium.error import DependencyNotInstalled
@@ -120,8 +125,8 @@ class PlaySettings(_Play, _OnePolicy, _OneWorld):
         return [redacted_option(pair) for pair in self.options]
 
     def identity(self) -> dict[str, Any]:
-        """The settings that decide which episodes come out, as JSON values without secrets. A run resumes only under
-        equal ones.
+        """Return the settings that determine the episodes, as JSON values without secrets. A run is resumed only if
+        these are equal.
         """
         from agentgym_envs.util.redaction import redacted_option
 
@@ -133,46 +138,46 @@ class PlaySettings(_Play, _OnePolicy, _OneWorld):
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-_ADDRESS = ("url", "token", "timeout")  # options that say where a world on a server is; one of them is a secret
+_ADDRESS = ("url", "token", "timeout")  # options that locate an environment on a server; one of them is a secret
 _NOT_IDENTITY = ("skip", "slots", "overwrite", "max_failed", "endpoint")
 ALL = "all"
-"""Instead of worlds: every one that is installed."""
+"""Value of --env that stands for every installed environment."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EvaluateSettings(_Play, _Policies, _Worlds):
-    """Play policies in worlds and report success, score, turns, tokens, pass@k and pass^k with 95% intervals.
+    """Evaluate policies in environments: success, score, turns, tokens, pass@k and pass^k with 95% intervals.
 
-    Each policy in each world is a run: a folder with its episodes and report. Several are compared in one table, task
-    by task. The same command resumes where it stopped. Exits with 0, with 1 when more than --max-failed of a run's
-    episodes failed, and with 2 when the command itself is wrong.
+    Each policy in each environment is one run: a folder with its episodes and a report. Several runs are compared task
+    by task in one table. Repeating the command resumes an interrupted run. Exit codes: 0 for success, 1 when more than
+    --max-failed of a run's episodes failed, 2 for wrong usage.
     """
 
     k: tuple[int, ...] = ()
-    """Report pass@k and pass^k for these; 1 and the powers of two up to --samples when not given."""
+    """Values of k for which to report pass@k and pass^k. Default: the powers of two from 1 up to --samples."""
     detect: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
-    """Play nothing, and tell how many tasks and samples it takes to tell two policies apart that differ by so much in
-    success: 0.05 is five points. What an earlier run in --out came to is taken into account."""
+    """Don't run any episodes; print how many tasks and samples are needed to detect this difference in success between
+    two policies: 0.05 is five points. Takes the results of an earlier run in --out into account."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
-    """Folder of the run, or of the runs (WORLD-POLICY-SPLIT in it) when there are several; in runs/evaluate when not
-    given."""
+    """Folder of the run; with several runs, the folder of their folders ENV-POLICY-SPLIT. Default: a folder in
+    runs/evaluate."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.detect is not None and not 0 < self.detect < 1:
-            raise UsageError(f"--detect is a difference in success, such as 0.05 for five points, not {self.detect:g}.")
+            raise UsageError(f"--detect must be between 0 and 1, such as 0.05 for five points, not {self.detect:g}.")
         for k in self.k:
             if not 1 <= k <= self.samples:
                 raise UsageError(
-                    f"pass@{k} needs 1 to --samples attempts, here {self.samples}: lower --k or add samples."
+                    f"--k {k} must be between 1 and --samples, which is {self.samples}; lower --k or raise --samples."
                 )
-        _check_names("--env", "world", [short_name(env) for env in self.env])
+        _check_names("--env", "environment", [short_name(env) for env in self.env])
         _check_names("--policy", "policy", [_file_name(policy) for policy in self.policy])
         _options(self.env, self.options)
 
     @property
     def ks(self) -> tuple[int, ...]:
-        """The k of pass@k, ascending."""
+        """The values of k for pass@k, ascending."""
         powers = (2**i for i in range(self.samples.bit_length()))
         return tuple(sorted(set(self.k or powers)))
 
@@ -183,13 +188,13 @@ class EvaluateSettings(_Play, _Policies, _Worlds):
 
     @property
     def folder(self) -> Path:
-        """Where the run or the runs lie."""
+        """Folder of the run, or the one that contains the folders of several runs."""
         worlds, few = "-".join(map(short_name, self.env)), len(self.policy) == 1
         policies = _file_name(self.policy[0]) if few else f"{len(self.policy)}-policies"
         return self.out or Path("runs", "evaluate", f"{worlds}-{policies}-{self.split}")
 
     def runs(self) -> dict[str, dict[Path, PlaySettings]]:
-        """What is played by each policy, by the folder in which the run lies."""
+        """Return the settings of all runs, by policy and by run folder."""
         found: dict[str, dict[Path, PlaySettings]] = {}
         for policy in self.policy:
             worlds = _in_each_world(self, policy, self.env)
@@ -199,52 +204,55 @@ class EvaluateSettings(_Play, _Policies, _Worlds):
         return found
 
     def resolved(self, run: PlaySettings, folder: Path) -> dict[str, Any]:
-        """All settings of a run as JSON values, with the defaults that depend on others filled in."""
+        """Return all settings of a run as JSON values, with the defaults that depend on other settings filled in."""
         filled = {"k": list(self.ks), "out": str(folder), "slots": self.slots, "max_failed": self.max_failed}
         return run.identity() | filled
 
 
 @dataclass(frozen=True, kw_only=True)
 class CollectSettings(_Play, _OnePolicy, _Worlds):
-    """Play a policy in one or several worlds and keep the episodes as data, one JSON line each, with a data card.
+    """Run a policy in one or several environments and save the episodes as a dataset of JSON lines with a data card.
 
-    Unfinished work lies in OUT.partial; the same command resumes it. Failed episodes are never data: they are
-    counted and left out.
+    Unfinished work is kept in OUT.partial; repeating the command resumes it. Failed episodes are counted, but never
+    part of the dataset.
     """
 
     out: Path
-    """FILE.jsonl, or a folder with a file for each world and split, which `datasets.load_dataset` loads. It appears
-    when all episodes are played."""
+    """FILE.jsonl, or a folder with one file per environment and split, which `datasets.load_dataset` loads. It is
+    written when all episodes are done."""
     split: Literal["train", "dev", "test"] = "train"
-    """Split that the tasks are of."""
+    """Split to take the tasks from."""
     keep: Literal["all", "success"] = "all"
-    """Keep every episode, or those that reached the goal."""
+    """Save all episodes, or only those that reached the goal."""
     min_score: float = 0.0
-    """Keep only episodes with at least this score, from 0 to 1."""
+    """Save only episodes with at least this score, from 0 to 1."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not 0 <= self.min_score <= 1:
-            raise UsageError(f"--min-score is from 0 to 1, as scores are, not {self.min_score:g}.")
+            raise UsageError(f"--min-score must be between 0 and 1, not {self.min_score:g}.")
         if self.out.name in ("", ".."):
-            raise UsageError(f"--out {self.out} has no name of its own: call it runs/NAME or NAME.jsonl.")
+            raise UsageError(f"--out {self.out} has no file name; give a name, such as runs/NAME or NAME.jsonl.")
         if self.out.suffix == ".json":
-            raise UsageError(f"--out {self.out} holds an episode a line: call it {self.out}l, or name a folder.")
-        _check_names("--env", "world", [short_name(env) for env in self.env])
+            raise UsageError(
+                f"--out {self.out} is not a valid name for a file with one episode per line; use {self.out}l or name a "
+                "folder."
+            )
+        _check_names("--env", "environment", [short_name(env) for env in self.env])
         _options(self.env, self.options)
 
     @property
     def folder(self) -> Path:
-        """Where the unfinished work lies."""
+        """Folder of unfinished work."""
         return self.out.with_name(f"{self.out.name}.partial")
 
     def worlds(self) -> dict[Path, PlaySettings]:
-        """What is asked for in each world, by the folder in which its unfinished run lies."""
+        """Return the settings for each environment, by the folder of its unfinished run."""
         worlds = _in_each_world(self, self.policy, self.env)
         return {self.folder / short_name(world.env): world for world in worlds}
 
     def resolved(self) -> dict[str, Any]:
-        """What decides which episodes come out and are kept, as JSON values."""
+        """Return the settings that determine which episodes are produced and kept, as JSON values."""
         worlds = [settings.identity() for settings in self.worlds().values()]
         each = {"env": list(self.env), "options": {world["env"]: world["options"] for world in worlds}}
         return worlds[0] | each | {"keep": self.keep, "min_score": self.min_score}
@@ -252,29 +260,29 @@ class CollectSettings(_Play, _OnePolicy, _Worlds):
 
 @dataclass(frozen=True, kw_only=True)
 class CompareSettings:
-    """Compare runs on the tasks that they share: each with the first, task by task.
+    """Compare runs on the tasks that they share, each with the first run, task by task.
 
-    A run is a folder that `evaluate` wrote (one with several runs stands for all of them), or a file of episodes, such
-    as an evaluation of a training run. Exits with 0, and with 2 when runs can't be compared.
+    A run is a folder written by `evaluate` (a folder of several runs stands for all of them), or a file of episodes,
+    such as an evaluation of a training run. Exit codes: 0 for success, 2 when the runs can't be compared.
     """
 
     runs: tyro.conf.Positional[tuple[Path, ...]]
-    """Folders of `evaluate` or files of episodes, two or more in all. The others are compared with the first."""
+    """Two or more folders of `evaluate` or files of episodes. Each is compared with the first."""
     against: tuple[Path, ...] = ()
-    """Runs of another way of training, as many as there are of the first and in the same order of training seeds: each
-    is compared with the one of its seed, and the two ways of training over seeds."""
+    """Runs of a second training method, as many as there are of the first and in the same order of training seeds. Each
+    is compared with the run of the same seed, and the two methods are compared over all seeds."""
     k: tuple[int, ...] = ()
-    """Report pass@k and pass^k for these; 1 and the powers of two up to the attempts at each task when not given."""
+    """Values of k for which to report pass@k and pass^k. Default: the powers of two up to the attempts per task."""
     seed: int = 0
-    """Seed of the intervals and of the paired tests."""
+    """Random seed of the confidence intervals and paired tests."""
     out: Annotated[Path | None, tyro.conf.arg(metavar="PATH")] = None
-    """Folder for the comparison as pages and pictures; without it there is the table alone."""
+    """Folder for the comparison as HTML, Markdown and plots. Without it, only the table is printed."""
 
     def __post_init__(self) -> None:
         if self.seed < 0:
-            raise UsageError("--seed is not negative; give 0 or more.")
+            raise UsageError(f"--seed must be 0 or more, not {self.seed}.")
         if any(k < 1 for k in self.k):
-            raise UsageError(f"pass@k is of 1 or more attempts, not of {min(self.k)}: mend --k.")
+            raise UsageError(f"--k must be 1 or more, not {min(self.k)}.")
 
 
 def _in_each_world(asked: _Play, policy: str, envs: Sequence[str]) -> list[PlaySettings]:
@@ -284,27 +292,27 @@ def _in_each_world(asked: _Play, policy: str, envs: Sequence[str]) -> list[PlayS
 
 
 def _options(envs: Sequence[str], options: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Options by world: those without a world's name before the key are for all."""
+    """Return the options by environment; those without an environment's name before the key apply to all."""
     given: dict[str, tuple[str, ...]] = dict.fromkeys(envs, ())
     for pair in options:
         name = pair.partition("=")[0].rpartition(":")[0]
-        of = [env for env in envs if name in ("", env, short_name(env))]
-        if not of and ALL not in envs:
+        targets = [env for env in envs if name in ("", env, short_name(env))]
+        if not targets and ALL not in envs:
             raise UsageError(
-                f"--options {pair.partition('=')[0]} is for {name}, which --env doesn't name; there are "
+                f"--options {pair.partition('=')[0]} is for {name}, which is not among the environments of --env: "
                 f"{', '.join(envs)}."
             )
-        for env in of:
+        for env in targets:
             given[env] += (pair.removeprefix(f"{name}:") if name else pair,)
     return given
 
 
-def _check_names(flag: str, noun: str, names: Sequence[str]) -> None:
+def _check_names(flag: str, kind: str, names: Sequence[str]) -> None:
     if not names:
-        raise UsageError(f"{flag} names no {noun}; name one or several.")
+        raise UsageError(f"{flag} names no {kind}; name one or more.")
     for name in names:
         if names.count(name) > 1:
-            raise UsageError(f"{flag} names {name} twice; name each {noun} once, or write into another --out.")
+            raise UsageError(f"{flag} names {name} twice; name each {kind} once, or use a separate --out.")
 
 
 def _file_name(policy: str) -> str:

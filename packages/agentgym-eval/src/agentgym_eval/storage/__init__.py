@@ -1,1 +1,1 @@
-"""What a run writes to disk: episodes, replies, provenance, and the lock on its folder."""
+"""Run folders on disk: episodes, replies, provenance and the folder lock."""

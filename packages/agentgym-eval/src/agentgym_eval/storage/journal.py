@@ -1,7 +1,8 @@
-"""The replies of a paid endpoint on disk, each written and flushed as it comes, so that none is paid for twice.
+"""A journal of paid endpoint replies, flushed to disk as each one arrives so that no request is paid for twice.
 
-When an episode is begun again, in another sitting or after a fault, its replies come from here as long as the requests
-are the same; then the endpoint is asked. Knows neither endpoints nor what a request looks like.
+When an episode is restarted, in a later session or after a fault, its replies are replayed from the journal for as long
+as the requests are identical; after that, requests go to the endpoint. This module depends neither on endpoints nor on
+the format of a request.
 """
 
 from __future__ import annotations
@@ -25,46 +26,46 @@ _Job = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """Where a reply belongs."""
+    """The episode attempt and request that a reply belongs to."""
 
     attempt: int
-    """The same for all requests of one attempt at an episode, and for no other; it isn't written."""
+    """Number that is unique to one attempt at an episode; it isn't written to disk."""
     task: str
     sample: int
     request: str
-    """Hash of all that was sent."""
+    """Hash of the complete request."""
 
     @property
     def job(self) -> _Job:
-        """Task and number of the sample."""
+        """Task id and sample number."""
         return self.task, self.sample
 
 
 class Journal:
-    """The file `replies.jsonl` of one run: a JSON line for each reply. One process at a time writes it."""
+    """The file `replies.jsonl` of one run: one JSON line per reply, written by one process at a time."""
 
     def __init__(self, path: Path, begin: Callable[[], None]) -> None:
-        """Nothing is read or written yet.
+        """Create the journal without reading or writing anything.
 
         Args:
-            path: The file; made with the first reply.
-            begin: Called before the first reply of this sitting is written.
+            path: The file; created with the first reply.
+            begin: Called before the first reply of this session is written.
         """
         self._path, self._begin = path, begin
         self._file: IO[bytes] | None = None
         self._replies: defaultdict[_Job, defaultdict[str, list[Reply]]] = defaultdict(lambda: defaultdict(list))
-        self._earlier = Counter[_Job]()  # replies of earlier sittings
+        self._earlier = Counter[_Job]()  # number of replies from earlier sessions
         self._used: defaultdict[int, Counter[str]] = defaultdict(Counter)
         self.usage = Usage()
-        """Of all replies, in all sittings."""
+        """Total usage of all replies, over all sessions."""
         self.diverged = set[_Job]()
-        """Episodes that took another course than in an earlier sitting, so that some of its replies are of no use."""
+        """Episodes that diverged from an earlier session, so that some of their recorded replies are unusable."""
 
     def read(self) -> None:
-        """Take up what earlier sittings left.
+        """Load the replies of earlier sessions.
 
         Raises:
-            ValueError: when a line is damaged; the message has its number.
+            ValueError: If a line is damaged; the message has its number.
         """
         if not self._path.exists():
             return
@@ -80,7 +81,7 @@ class Journal:
                 self.usage += Usage.of(reply.usage)
 
     def replay(self, place: Place) -> Reply | None:
-        """The next reply to this request that the attempt has not had yet; None when there is none."""
+        """Return the next recorded reply to this request that the attempt has not used yet; None if there is none."""
         used, known = self._used[place.attempt], self._replies[place.job][place.request]
         if used[place.request] == len(known):
             return None
@@ -88,10 +89,10 @@ class Journal:
         return known[used[place.request] - 1]
 
     def keep(self, place: Place, reply: Reply) -> None:
-        """Add a reply that has just come; it survives the process from here on.
+        """Append a new reply and flush it, so that it survives the process.
 
         Raises:
-            OSError: when it can't be written.
+            OSError: If it can't be written.
         """
         used = self._used[place.attempt]
         if used.total() < self._earlier[place.job]:
@@ -108,25 +109,25 @@ class Journal:
         used[place.request] += 1
 
     def leave(self, attempt: int) -> None:
-        """The attempt has ended. Another one at the same episode gets the same replies again."""
+        """Forget an attempt that has ended. Another attempt at the same episode replays the same replies."""
         self._used.pop(attempt, None)
 
     def done(self, task: str, sample: int) -> None:
-        """The episode is kept, so that its replies are not needed any more."""
+        """Drop the replies of an episode that has been stored and won't be replayed."""
         self._replies.pop((task, sample), None)
 
     def close(self) -> None:
         """Close the file. May be called twice."""
         if self._file is not None:
             file, self._file = self._file, None
-            with suppress(OSError):  # what could not be written has been told by `keep`
+            with suppress(OSError):  # `keep` has already raised for data that could not be written
                 file.close()
 
 
 def _read(record: Any) -> tuple[str, int, str, Reply]:
     if not isinstance(record, dict) or record.keys() != set(_KEYS):
-        raise ValueError(f"This is no reply of an endpoint, which has the keys {', '.join(_KEYS)}.")
+        raise ValueError(f"This is not a recorded reply: expected exactly the keys {', '.join(_KEYS)}.")
     task, sample, request = record["task"], record["sample"], record["request"]
     if not (isinstance(task, str) and type(sample) is int and isinstance(request, str)):
-        raise ValueError("`task` and `request` are text, and `sample` is a whole number.")
+        raise ValueError("`task` and `request` must be strings, and `sample` must be an integer.")
     return task, sample, request, Reply.from_dict(record["reply"])

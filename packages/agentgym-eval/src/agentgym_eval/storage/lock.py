@@ -1,4 +1,4 @@
-"""A folder that one process writes into at a time, on this host and on others that share its file system."""
+"""A lock that lets one process at a time write into a folder, across hosts that share its file system."""
 
 from __future__ import annotations
 
@@ -20,34 +20,35 @@ from agentgym_eval.util.errors import UsageError
 
 NAME = ".lock"
 _BEAT = 5.0
-"""Seconds after which the holder sets the file's time anew."""
+"""Seconds between the holder's updates of the lock file's modification time."""
 _WATCHED = 4
-"""Beats for which the file of another host is watched before its holder counts as gone."""
+"""Number of heartbeat intervals without an update after which a holder on another host counts as dead."""
 _logger = logging.getLogger(__name__)
 
 
 class FolderLock:
-    """The right to write into a folder: a file `.lock` in it, which its holder has locked (flock) and which records the
-    holder's host and process id.
+    """An exclusive write lock on a folder: a file `.lock` in it that its holder has locked with flock and that records
+    the holder's host and process id.
 
-    The kernel frees a lock when its holder ends, whatever ends it. Over a network file system flock may not reach other
-    hosts. So the holder sets the file's modification time anew every few seconds, and who finds the record of another
-    host watches that time for 20 seconds before it takes the lock over.
+    The kernel releases a flock when its holder ends for any reason. Over a network file system, flock may not reach
+    other hosts. The holder therefore updates the file's modification time every few seconds, and a process that finds a
+    record of another host watches that time for 20 seconds before it takes the lock over.
     """
 
     def __init__(self, folder: Path, *, pause: Callable[[float], object] = time.sleep) -> None:
-        """Lock nothing yet.
+        """Create the lock without acquiring it.
 
         Args:
-            folder: Made, with those above it, when it isn't there; those that were made and are empty go with the lock.
-            pause: Waits for so many seconds.
+            folder: Created with its parents on `acquire` if it doesn't exist. Created folders that are still empty on
+                `release` are removed.
+            pause: Sleeps for the given number of seconds.
         """
         self.folder = folder
         self.path = folder / NAME
         self._pause = pause
         self._file: int | None = None
-        self._made: list[Path] = []
-        self._over = threading.Event()
+        self._created: list[Path] = []
+        self._released = threading.Event()
 
     def __enter__(self) -> Self:
         self.acquire()
@@ -57,58 +58,58 @@ class FolderLock:
         self.release()
 
     def acquire(self) -> None:
-        """Take the lock.
+        """Acquire the lock.
 
         Raises:
-            UsageError: when another process has it; the message says which, and how to go on.
-            OSError: when the folder can't be made or written to.
+            UsageError: If another process holds it; the message names the process and says what to do.
+            OSError: If the folder can't be created or written to.
         """
-        self._made = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
-        file, reaches = self._opened()
+        self._created = [path for path in (self.folder, *self.folder.parents) if not path.exists()]
+        file, flock_works = self._open()
         try:
-            self._refuse(_record(file), reaches)
+            self._refuse(_record(file), flock_works)
             since = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
             own = {"host": socket.gethostname(), "pid": os.getpid(), "since": since}
             os.ftruncate(file, 0)
             os.pwrite(file, json.dumps(own).encode(), 0)
-            os.fsync(file)  # other hosts see it then
+            os.fsync(file)  # makes the record visible to other hosts
         except BaseException:
             os.close(file)
             raise
         self._file = file
-        self._over.clear()
+        self._released.clear()
         self._beating = threading.Thread(target=self._beat, args=(file,), name="agentgym-lock", daemon=True)
         self._beating.start()
 
     def release(self) -> None:
-        """Give the lock back. Nothing happens where it isn't held."""
+        """Release the lock; a no-op if it isn't held."""
         if self._file is None:
             return
-        self._over.set()
+        self._released.set()
         self._beating.join()
         if self._is_at_path(self._file):
             self.path.unlink()
         os.close(self._file)
         self._file = None
-        with suppress(OSError):  # something lies there
-            for folder in self._made:
+        with suppress(OSError):  # the folder isn't empty
+            for folder in self._created:
                 folder.rmdir()
 
-    def _opened(self) -> tuple[int, bool]:
-        """The file, which is at its path still, and whether it could be locked.
+    def _open(self) -> tuple[int, bool]:
+        """Return the descriptor of the lock file, which still is at its path, and whether flock works on it.
 
         Raises:
-            UsageError: when another process has locked it.
+            UsageError: If another process has locked it.
         """
         while True:
             self.folder.mkdir(parents=True, exist_ok=True)
             try:
                 file = os.open(self.path, os.O_RDWR | os.O_CREAT, 0o644)
             except FileNotFoundError:
-                continue  # who gave the lock back has removed the folder just now
+                continue  # the previous holder has just removed the folder
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                reaches = True
+                flock_works = True
             except BlockingIOError:
                 record = _record(file)
                 os.close(file)
@@ -117,9 +118,9 @@ class FolderLock:
                 if error.errno not in (errno.ENOSYS, errno.ENOTSUP, errno.ENOLCK):
                     os.close(file)
                     raise
-                reaches = False  # this file system has no locks
+                flock_works = False  # this file system doesn't support locks
             if self._is_at_path(file):
-                return file, reaches
+                return file, flock_works
             os.close(file)
 
     def _is_at_path(self, file: int) -> bool:
@@ -128,43 +129,43 @@ class FolderLock:
         except FileNotFoundError:
             return False
 
-    def _refuse(self, record: Mapping[str, Any] | None, reaches: bool) -> None:
-        """Raise `UsageError` when whoever left the record may be at work still."""
+    def _refuse(self, record: Mapping[str, Any] | None, flock_works: bool) -> None:
+        """Raise `UsageError` if the process that left the record may still be running."""
         if record is None:
             return
         if record["host"] == socket.gethostname():
-            if not reaches and _is_alive(record["pid"]):
+            if not flock_works and _is_alive(record["pid"]):
                 raise UsageError(self._in_use(record))
             return
         _logger.warning(
-            "%s was in use by %s, which didn't give it back; watching %s for %g seconds to see whether it is at work.",
-            self.folder, _who(record), self.path, _BEAT * _WATCHED,
+            "%s is locked by %s, which did not release it; watching %s for %g seconds to see whether it still runs.",
+            self.folder, _describe(record), self.path, _BEAT * _WATCHED,
         )  # fmt: skip
         before = self.path.stat().st_mtime_ns
         for _ in range(_WATCHED):
             self._pause(_BEAT)
-            # Opening it makes a client of NFS ask the server.
+            # Opening the file makes an NFS client revalidate its attributes with the server.
             with self.path.open("rb") as file:
                 if os.fstat(file.fileno()).st_mtime_ns != before:
                     raise UsageError(self._in_use(record))
-        _logger.warning("It isn't: going on in %s.", self.folder)
+        _logger.warning("It isn't; taking over the lock on %s.", self.folder)
 
     def _in_use(self, record: Mapping[str, Any] | None) -> str:
-        elsewhere = record is not None and record["host"] != socket.gethostname()
-        gone = f" If you know that it is gone, remove {self.path}." if elsewhere else ""
+        other_host = record is not None and record["host"] != socket.gethostname()
+        hint = f" If you know that it is no longer running, remove {self.path}." if other_host else ""
         return (
-            f"Another process is at work in {self.folder}: {_who(record)}. "
-            f"Wait for it, end it, or choose another --out.{gone}"
+            f"Another process is using {self.folder}: {_describe(record)}. "
+            f"Wait for it to finish, stop it, or choose another --out.{hint}"
         )
 
     def _beat(self, file: int) -> None:
-        while not self._over.wait(_BEAT):
-            with suppress(OSError):  # the server of the file system is away for a while
+        while not self._released.wait(_BEAT):
+            with suppress(OSError):  # the file server may be temporarily unreachable
                 os.utime(file)
 
 
 def _record(file: int) -> dict[str, Any] | None:
-    """What the holder has noted; None where nothing is, or half of it."""
+    """Read the holder's record; None if it is missing or incomplete."""
     try:
         record = json.loads(os.pread(file, 4096, 0))
         return {"host": str(record["host"]), "pid": int(record["pid"]), "since": str(record["since"])}
@@ -172,8 +173,8 @@ def _record(file: int) -> dict[str, Any] | None:
         return None
 
 
-def _who(record: Mapping[str, Any] | None) -> str:
-    return "process {pid} on {host}, since {since}".format(**record) if record else "it hasn't said which yet"
+def _describe(record: Mapping[str, Any] | None) -> str:
+    return "process {pid} on {host}, since {since}".format(**record) if record else "it has not recorded its id yet"
 
 
 def _is_alive(pid: int) -> bool:
@@ -181,6 +182,6 @@ def _is_alive(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # it is somebody else's
+    except PermissionError:  # it exists and belongs to another user
         return True
     return True

@@ -1,6 +1,6 @@
-"""Where a run comes from: what every run's folder says of its beginning, so that it can be made again.
+"""The provenance of a run: the command, versions and commit that each run folder records so that it can be reproduced.
 
-Knows nothing of settings, which runs note themselves. Nothing of it leaves the machine.
+Settings are not part of it; runs record those themselves. Nothing is sent off the machine.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ _PACKAGES = (
     "trl",
     "vllm",
 )
-_PATIENCE_S = 10.0
+_TIMEOUT_S = 10.0
 _DIRTY = "-dirty"
 
 
 def provenance() -> dict[str, Any]:
-    """What this process is, as JSON values.
+    """Return the provenance of this process as JSON values.
 
     Returns:
-        `command`, its words, with stars for what is secret among them; `folder`, where it was called, for paths among
-        them; `started`, in UTC by ISO 8601; `versions` of what figures may depend on; and `git`, the state of the
-        repository that this code lies in, or else of the one that the command was called in; None outside of any.
+        `command`, the command line with secrets replaced by stars; `folder`, the working directory that relative paths
+        in it refer to; `started`, in UTC by ISO 8601; `versions` of packages that metrics may depend on; and `git`, the
+        state of the repository that contains this code, or else of the one that contains the working directory; None
+        outside of any.
     """
     return {
         "command": redacted_words(sys.argv),
@@ -53,22 +54,23 @@ def provenance() -> dict[str, Any]:
 
 
 def versions() -> dict[str, str]:
-    """Versions of Python and of the installed packages that figures may depend on, without importing any."""
-    found = {"python": python_version()}
+    """Return the versions of Python and of the installed packages that metrics may depend on, without importing any."""
+    installed = {"python": python_version()}
     for package in _PACKAGES:
         with suppress(PackageNotFoundError):
-            found[package] = version(package)
-    return found
+            installed[package] = version(package)
+    return installed
 
 
 def git_state(folder: Path) -> dict[str, Any] | None:
-    """The `commit` that is checked out around a folder, and whether tracked files differ from it (`dirty`).
+    """Return the checked-out `commit` of the repository around a folder, and whether tracked files differ (`dirty`).
 
-    None outside a repository, in one without commits, and where git isn't installed or doesn't answer.
+    None outside a repository, in one without commits, and if git isn't installed or fails.
     """
-    asked = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    command = ["git", "-C", str(folder), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
-        told = subprocess.run(asked, capture_output=True, text=True, check=True, timeout=_PATIENCE_S).stdout.strip()
+        run = subprocess.run(command, capture_output=True, text=True, check=True, timeout=_TIMEOUT_S)
     except (OSError, subprocess.SubprocessError):
         return None
-    return {"commit": told.removesuffix(_DIRTY), "dirty": told.endswith(_DIRTY)}
+    described = run.stdout.strip()
+    return {"commit": described.removesuffix(_DIRTY), "dirty": described.endswith(_DIRTY)}

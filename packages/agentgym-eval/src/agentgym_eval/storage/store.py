@@ -1,8 +1,8 @@
-"""The folder of a run: the settings it was begun with, where it comes from, and the episodes played so far.
+"""The folder of a run: its settings, its provenance and the episodes played so far.
 
-An episode is one line, written and flushed when it ends, and so is each reply that was paid for, when it comes. A
-killed process loses only what it was in the middle of: half a line at the end, which is cut off when the folder is
-opened again. Knows nothing about worlds or policies.
+An episode is one line, written and flushed when the episode ends; each paid reply is written and flushed when it
+arrives. A killed process loses only its work in progress: at most an incomplete last line, which is cut off when the
+folder is opened again. This module depends neither on environments nor on policies.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ EPISODES = "episodes.jsonl"
 REPLIES = "replies.jsonl"
 USAGE = "usage.json"
 STOPPED = "stopped.json"
-"""Why the last sitting stopped before its end; removed when the run is resumed."""
+"""The reason why the last session stopped early; removed when the run is resumed."""
 _ABOUT = "run.json"
 _OUTCOMES = (REPLIES, USAGE, "report.json", "report.md", "report.html", "turns.png", "turns.svg", "k.png", "k.svg")
-"""What is about the episodes and goes with them."""
+"""Files derived from the episodes, removed together with them."""
 
 
 class Store:
     """The episodes of one run on disk, opened by one process at a time.
 
-    Used as a context manager: entering it locks the folder, and raises `UsageError` when the folder is in use, can't be
-    written, is damaged, or holds episodes that were played under other settings.
+    Used as a context manager. Entering it locks the folder and raises `UsageError` if the folder is in use, can't be
+    written, is damaged, or holds episodes that were played with other settings.
     """
 
     episodes: list[Episode]
-    """All episodes of the run so far, those of earlier sittings first."""
+    """All episodes of the run so far; those of earlier sessions come first."""
     journal: Journal
-    """The replies that were paid for."""
+    """The replies of a paid endpoint."""
 
     def __init__(
         self,
@@ -57,16 +57,16 @@ class Store:
         may_differ: Set[str] = frozenset(),
         overwrite: bool = False,
     ) -> None:
-        """Nothing is touched before the store is entered.
+        """Create the store without touching the disk.
 
         Args:
-            folder: Made when it isn't there.
-            settings: What decides about the episodes, as JSON values.
-            resolved: What the world filled in where the settings leave it the choice, noted when a run begins.
-            may_differ: Names of settings in which the run that lies here may differ: this one extends it. They are
-                written with the first thing that is kept.
-            overwrite: Forget what an earlier run left here, as soon as there is an episode or a paid reply to put in
-                its place.
+            folder: Created on entering if it doesn't exist.
+            settings: The settings that determine the episodes, as JSON values.
+            resolved: The values that the environment chose where the settings leave the choice to it; recorded when a
+                run starts.
+            may_differ: Names of settings in which the existing run may differ, because this run extends it. The new
+                values are written with the first episode or reply.
+            overwrite: Discard an existing run as soon as there is an episode or a paid reply to replace it.
         """
         self.folder = folder
         self._lock = FolderLock(folder)
@@ -77,16 +77,16 @@ class Store:
         self._may_differ, self._extended = may_differ, dict[str, Any]()
         self._overwrite = overwrite
         self.begun = False
-        """Whether this sitting has kept anything, which is when it replaces an earlier run."""
+        """Whether this session has stored anything yet; the first write replaces an earlier run."""
         self._playing = False
 
     @property
     def replaces(self) -> bool:
-        """Whether an earlier run still lies here that will be replaced."""
+        """Whether the folder holds an earlier run that is going to be replaced."""
         return self._overwrite
 
     def __enter__(self) -> Self:
-        self._refuse_others()
+        self._check_schema()
         with ExitStack() as stack:
             try:
                 stack.enter_context(self._lock)
@@ -101,25 +101,25 @@ class Store:
         try:
             self.journal.close()
             if is_empty(self.folder):
-                self._leave_nothing()
+                self._remove_empty()
             elif error is not None and self._playing and not self._overwrite:
-                with suppress(OSError):  # it may be the disk's being full that stopped it
+                with suppress(OSError):  # the error may be that the disk is full
                     write_json(self.folder / STOPPED, {"reason": _reason(error)})
         finally:
             self._file.close()
             self._lock.release()
 
     def start(self) -> None:
-        """Play the run from now on: what stops the sitting stops this one of those that are open."""
+        """Mark the run as active: if an error stops the session now, this run records it as its reason."""
         self._playing = True
         (self.folder / STOPPED).unlink(missing_ok=True)
 
     def rest(self) -> None:
-        """Play it no more."""
+        """Mark the run as inactive."""
         self._playing = False
 
     def append(self, episode: Episode) -> None:
-        """Add an episode that has just ended; it survives the process from here on."""
+        """Append an episode that has just ended and flush it, so that it survives the process."""
         self._replace()
         self._file.write(episode.to_json().encode() + b"\n")
         self._file.flush()
@@ -130,11 +130,11 @@ class Store:
     def _episodes(self) -> Path:
         return self.folder / EPISODES
 
-    def _refuse_others(self) -> None:
-        """See that the folder's `run.json` is one of ours, so that no training run loses its own."""
+    def _check_schema(self) -> None:
+        """Raise `UsageError` if the folder's `run.json` has another schema, such as that of a training run."""
         try:
             schema = json.loads((self.folder / _ABOUT).read_text(encoding="utf-8"))["schema"]
-        except (OSError, ValueError, KeyError, TypeError):  # there is none, or a damaged one
+        except (OSError, ValueError, KeyError, TypeError):  # missing or damaged
             return
         if schema != SCHEMA:
             raise UsageError(f"{self.folder} holds a run of another kind ({schema}); choose another --out.")
@@ -146,79 +146,79 @@ class Store:
         for path in (self._episodes, self.folder / REPLIES):
             _cut_half_line(path)
         if is_empty(self.folder):
-            self._begin_anew()
+            self._write_about()
             return
-        self._compare()
+        self._check_settings()
         try:
             self.episodes = list(read_episodes(self._episodes))
             self.journal.read()
         except ValueError as error:
             raise UsageError(
-                f"{error} Mend the file, choose another --out, or begin again with --overwrite."
+                f"{error} Repair the file, choose another --out, or start over with --overwrite."
             ) from error
         for episode in self.episodes:
             self.journal.done(episode.task_id, episode.sample)
 
     def _replace(self) -> None:
-        """Forget an earlier run, or note that it is extended, now that there is something to keep."""
+        """Before the first write: discard an earlier run, or record that it is extended."""
         self.begun = True
         if self._overwrite:
             self._file.truncate(0)
             for left in _OUTCOMES:
                 (self.folder / left).unlink(missing_ok=True)
-            self._begin_anew()
+            self._write_about()
             self._overwrite = False
         elif self._extended:
             write_json(self.folder / _ABOUT, self._extended)
             self._extended = {}
 
-    def _begin_anew(self) -> None:
+    def _write_about(self) -> None:
         about = {"schema": SCHEMA, "settings": self._settings, **self._resolved}
         write_json(self.folder / _ABOUT, about | provenance())
 
-    def _leave_nothing(self) -> None:
-        """Remove a run in which nothing was played, so that it isn't taken for one that is under way. A folder that was
-        made for it goes with its lock.
+    def _remove_empty(self) -> None:
+        """Remove a run without episodes and replies, so that it isn't mistaken for one in progress. A folder that was
+        created for it is removed with its lock.
         """
         for name in (EPISODES, REPLIES, _ABOUT):
             (self.folder / name).unlink(missing_ok=True)
 
-    def _compare(self) -> None:
+    def _check_settings(self) -> None:
         try:
             about = json.loads((self.folder / _ABOUT).read_text(encoding="utf-8"))
             found = about["settings"]
         except (OSError, ValueError, KeyError, TypeError) as error:
             raise UsageError(
-                f"{self.folder} holds a run, but no {_ABOUT} that says how it was played; "
-                "choose another --out, or begin again with --overwrite."
+                f"{self.folder} holds a run without a readable {_ABOUT}, so its settings are unknown; "
+                "choose another --out, or start over with --overwrite."
             ) from error
         differing = [name for name in {**found, **self._settings} if found.get(name) != self._settings.get(name)]
         if not set(differing) <= self._may_differ:
-            others = not {"tasks", "task", "items"}.isdisjoint(differing)  # of which the rest about tasks follows
-            asked = [name for name in differing if not (others and name.startswith("tasks_"))]
-            what = "; ".join(f"{name} {found.get(name)!r}, not {self._settings.get(name)!r}" for name in asked)
+            tasks_differ = not {"tasks", "task", "items"}.isdisjoint(differing)  # then the `tasks_*` differ as well
+            named = [name for name in differing if not (tasks_differ and name.startswith("tasks_"))]
+            listing = "; ".join(f"{name} {found.get(name)!r}, not {self._settings.get(name)!r}" for name in named)
             raise UsageError(
-                f"The run in {self.folder} was played with {what}: choose another --out, or begin again with "
-                "--overwrite. The same command may ask for more --samples or --tasks, but not for fewer or others."
+                f"The run in {self.folder} was played with {listing}: choose another --out, or start over with "
+                "--overwrite. A run can be extended to more --samples or --tasks, but not to fewer or other ones."
             )
         self._extended = {**about, **self._resolved, "settings": self._settings} if differing else {}
 
 
 def is_empty(folder: Path) -> bool:
-    """Whether no run is kept in a folder: no episode, and no reply that was paid for."""
+    """Return whether a folder holds no run: neither episodes nor paid replies."""
     return not any((folder / name).exists() and (folder / name).stat().st_size for name in (EPISODES, REPLIES))
 
 
 def _reason(error: BaseException) -> str:
-    """Why a sitting stopped, in a sentence."""
+    """Return the reason why a session stopped, as one sentence."""
     if isinstance(error, KeyboardInterrupt):
         return "It was interrupted."
-    told = str(error) if isinstance(error, RunStopped | UsageError | OSError) and str(error) else repr(error)
-    return redacted(told)
+    reason = str(error) if isinstance(error, RunStopped | UsageError | OSError) and str(error) else repr(error)
+    return redacted(reason)
 
 
 def _cut_half_line(path: Path) -> None:
-    """Cut off half a line at the end, which a process that is killed leaves; end a whole one that lacks its newline."""
+    """Cut off an incomplete last line, as a killed process leaves it; end a complete one that lacks its newline."""
     if path.exists() and (size := path.stat().st_size):
         with path.open("r+b") as file:
             with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as content:
@@ -234,9 +234,9 @@ def _cut_half_line(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any) -> None:
-    """Write `value` as readable JSON, wholly or not at all.
+    """Write `value` as indented JSON, atomically.
 
     Raises:
-        ValueError: when it holds a NaN or an infinity, which JSON has no word for.
+        ValueError: If it contains a NaN or an infinity, which JSON can't represent.
     """
     write_whole(path, json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False) + "\n")

@@ -1,4 +1,4 @@
-"""The errors that a command shows as a sentence instead of a traceback."""
+"""Errors that a command prints as a sentence instead of a traceback, and helpers for their messages."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from collections.abc import Sequence
 
 
 class UsageError(ValueError):
-    """What was asked for can't be had; the message says what exists and what to do next."""
+    """A request that can't be fulfilled; the message says what exists and what to do next."""
 
 
 class Unplayable(UsageError):
-    """A policy can't play one of the worlds, whatever the task; others it may."""
+    """A policy can't play one of the environments, whichever task is chosen; it may be able to play others."""
 
 
 class WorldMissing(UsageError):
-    """A world needs what isn't installed; the message has the command that installs it."""
+    """An environment's dependency isn't installed; the message has the command that installs it."""
 
 
 class RunStopped(RuntimeError):
-    """The player can't go on, through no mistake of the user's: its engine died, its server is gone. The message is a
+    """The policy can't continue, through no fault of the user: its engine died or its server is gone. The message is a
     sentence that says which.
     """
 
 
 class BudgetSpent(RunStopped):
-    """What the player may use is used up; with a larger budget the run goes on."""
+    """The policy's budget is spent; with a larger budget the run can be resumed."""
 
 
 def did_you_mean(asked: str, known: Sequence[str]) -> str:
-    """` Did you mean x?` with a leading space, or nothing when no name is near."""
+    """Return ` Did you mean x?` with a leading space, or an empty string if no known name is similar."""
     near = difflib.get_close_matches(asked, known, n=1, cutoff=0.5)
     return f" Did you mean {near[0]}?" if near else ""
 
 
 def listed(names: Sequence[str], most: int = 5) -> str:
-    """The names with commas between them; beyond `most`, how many more there are."""
+    """Return the names separated by commas; beyond `most`, the number of further ones."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return f"{', '.join(names[:most])}{more}"

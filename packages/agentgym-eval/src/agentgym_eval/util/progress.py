@@ -1,4 +1,4 @@
-"""Progress of a run on stderr: a live bar on a terminal; elsewhere a line at the start, every 30 s and at the end."""
+"""Progress of a run on stderr: a live bar on a terminal; otherwise a line at the start, every 30 s and at the end."""
 
 from __future__ import annotations
 
@@ -33,21 +33,24 @@ def progress(
     spent: Callable[[], str] = str,
     stopping: threading.Event | None = None,
 ) -> Generator[Callable[[Episode], None]]:
-    """Show a run of `total` episodes, of which `done` are there already; gives what to call with each new episode.
+    """Show the progress of a run of `total` episodes, of which `done` exist already. Yields a function that takes each
+    new episode.
 
     Args:
-        title: Who plays what.
-        spent: What the player has used so far, shown while no episode has ended yet, too; empty where there is nothing.
-        stopping: What the lines every 30 s are timed with; set at the end.
+        title: The policy and environments.
+        done: Episodes of earlier sessions.
+        total: Number of episodes at the end.
+        spent: Returns the usage so far, which is shown even before the first episode ends; empty to show none.
+        stopping: Event that times the lines every 30 s; it is set at the end.
     """
     console = Console(stderr=True, markup=False, highlight=False, soft_wrap=True)
     tally = _Tally(done)
-    resumed = f", of which {len(done)} are there already" if done else ""
+    resumed = f", {len(done)} of them already done" if done else ""
     console.print(f"{title}: {total} episodes{resumed}")
     began = time.monotonic()
 
     def so_far() -> str:
-        used = f", {told}" if (told := spent()) else ""
+        used = f", {usage}" if (usage := spent()) else ""
         return f"{tally.episodes}/{total} episodes after {time.monotonic() - began:.0f} s, {tally.note()}{used}"
 
     with _Bar(*_COLUMNS, console=console, disable=not console.is_terminal, transient=True) as bar:
@@ -65,25 +68,25 @@ def progress(
 
 
 class _Bar(Progress):
-    """The bar, and below it what the player has used."""
+    """A progress bar with the policy's usage below it."""
 
     spent: Callable[[], str] = str
 
     def get_renderables(self) -> Iterable[RenderableType]:
         yield from super().get_renderables()
-        if told := self.spent():
-            yield told
+        if usage := self.spent():
+            yield usage
 
 
 @contextmanager
-def _every_30_s(tell: Callable[[], None], stopping: threading.Event) -> Generator[None]:
-    """Call `tell` every 30 s, in a thread of its own, while this is open."""
+def _every_30_s(print_line: Callable[[], None], stopping: threading.Event) -> Generator[None]:
+    """Call `print_line` every 30 s in a separate thread while the context is open."""
 
-    def go_on() -> None:
+    def run() -> None:
         while not stopping.wait(_EVERY_S):
-            tell()
+            print_line()
 
-    thread = threading.Thread(target=go_on, name="progress", daemon=True)
+    thread = threading.Thread(target=run, name="progress", daemon=True)
     thread.start()
     try:
         yield
@@ -93,7 +96,7 @@ def _every_30_s(tell: Callable[[], None], stopping: threading.Event) -> Generato
 
 
 class _Tally:
-    """The running share of successes among the episodes that did not fail."""
+    """The running success rate of the episodes that did not fail."""
 
     def __init__(self, episodes: Sequence[Episode]) -> None:
         self.episodes = self._failed = self._successes = 0

@@ -1,5 +1,5 @@
-"""How schedulers end a command: by SIGTERM (Slurm, Docker, Kubernetes, `timeout`), and by SIGUSR1, which Slurm can be
-asked to send some time before a job's limit.
+"""Signals with which schedulers end a command: SIGTERM (Slurm, Docker, Kubernetes, `timeout`) and SIGUSR1, which Slurm
+can be configured to send some time before a job's limit.
 """
 
 from __future__ import annotations
@@ -13,27 +13,29 @@ SIGNALS = (signal.SIGTERM, signal.SIGUSR1)
 
 
 class Termination:
-    """While this is entered in the main thread, SIGTERM and SIGUSR1 don't end the process: the first one is noted, and
-    later ones change nothing, for launchers pass on what their children got already. Elsewhere it changes nothing.
+    """A context manager that records SIGTERM and SIGUSR1 instead of letting them end the process.
+
+    The first signal is recorded. Later ones are ignored, because launchers pass on signals that their children have
+    already received. Outside the main thread it has no effect.
     """
 
     def __init__(self) -> None:
-        """Nothing is changed yet."""
+        """Create the context manager without installing handlers."""
         self._first: signal.Signals | None = None
 
     @property
     def received(self) -> signal.Signals | None:
-        """The first of the signals that came."""
+        """The first signal that was received."""
         return self._first
 
     @property
     def exit_code(self) -> int:
-        """Of a command that was ended: 128 and the number of the signal, as shells have it; without one Ctrl-C's."""
+        """The exit code of an ended command: 128 plus the signal number, as in shells; that of SIGINT if none came."""
         return 128 + (self.received or signal.SIGINT)
 
     @property
     def word(self) -> str:
-        """What has become of the command that was ended."""
+        """How the command ended, for its last message."""
         if self.received is None:
             return "Interrupted"
         return "Terminated" if self.received == signal.SIGTERM else f"Ended by {self.received.name}"
@@ -55,18 +57,18 @@ class Termination:
             self._act(frame)
 
     def _act(self, frame: FrameType | None) -> None:
-        """What the first signal does besides being noted: nothing."""
+        """Handle the first signal, besides recording it; does nothing here."""
 
 
 class Interruption(Termination):
-    """The first SIGTERM or SIGUSR1 does besides what SIGINT does in the main thread."""
+    """A `Termination` whose first SIGTERM or SIGUSR1 also triggers the handler of SIGINT in the main thread."""
 
     def __enter__(self) -> Self:
         self._sigint: Any = signal.getsignal(signal.SIGINT)
         super().__enter__()
         if self._main and self._sigint is signal.SIG_IGN:
-            # As in the background of a shell. `asyncio.Runner` cancels in order only where Python's own handler is
-            # set: set it, and keep the signal itself away.
+            # SIGINT is ignored, as for background jobs of a shell. `asyncio.Runner` only cancels its tasks in order if
+            # Python's default handler is set, so set it and block the signal itself.
             signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
             signal.signal(signal.SIGINT, signal.default_int_handler)
         return self
@@ -74,7 +76,7 @@ class Interruption(Termination):
     def __exit__(self, *error: type[BaseException] | BaseException | TracebackType | None) -> None:
         super().__exit__(*error)
         if self._main and self._sigint is signal.SIG_IGN:
-            signal.signal(signal.SIGINT, signal.SIG_IGN)  # which drops those that were blocked
+            signal.signal(signal.SIGINT, signal.SIG_IGN)  # discards pending blocked signals
             signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
 
     def _act(self, frame: FrameType | None) -> None:

@@ -1,7 +1,8 @@
-"""Calls of functions in messages, as OpenAI's protocol and chat templates have them.
+"""Conversion of function calls between our conversations and the tool-call messages of OpenAI's protocol and of chat
+templates.
 
-In our conversations an agent that calls functions speaks neutrally: JSON of its thought, the function and the
-arguments. Elsewhere such a reply is a tool call, and what the world shows after it the tool's answer.
+In our conversations, a function-calling agent writes a neutral form: a JSON object with its thought, the function and
+the arguments. In the protocol, such a reply is a tool call, and the following observation is the tool's answer.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from agentgym_envs.core.action_schema import Call, CallError, described
 
 
 def plain(conversation: Conversation, tools: Sequence[Mapping[str, Any]] = ()) -> list[dict[str, Any]]:
-    """The messages as text, the functions described at the end of the system's: they have no place of their own."""
+    """Return the messages as text, with the function descriptions appended to the system message."""
     messages = [{"role": message.role, "content": message.content} for message in conversation]
     if tools:
         if not messages or messages[0]["role"] != "system":
@@ -26,18 +27,18 @@ def plain(conversation: Conversation, tools: Sequence[Mapping[str, Any]] = ()) -
 
 
 def native(conversation: Conversation, *, write: Callable[[dict[str, Any]], object]) -> list[dict[str, Any]]:
-    """The messages with calls as tool calls, and what follows them as the tools' answers.
+    """Return the messages with function calls as tool calls and the observations after them as tool answers.
 
     Args:
-        conversation: Of an agent that calls functions.
-        write: How arguments stand there: as JSON in the protocol, as they are for chat templates.
+        conversation: The conversation of a function-calling agent.
+        write: Converts the arguments: to a JSON string for the protocol, unchanged for chat templates.
     """
     messages: list[dict[str, Any]] = []
     called = ""
     for at, message in enumerate(conversation):
         call = _call(message) if message.role == "assistant" else None
         if call is not None:
-            called = f"{at:09d}"  # letters and digits, nine: what the strictest endpoint takes
+            called = f"{at:09d}"  # nine alphanumeric characters: the strictest endpoint's requirement
             function = {"name": call.name, "arguments": write(call.arguments)}
             tool_calls = [{"id": called, "type": "function", "function": function}]
             messages.append({"role": "assistant", "content": call.thought, "tool_calls": tool_calls})
@@ -50,7 +51,7 @@ def native(conversation: Conversation, *, write: Callable[[dict[str, Any]], obje
 
 
 def _call(message: Message) -> Call | None:
-    """The call that a reply is, and nothing beside."""
+    """Return the function call in a reply that consists of nothing else; None otherwise."""
     try:
         call = find_call(message.content)
     except CallError:
@@ -59,27 +60,29 @@ def _call(message: Message) -> Call | None:
 
 
 def neutral(message: Mapping[str, Any]) -> str:
-    """What an assistant's message says in our conversations: its calls, or else its text or refusal.
+    """Return an assistant's message in the neutral form: its calls, or else its text or refusal.
 
     Raises:
-        LookupError, TypeError, ValueError, AttributeError: when it isn't of the protocol.
+        LookupError, TypeError, ValueError, AttributeError: If the message doesn't follow the protocol.
     """
     text = _text(message.get("content")) or message.get("refusal") or ""
     calls = message.get("tool_calls")
-    said = "\n".join(_written(call["function"], text) for call in calls) if calls else text
-    # Half a character, which JSON can express, could not be written to a file.
-    return said.encode("utf-8", "replace").decode()
+    written = "\n".join(_written(call["function"], text) for call in calls) if calls else text
+    # Lone surrogates, which JSON can express, can't be written to a file.
+    return written.encode("utf-8", "replace").decode()
 
 
 def _text(content: object) -> str:
-    """Of a message; some endpoints give it in parts."""
+    """Return the text of a message's content, which some endpoints split into parts."""
     if isinstance(content, list):
         return "".join(part["text"] for part in content if part.get("type") == "text")
     return content if isinstance(content, str) else ""
 
 
 def _written(function: Mapping[str, Any], thought: str) -> str:
-    """The call as experts write it; arguments that are no object stay as they are, for the agent to be told."""
+    """Return the call in the form in which experts write it. Arguments that are no JSON object stay unchanged, so that
+    the agent receives an error message about them.
+    """
     name, arguments = function["name"], function.get("arguments") or "{}"
     try:
         given = json.loads(arguments, strict=False) if isinstance(arguments, str) else arguments
@@ -87,5 +90,5 @@ def _written(function: Mapping[str, Any], thought: str) -> str:
         given = arguments
     if isinstance(given, dict):
         return Call(name, given, thought.strip()).to_json()
-    said = {"thought": thought.strip()} if thought.strip() else {}
-    return json.dumps(said | {"function_name": name, "arguments": given}, ensure_ascii=False)
+    written = {"thought": thought.strip()} if thought.strip() else {}
+    return json.dumps(written | {"function_name": name, "arguments": given}, ensure_ascii=False)

@@ -1,5 +1,6 @@
-"""The viewer: runs and episodes on disk as pages for a browser, served live or exported as files.
+"""The viewer: browser pages for the runs and episodes on disk, served live or exported as files.
 
-Rooms: `runs` finds what is below a folder, `index` makes its episodes searchable, `links` alone knows what pages are
-called, `site` renders, `app` serves, `cli` is the command `view`. Reads files, and knows nothing of training but them.
+`index` finds the runs below a folder and makes their episodes searchable, `pages` renders the HTML, `playing` runs
+episodes interactively, and `server` serves or exports the pages. The command `view` is in `cli`. The viewer only reads
+files and does not depend on the trainer.
 """

@@ -1,7 +1,8 @@
-"""Algorithms: frozen dataclasses whose fields are the knobs, pure functions from tensors to tensors.
+"""RL algorithms: frozen dataclasses whose fields are the hyperparameters, with pure functions on tensors.
 
-None of them imports torch: they need only the methods of the tensors they are given, and the command line can list
-their knobs at once. Presets (`PPO`, `GRPO`, …) are values, not classes: `dataclasses.replace` makes others of them.
+No module here imports torch: they only call methods of the tensors they are given, so the command line can list the
+hyperparameters without loading torch. Presets (`PPO`, `GRPO`, ...) are instances, not classes; derive variants with
+`dataclasses.replace`.
 """
 
 from agentgym_trainer.algorithms.advantages.base import AdvantageEstimator

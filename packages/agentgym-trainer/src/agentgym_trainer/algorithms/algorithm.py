@@ -1,6 +1,6 @@
-"""An algorithm: who gets credit, and a loss of orthogonal choices. Tensors in, tensors out.
+"""An algorithm combines an advantage estimator with a loss made of orthogonal options. Tensors in, tensors out.
 
-It knows neither models nor optimizers nor processes; sums over processes are handed in (`Total`).
+It does not depend on models, optimizers or processes; sums over processes are passed in as `Total`.
 """
 
 from __future__ import annotations
@@ -33,130 +33,133 @@ ADVANTAGES: dict[str, AdvantageEstimator] = {
     "gae": GAE(),
     "step-groups": StepGroups(),
 }
-"""Advantage estimators by the names that the command line takes."""
+"""Advantage estimators by command-line name."""
 
 
 @dataclass(frozen=True)
 class Algorithm:
-    """Policy-gradient learning from episodes. The defaults are GRPO's without a reference model."""
+    """Policy-gradient learning from episodes. The defaults are GRPO without a reference model."""
 
     advantages: AdvantageEstimator = field(default_factory=GroupRelative)
-    """How rewards become advantages of said tokens."""
+    """How rewards become advantages of completion tokens."""
     ratio: Level = "token"
-    """Whose probability the importance ratio compares: each token's, or the geometric mean over its turn or episode."""
+    """Level of the importance ratio: per token, or the geometric mean over the tokens of a turn or episode."""
     clip: Clip = field(default_factory=Clip)
-    """How ratios are kept near 1."""
+    """How ratios are kept close to 1."""
     aggregation: Aggregation = field(default_factory=Aggregation)
-    """What the loss is a mean of."""
+    """How the loss is averaged over tokens."""
     kl: KL = field(default_factory=KL)
-    """Penalty on leaving a reference model."""
+    """Penalty on the divergence from a reference model."""
     entropy: float = 0.0
-    """Weight of the entropy bonus, which is a mean as the loss is."""
+    """Coefficient of the entropy bonus, which is averaged like the loss."""
     correction: Correction = field(default_factory=Correction)
-    """Importance weights between the engine that sampled and the learner."""
+    """Importance weights that correct for the mismatch between the engine that sampled and the learner."""
     critic: Critic = field(default_factory=Critic)
-    """The critic's loss, where the advantages need one."""
+    """The critic's loss, if the advantages need a critic."""
     groups: GroupFilter = field(default_factory=GroupFilter)
-    """What the loop does with groups that teach little."""
+    """What to do with groups that carry little or no learning signal."""
 
     @property
     def needs_reference(self) -> bool:
-        """Whether the experience must have `reference_N`."""
+        """Whether the batch must have `ref_logprobs_N`."""
         return self.kl.where != "off"
 
     @property
     def needs_critic(self) -> bool:
-        """Whether the experience must have `value_N`, and scores `value_M`."""
+        """Whether the batch must have `values_N`, and model outputs `values_M`."""
         return self.advantages.needs_critic
 
     @property
     def needs_old_logprobs(self) -> bool:
-        """Whether the experience must have `old_N`: without it the correction would find nothing to correct."""
+        """Whether the batch must have `old_logprobs_N`; without it the correction would have nothing to correct."""
         return self.correction.level != "off"
 
     @property
     def unit(self) -> Literal["segment", "episode"]:
-        """What a part must hold whole: ratios and weights of a sequence need all its said tokens."""
+        """The unit that micro-batches must not split: sequence-level ratios and weights need whole episodes."""
         return "episode" if "sequence" in (self.ratio, self.correction.level) else "segment"
 
-    def compute_advantages(self, experience: TokenBatch, total: Total) -> AdvantageOutput:
-        """Advantages of the said tokens and targets for the critic, with their statistics over all processes.
+    def compute_advantages(self, batch: TokenBatch, total: Total) -> AdvantageOutput:
+        """Compute advantages and critic targets, with statistics over all processes.
 
         Raises:
-            ValueError: The experience lacks what the algorithm needs, or the estimator returned other shapes.
+            ValueError: The batch lacks what the algorithm needs, or the estimator returned tensors of the wrong shape.
         """
-        penalty_N = self.kl.reward_penalty(experience)
-        assigned = self.advantages.estimate(experience, penalty_N, total)
-        for name, figure_N in (("advantages_N", assigned.advantages_N), ("value_targets_N", assigned.value_targets_N)):
-            shape, tokens = None if figure_N is None else tuple(figure_N.shape), len(experience.episode_N)
+        penalty_N = self.kl.reward_penalty(batch)
+        estimate = self.advantages.estimate(batch, penalty_N, total)
+        for name, values_N in (("advantages_N", estimate.advantages_N), ("value_targets_N", estimate.value_targets_N)):
+            shape, tokens = None if values_N is None else tuple(values_N.shape), len(batch.episode_N)
             if shape not in (None, (tokens,)):
                 raise ValueError(f"{name} has the shape {shape} and not ({tokens},), one for each completion token")
-        return_E = experience.rewards_EK.sum(1)
-        valued_N = None if assigned.value_mask_N is None else assigned.value_mask_N & experience.loss_mask_N
+        return_E = batch.rewards_EK.sum(1)
+        value_mask_N = None if estimate.value_mask_N is None else estimate.value_mask_N & batch.loss_mask_N
         metrics = (
-            assigned.metrics
+            estimate.metrics
             | _statistics("return", return_E, total)
-            | _statistics("advantage", assigned.advantages_N, total)
+            | _statistics("advantage", estimate.advantages_N, total)
         )
         if penalty_N is not None:
             metrics["penalty"] = _moments(penalty_N, total)[0]
-        if experience.values_N is not None and assigned.value_targets_N is not None and valued_N is not None:
-            target_X, value_X = assigned.value_targets_N[valued_N], experience.values_N[valued_N]
+        if batch.values_N is not None and estimate.value_targets_N is not None and value_mask_N is not None:
+            target_X, value_X = estimate.value_targets_N[value_mask_N], batch.values_N[value_mask_N]
             variance, left = _moments(target_X, total)[1], _moments(target_X - value_X, total)[1]
             metrics["explained_variance"] = 1 - left / variance if variance > ROUNDING**2 else 0.0
-        return AdvantageOutput(assigned.advantages_N, metrics, assigned.value_targets_N, valued_N)
+        return AdvantageOutput(estimate.advantages_N, metrics, estimate.value_targets_N, value_mask_N)
 
     def is_flat(self, group: TokenBatch) -> bool:
-        """Whether this group, the only one in the experience, has nothing for the advantages to tell apart: without KL
-        penalties, all are 0 at the tokens in the loss. Where estimators don't compare within groups, all returns are
-        the same.
+        """Whether this group, the only one in the batch, carries no learning signal: without KL penalties, the
+        advantages of all tokens in the loss are 0. For estimators that don't compare within groups, a group is flat if
+        all its returns are equal.
         """
         if not getattr(self.advantages, "compares_groups", False):
             return same(group.rewards_EK.double().sum(1).tolist())
-        advantage_N = self.advantages.estimate(group, None, lambda here: here).advantages_N
+        advantage_N = self.advantages.estimate(group, None, lambda local: local).advantages_N
         return not bool(advantage_N[group.loss_mask_N].any())
 
-    def weights(self, experience: TokenBatch, chosen_N: Tensor, total: Total) -> Tensor:
-        """Share in the loss of each said token that was chosen for an optimizer step, N, float32; 0 elsewhere."""
-        return self.aggregation.weights(experience, chosen_N, total)
+    def weights(self, batch: TokenBatch, chosen_N: Tensor, total: Total) -> Tensor:
+        """Loss weight of each completion token that was chosen for an optimizer step, N, float32; 0 for the others."""
+        return self.aggregation.weights(batch, chosen_N, total)
 
-    def critic_weights(self, credit: AdvantageOutput, chosen_N: Tensor, total: Total) -> Tensor | None:
-        """Share of each chosen said token in the critic's mean squared error, N, float32; None without a critic."""
-        if credit.value_mask_N is None:
+    def critic_weights(self, advantages: AdvantageOutput, chosen_N: Tensor, total: Total) -> Tensor | None:
+        """Weight of each chosen completion token in the critic's mean squared error, N, float32; None without a
+        critic.
+        """
+        if advantages.value_mask_N is None:
             return None
-        counted_N = (credit.value_mask_N & chosen_N).double()
+        counted_N = (advantages.value_mask_N & chosen_N).double()
         return (counted_N / total(counted_N.sum()).clamp(min=1)).float()
 
-    def loss(self, scores: ModelOutputs, part: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The part of the loss that these tokens carry, and metrics that add up over parts and processes.
+    def loss(self, outputs: ModelOutputs, micro_batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute this micro-batch's part of the loss, and metrics that add up over micro-batches and processes.
 
-        Metrics are means over said tokens, those of the critic over the tokens it is trained at: `ratio` and `clip_fraction`
-        (share) of the policy's ratio, `approx_kl` between the engine's policy and this one, `ref_kl` (with a KL
-        term), `entropy` in nats, and what `Correction` and `Critic` have to say. `advantage/mean_token` is the mean
-        advantage over completion tokens, each with its weight in the loss: below 0, the update makes what was sampled
-        less likely on the whole.
+        Metrics are means over completion tokens, those of the critic over the tokens that it is trained at: `ratio` and
+        `clip_fraction` of the policy ratio, `approx_kl` between the engine's policy and this one, `ref_kl` (with a KL
+        term), `entropy` in nats, and those of `Correction` and `Critic`. `advantage/mean_token` is the mean advantage
+        over completion tokens, each with its weight in the loss: below 0, the update makes the sampled tokens less
+        likely on average.
         """
-        ratio_M = ratios(scores.logprobs_M, part, self.ratio)
-        gain_M, clipped_M = self.clip.surrogate(ratio_M, scores.logprobs_M, part.advantages_M)
-        trust_M, metrics = self.correction.importance_weights(part)
-        objective_M = gain_M if trust_M is None else trust_M * gain_M
-        figures = {
+        ratio_M = ratios(outputs.logprobs_M, micro_batch, self.ratio)
+        objective_M, clipped_M = self.clip.surrogate(ratio_M, outputs.logprobs_M, micro_batch.advantages_M)
+        weight_M, metrics = self.correction.importance_weights(micro_batch)
+        if weight_M is not None:
+            objective_M = weight_M * objective_M
+        token_metrics = {
             "ratio": ratio_M,
             "clip_fraction": clipped_M,
-            "approx_kl": divergence(part.rollout_logprobs_M, scores.logprobs_M, "k3"),
-            "entropy": scores.entropy_M,
+            "approx_kl": divergence(micro_batch.rollout_logprobs_M, outputs.logprobs_M, "k3"),
+            "entropy": outputs.entropy_M,
         }
-        if (apart_M := self.kl.loss_term(scores.logprobs_M, part)) is not None:
-            figures["ref_kl"] = apart_M
+        if (kl_M := self.kl.loss_term(outputs.logprobs_M, micro_batch)) is not None:
+            token_metrics["ref_kl"] = kl_M
             if self.kl.where == "loss":
-                objective_M = objective_M - self.kl.weight * apart_M
+                objective_M = objective_M - self.kl.weight * kl_M
         if self.entropy:
-            objective_M = objective_M + self.entropy * scores.entropy_M
-        loss = -(part.weight_M * objective_M).sum()
-        metrics |= {name: part.share * figure_M.sum().detach() for name, figure_M in figures.items()}
-        metrics["advantage/mean_token"] = (self.aggregation.shares(part) * part.advantages_M).sum()
-        error, of_critic = self.critic.loss(scores, part)
-        return loss if error is None else loss + error, metrics | of_critic
+            objective_M = objective_M + self.entropy * outputs.entropy_M
+        loss = -(micro_batch.weight_M * objective_M).sum()
+        metrics |= {name: micro_batch.share * values_M.sum().detach() for name, values_M in token_metrics.items()}
+        metrics["advantage/mean_token"] = (self.aggregation.shares(micro_batch) * micro_batch.advantages_M).sum()
+        critic_loss, critic_metrics = self.critic.loss(outputs, micro_batch)
+        return loss if critic_loss is None else loss + critic_loss, metrics | critic_metrics
 
 
 def _statistics(name: str, values_X: Tensor, total: Total) -> dict[str, float]:
@@ -165,7 +168,7 @@ def _statistics(name: str, values_X: Tensor, total: Total) -> dict[str, float]:
 
 
 def _moments(values_X: Tensor, total: Total) -> tuple[float, float]:
-    """Mean and variance over all processes, 0 of nothing; two sums, for a difference of squares would lose digits."""
+    """Mean and variance over all processes, both 0 without values. Two passes, since E[x^2] - E[x]^2 loses digits."""
     values_X = values_X.double()
     count, summed = total(values_X.new_tensor([len(values_X), values_X.sum().item()])).tolist()
     mean = summed / max(count, 1)

@@ -1,11 +1,11 @@
-"""What algorithms see of a batch, and the legend of shapes for the whole package.
+"""The tensors that algorithms take and return, and the shape suffixes used throughout the package.
 
-    S  tokens of all segments, one segment after the other, without padding
-    N  said tokens: by episode, in it by turn, in it as they were said
-    M  said tokens of one micro-batch
+    S  tokens of all segments, concatenated without padding
+    N  completion tokens, ordered by episode, turn and position
+    M  completion tokens of one micro-batch
     E  episodes                     K  turns of the longest episode
 
-Observations don't exist here. Whatever a critic or a reward would say of their tokens, there is no place to put it.
+Observation tokens have no place in these types, so neither a critic nor a reward can refer to them.
 """
 
 from __future__ import annotations
@@ -19,89 +19,90 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     Total = Callable[[Tensor], Tensor]
-    """Sums a tensor over all processes; what one process alone has is the sum already."""
+    """Sums a tensor over all processes; with a single process it is the identity."""
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBatch:
-    """Episodes as said tokens and turns. Failed episodes are not among them."""
+    """A batch of episodes as completion tokens and turns. Failed episodes are not included."""
 
     episode_N: Tensor
-    """Episode of each said token, int64, never falling."""
+    """Episode of each completion token, int64, non-decreasing."""
     turn_N: Tensor
-    """Turn of its episode that said it, int64, never falling within an episode."""
+    """Turn of each completion token within its episode, int64, non-decreasing within an episode."""
     rollout_logprobs_N: Tensor
-    """Log-probability it was sampled with, by the engine, float32."""
+    """Log-probability under the engine's policy that sampled the token, float32."""
     rewards_EK: Tensor
-    """Reward of each turn, float32; 0 behind the last."""
+    """Reward of each turn, float32; 0 after the last turn."""
     played_EK: Tensor
     """Whether the turn was played, bool."""
     state_EK: Tensor
-    """Number of the simulator's state that the turn began in, int64; equal numbers within a group are equal states. -1
-    behind the last turn."""
+    """Index of the simulator state at the start of the turn, int64; within a group, equal indices are equal states. -1
+    after the last turn."""
     group_E: Tensor
-    """Number of the group, int64, from 0: episodes of one task, which are compared with each other."""
+    """Index of the group, int64, from 0. A group holds the episodes of one task, which are compared with each other."""
     observation_EK: Tensor | None = None
-    """Number of the observation that the turn answered, int64; equal numbers within a group are equal texts. -1 behind
-    the last turn. None where nobody needs it."""
+    """Index of the observation that the turn replied to, int64; within a group, equal indices are equal texts. -1 after
+    the last turn. None where no estimator needs it."""
     loss_mask_E: Tensor | None = None
-    """Whether the episode's completion tokens are in the loss, bool. One that is out of it still counts in baselines
-    and statistics. None: all are."""
+    """Whether the episode's completion tokens are in the loss, bool. Masked episodes still count in baselines and
+    statistics. None: all are in the loss."""
     bootstrap_E: Tensor | None = None
-    """What the critic expected where a truncated episode would have gone on, float32; 0 for one that ended otherwise.
-    None: nothing comes after any episode's last turn."""
+    """Critic value of the state after the last turn of a truncated episode, float32; 0 for episodes that ended
+    otherwise. None: every episode has value 0 after its last turn."""
     old_logprobs_N: Tensor | None = None
-    """Log-probability under the learner's weights before the update, float32. None: the same as `sampled_N`."""
+    """Log-probability under the learner's weights before the update, float32. None: the same as
+    `rollout_logprobs_N`."""
     ref_logprobs_N: Tensor | None = None
     """Log-probability under the reference model, float32; None without a KL term."""
     values_N: Tensor | None = None
-    """What the critic expected before the token was said, float32; None without a critic."""
+    """Critic value of the state before the token, float32; None without a critic."""
 
     @property
-    def old_or_rollout_logprobs_N(self) -> Tensor:  # noqa: N802 - shapes stand in names
-        """Log-probability under the learner's weights before the update."""
+    def old_or_rollout_logprobs_N(self) -> Tensor:  # noqa: N802 - the suffix is the shape
+        """Log-probability under the learner's weights before the update, or the engine's if that was not computed."""
         return self.rollout_logprobs_N if self.old_logprobs_N is None else self.old_logprobs_N
 
     @property
-    def loss_mask_N(self) -> Tensor:  # noqa: N802 - shapes stand in names
+    def loss_mask_N(self) -> Tensor:  # noqa: N802 - the suffix is the shape
         """Whether each completion token is in the loss, bool."""
         if self.loss_mask_E is None:
             return self.played_EK.new_ones(len(self.episode_N))
         return self.loss_mask_E[self.episode_N]
 
-    def with_logprobs(self, **figures: Tensor | None) -> TokenBatch:
-        """The same with some of `old_N`, `reference_N`, `value_N`, `bootstrap_E` filled in."""
-        return replace(self, **figures)
+    def with_logprobs(self, **tensors: Tensor | None) -> TokenBatch:
+        """Return a copy with some of `old_logprobs_N`, `ref_logprobs_N`, `values_N` and `bootstrap_E` filled in."""
+        return replace(self, **tensors)
 
 
 @dataclass(frozen=True, slots=True)
 class AdvantageOutput:
-    """What an algorithm makes of the rewards."""
+    """The advantages of a batch, with critic targets and metrics."""
 
     advantages_N: Tensor
-    """Advantage of each said token, float32."""
+    """Advantage of each completion token, float32."""
     metrics: dict[str, float]
     """Statistics of returns and advantages."""
     value_targets_N: Tensor | None = None
-    """What the critic should have expected at each said token, float32; None without a critic."""
+    """Regression target of the critic at each completion token, float32; None without a critic."""
     value_mask_N: Tensor | None = None
-    """At which said tokens the critic is trained, bool; None without a critic."""
+    """Completion tokens at which the critic is trained, bool; None without a critic."""
 
 
 class ModelOutputs(NamedTuple):
-    """What a model says of the said tokens of a micro-batch, with gradients."""
+    """The outputs of a model for the completion tokens of a micro-batch, with gradients."""
 
     logprobs_M: Tensor
     """Log-probability at the sampling temperature, float32."""
     entropy_M: Tensor
-    """Entropy in nats of the distribution that the token came from, float32."""
+    """Entropy in nats of the distribution that the token was sampled from, float32."""
     values_M: Tensor | None = None
-    """What the critic expects before the token is said, float32; None without a critic."""
+    """Critic value of the state before the token, float32; None without a critic."""
 
 
 @dataclass(frozen=True, slots=True)
 class MicroBatch:
-    """The said tokens of one micro-batch, as the loss wants them."""
+    """The completion tokens of one micro-batch, with everything that the loss needs."""
 
     episode_M: Tensor
     turn_M: Tensor
@@ -109,13 +110,13 @@ class MicroBatch:
     old_logprobs_M: Tensor
     advantages_M: Tensor
     weight_M: Tensor
-    """Share of the token in the loss; over all micro-batches and processes they are what the aggregation says."""
+    """Weight of the token in the loss, as the aggregation computed it over all micro-batches and processes."""
     share: Tensor
-    """1 / the number of said tokens in all micro-batches of the optimizer step on all processes, a scalar: what makes a
-    sum over tokens a part of their mean, whatever the aggregation."""
+    """Scalar 1 / number of completion tokens in the optimizer step, over all micro-batches and processes. It turns a
+    sum over tokens into this micro-batch's part of the token mean, independent of the aggregation."""
     ref_logprobs_M: Tensor | None = None
     values_M: Tensor | None = None
-    """The critic's before the update."""
+    """Critic values before the update."""
     value_targets_M: Tensor | None = None
     critic_weight_M: Tensor | None = None
-    """Share of the token in the critic's loss; they sum to 1 over all micro-batches and processes."""
+    """Weight of the token in the critic loss; the weights sum to 1 over all micro-batches and processes."""

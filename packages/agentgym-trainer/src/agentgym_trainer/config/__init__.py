@@ -1,6 +1,6 @@
-"""Everything a training run is told, as frozen dataclasses.
+"""Configurations of training runs, as frozen dataclasses.
 
-Importing this imports no torch, so `train --help` answers at once.
+Importing this package doesn't import torch, so that `train --help` is fast.
 """
 
 from agentgym_trainer.config.agent_evol import AgentEvolConfig, Exploration
@@ -20,7 +20,7 @@ from agentgym_trainer.config.rl import AsyncRollout, CriticModel, RLConfig, Roll
 from agentgym_trainer.config.warnings import Warnings
 
 KINDS: dict[str, type[BaseConfig]] = {"rl": RLConfig, "sft": SFTConfig, "dpo": DPOConfig, "evol": AgentEvolConfig}
-"""The kinds of training runs, by the name that `run.json` notes."""
+"""Kinds of training runs, by their name in `run.json`."""
 
 __all__ = [
     "KINDS",

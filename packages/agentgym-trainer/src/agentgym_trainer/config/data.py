@@ -1,4 +1,4 @@
-"""What runs are told that learn from data: episodes that were played before, by an expert or by anyone."""
+"""Configuration of runs that train on existing episodes."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ from agentgym_trainer.curriculum.horizon import FixedHorizon
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where episodes come from, and which of them are kept."""
+    """The source of episodes and the filter on them."""
 
     files: tuple[str, ...] = ()
-    """Files of episodes, such as `collect` writes, or of conversations. Empty: the worlds' experts play."""
+    """Files with episodes, as written by `collect`, or with conversations. Empty: collect episodes from the
+    environments' experts."""
     episodes: int = 1000
-    """Episodes that experts play on training tasks, where no files are named."""
+    """Number of expert episodes on training tasks, if files is empty."""
     tasks: int = 0
-    """Training tasks that they play, drawn once; 0: any."""
+    """Number of training tasks that the experts play, drawn once; 0: any."""
     noise: float = 0.0
-    """Probability that the expert plays a random available action instead."""
+    """Probability that the expert takes a random available action instead of its own."""
     keep: Literal["success", "all"] = "success"
-    """Which episodes are kept. Failed ones never are."""
+    """Which episodes to keep. Failed episodes are never kept."""
     score: float | None = None
-    """That of conversations whose file says none."""
+    """Score of conversations whose file contains none."""
     min_score: float = 0.0
-    """Episodes with a lower score are left out."""
+    """Minimum score of kept episodes."""
 
     def __post_init__(self) -> None:
         if self.episodes < 1 or self.tasks < 0 or not 0 <= self.noise <= 1 or not 0 <= self.min_score <= 1:
@@ -37,14 +38,14 @@ class DataConfig:
 
 @dataclass(frozen=True)
 class OfflineConfig(BaseConfig):
-    """What the runs that learn from data have in common."""
+    """Settings of all runs that train on existing episodes."""
 
     horizon: FixedHorizon = field(default_factory=FixedHorizon)
     data: DataConfig = field(default_factory=DataConfig)
     epochs: int = 1
     """Passes over the data."""
     batch: int = 16
-    """Examples in an optimizer step, those of all processes together."""
+    """Examples per optimizer step, over all processes."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,15 +54,15 @@ class OfflineConfig(BaseConfig):
 
 @dataclass(frozen=True)
 class SFTConfig(OfflineConfig):
-    """Supervised fine-tuning: imitation of what was said in the data."""
+    """Supervised fine-tuning on the completion tokens of episodes."""
 
     packing: bool = False
-    """Lay episodes one behind the other in rows of generation.max_context tokens, each attending to itself only. An
-    example is then a row."""
+    """Pack episodes into rows of generation.max_context tokens, without attention between episodes. An example is then
+    a row."""
     weighted: bool = False
-    """Weigh what is learned from an episode by its score (reward-weighted likelihood, as in arXiv 2406.04151)."""
+    """Weight each episode's loss by its score (reward-weighted likelihood, as in arXiv 2406.04151)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.packing and self.weighted:
-            raise ValueError("Packed rows hold episodes of several scores: set either packing or weighted.")
+            raise ValueError("Packed rows hold episodes with different scores: set either packing or weighted.")

@@ -1,4 +1,4 @@
-"""What a run of direct preference optimization is told."""
+"""Configuration of direct preference optimization."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from agentgym_trainer.config.data import DataConfig, OfflineConfig
 
 @dataclass(frozen=True)
 class Reference:
-    """What the policy is held against."""
+    """The reference model."""
 
     model: str = ""
-    """A model by name or path. Empty: the one that training begins with; where an adapter trains, the model without it,
-    which takes no memory."""
+    """Name or path of the reference model. Empty: the initial policy; with LoRA, the model without its adapter, which
+    takes no extra memory."""
     sync: int = 0
-    """Steps after which it moves towards the policy (TR-DPO, arXiv 2404.09656); 0: it stays as it is."""
+    """Steps between updates of the reference towards the policy (TR-DPO, arXiv 2404.09656); 0: never."""
     share: float = 0.6
-    """Of the policy in it then (alpha there)."""
+    """Weight of the policy in such an update (the paper's alpha)."""
 
     def __post_init__(self) -> None:
         if self.sync < 0 or not 0 < self.share <= 1:
@@ -45,7 +45,7 @@ Loss = Literal[
     "apo_down",
     "discopop",
 ]
-"""Losses of TRL's `DPOTrainer`, by the names it has for them."""
+"""Losses of TRL's `DPOTrainer`, by their TRL names."""
 _SMOOTHED = ("exo_pair", "robust", "aot", "aot_unpaired")
 
 
@@ -53,40 +53,42 @@ _SMOOTHED = ("exo_pair", "robust", "aot", "aot_unpaired")
 class DPOConfig(OfflineConfig):
     """Direct preference optimization (Rafailov et al. 2023, arXiv 2305.18290) on pairs of episodes of the same task.
 
-    What the agent said from where the two diverge is compared.
+    The completion tokens after the point where the two episodes diverge are compared.
     """
 
     data: DataConfig = field(default_factory=lambda: DataConfig(keep="all"))
     player: Literal["model", "expert"] = "model"
-    """Who plays where no files are named: the model that training begins with, or the worlds' experts, whom data.noise
-    makes fail at times."""
+    """Policy that generates episodes if data.files is empty: the initial model, or the environments' experts, which
+    data.noise makes fail sometimes."""
     samples: int = 8
-    """Episodes of each task that are played then."""
+    """Generated episodes per task."""
     pairs: Pairing = field(default_factory=Pairing)
     loss: Loss = "sigmoid"
-    """As TRL names them. sigmoid_norm and ipo compare means over completion tokens, not sums; aot and aot_unpaired
-    compare distributions over the pairs that go through the model together, so optimizer.micro_tokens matters there."""
+    """TRL's name of the loss. sigmoid_norm and ipo compare means over completion tokens, not sums; aot and aot_unpaired
+    compare distributions over the pairs of a micro-batch, so optimizer.micro_tokens affects them."""
     beta: float = 0.1
-    """How firmly the policy is held to the reference (beta there)."""
+    """Strength of the regularization towards the reference (the paper's beta)."""
     label_smoothing: float = 0.0
-    """Probability that a pair is the wrong way round, for robust, exo_pair, aot and aot_unpaired."""
+    """Probability that the labels of a pair are swapped, for robust, exo_pair, aot and aot_unpaired."""
     ld_alpha: float = 1.0
-    """Weight of the tokens that the longer side has beyond the length of the shorter (LD-DPO, arXiv 2409.06411)."""
+    """Weight of the longer side's tokens beyond the length of the shorter side (LD-DPO, arXiv 2409.06411)."""
     imitation: float = 0.0
-    """Weight of the chosen's mean negative log-likelihood beside the loss (arXiv 2404.19733). It keeps what is chosen
-    from becoming less likely along with what is rejected."""
+    """Coefficient of an additional loss, the mean negative log-likelihood of the chosen side (arXiv 2404.19733). It
+    keeps the chosen side from becoming less likely along with the rejected one."""
     reference: Reference = field(default_factory=Reference)
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(self, "samples")
         if not 0 < self.beta < math.inf or not 0 <= self.imitation < math.inf:
-            raise ValueError("A run of DPO needs a finite beta above 0 and a finite imitation from 0.")
+            raise ValueError("DPO needs a finite beta above 0 and a finite imitation from 0.")
         if not 0 <= self.label_smoothing < 0.5 or not 0 <= self.ld_alpha <= 1:
-            raise ValueError("A run of DPO needs label_smoothing from 0 to below 0.5, and ld_alpha from 0 to 1.")
+            raise ValueError("DPO needs label_smoothing from 0 to below 0.5, and ld_alpha from 0 to 1.")
         if self.label_smoothing and self.loss not in _SMOOTHED:
             raise ValueError(f"label_smoothing is for the losses {', '.join(_SMOOTHED)}, not for {self.loss}.")
         if self.loss == "exo_pair" and not self.label_smoothing:
             raise ValueError("The loss exo_pair needs label_smoothing above 0; its authors use 0.001.")
         if self.reference.sync and self.lora.rank:
-            raise ValueError("An adapter's reference is the model without it, which can't move: set reference.sync 0.")
+            raise ValueError(
+                "With LoRA the reference is the model without its adapter, which is fixed: set reference.sync 0."
+            )

@@ -1,4 +1,4 @@
-"""What a run of reinforcement learning is told."""
+"""Configuration of reinforcement learning."""
 
 from __future__ import annotations
 
@@ -17,27 +17,27 @@ from agentgym_trainer.reward_shaping import EnvironmentReward, RewardShaping
 
 @dataclass(frozen=True)
 class AsyncRollout:
-    """Sampling while the learner works."""
+    """Asynchronous rollouts: sample the next batches during the update."""
 
     max_staleness: int = 0
-    """How many updates the weights that an episode was sampled with may lag behind those it trains. 0: exactly
-    on-policy, rollouts and updates take turns."""
+    """Maximum staleness: how many updates the weights that sampled an episode may be behind those that it trains. 0:
+    exactly on-policy, rollouts and updates alternate."""
     on_stale: Literal["wait", "keep", "drop"] = "wait"
-    """Which groups train, where some are slow. wait: those whose turn it is in the order in which tasks were drawn; the
-    learner waits for the oldest, so every group trains and none lags further than `versions`. keep: the oldest that are
-    complete; the learner doesn't wait for a slow group, which trains when it is complete, however far it lags. drop: as
-    keep, but a group that lags further is left out, which biases training to tasks of fast or short episodes."""
+    """Which groups train if some are slow. wait: groups in the order in which their tasks were drawn; the learner waits
+    for the oldest, so every group trains and none exceeds `max_staleness`. keep: the oldest complete groups; the
+    learner doesn't wait for a slow group, which trains once it is complete, however stale. drop: like keep, but groups
+    that exceed `max_staleness` are dropped, which biases training towards tasks with fast or short episodes."""
     correction: Literal["token", "sequence", "off"] = "token"
-    """The level of the algorithm's importance correction where it has none of its own (`algorithm.correction.level`
-    off): it weighs what earlier weights sampled, token by token with the probability under the weights that sampled it
-    (decoupled PPO, arXiv 2110.00641; AReaL, arXiv 2505.24298). It costs a pass of the model. 0 `versions` need none."""
+    """Level of the importance correction if the algorithm has none of its own (`algorithm.correction.level` off): it
+    weights stale samples, token by token relative to the weights that sampled them (decoupled PPO, arXiv 2110.00641;
+    AReaL, arXiv 2505.24298). It costs an extra forward pass of the model. Not used with a `max_staleness` of 0."""
 
     def __post_init__(self) -> None:
         if self.max_staleness < 0:
-            raise ValueError(f"async_rollout.max_staleness is at least 0, not {self.max_staleness}.")
+            raise ValueError(f"async_rollout.max_staleness must be at least 0, not {self.max_staleness}.")
 
     def corrected(self, algorithm: Algorithm) -> Algorithm:
-        """The algorithm with the importance correction that sampling ahead needs."""
+        """Return the algorithm with the importance correction that asynchronous rollouts need."""
         own = algorithm.correction
         if not self.max_staleness or own.level != "off":
             return algorithm
@@ -46,12 +46,12 @@ class AsyncRollout:
 
 @dataclass(frozen=True)
 class CriticModel:
-    """Where the critic lives, for algorithms that have one."""
+    """Architecture of the critic, for algorithms that have one."""
 
     where: Literal["head", "separate"] = "head"
-    """A value head on the policy's own trunk, or a model of its own with the policy's size."""
+    """head: a value head on the policy's trunk. separate: a separate model of the policy's size."""
     lr: float = 1e-5
-    """Learning rate of what only the critic has: the head, or the whole separate model."""
+    """Learning rate of the critic's own weights: the head, or the whole separate model."""
 
     def __post_init__(self) -> None:
         if self.lr <= 0:
@@ -60,17 +60,19 @@ class CriticModel:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Imitation of an expert before reinforcement learning."""
+    """Supervised warm start on expert episodes before reinforcement learning."""
 
     episodes: int = 0
-    """Expert episodes on training tasks; 0 is no warm start."""
+    """Number of expert episodes on training tasks; 0: no warm start."""
     noise: float = 0.0
-    """Probability that the expert plays a random available action instead. Noisy experts teach the grammar and leave
-    the strategy to reinforcement learning."""
+    """Probability that the expert takes a random available action instead of its own. Noisy experts teach the action
+    syntax and leave the strategy to reinforcement learning."""
     epochs: int = 1
+    """Passes over the expert episodes."""
     batch: int = 64
-    """Episodes in one optimizer step."""
+    """Episodes per optimizer step."""
     lr: float = 1e-3
+    """Learning rate."""
 
     def __post_init__(self) -> None:
         if self.episodes < 0 or min(self.epochs, self.batch) < 1 or not 0 <= self.noise <= 1:
@@ -79,46 +81,46 @@ class WarmStart:
 
 @dataclass(frozen=True)
 class SFTTerm:
-    """Imitation mixed into every update: the mean negative log-likelihood of what is said in demonstrations, beside the
-    algorithm's loss (DAPG, arXiv 1709.10087; PPO-ptx, arXiv 2203.02155, eq. 2).
+    """An SFT term in every update: the mean negative log-likelihood of demonstrations, added to the algorithm's loss
+    (DAPG, arXiv 1709.10087; PPO-ptx, arXiv 2203.02155, eq. 2).
     """
 
     weight: float = 0.0
-    """What it is multiplied by; 0 is no such term."""
+    """Coefficient of the term; 0 turns it off."""
     data: DataConfig = field(default_factory=lambda: DataConfig(episodes=256))
     batch: int = 16
-    """Demonstrations in each update, dealt to its mini-batches; all are imitated once before any is again."""
+    """Demonstrations per update, split over its mini-batches; all are used once before any is repeated."""
 
     def __post_init__(self) -> None:
         if not 0 <= self.weight < math.inf or self.batch < 1:
-            raise ValueError(
-                "imitation needs a finite weight from 0 and a batch of at least 1; weight 0 is without it."
-            )
+            raise ValueError("imitation needs a finite weight from 0 and a batch of at least 1; weight 0 turns it off.")
 
 
 @dataclass(frozen=True)
 class RolloutFiles:
-    """What of the rollouts is kept in the run's folder, for the viewer and other readers."""
+    """Rollouts to save in the run folder, for the viewer and other readers."""
 
     every: int = 1
-    """Steps between those whose episodes are kept; the last step's are, too. 0 keeps none at all."""
+    """Save the episodes of every N-th step and of the last one; 0: save none."""
     tokens: int = 2
-    """Groups of such a step of which every token is kept besides, with its log-probability, advantage and entropy."""
+    """Groups per saved step whose tokens are saved too, with log-probability, advantage and entropy of each."""
 
     def __post_init__(self) -> None:
         if min(self.every, self.tokens) < 0:
-            raise ValueError("rollouts needs every and tokens from 0; every 0 keeps no rollouts, tokens 0 no tokens.")
+            raise ValueError(
+                "rollouts.every and rollouts.tokens must be at least 0; every 0 saves no rollouts, tokens 0 no tokens."
+            )
 
 
 @dataclass(frozen=True)
 class RLConfig(BaseConfig):
-    """A run of reinforcement learning."""
+    """A reinforcement-learning run."""
 
     sampler: TaskSampler = field(default_factory=Uniform)
-    """Which training tasks a step plays."""
+    """Sampler of the training tasks of a step."""
     algorithm: Algorithm = GRPO
     reward: RewardShaping = field(default_factory=EnvironmentReward)
-    """The rewards that episodes are trained on; scores and success are the environment's whatever it is."""
+    """The rewards that episodes are trained on; reported scores and success are always the environment's."""
     async_rollout: AsyncRollout = field(default_factory=AsyncRollout)
     critic: CriticModel = field(default_factory=CriticModel)
     warm_start: WarmStart = field(default_factory=WarmStart)
@@ -126,55 +128,55 @@ class RLConfig(BaseConfig):
     rollouts: RolloutFiles = field(default_factory=RolloutFiles)
     warnings: Warnings = field(default_factory=Warnings)
     steps: int = 300
-    """Updates: one batch of new episodes each."""
+    """Updates, each on a new batch of episodes."""
     tasks_per_step: int = 32
-    """Tasks in a batch."""
+    """Tasks per batch."""
     group_size: int = 8
-    """Episodes of each task."""
+    """Episodes per task."""
     epochs: int = 1
     """Passes over each batch."""
     minibatches: int = 1
-    """Optimizer steps in each pass over a full batch: one of `tasks` x `samples` episodes that all train."""
+    """Optimizer steps per pass over a full batch, which has `tasks_per_step` x `group_size` episodes that all train."""
     scale_minibatches: bool = True
-    """Take fewer optimizer steps where groups are left out, so that each has about as many completion tokens as those
-    of a full batch; at least one a pass. Otherwise as many steps are taken of whatever is left."""
+    """Take fewer optimizer steps if groups are dropped, so that each has about as many completion tokens as those of a
+    full batch; at least one per pass. Otherwise the number of steps stays the same."""
     train_on_truncated: bool = True
-    """Whether episodes that ended at the token budget (`length`) are in the loss. Those that aren't still count in the
-    baseline of their group and in statistics of advantages."""
+    """Whether episodes that ended at the token budget (`length`) are in the loss. Otherwise they are masked, but still
+    count in the baseline of their group and in statistics of advantages."""
     truncation: Literal["reward", "mask", "bootstrap"] = "reward"
-    """What becomes of episodes that the horizon or a world's time limit ended (`truncated`). reward: they train on what
-    they earned, as if nothing could have followed. mask: they are out of the loss and count in baselines and in
-    statistics. bootstrap: what the critic expects of the next observation is added, discounted; for GAE, and other
-    estimators that do so (`bootstraps`)."""
+    """How to treat episodes that ended at the horizon or at the environment's time limit (`truncated`). reward: train
+    on their rewards, with value 0 after the last turn. mask: exclude them from the loss, but not from baselines and
+    statistics. bootstrap: add the critic's discounted value of the next observation; for GAE and other estimators that
+    support it (`bootstraps`)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         at_least_one(self, "steps", "tasks_per_step", "group_size", "epochs", "minibatches")
         if self.truncation == "bootstrap" and not getattr(self.algorithm.advantages, "bootstraps", False):
             raise ValueError(
-                "truncation bootstrap needs advantages that go on from the values of a critic: choose an "
+                "truncation bootstrap needs advantages that bootstrap from the values of a critic: choose an "
                 "algorithm with GAE, such as ppo, or truncation reward or mask."
             )
         if self.minibatches > self.tasks_per_step * self.group_size:
             raise ValueError(
-                f"{self.tasks_per_step * self.group_size} episodes can't be dealt into {self.minibatches} minibatches."
+                f"{self.tasks_per_step * self.group_size} episodes can't be split into {self.minibatches} minibatches."
             )
         if self.imitation.weight and self.minibatches > self.imitation.batch:
             raise ValueError(
-                f"{self.imitation.batch} demonstrations can't be dealt into {self.minibatches} minibatches; set "
+                f"{self.imitation.batch} demonstrations can't be split into {self.minibatches} minibatches; set "
                 "imitation.batch to at least as many."
             )
         if self.group_size == 1 and self.algorithm.groups.single != "keep":
             raise ValueError(
-                "With samples 1 every group is lonely and nothing would train: set samples to 2 or more, or choose an "
-                "algorithm that compares no episodes of a task, such as ppo or reinforce++."
+                "With group_size 1 no group has episodes to compare, and nothing would train: set group_size to 2 or "
+                "more, or choose an algorithm that doesn't compare the episodes of a task, such as ppo or reinforce++."
             )
         if isinstance(self.horizon, AdaptiveHorizon) and self.horizon.patience and not self.evaluation.every:
-            raise ValueError("An adaptive horizon waits for evaluations: set evaluation.every, or horizon.patience 0.")
+            raise ValueError("An adaptive horizon needs evaluations: set evaluation.every, or horizon.patience 0.")
 
     @property
     def masked(self) -> frozenset[Literal["length", "truncated"]]:
-        """Reasons to stop for which an episode is out of the loss."""
+        """Stop reasons whose episodes are masked in the loss."""
         masked = set[Literal["length", "truncated"]]()
         if not self.train_on_truncated:
             masked.add("length")

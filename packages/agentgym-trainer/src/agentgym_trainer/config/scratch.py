@@ -1,4 +1,4 @@
-"""Settings of a model that is built from scratch."""
+"""Configuration of models built from scratch."""
 
 from __future__ import annotations
 
@@ -10,22 +10,24 @@ Merges = Literal["phrases", "words"]
 
 @dataclass(frozen=True)
 class Scratch:
-    """Size of a model built on the spot."""
+    """Size of a model that is built from scratch."""
 
     vocab: int = 512
-    """Entries of the tokenizer, at least 259 (bytes and control tokens)."""
+    """Vocabulary size of the tokenizer, at least 259 (bytes and control tokens)."""
     merges: Merges = "phrases"
-    """Whether a token may be a whole phrase, which makes set phrases short, or no more than a word, so that a name is
-    spelled alike wherever it stands, which makes it easier to copy."""
+    """phrases: a token may span several words, which shortens recurring phrases. words: a token is at most one word, so
+    that a name has the same tokens in any position, which makes it easier to copy."""
     hidden: int = 96
+    """Hidden size."""
     layers: int = 3
+    """Number of layers."""
     heads: int = 4
     """Attention heads; must divide `hidden` with an even quotient."""
     context: int = 2048
-    """Longest context in tokens."""
+    """Maximum context length in tokens."""
     episodes: int = 64
-    """Episodes of an expert, and as many of an agent that takes no valid action, whose text the tokenizer is trained
-    on; over all environments."""
+    """Number of expert episodes to train the tokenizer on, and of as many episodes without a valid action, over all
+    environments."""
 
     def __post_init__(self) -> None:
         if self.vocab < 259:

@@ -1,1 +1,1 @@
-"""What each training step plays: horizon schedules, task samplers and their state."""
+"""Horizon schedules, task samplers and the training state."""

@@ -1,4 +1,4 @@
-"""Whether success has stopped rising, judged task by task over the evaluations of a stage. Knows no schedule."""
+"""A statistical test for a plateau of success over a stage's evaluations, paired by task. Independent of schedules."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from statistics import NormalDist, fmean
 
 CONFIDENCE = 0.9
-"""Of the one-sided upper bound on the gain."""
+"""Confidence level of the one-sided upper bound on the gain."""
 _QUANTILE = NormalDist().inv_cdf(CONFIDENCE)
 
 Means = Sequence[float | None]
@@ -15,22 +15,22 @@ Means = Sequence[float | None]
 
 
 def has_plateaued(success: Mapping[str, Means], *, fewest: int, gain: float) -> bool:
-    """Whether success surely rises by less than `gain` from one evaluation to the next.
+    """Whether success confidently rises by less than `gain` per evaluation.
 
-    Over the last w evaluations each task has a slope of its own (least squares), so that what makes one task easier
-    than another cancels, as it does in paired differences. The tasks' mean slope is the gain per evaluation, and what
-    the slopes differ by gives its standard error. There is a plateau when for some w of at least `fewest` the margin of
-    the estimate is at most `gain`, which is enough evidence, and the upper confidence bound is below `gain`. Two tasks
-    are counted in that gain and lose all of their success over the window, as Agresti and Caffo (2000) add a success
-    and a failure to each sample, so that a few tasks that all stay the same are no certainty.
+    Over the last w evaluations a least-squares slope is fitted to each task, so that differences in difficulty between
+    tasks cancel, as in paired differences. The mean slope over tasks is the gain per evaluation; the spread of the
+    slopes gives its standard error. There is a plateau if for some w of at least `fewest` the margin of error is at
+    most `gain` (enough evidence) and the upper confidence bound is below `gain`. Two pseudo-tasks are added, one that
+    gains and one that loses all of its success over the window, as Agresti and Caffo (2000) add a success and a failure
+    to each sample, so that a few tasks with constant success don't give false certainty.
 
     Args:
-        success: By task; all with as many evaluations. A task with None in a window is left out of it.
-        fewest: Evaluations of a window, at least 2.
+        success: Means by task, all of the same length. A task with None in a window is left out of that window.
+        fewest: Minimum number of evaluations in a window, at least 2.
         gain: A rise of mean success per evaluation, above 0.
     """
-    # For each task that is known back to the window's first evaluation: the sums of x and of k x over its last
-    # evaluations x, the k-th from the end. They grow with the window, and give its slope.
+    # For each task without None in the window: the sums of x and of k x over the window's evaluations, where x is the
+    # k-th from the end. They are updated as the window grows, and give the slope.
     sums = dict.fromkeys(success, (0.0, 0.0))
     for back in range(max(map(len, success.values()), default=0)):
         sums = {
@@ -50,6 +50,6 @@ def has_plateaued(success: Mapping[str, Means], *, fewest: int, gain: float) -> 
 
 
 def _mean_and_error(slopes: Sequence[float]) -> tuple[float, float]:
-    """Their mean, and its standard error."""
+    """Mean of the slopes and its standard error."""
     mean, count = fmean(slopes), len(slopes)
     return mean, math.sqrt(math.fsum((slope - mean) ** 2 for slope in slopes) / (count - 1) / count)

@@ -1,4 +1,4 @@
-"""How far a run has come: what its checkpoints remember besides weights. Knows neither learners nor files."""
+"""The training state that checkpoints hold besides weights. Independent of learners and files."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from agentgym_trainer.curriculum.horizon import Stage
 
 @dataclass(frozen=True, slots=True)
 class Reached:
-    """Where a sitting of a run has ended."""
+    """The progress of a run when its process ended."""
 
     step: int
-    """Updates done."""
+    """Number of updates done."""
     of: int
-    """Updates that the run takes."""
+    """Number of updates of the whole run."""
 
     @property
     def done(self) -> bool:
-        """Whether that was the end of the run."""
+        """Whether the run is complete."""
         return self.step == self.of
 
 
@@ -29,44 +29,44 @@ class Best:
 
     step: int
     success: float
-    """On the tasks of evaluations, from 0 to 1."""
+    """Mean success on the evaluation tasks, from 0 to 1."""
 
 
 @dataclass(frozen=True, slots=True)
 class TrainingState:
-    """How far a run has come. All else (tasks, seeds) is a function of this and the configuration."""
+    """The progress of a run. Everything else (tasks, seeds) is a function of this and the configuration."""
 
     stage: Stage
-    """Where the horizon's schedule is."""
+    """Position in the horizon schedule."""
     step: int = 0
-    """Updates done."""
+    """Number of updates done."""
     env_steps: int = 0
-    """Turns played in training."""
+    """Number of turns played in training."""
     sampler: dict[str, Any] = field(default_factory=dict[str, Any])
-    """What the task samplers remember; JSON values."""
+    """State of the task samplers; JSON values."""
     best: Best | None = None
     learned: dict[str, Any] | None = None
-    """Figures of the last update, when it was taken and what is held out not yet played; JSON values."""
+    """Metrics of the last update while its evaluation on held-out tasks is pending; JSON values."""
     ahead: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
-    """For each process, what it had under way when it collected the last step (`Ahead.under_way`); empty where nothing
-    is sampled ahead."""
+    """For each process, the rollouts in progress when it collected the last step (`Ahead.under_way`); empty without
+    asynchronous rollouts."""
 
     def evaluated(self, success: float | None) -> TrainingState:
-        """The same after an evaluation at this step: this is the best if none before had as high a success.
+        """Return the state after an evaluation at this step, with a new `best` if no earlier one had as high a success.
 
-        `success` is None where every episode of it failed. What was there before the first update is no candidate.
+        `success` is None if all episodes failed. The model before the first update is never the best.
         """
         if not self.step or success is None or (self.best and self.best.success >= success):
             return self
         return replace(self, best=Best(self.step, success))
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values."""
+        """Return the state as JSON values."""
         return asdict(self)
 
     @classmethod
     def from_json(cls, record: dict[str, Any]) -> TrainingState:
-        """What `to_json` wrote."""
+        """Restore the state from what `to_json` returned."""
         known: dict[str, Any] = {**record, "stage": Stage(**record["stage"])}
         if known["best"]:
             known["best"] = Best(**known["best"])

@@ -1,6 +1,6 @@
-"""Which training tasks a step plays. Knows tasks by their ids and how often they succeeded, and knows no worlds.
+"""Samplers of the training tasks of a step. They use task ids and success rates only, not environments.
 
-A sampler is a setting; what it remembers is its state, plain JSON that lives in the checkpoint.
+A sampler is a setting; its state is plain JSON and part of the checkpoint.
 """
 
 from __future__ import annotations
@@ -16,89 +16,91 @@ if TYPE_CHECKING:
     import numpy as np
 
 State = dict[str, float]
-"""What a sampler remembers: numbers by names, such as the recent success of each task by its id."""
+"""The state of a sampler: numbers by name, such as the recent success of each task by its id."""
 
 
 class TaskSampler(Protocol):
-    """How likely each training task is to be drawn. A frozen dataclass whose fields are its settings: what it remembers
-    is handed to it. `SAMPLERS` has those of this package, and those of other packages are named MODULE:NAME.
+    """A sampler assigns a weight to each training task.
+
+    It is a frozen dataclass whose fields are its settings; its state is passed in. `SAMPLERS` has those of this
+    package, and those of other packages are named MODULE:NAME.
     """
 
     def weights(self, ids: Sequence[str], state: State) -> Sequence[float]:
-        """How likely each task is, up to a factor.
+        """Return the unnormalized sampling weights of the tasks.
 
         Args:
             ids: All training tasks of one environment.
-            state: What `after` returned last, of all environments; empty at the beginning.
+            state: What `after` returned last, for all environments; empty at the beginning.
 
         Returns:
-            As many finite weights as ids, none below 0; tasks of weight 0 are never drawn, and one at least is above 0.
+            One finite, non-negative weight for each id, at least one of them positive. Tasks of weight 0 are never
+            drawn.
         """
         ...
 
     def after(self, state: State, success: Mapping[str, float]) -> State:
-        """What to remember after a step. It must not change `state`, and depend on its arguments alone.
+        """Return the state after a step. It must depend on the arguments only, and must not change `state`.
 
         Args:
-            state: What was remembered before it.
-            success: By the id of each task that the step played, the share of its episodes that succeeded, from 0 to 1,
-                without those that failed.
+            state: State before the step.
+            success: Success rate from 0 to 1 of each task that the step played, by task id, without failed episodes.
         """
         ...
 
 
 @dataclass(frozen=True)
 class Uniform:
-    """Every task is as likely as any other."""
+    """All tasks have the same weight."""
 
     def weights(self, ids: Sequence[str], state: State) -> list[float]:
-        """How likely each task is, up to a factor."""
+        """Return the unnormalized sampling weights of the tasks."""
         return [1.0] * len(ids)
 
     def after(self, state: State, success: Mapping[str, float]) -> State:
-        """The state once these tasks have been played with this mean success."""
+        """Return the state after a step with these success rates."""
         return state
 
 
 @dataclass(frozen=True)
 class MidSuccess:
-    """Prefers tasks that succeed sometimes: from what always or never succeeds, comparing episodes teaches nothing.
+    """Prefer tasks of intermediate success: if a task always or never succeeds, comparing its episodes gives no signal.
 
     A task of success p has weight 4 p (1 - p), the "learnability" of arXiv 2408.15099 scaled to at most 1, but at least
-    `floor`; p is a running mean over the steps that played the task and begins at a half.
+    `floor`; p is a running mean over the steps that played the task, initially 0.5.
     """
 
     floor: float = 0.1
-    """Weight of a task that always or never succeeds, so that none is given up."""
+    """Minimum weight, so that tasks that always or never succeed are still drawn."""
     memory: float = 0.5
-    """Share of a task's p that a new step leaves as it was."""
+    """Weight of the previous p in the running mean."""
 
     def __post_init__(self) -> None:
         if not 0 < self.floor <= 1 or not 0 <= self.memory < 1:
             raise ValueError(
-                "A middling sampler needs a floor above 0 up to 1 and a memory from 0 to below 1, "
+                "The sampler mid-success needs a floor above 0 up to 1 and a memory from 0 to below 1, "
                 f"not {self.floor} and {self.memory}."
             )
 
     def weights(self, ids: Sequence[str], state: State) -> list[float]:
-        """How likely each task is, up to a factor."""
+        """Return the unnormalized sampling weights of the tasks."""
         return [max(self.floor, 4 * p * (1 - p)) for p in (state.get(task, 0.5) for task in ids)]
 
     def after(self, state: State, success: Mapping[str, float]) -> State:
-        """The state once these tasks have been played with this mean success."""
-        seen = {task: self.memory * state.get(task, 0.5) + (1 - self.memory) * p for task, p in success.items()}
-        return state | seen
+        """Return the state after a step with these success rates."""
+        played = {task: self.memory * state.get(task, 0.5) + (1 - self.memory) * p for task, p in success.items()}
+        return state | played
 
 
 SAMPLERS: dict[str, TaskSampler] = {"uniform": Uniform(), "mid-success": MidSuccess()}
-"""Samplers by the names that the command line takes."""
+"""Samplers by command-line name."""
 
 
 def remembered(sampler: TaskSampler, state: State, success: Mapping[str, float]) -> State:
-    """What a sampler remembers after a step; see `Sampler.after`.
+    """Return the sampler's state after a step, checked; see `TaskSampler.after`.
 
     Raises:
-        ValueError: when a checkpoint could not give it back as it is.
+        ValueError: The state would not survive a round trip through JSON in a checkpoint.
     """
     after = sampler.after(state, success)
     try:
@@ -106,7 +108,7 @@ def remembered(sampler: TaskSampler, state: State, success: Mapping[str, float])
     except (TypeError, ValueError):
         same = False
     if not same:
-        raise ValueError("what it remembers has to be a dict of finite numbers by text, to be kept in checkpoints")
+        raise ValueError("its state must be a dict from strings to finite numbers, so that checkpoints can hold it")
     return after
 
 
@@ -119,26 +121,27 @@ def draw(
     rng: np.random.Generator,
     without: Collection[str] = (),
 ) -> list[int]:
-    """Draw tasks, each once.
+    """Draw tasks without replacement.
 
     Args:
-        sampler: Says how likely each is.
-        ids: All of the split.
-        count: How many are wanted.
-        state: What the sampler remembers.
-        rng: The only source of chance.
-        without: Ids that must not be drawn again.
+        sampler: Assigns the weights.
+        ids: All tasks of the split.
+        count: Number of tasks to draw.
+        state: State of the sampler.
+        rng: The only source of randomness.
+        without: Ids to exclude.
 
     Returns:
-        Places in `ids`. Where there are fewer tasks than `count`: some twice, or with `without` all that are left.
+        Indices into `ids`. If there are fewer tasks than `count`, tasks are drawn with replacement, or, if `without` is
+        given, all remaining tasks are returned.
 
     Raises:
-        ValueError: when the sampler's weights aren't what `Sampler.weights` has to return.
+        ValueError: The sampler's weights are not as `TaskSampler.weights` must return them.
     """
-    known = sampler.weights(ids, state)
-    if len(known) != len(ids) or not all(0 <= weight < math.inf for weight in known) or (ids and not any(known)):
-        raise ValueError(f"its weights have to be {len(ids)} finite numbers from 0, one for each task, and not all 0")
-    weights = [0.0 if task in without else weight for task, weight in zip(ids, known, strict=True)]
+    raw = sampler.weights(ids, state)
+    if len(raw) != len(ids) or not all(0 <= weight < math.inf for weight in raw) or (ids and not any(raw)):
+        raise ValueError(f"its weights must be {len(ids)} finite numbers from 0, one for each task, and not all 0")
+    weights = [0.0 if task in without else weight for task, weight in zip(ids, raw, strict=True)]
     left = sum(w > 0 for w in weights)
     if without:
         count = min(count, left)
@@ -150,27 +153,27 @@ def draw(
 
 
 def evenly(ids: Sequence[str], count: int, rng: np.random.Generator) -> list[int]:
-    """Draw tasks, each as often as any other or once more.
+    """Draw tasks evenly: the numbers of draws of any two tasks differ by at most 1.
 
     Args:
-        ids: All of the split.
-        count: How many are wanted.
-        rng: The only source of chance.
+        ids: All tasks of the split.
+        count: Number of tasks to draw.
+        rng: The only source of randomness.
 
     Returns:
-        Places in `ids`.
+        Indices into `ids`.
     """
     passes, rest = divmod(count, max(1, len(ids)))
     return [*range(len(ids))] * passes + draw(Uniform(), ids, rest, state={}, rng=rng)
 
 
 def apportion(count: int, weights: Sequence[float], rng: np.random.Generator) -> list[int]:
-    """Split `count` into whole numbers that are in expectation proportional to `weights`, and never off by 1 or more.
+    """Split `count` into integers that are proportional to `weights` in expectation, and off by less than 1.
 
-    Systematic sampling: a comb of unit steps, shifted by chance, is laid over the shares laid end to end.
+    Systematic sampling: equidistant points with a random offset are placed on the concatenated shares.
     """
     shift = rng.random()
     ends = [count * end / sum(weights) for end in accumulate(weights)]
-    # The last end is `count` up to rounding, which must not lose or add one.
+    # The last end equals `count` up to rounding, which must not lose or add a task.
     marks = [0, *(int(end + shift) for end in ends[:-1]), count]
     return [after - before for before, after in pairwise(marks)]

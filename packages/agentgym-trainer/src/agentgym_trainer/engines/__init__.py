@@ -1,7 +1,7 @@
-"""Engines: token ids in, sampled token ids and their log-probabilities out. They know neither text nor environments.
+"""Inference engines: token ids in, sampled token ids and their log-probabilities out.
 
-One protocol for all (`base.Engine`): a Hugging Face model in this process (`hf`), vLLM in this process and vLLM servers
-(`vllm`). Importing this imports none of them.
+Engines depend on neither text nor environments. All implement one protocol (`base.Engine`): a Hugging Face model in
+this process (`hf`), and vLLM in this process or behind a server (`vllm`). Importing this package imports none of them.
 """
 
 from agentgym_trainer.engines.base import Completion, Engine, EngineGone, EngineUsage, SamplingParams, Weights

@@ -1,7 +1,7 @@
-"""Engines: token ids in, sampled token ids and their log-probabilities out. They know no text and no worlds.
+"""The protocol of inference engines: token ids in, sampled token ids and their log-probabilities out.
 
-One protocol for all: the training module itself (`transformers`), vLLM in this process (`vllm`), and a vLLM server
-(`vllm_server`). Importing this imports none of them.
+Three engines implement it: the training module itself (`transformers`), vLLM in this process (`vllm`), and a vLLM
+server (`vllm-server`). Importing this module imports none of them. Engines depend on neither text nor environments.
 """
 
 from __future__ import annotations
@@ -16,49 +16,50 @@ __all__ = ["Completion", "Engine", "EngineGone", "EngineUsage", "SamplingParams"
 
 
 class EngineError(RuntimeError):
-    """Nothing can be sampled any more that would be worth training on."""
+    """The engine can no longer produce samples that are usable for training."""
 
 
 class EngineGone(EngineError):
-    """An engine that can't be brought back: it died again after a restart, or its server stayed away for too long."""
+    """The engine can't be recovered: it died again after a restart, or its server stayed unreachable for too long."""
 
 
 class LogprobMismatch(EngineError):
-    """The engine's log-probabilities are not the learner's: what is sampled would not be what is trained."""
+    """The log-probabilities of engine and learner differ: the policy sampled would not be the policy trained."""
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingParams:
-    """How the tokens of one reply are drawn."""
+    """Sampling parameters of one request."""
 
     temperature: float = 1.0
-    """Logits are divided by it; 0 takes the most likely token (whose log-probability then counts as 0)."""
+    """Divides the logits; 0 is greedy decoding, with a log-probability of 0 for every token."""
     max_tokens: int = 512
-    """The most tokens of the reply."""
+    """The maximum number of completion tokens."""
     seed: int = 0
-    """What is sampled hangs on it, the ids and the weights, and not on who else is being sampled (but for rounding)."""
+    """Seed of this request. Up to rounding, the completion depends only on the seed, the context and the weights, not
+    on other requests in the batch."""
 
     def __post_init__(self) -> None:
         if self.temperature < 0:
-            raise ValueError(f"A temperature is at least 0, not {self.temperature}.")
+            raise ValueError(f"temperature must be at least 0, not {self.temperature}.")
         if self.max_tokens < 1:
-            raise ValueError(f"max_tokens is at least 1, not {self.max_tokens}.")
+            raise ValueError(f"max_tokens must be at least 1, not {self.max_tokens}.")
 
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """One reply sampled."""
+    """One sampled completion."""
 
     ids: tuple[int, ...]
-    """The end-of-turn token included when it was sampled."""
+    """The completion tokens, including the end-of-turn token if it was sampled."""
     logprobs: tuple[float, ...]
-    """Of each id under the distribution it was drawn from."""
+    """The log-probability of each id under the distribution it was drawn from."""
     finish: Literal["stop", "length"]
-    """`length` when the budget ended it."""
+    """`length` when the token budget ended the completion."""
     version: int
-    """Of the weights that the first id was sampled with."""
+    """The version of the weights that sampled the first id."""
     versions: tuple[int, ...] = ()
-    """Of the weights that each id was sampled with, where they changed within the reply; empty otherwise."""
+    """The version of the weights that sampled each id, if it changed within the completion; empty otherwise."""
 
     @classmethod
     def sampled(
@@ -68,51 +69,57 @@ class Completion:
         finish: Literal["stop", "length"],
         versions: Sequence[int],
     ) -> Completion:
-        """The reply of these ids, of which at least one was sampled, each with weights of the version beside it."""
+        """Return the completion of these ids, of which there is at least one, with one weight version per id."""
         mixed = tuple(versions) if len(set(versions)) > 1 else ()
         return cls(tuple(ids), tuple(logprobs), finish, versions[0], mixed)
 
 
 @dataclass(slots=True)
 class EngineUsage:
-    """What an engine has done since it was made."""
+    """Counters of an engine since its creation."""
 
     prefilled: int = 0
-    """Tokens that were read, other than sampled ones."""
+    """Prompt tokens that were computed."""
     reused: int = 0
-    """Tokens that needed no reading: they stood in a cache."""
+    """Prompt tokens that were found in the KV cache."""
     generated: int = 0
+    """Completion tokens that were sampled."""
     busy: float = 0.0
-    """Seconds in which it was at work."""
+    """Seconds during which the engine was working."""
 
 
 class Engine(Protocol):
-    """Samples replies to any number of contexts, which join and leave at any time. All of it runs in one event loop."""
+    """Samples completions for any number of concurrent requests, which join and leave at any time.
+
+    All methods are called from one event loop.
+    """
 
     version: int
     """Number of updates that the weights have seen."""
     usage: EngineUsage
     max_context: int
-    """The most tokens that a context and its reply may have together."""
+    """The maximum number of tokens of a context and its completion together."""
 
     async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
-        """A reply to a whole context. What of it the engine still holds in a cache isn't read again.
+        """Sample a completion of a whole context. Prefixes that are still in the KV cache aren't computed again.
 
         Raises:
-            EngineGone: when the engine can't be brought back.
-            ValueError: when context and budget are longer than `max_context`.
+            EngineGone: when the engine can't be recovered.
+            ValueError: when context and token budget exceed `max_context`.
         """
         ...
 
     async def load(self, weights: Weights) -> None:
-        """Take new weights, in place. Replies under way go on with them (in-flight weight updates: AReaL, arXiv
-        2505.24298; PipelineRL, arXiv 2509.19128): what they have so far stays, with the versions and log-probabilities
-        that it was sampled with, and is read again as context, for caches of the old weights are dropped.
+        """Load new weights in place. Requests in flight continue with them.
+
+        These are in-flight weight updates (AReaL, arXiv 2505.24298; PipelineRL, arXiv 2509.19128): tokens sampled so
+        far keep their versions and log-probabilities and are prefilled again, because caches of the old weights are
+        dropped.
         """
         ...
 
     async def sleep(self) -> None:
-        """Free what only sampling needs, until the next `load` or `generate`. Nothing is under way."""
+        """Free what only sampling needs, until the next `load` or `generate`. No request may be in flight."""
         ...
 
     async def close(self) -> None:

@@ -1,7 +1,7 @@
-"""Continuous batching: requests join and leave one by one, and each step of a core serves all that are there.
+"""Continuous batching: requests join and leave one by one, and each step of a core serves all current requests.
 
-What every engine that computes in this process has in common: who waits, who is under way, new weights between
-steps, and a core that dies. Knows neither models nor devices; that is the core's part.
+This is the part that all in-process engines share: the queue, the running requests, weight updates between steps, and
+the restart of a core that died. Models and devices are up to the core.
 """
 
 from __future__ import annotations
@@ -22,33 +22,36 @@ _T = TypeVar("_T")
 
 
 class Core(Protocol):
-    """What computes. Called from one place at a time; it may raise anything, and is then closed and made anew."""
+    """The computing part of an engine.
+
+    Its methods are never called concurrently. They may raise anything; the core is then closed and recreated.
+    """
 
     max_context: int
-    """The most tokens that a context and its reply may have together."""
+    """The maximum number of tokens of a context and its completion together."""
 
     def admit(self, number: int, ids: Sequence[int], sampling: SamplingParams) -> None:
-        """Take up a request, from the next step on."""
+        """Add a request to the batch from the next step on."""
         ...
 
     def step(self) -> list[tuple[int, Completion]]:
-        """One more token, or piece of a context, for every request taken up; those that are complete leave."""
+        """Sample one token, or prefill a part of the context, for every request; return those that are complete."""
         ...
 
     def abort(self, numbers: Collection[int]) -> None:
-        """Drop these requests, as far as they are under way."""
+        """Drop those of these requests that are running."""
         ...
 
     def load(self, weights: Weights) -> None:
-        """Take new weights. What is under way goes on with them, from what it has so far."""
+        """Load new weights. Running requests continue with them after the tokens sampled so far."""
         ...
 
     def sleep(self) -> None:
-        """Free what only sampling needs, until the next `load` or `admit`. Nothing is under way."""
+        """Free what only sampling needs, until the next `load` or `admit`. No request is running."""
         ...
 
     def close(self) -> None:
-        """Free everything; also after something was raised."""
+        """Free everything, also after a method raised."""
         ...
 
 
@@ -60,23 +63,24 @@ class _Request:
 
 
 class Batching:
-    """An engine over a core."""
+    """An `Engine` that runs a core with continuous batching."""
 
     def __init__(self, make: Callable[[EngineUsage], Core], *, in_thread: bool) -> None:
-        """Make the core.
+        """Create the core.
 
         Args:
-            make: Makes a core, which counts the tokens it reads and samples into the engine's usage. Called again when
-                a core has died.
-            in_thread: Let the core compute in a thread of its own, while the loop goes on. Otherwise it computes in the
-                loop itself: then the same requests always share the same steps, and rounding repeats itself to the bit.
+            make: Creates a core, which adds the tokens it prefills and samples to the engine's usage. Called again
+                after a core has died.
+            in_thread: Run the core in a thread of its own, concurrently with the event loop. Otherwise it runs in the
+                loop itself: the same requests then always share the same steps, which makes results reproducible
+                bit by bit.
         """
         self.usage = EngineUsage()
         self.version = 0
         self._make = make
         self._core = make(self.usage)
         self._alive = True
-        """Whether the core is open. It and the core change where the core computes."""
+        """Whether the core is open. This and `_core` are only changed where the core computes."""
         self._closed = False
         self.max_context = self._core.max_context
         self._thread = ThreadPoolExecutor(1, "engine") if in_thread else None
@@ -86,24 +90,24 @@ class Batching:
         self._driver: asyncio.Task[None] | None = None
         self._alone = asyncio.Lock()
         self._pausing = self._frozen = False
-        """Whether nobody is taken up, and whether no step is computed for those under way either."""
+        """`_pausing`: no waiting request is admitted. `_frozen`: no step is computed for running ones either."""
         self._weights: Weights | None = None
         self._death: BaseException | None = None
-        """What the core died of, until the one after it has completed something."""
+        """The error that the core died of, until its successor has completed a request."""
         self._over = ""
-        """Why nothing is served any more."""
+        """Why the engine serves no requests any more; empty while it does."""
 
     async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
-        """A reply to a whole context.
+        """Sample a completion of a whole context.
 
         Raises:
-            EngineGone: when the core has died, and again after it was made anew.
-            ValueError: when the context is empty, or longer than `max_context` together with its budget.
+            EngineGone: when the core died, and died again after it was recreated.
+            ValueError: when the context is empty, or exceeds `max_context` together with its token budget.
         """
         if not ids or len(ids) + sampling.max_tokens > self.max_context:
             raise ValueError(
-                f"A context of {len(ids)} tokens with a budget of {sampling.max_tokens} was asked for; the engine takes"
-                f" contexts of at least 1 token, and {self.max_context} with the budget."
+                f"A context of {len(ids)} tokens with a budget of {sampling.max_tokens} was requested; the engine takes"
+                f" contexts of at least 1 token, and of at most {self.max_context} with the budget."
             )
         self._check()
         reply = asyncio.get_running_loop().create_future()
@@ -112,18 +116,18 @@ class Batching:
         return await reply
 
     async def load(self, weights: Weights) -> None:
-        """Take new weights between two steps; replies under way go on with them. See `Engine.load`.
+        """Load new weights between two steps. See `Engine.load`.
 
         Raises:
-            EngineGone: when the core has died, and again after it was made anew.
+            EngineGone: when the core died, and died again after it was recreated.
         """
         async with self._paused(frozen=True):
             self._weights, self.version = weights, weights.version
-            # A core that is made anew gets them, too.
+            # If the core dies here, its successor loads them as well.
             await self._survived(lambda: self._core.load(weights))
 
     async def sleep(self) -> None:
-        """Free what only sampling needs, when all replies under way are finished.
+        """Free what only sampling needs, after all running requests have finished.
 
         Raises:
             EngineGone: as `load`.
@@ -133,8 +137,8 @@ class Batching:
                 pass
 
     async def close(self) -> None:
-        """Free everything. Who waits for a reply gets an EngineGone."""
-        self._over = self._over or "The engine was closed; make a new one."
+        """Free everything. Pending requests raise EngineGone."""
+        self._over = self._over or "The engine was closed; create a new one."
         if self._driver is not None:
             self._driver.cancel()
             await asyncio.wait([self._driver])
@@ -142,7 +146,7 @@ class Batching:
         self._refuse()
         closed, self._closed = self._closed, True
         if not closed:
-            await self._call(self._let_go)
+            await self._call(self._close_core)
             if self._thread is not None:
                 self._thread.shutdown()
 
@@ -152,7 +156,7 @@ class Batching:
 
     @contextlib.asynccontextmanager
     async def _paused(self, *, frozen: bool) -> AsyncGenerator[None]:
-        """The step at hand is over meanwhile, and unless `frozen`, also all that was under way."""
+        """Wait for the current step, and unless `frozen` for all running requests; compute nothing until the exit."""
         async with self._alone:
             self._pausing, self._frozen = True, frozen
             try:
@@ -165,26 +169,26 @@ class Batching:
                 self._drive()
 
     def _drive(self) -> None:
-        """See that there is a driver, if there is something to drive."""
+        """Start the driver task if there are requests and none is running."""
         idle = self._driver is None or self._driver.done()
         if (self._waiting or self._under_way) and idle and not self._pausing:
             self._driver = asyncio.get_running_loop().create_task(self._serve())
-            # Whoever waits is told what it died of.
+            # Retrieve its exception, which the pending requests have been given already.
             self._driver.add_done_callback(lambda driver: driver.cancelled() or driver.exception())
 
     async def _serve(self) -> None:
-        """Step until nobody waits any more."""
+        """Step until no request is left."""
         try:
             while (self._under_way and not self._frozen) or (self._waiting and not self._pausing):
                 await self._step()
-                # Whoever has just got a reply, and answers at once, joins the very next step.
+                # Yield, so that a caller that reacts to its completion immediately can join the next step.
                 await asyncio.sleep(0)
         except asyncio.CancelledError:
             self._abandon()
             raise
         except BaseException as error:
-            # What the core believes to have read, for one, may be more than it has.
-            self._over = f"The engine was interrupted in the middle of a step, by {error!r}; make a new one."
+            # The state of the core may be inconsistent, for instance how much of each context it has prefilled.
+            self._over = f"The engine was interrupted in the middle of a step by {error!r}; create a new one."
             self._death = error
             self._refuse()
             raise
@@ -192,19 +196,19 @@ class Batching:
             self._driver = None
 
     async def _step(self) -> None:
-        """Let go of whom nobody waits for any more, take up who has come, and compute a step for all."""
-        left = [number for number, request in self._under_way.items() if request.reply.done()]
-        for number in left:
+        """Abort cancelled requests, admit waiting ones, and compute one step for all."""
+        cancelled = [number for number, request in self._under_way.items() if request.reply.done()]
+        for number in cancelled:
             del self._under_way[number]
-        coming: dict[int, _Request] = {}
+        admitted: dict[int, _Request] = {}
         if not self._pausing:
-            coming = {number: request for number, request in self._waiting.items() if not request.reply.done()}
+            admitted = {number: request for number, request in self._waiting.items() if not request.reply.done()}
             self._waiting = {}
-            self._under_way |= coming
+            self._under_way |= admitted
         began = time.perf_counter()
         try:
-            completions = await self._call(lambda: self._turn(left, coming, bool(self._under_way)))
-        except Exception as error:  # noqa: BLE001 - whatever a core may die of
+            completions = await self._call(lambda: self._step_core(cancelled, admitted, bool(self._under_way)))
+        except Exception as error:  # noqa: BLE001 - a core may raise anything
             await self._revive(error)
         else:
             self._reply(completions)
@@ -218,73 +222,73 @@ class Batching:
             if not reply.done():
                 reply.set_result(completion)
 
-    def _turn(
-        self, left: Sequence[int], coming: Mapping[int, _Request], anyone: bool
+    def _step_core(
+        self, cancelled: Sequence[int], admitted: Mapping[int, _Request], any_running: bool
     ) -> Sequence[tuple[int, Completion]]:
-        if left:
-            self._core.abort(left)
-        self._admit(coming)
-        return self._core.step() if anyone else []
+        if cancelled:
+            self._core.abort(cancelled)
+        self._admit(admitted)
+        return self._core.step() if any_running else []
 
     def _admit(self, requests: Mapping[int, _Request]) -> None:
         for number, request in requests.items():
             self._core.admit(number, request.ids, request.sampling)
 
     async def _survived(self, do: Callable[[], None]) -> bool:
-        """Whether the core does this without dying; if not, there is a new one.
+        """Run a function on the core; return False if the core died and was recreated.
 
         Raises:
-            EngineGone: when there isn't.
+            EngineGone: when it could not be recreated.
         """
         try:
             await self._call(do)
-        except Exception as error:  # noqa: BLE001 - likewise
+        except Exception as error:  # noqa: BLE001 - a core may raise anything
             await self._revive(error)
             self._check()
             return False
         return True
 
     async def _revive(self, error: Exception) -> None:
-        """Make the core anew and let it play everything under way again, unless it has just died before."""
+        """Recreate the core and run all running requests again from the start, unless its predecessor died, too."""
         before, self._death = self._death, error
         if before is None:
             try:
-                await self._call(lambda: self._make_anew(dict(self._under_way)))
-            except Exception as again:  # noqa: BLE001 - likewise
+                await self._call(lambda: self._recreate_core(dict(self._under_way)))
+            except Exception as again:  # noqa: BLE001 - a core may raise anything
                 self._death = again
             else:
                 return
-        self._over = self._over or f"The engine died, was started again, and died again: {self._death!r}"
+        self._over = self._over or f"The engine died, was restarted, and died again: {self._death!r}"
         self._refuse()
         with contextlib.suppress(Exception):
-            await self._call(self._let_go)
+            await self._call(self._close_core)
 
-    def _make_anew(self, requests: Mapping[int, _Request]) -> None:
-        # How it died is known; that it can't be closed properly any more adds nothing.
+    def _recreate_core(self, requests: Mapping[int, _Request]) -> None:
+        # An error on closing would only hide the one that the core died of.
         with contextlib.suppress(Exception):
-            self._let_go()
+            self._close_core()
         self._core, self._alive = self._make(self.usage), True
         if self._weights is not None:
             self._core.load(self._weights)
         self._admit(requests)
 
-    def _let_go(self) -> None:
+    def _close_core(self) -> None:
         if self._alive:
             self._alive = False
             self._core.close()
 
     def _abandon(self) -> None:
-        """The loop ends, and with it whoever waits there; the core stays for the next one."""
+        """Fail all requests because the event loop ends. The core stays usable in the next loop."""
         numbers = list(self._under_way)
         self._refuse()
         if numbers and self._thread is None:
             self._core.abort(numbers)
         elif numbers and self._thread is not None:
-            # Behind the step that may still be under way there.
+            # Queued behind the step that may still be running in the thread.
             self._thread.submit(lambda: self._core.abort(numbers))
 
     def _refuse(self) -> None:
-        """Serve none of those who wait. They aren't cancelled: a group of tasks would take no notice of that."""
+        """Fail all requests. Cancelling them instead would go unnoticed in a task group."""
         requests = [*self._under_way.values(), *self._waiting.values()]
         self._under_way, self._waiting = {}, {}
         for request in requests:
@@ -294,7 +298,7 @@ class Batching:
                 request.reply.set_exception(gone)
 
     async def _call(self, do: Callable[[], _T]) -> _T:
-        """What comes of it where the core computes: nothing else is done to the core meanwhile."""
+        """Run a function on the core's thread, exclusively."""
         if self._thread is None:
             return do()
         return await asyncio.get_running_loop().run_in_executor(self._thread, do)

@@ -1,1 +1,1 @@
-"""Optimizer steps on batches of tokens."""
+"""Optimizer steps on token batches."""

@@ -1,7 +1,7 @@
-"""Whether what an update is made of, and what comes of it, is finite; and what is done where it isn't.
+"""Checks that the inputs and results of updates are finite.
 
-An optimizer step in which anything isn't finite is skipped: weights and optimizer stay as they are. Too many in a row
-end the run, and so do weights that aren't finite: they are neither saved nor given to an engine.
+An optimizer step with a non-finite value is skipped: weights and optimizer state stay unchanged. Too many skipped steps
+in a row end the run. So do non-finite weights, which are neither saved nor passed to an engine.
 """
 
 from __future__ import annotations
@@ -23,32 +23,32 @@ _PREFIX = "nonfinite/"
 
 
 class NotFinite(RunStopped):
-    """Training can't go on: too many steps in a row were skipped, or the weights aren't finite."""
+    """Training can't continue: too many steps in a row were skipped, or the weights aren't finite."""
 
 
 class Skips:
-    """Counts optimizer steps that are skipped because something in them isn't finite."""
+    """A counter of consecutive optimizer steps that were skipped because of non-finite values."""
 
     def __init__(self, most: int) -> None:
-        """Count none yet; `most` in a row end the run."""
+        """Start at 0; `most` skipped steps in a row end the run."""
         self.most = most
         self.causes: tuple[str, ...] = ()
-        """What wasn't finite in the last step that was skipped."""
+        """What wasn't finite in the last skipped step."""
         self._row = 0
 
     def applied(self) -> None:
-        """A step was applied: the row ends."""
+        """Reset the counter after a step that was applied."""
         self._row = 0
 
     def skipped(self, causes: Sequence[str], *, curable: bool = False) -> None:
-        """A step was skipped for these causes.
+        """Count a skipped step.
 
         Args:
             causes: What isn't finite in it.
-            curable: Whether it doesn't count in the row: float16's gradients overflowed, and the scale comes down.
+            curable: Don't count the step, since float16 gradients overflowed and the loss scale will be reduced.
 
         Raises:
-            NotFinite: when that makes too many in a row.
+            NotFinite: Too many steps in a row were skipped.
         """
         self.causes = tuple(causes)
         self._row += not curable
@@ -60,22 +60,25 @@ class Skips:
 
 
 def listed(causes: Sequence[str]) -> str:
-    """The causes as a sentence has them."""
+    """Join the causes for a sentence."""
     return " and the ".join([", the ".join(causes[:-1]), causes[-1]] if len(causes) > 1 else causes)
 
 
-def count_nonfinite(rewards_EK: Tensor, part: MicroBatch, scores: ModelOutputs, loss: Tensor) -> dict[str, Tensor]:
-    """How many values of a micro-batch aren't finite, for what a step is skipped for: each a scalar that is left on its
-    device, under a name for `causes`. Rewards are those of the episodes that the micro-batch has tokens of.
+def count_nonfinite(
+    rewards_EK: Tensor, micro_batch: MicroBatch, outputs: ModelOutputs, loss: Tensor
+) -> dict[str, Tensor]:
+    """Count the non-finite values of a micro-batch by cause, as scalars on their devices.
+
+    Rewards are those of the episodes that the micro-batch has tokens of.
     """
     values = {
-        "rewards": rewards_EK[part.episode_M],
-        "advantages": part.advantages_M,
-        "log-probabilities of the engine": part.rollout_logprobs_M,
-        "log-probabilities before the update": part.old_logprobs_M,
-        "log-probabilities of the reference": part.ref_logprobs_M,
-        "values of the critic": part.values_M if scores.values_M is None else scores.values_M,
-        "log-probabilities": scores.logprobs_M,
+        "rewards": rewards_EK[micro_batch.episode_M],
+        "advantages": micro_batch.advantages_M,
+        "log-probabilities of the engine": micro_batch.rollout_logprobs_M,
+        "log-probabilities before the update": micro_batch.old_logprobs_M,
+        "log-probabilities of the reference": micro_batch.ref_logprobs_M,
+        "values of the critic": micro_batch.values_M if outputs.values_M is None else outputs.values_M,
+        "log-probabilities": outputs.logprobs_M,
         "loss": loss,
     }
     return {
@@ -84,10 +87,10 @@ def count_nonfinite(rewards_EK: Tensor, part: MicroBatch, scores: ModelOutputs, 
 
 
 def pop_causes(totals: dict[str, float]) -> list[str]:
-    """Take the counts of `count_nonfinite`, summed over micro-batches and processes, out of a step's totals.
+    """Remove the counts of `count_nonfinite`, summed over micro-batches and processes, from a step's totals.
 
     Returns:
-        What isn't finite, what comes first in an update first.
+        The causes with non-zero counts, in the order in which an update computes them.
     """
     names = [name for name in totals if name.startswith(_PREFIX)]
     return [name.removeprefix(_PREFIX) for name in names if totals.pop(name)]
@@ -95,14 +98,15 @@ def pop_causes(totals: dict[str, float]) -> list[str]:
 
 @torch.no_grad()
 def check_weights(parameters: Iterable[Tensor], accelerator: Accelerator) -> None:
-    """See that weights are finite. All processes call this; it takes no memory and one number from the device.
+    """Check that all weights are finite. All processes must call this; it allocates almost no memory and transfers one
+    number from the device.
 
     Args:
-        parameters: Of which a process may hold shards.
+        parameters: Parameters, which may be sharded.
         accelerator: Sums over all processes.
 
     Raises:
-        NotFinite: on all processes, when some aren't on any.
+        NotFinite: On all processes, if a weight isn't finite on any of them.
     """
     local = [p.to_local() if isinstance(p, DTensor) else p for p in parameters]
     largest = [torch.linalg.vector_norm(p.detach(), torch.inf) for p in local if p.is_floating_point() and p.numel()]
@@ -112,7 +116,7 @@ def check_weights(parameters: Iterable[Tensor], accelerator: Accelerator) -> Non
 
 
 def without_nonfinite(value: Any) -> Any:
-    """JSON values with None for every number that isn't finite, which JSON can't express."""
+    """Return JSON values with None in place of non-finite numbers, which JSON can't represent."""
     if isinstance(value, Mapping):
         return {name: without_nonfinite(part) for name, part in value.items()}
     if isinstance(value, list | tuple):

@@ -1,7 +1,7 @@
-"""Takes updates: a batch and an algorithm in, better weights and metrics out. Knows nothing of worlds or rollouts.
+"""The learner updates a policy from batches with an algorithm. It does not depend on environments or rollouts.
 
-Every token's weight is counted over the whole mini-batch and all processes before the first backward pass, so order,
-micro-batches and number of processes can't change the gradient.
+The weights of tokens are computed over the whole mini-batch and all processes before the first backward pass, so the
+gradient doesn't depend on the order, on micro-batches or on the number of processes.
 """
 
 from __future__ import annotations
@@ -46,26 +46,25 @@ from agentgym_trainer.tokens.batch import Batch
 
 @dataclass(frozen=True, slots=True)
 class LossTerm:
-    """What an update learns from, and how."""
+    """One term of the loss of an update: a batch and the algorithm to train on it."""
 
     batch: Batch
-    """Of this process; there may be nothing in it."""
+    """This process's batch; it may be empty."""
     experience: TokenBatch
-    """From `Learner.assess`."""
+    """From `Learner.compute_logprobs`."""
     credit: AdvantageOutput
     """From the algorithm."""
     algorithm: Algorithm | Imitation
     places: Sequence[tuple[int, int]] | None = None
-    """Where each episode stands among those of all processes, ascending; None: those of one process after those of the
-    other."""
+    """Sort key of each episode among those of all processes, ascending; None orders them by process."""
     weight: float = 1.0
-    """What the algorithm's loss is multiplied by."""
+    """Coefficient of the algorithm's loss."""
     name: str = ""
-    """Put before the names of its metrics."""
+    """Prefix of the names of its metrics."""
 
 
 class Learner:
-    """An actor under training, with its optimizer."""
+    """A policy, and its critic if it has one, under training, with the optimizer."""
 
     def __init__(
         self,
@@ -82,24 +81,24 @@ class Learner:
         Args:
             actor: The policy, and the critic if there is one.
             accelerator: Places actor and optimizer, and reduces over processes.
-            settings: Learning rate and the like.
-            total_steps: Optimizer steps of the whole run, for a learning rate that falls.
-            critic_lr: Learning rate of what only the critic has; None is the policy's.
-            reference: Keep what a KL penalty is measured against: a frozen copy of the policy as it is now, or, where
-                an adapter trains, the policy without it, which takes no memory.
+            settings: Optimizer settings, such as the learning rate.
+            total_steps: Optimizer steps of the whole run, for a decaying learning rate.
+            critic_lr: Learning rate of the critic's own weights; None is the policy's.
+            reference: Keep a reference model for KL penalties: a frozen copy of the current policy, or, if an adapter
+                trains, the policy without it, which takes no memory.
         """
         self.accelerator = accelerator
         self.settings = settings
         _check(accelerator, actor)
         if (deepspeed := accelerator.deepspeed_plugin) is not None:
-            # Its engine clips by itself, and wants a number for what it needn't know.
-            known = {"gradient_clipping": settings.clip_norm, "train_micro_batch_size_per_gpu": 1}
-            deepspeed.deepspeed_config.update(known)
+            # DeepSpeed clips gradients itself, and requires a micro-batch size that has no effect here.
+            required = {"gradient_clipping": settings.clip_norm, "train_micro_batch_size_per_gpu": 1}
+            deepspeed.deepspeed_config.update(required)
         self.reference = self._placed(actor.frozen()) if reference and not actor.has_adapter else None
         optimizer = torch.optim.AdamW(
             _parameter_groups(actor, settings.lr, critic_lr), betas=settings.betas, weight_decay=settings.weight_decay
         )
-        # accelerate's own wrapper, which checkpoints keep, would step once for every process.
+        # Not accelerate's wrapper of it, which checkpoints save: that would step once for every process.
         self.scheduler = _schedule(optimizer, settings, total_steps)
         self.actor, self.optimizer, _ = accelerator.prepare(actor, optimizer, self.scheduler)
         self.skips = Skips(settings.max_skips)
@@ -110,62 +109,63 @@ class Learner:
         return self._bare.policy
 
     def weights(self, version: int, *, copied: bool = False) -> Weights:
-        """What an engine is to sample with: the policy's own tensors, or the adapter's where one trains.
+        """Return the weights for an engine: the policy's tensors, or only the adapter's if one trains.
 
-        Shards of FSDP2 are gathered into the memory of every process's CPU; so all processes call this.
+        FSDP2 shards are gathered into CPU memory of every process, so all processes must call this.
 
         Args:
-            version: Number of updates that the policy has seen.
-            copied: Whether they are copied there in any case, and don't change with the next update.
+            version: Number of updates that produced the weights.
+            copied: Always copy the tensors to the CPU, so that the next update doesn't change them.
 
         Raises:
-            NotFinite: when they hold values that aren't finite.
+            NotFinite: The weights hold non-finite values.
         """
         check_weights(self.policy.parameters(), self.accelerator)
         return weights_of(self.policy, version, copied=copied)
 
     @property
     def _bare(self) -> PolicyModel:
-        """The actor without what distributes it."""
+        """The actor without distributed wrappers."""
         return self.accelerator.unwrap_model(self.actor)
 
     def total(self, value: Tensor) -> Tensor:
-        """The sum over all processes."""
+        """Sum a tensor over all processes."""
         summed: Any = self.accelerator.reduce(value, "sum")
         return summed
 
     def logprobs(self, batch: Batch) -> Tensor:
-        """Log-probability of each said token as the policy is now, float32 [N], on the learner's device."""
-        return self._read(self.actor, batch.to(self.accelerator.device))[0]
+        """Compute the log-probabilities of completion tokens under the current policy, float32 [N], on the device."""
+        return self._score_batch(self.actor, batch.to(self.accelerator.device))[0]
 
     def entropies(self, batch: Batch) -> Tensor:
-        """Entropy in nats of the distribution that each said token came from, as the policy is now, float32 [N], on the
-        learner's device.
+        """Compute the entropies in nats of the distributions that the current policy gives for completion tokens,
+        float32 [N], on the learner's device.
         """
-        return self._read(self.actor, batch.to(self.accelerator.device))[1]
+        return self._score_batch(self.actor, batch.to(self.accelerator.device))[1]
 
     def values(self, batch: Batch) -> Tensor:
-        """What the critic expects before each said token, as it is now, float32 [N], on the learner's device."""
-        return self._read(self.actor, batch.to(self.accelerator.device))[2]
+        """Compute the critic's current values before each completion token, float32 [N], on the learner's device."""
+        return self._score_batch(self.actor, batch.to(self.accelerator.device))[2]
 
     @torch.no_grad()
     def compute_logprobs(self, batch: Batch, algorithm: Algorithm | Imitation) -> TokenBatch:
-        """The experience on the learner's device, with what the algorithm needs to know from before the update.
+        """Return the batch's `TokenBatch` on the learner's device, with the old and reference log-probabilities and the
+        critic values that the algorithm needs from before the update.
 
         Raises:
-            ValueError: when the algorithm needs a reference or a critic and there is none.
+            ValueError: The algorithm needs a reference or a critic, and there is none.
         """
         batch = batch.to(self.accelerator.device)
-        figures: dict[str, Tensor | None] = {}
+        computed: dict[str, Tensor | None] = {}
         if algorithm.needs_critic and self._bare.critic is None:
             raise ValueError("The algorithm needs a critic, but the learner was made with an actor that has none.")
         if algorithm.needs_old_logprobs or algorithm.needs_critic:
-            logp_N, _, value_N = self._read(self.actor, batch)
-            figures["old_logprobs_N"] = logp_N if algorithm.needs_old_logprobs else None
-            figures["values_N"] = value_N if algorithm.needs_critic else None
+            logp_N, _, value_N = self._score_batch(self.actor, batch)
+            computed["old_logprobs_N"] = logp_N if algorithm.needs_old_logprobs else None
+            computed["values_N"] = value_N if algorithm.needs_critic else None
         if algorithm.needs_reference:
-            figures["ref_logprobs_N"] = self._read_reference(batch)
-        return batch.experience.with_logprobs(**figures)
+            computed["ref_logprobs_N"] = self._reference_logprobs(batch)
+        return batch.experience.with_logprobs(**computed)
 
     def update(
         self,
@@ -184,103 +184,103 @@ class Learner:
         """Train on a batch.
 
         Args:
-            batch: The whole batch of this process. There may be nothing in it: other processes may have something.
-                Episodes that the experience keeps out of the loss are not trained on.
-            experience: From `assess`.
-            credit: From the algorithm.
-            algorithm: Gives weights and loss.
+            batch: The whole batch of this process. It may be empty, if only other processes have episodes. Episodes
+                that `experience` keeps out of the loss are not trained on.
+            experience: From `compute_logprobs`.
+            advantages: From the algorithm.
+            algorithm: Computes weights and loss.
             epochs: Passes over the batch.
-            minibatches: Optimizer steps in each pass over a full batch; as many as there are episodes, if those are
-                fewer.
-            share: How much of a full batch this is. A pass takes that share of the optimizer steps, at least one, so
-                that a step learns from about as much as it would of a full batch. The learning rate goes on as if all
-                were taken.
-            seed: Deals episodes out to mini-batches. Who holds which episodes doesn't matter, only their order.
-            places: Where each episode of the batch stands in that order, ascending; None: those of one process after
-                those of the other.
-            beside: What else each optimizer step learns from: its gradients and metrics are added. It is dealt to as
-                many mini-batches.
+            minibatches: Optimizer steps per pass over a full batch; at most the number of episodes.
+            share: Size of this batch relative to a full batch. A pass takes that share of the optimizer steps, at least
+                one, so that a step trains on about as much as it would with a full batch. The learning-rate schedule
+                advances as if all steps were taken.
+            seed: Seed of the assignment of episodes to mini-batches, which depends only on the order of episodes, not
+                on which process holds them.
+            places: Sort key of each episode in that order, ascending; None orders them by process.
+            auxiliary: A second loss term for each optimizer step: its gradients and metrics are added. It is split into
+                as many mini-batches.
 
         Returns:
             Means over the optimizer steps of the algorithm's metrics and of `loss`, `grad_norm` (before clipping),
-            `fill` (share of `micro_tokens` that packs use) and `padding` (share of positions computed for nothing);
-            `lr` of the last step; the number of `optimizer_steps`, and how many of them were `skipped` because
-            something was not finite; those count in none of the means. Empty when nobody said anything.
+            `fill` (share of `micro_tokens` that packs use) and `padding` (share of positions that are padding); `lr` of
+            the last step; the number of `optimizer_steps`, and how many of them were `skipped` because something was
+            not finite; skipped steps are excluded from the means. Empty if there are no completion tokens.
 
         Raises:
-            NotFinite: on all processes, when too many steps in a row were skipped.
+            NotFinite: On all processes, if too many steps in a row were skipped.
         """
-        lessons = [LossTerm(batch, experience, advantages, algorithm, places), *([auxiliary] if auxiliary else [])]
-        lessons = [replace(lesson, batch=lesson.batch.to(self.accelerator.device)) for lesson in lessons]
-        spoken = [(lesson, at_N, count) for lesson in lessons for at_N, count in [self._standing(lesson)] if count]
+        terms = [LossTerm(batch, experience, advantages, algorithm, places), *([auxiliary] if auxiliary else [])]
+        terms = [replace(term, batch=term.batch.to(self.accelerator.device)) for term in terms]
+        non_empty = [(term, rank_N, count) for term in terms for rank_N, count in [self._episode_ranks(term)] if count]
         wanted = max(1, min(minibatches, round(minibatches * share)))
-        parts = min([wanted, *(count for *_, count in spoken[:1])])
+        parts = min([wanted, *(count for *_, count in non_empty[:1])])
         order, device = torch.Generator().manual_seed(seed), self.accelerator.device
         steps: list[dict[str, float]] = []
-        for _ in range(epochs if spoken else 0):
-            dealt = [
+        for _ in range(epochs if non_empty else 0):
+            split = [
                 (
-                    lesson,
-                    split_minibatches(count, parts, order)[at_N].to(device),
-                    lesson.experience.loss_mask_N.to(device),
+                    term,
+                    split_minibatches(count, parts, order)[rank_N].to(device),
+                    term.experience.loss_mask_N.to(device),
                 )
-                for lesson, at_N, count in spoken
+                for term, rank_N, count in non_empty
             ]
             steps += [
-                self._optimizer_step([(lesson, trained_N & (part_N == part)) for lesson, part_N, trained_N in dealt])
+                self._optimizer_step([(term, loss_mask_N & (part_N == part)) for term, part_N, loss_mask_N in split])
                 for part in range(parts)
             ]
         for _ in range(epochs * minibatches - len(steps) if steps else 0):
             self.scheduler.step()
         names = dict.fromkeys(name for step in steps for name in step)
-        means = {name: [step[name] for step in steps if name in step] for name in names}
-        whole: dict[str, float] = {}
+        metrics = {name: [step[name] for step in steps if name in step] for name in names}
+        totals: dict[str, float] = {}
         if steps:
-            whole = {"lr": steps[-1]["lr"], "optimizer_steps": len(steps), "skipped": sum(means["skipped"])}
-        return {name: sum(values) / len(values) for name, values in means.items()} | whole
+            totals = {"lr": steps[-1]["lr"], "optimizer_steps": len(steps), "skipped": sum(metrics["skipped"])}
+        return {name: sum(values) / len(values) for name, values in metrics.items()} | totals
 
-    def _standing(self, lesson: LossTerm) -> tuple[Tensor, int]:
-        """Where the episode of each said token stands among all that say something in the loss (0 where it is out of
-        that), and how many those are.
+    def _episode_ranks(self, term: LossTerm) -> tuple[Tensor, int]:
+        """Return, for each completion token, the rank of its episode among all episodes that have tokens in the loss (0
+        for others), and the number of those episodes.
         """
-        experience = lesson.experience
-        trained_N, episode_N = experience.loss_mask_N.cpu(), experience.episode_N.cpu()
-        spoke = episode_N[trained_N].unique()
-        places, rank = lesson.places, self.accelerator.process_index
-        own = [places[e] if places else (rank, e) for e in spoke.tolist()]
-        spoken = {place: at for at, place in enumerate(sorted(gather_object(own)))}
-        standing_E = torch.zeros(len(experience.group_E), dtype=torch.long)
-        standing_E[spoke] = torch.tensor([spoken[place] for place in own], dtype=torch.long)
-        return standing_E[episode_N], len(spoken)
+        tokens = term.experience
+        loss_mask_N, episode_N = tokens.loss_mask_N.cpu(), tokens.episode_N.cpu()
+        trained = episode_N[loss_mask_N].unique()
+        places, process = term.places, self.accelerator.process_index
+        local = [places[e] if places else (process, e) for e in trained.tolist()]
+        ranks = {place: rank for rank, place in enumerate(sorted(gather_object(local)))}
+        rank_E = torch.zeros(len(tokens.group_E), dtype=torch.long)
+        rank_E[trained] = torch.tensor([ranks[place] for place in local], dtype=torch.long)
+        return rank_E[episode_N], len(ranks)
 
     def _optimizer_step(self, chosen: Sequence[tuple[LossTerm, Tensor]]) -> dict[str, float]:
-        """Train on the chosen tokens of each lesson, which may be none here: other processes have some."""
+        """Train on the chosen tokens of each term; this process may have none of them."""
         self.actor.train()
-        counted = [(lesson, chosen_N, self.total(chosen_N.sum())) for lesson, chosen_N in chosen]
-        heard = [(lesson, chosen_N, 1 / said) for lesson, chosen_N, said in counted if said]
+        counted = [(term, chosen_N, self.total(chosen_N.sum())) for term, chosen_N in chosen]
+        non_empty = [(term, chosen_N, 1 / count) for term, chosen_N, count in counted if count]
         totals: defaultdict[str, Tensor] = defaultdict(lambda: torch.zeros((), device=self.accelerator.device))
-        for number, (lesson, chosen_N, share) in enumerate(heard, 1):
-            algorithm = lesson.algorithm
-            weight_N = algorithm.weights(lesson.experience, chosen_N, self.total)
-            critic_weight_N = algorithm.critic_weights(lesson.credit, chosen_N, self.total)
-            for pack, last in self._rounds(lesson.batch, chosen_N, algorithm.unit):
-                part = _part(lesson, pack, share, weight_N, critic_weight_N)
-                with self._accumulating(last and number == len(heard)):
-                    scores = _score(self.actor, pack)
-                    loss, metrics = algorithm.loss(scores, part)
-                    loss = lesson.weight * loss
-                    # accelerate averages gradients over processes; the weights already hold the whole sum.
-                    self.accelerator.backward((loss + _nothing(scores)) * self.accelerator.num_processes)
-                named = {f"{lesson.name}{name}": value for name, value in metrics.items()}
-                use, sick = self._use(pack), count_nonfinite(lesson.experience.rewards_EK, part, scores, loss)
-                for name, value in {"loss": loss.detach(), **named, **use, **sick}.items():
+        for number, (term, chosen_N, share) in enumerate(non_empty, 1):
+            algorithm = term.algorithm
+            weight_N = algorithm.weights(term.experience, chosen_N, self.total)
+            critic_weight_N = algorithm.critic_weights(term.credit, chosen_N, self.total)
+            for pack, last in self._rounds(term.batch, chosen_N, algorithm.unit):
+                micro_batch = _micro_batch(term, pack, share, weight_N, critic_weight_N)
+                with self._accumulating(last and number == len(non_empty)):
+                    outputs = _score(self.actor, pack)
+                    loss, metrics = algorithm.loss(outputs, micro_batch)
+                    loss = term.weight * loss
+                    # accelerate averages gradients over processes, but the weights are for their sum.
+                    self.accelerator.backward((loss + _zero(outputs)) * self.accelerator.num_processes)
+                named = {f"{term.name}{name}": value for name, value in metrics.items()}
+                use = self._use(pack)
+                nonfinite = count_nonfinite(term.experience.rewards_EK, micro_batch, outputs, loss)
+                for name, value in {"loss": loss.detach(), **named, **use, **nonfinite}.items():
                     totals[name] += value
         means, use, causes = self._means(totals)
         return use | self._step(means, causes)
 
     def _step(self, metrics: dict[str, float], causes: list[str]) -> dict[str, float]:
-        """Apply the gradients that have been summed up; or skip them where these causes, which are those of all
-        processes, or the gradients themselves are against it. `metrics` are what the step comes to when applied.
+        """Apply the accumulated gradients, or skip the step if there are `causes`, which are those of all processes, or
+        the gradients aren't finite. `metrics` are returned if the step is applied.
         """
         rate = self.optimizer.param_groups[0]["lr"]
         norms = self._clip()
@@ -296,8 +296,8 @@ class Learner:
         return {"lr": rate, "skipped": float(bool(causes)), **({} if causes else metrics | norms)}
 
     def _skip(self, causes: list[str]) -> None:
-        """Leave weights and optimizer as they are. With fp16, the scale of the loss comes down where that is all it
-        takes; DeepSpeed's engine has taken its step with the backward pass, or has skipped it likewise.
+        """Skip the step: weights and optimizer state stay unchanged. With fp16 the loss scale is reduced, which may be
+        enough. DeepSpeed takes or skips its step within the backward pass.
         """
         scaler = self.accelerator.scaler
         if scaler is not None:
@@ -307,45 +307,45 @@ class Learner:
         self.skips.skipped(causes, curable=scaler is not None and causes == [GRADIENTS] and scaler.get_scale() > 1)
 
     def _clip(self) -> dict[str, float]:
-        """Scale gradients down to `clip_norm`: those of the critic's own weights apart, so that they, which may be much
-        larger, don't scale the policy's down with them.
+        """Clip gradients to `clip_norm`. The critic's own weights are clipped separately, since their gradients may be
+        much larger and would scale the policy's down.
         """
         if self.accelerator.distributed_type == DistributedType.DEEPSPEED:
-            # Its engine has clipped already, to the norm in its own configuration.
+            # DeepSpeed has already clipped, to the norm in its own configuration.
             return {"grad_norm": float(self.accelerator.clip_grad_norm_([], self.settings.clip_norm) or 0.0)}
-        # accelerate's own clipping would undo fp16's scale once for each call.
+        # accelerate's own clipping would unscale fp16 gradients once per call.
         self.accelerator.unscale_gradients()
         clip_norm = self.settings.clip_norm
         norms = [torch.nn.utils.clip_grad_norm_(group["params"], clip_norm) for group in self.optimizer.param_groups]
-        whole = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
-        return dict(zip(("grad_norm", "critic_grad_norm"), map(float, whole), strict=False))
+        full = [norm.full_tensor() if isinstance(norm, DTensor) else norm for norm in norms]
+        return dict(zip(("grad_norm", "critic_grad_norm"), map(float, full), strict=False))
 
     @torch.no_grad()
-    def _read(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
-        """Log-probability and entropy of each said token, and what the critic expected there (0 without one)."""
+    def _score_batch(self, model: Any, batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+        """Return log-probability, entropy and critic value (0 without a critic) of each completion token."""
         model.eval()
-        said_N = torch.ones_like(batch.completion_index_N, dtype=torch.bool)
-        logp_N, entropy_N, value_N = torch.zeros(3, len(said_N), device=said_N.device)
-        for pack, _ in self._rounds(batch, said_N, "segment"):
+        all_N = torch.ones_like(batch.completion_index_N, dtype=torch.bool)
+        logp_N, entropy_N, value_N = torch.zeros(3, len(all_N), device=all_N.device)
+        for pack, _ in self._rounds(batch, all_N, "segment"):
             with self.accelerator.autocast():
-                scores = _score(model, pack)
-            logp_N[pack.index_M] = scores.logprobs_M.float()
-            entropy_N[pack.index_M] = scores.entropy_M.float()
-            if scores.values_M is not None:
-                value_N[pack.index_M] = scores.values_M.float()
+                outputs = _score(model, pack)
+            logp_N[pack.index_M] = outputs.logprobs_M.float()
+            entropy_N[pack.index_M] = outputs.entropy_M.float()
+            if outputs.values_M is not None:
+                value_N[pack.index_M] = outputs.values_M.float()
         return logp_N, entropy_N, value_N
 
-    def _read_reference(self, batch: Batch) -> Tensor:
+    def _reference_logprobs(self, batch: Batch) -> Tensor:
         if self.reference is not None:
-            return self._read(self.reference, batch)[0]
+            return self._score_batch(self.reference, batch)[0]
         if not self._bare.has_adapter:
             raise ValueError("The algorithm has a KL penalty, but the learner was made without a reference model.")
         with self._bare.without_adapter():
-            return self._read(self.actor, batch)[0]
+            return self._score_batch(self.actor, batch)[0]
 
     def _rounds(self, batch: Batch, chosen_N: Tensor, unit: Unit) -> Iterator[tuple[Pack, bool]]:
-        """Micro-batches and whether it is the last, as many on every process: they work in step, so a process that is
-        through goes on with nothing.
+        """Yield micro-batches, and whether each is the last. All processes run in lockstep, so a process with fewer
+        micro-batches yields empty ones.
         """
         packs = make_packs(batch, chosen_N, capacity=self.settings.micro_tokens, unit=unit)
         rounds = max(self._counts(len(packs)))
@@ -353,24 +353,22 @@ class Learner:
             yield packs[n] if n < len(packs) else empty_pack(chosen_N.device), n == rounds - 1
 
     def _accumulating(self, last: bool) -> AbstractContextManager[None]:
-        """DDP exchanges gradients with the last micro-batch only; FSDP with each, since it keeps no more than its share
-        of them. DeepSpeed takes its step when told that gradients are exchanged.
+        """Control gradient synchronization: DDP synchronizes with the last micro-batch only, FSDP with each, since it
+        stores only its shard of gradients. DeepSpeed takes its step when gradients are synchronized.
         """
         self.accelerator.sync_gradients = last
         sharded = self.accelerator.distributed_type == DistributedType.FSDP
         return nullcontext() if last or sharded else self.accelerator.no_sync(self.actor)
 
     def _use(self, pack: Pack) -> dict[str, Tensor]:
-        """What a pack is filled with. An idle one is padding."""
+        """Count positions and tokens of a pack. An empty pack is padding."""
         positions, tokens = len(pack.ids_T), sum(pack.lengths) if len(pack.index_M) else 0
         counts = {"positions": positions, "tokens": tokens, "packs": min(1, tokens)}
         filled = min(1.0, tokens / self.settings.micro_tokens)
         return {name: torch.tensor(count, dtype=torch.float64) for name, count in {**counts, "filled": filled}.items()}
 
     def _means(self, totals: dict[str, Tensor]) -> tuple[dict[str, float], dict[str, float], list[str]]:
-        """Metrics from what was summed up over micro-batches; what micro-batches were filled with; and what of all that
-        isn't finite.
-        """
+        """Turn sums over micro-batches into metrics, statistics of how full micro-batches are, and causes to skip."""
         summed = self.total(torch.stack([value.double() for value in totals.values()])).tolist()
         metrics = dict(zip(totals, summed, strict=True))
         causes = pop_causes(metrics)
@@ -378,31 +376,31 @@ class Learner:
         return metrics, {"fill": filled / packs, "padding": 1 - tokens / positions}, causes
 
     def _counts(self, count: int) -> list[int]:
-        """What every process counts."""
+        """Gather a count from every process."""
         counts: Any = self.accelerator.gather(torch.tensor([count], device=self.accelerator.device))
         return counts.tolist()
 
     def _placed(self, reference: PolicyModel) -> Any:
-        """A frozen model where it is used; under FSDP2 each process keeps a share of it."""
+        """Move a frozen model to the device; FSDP2 shards it over the processes."""
         if self.accelerator.is_fsdp2:
             return fsdp2_prepare_model(self.accelerator, reference)
         return reference.to(self.accelerator.device)
 
 
 def _check(accelerator: Accelerator, actor: PolicyModel) -> None:
-    """Refuse what would be done otherwise than asked for."""
+    """Refuse configurations that accelerate or DeepSpeed would silently change."""
     deepspeed = accelerator.distributed_type == DistributedType.DEEPSPEED
     if accelerator.mixed_precision == "fp16" and accelerator.scaler is None and not deepspeed:
         raise ValueError("accelerate ignores fp16 on this device; choose the precision bf16 or no.")
     if deepspeed and actor.critic is not None:
         raise ValueError(
-            "DeepSpeed clips all gradients by one norm, and a critic's would scale the policy's down; "
+            "DeepSpeed clips all gradients by one norm, so the critic's would scale the policy's down; "
             "use DDP or FSDP2, or an algorithm without a critic."
         )
 
 
 def _parameter_groups(actor: PolicyModel, lr: float, critic_lr: float | None) -> list[dict[str, Any]]:
-    """What the policy has, and what only the critic has."""
+    """Return the parameter groups: the policy's weights, then the critic's own."""
     groups = [{"params": [p for p in actor.policy.parameters() if p.requires_grad], "lr": lr}]
     if actor.critic is not None:
         groups.append({"params": list(actor.critic.parameters()), "lr": lr if critic_lr is None else critic_lr})
@@ -410,43 +408,45 @@ def _parameter_groups(actor: PolicyModel, lr: float, critic_lr: float | None) ->
 
 
 def _schedule(optimizer: torch.optim.Optimizer, settings: Optimizer, total_steps: int) -> LambdaLR:
-    """A schedule of transformers, without its first and last step: there the learning rate of a warm-up, or of one that
-    falls, is 0, and an update would be for nothing.
+    """Return a schedule of transformers without its first and last step, where warmup and decay have a learning rate of
+    0 and an update would have no effect.
     """
     for group in optimizer.param_groups:
         group["initial_lr"] = group["lr"]
     if settings.schedule == "constant":
         return get_constant_schedule_with_warmup(optimizer, settings.warmup, last_epoch=0)
-    falling = {"linear": get_linear_schedule_with_warmup, "cosine": get_cosine_schedule_with_warmup}[settings.schedule]
-    return falling(optimizer, settings.warmup, total_steps + 1, last_epoch=0)
+    decay = {"linear": get_linear_schedule_with_warmup, "cosine": get_cosine_schedule_with_warmup}[settings.schedule]
+    return decay(optimizer, settings.warmup, total_steps + 1, last_epoch=0)
 
 
 def _score(model: Any, pack: Pack) -> ModelOutputs:
     return model(pack.ids_T, pack.position_T, pack.lengths, pack.before_M, pack.target_M)
 
 
-def _nothing(scores: ModelOutputs) -> Tensor | float:
-    """0, hanging on the critic: DDP wants a gradient for every weight, also where the algorithm has no critic."""
-    return 0.0 if scores.values_M is None else scores.values_M[:0].sum()
+def _zero(outputs: ModelOutputs) -> Tensor | float:
+    """Return 0 as a function of the critic: DDP needs a gradient for every weight, even without a critic loss."""
+    return 0.0 if outputs.values_M is None else outputs.values_M[:0].sum()
 
 
-def _part(lesson: LossTerm, pack: Pack, share: Tensor, weight_N: Tensor, critic_weight_N: Tensor | None) -> MicroBatch:
-    """The said tokens of a pack."""
-    experience, credit = lesson.experience, lesson.credit
+def _micro_batch(
+    term: LossTerm, pack: Pack, share: Tensor, weight_N: Tensor, critic_weight_N: Tensor | None
+) -> MicroBatch:
+    """Select the completion tokens of a pack."""
+    tokens, advantages = term.experience, term.credit
 
-    def those(figure_N: Tensor | None) -> Any:
-        return None if figure_N is None else figure_N[pack.index_M]
+    def select(values_N: Tensor | None) -> Any:
+        return None if values_N is None else values_N[pack.index_M]
 
     return MicroBatch(
-        episode_M=those(experience.episode_N),
-        turn_M=those(experience.turn_N),
-        rollout_logprobs_M=those(experience.rollout_logprobs_N),
-        old_logprobs_M=those(experience.old_or_rollout_logprobs_N),
-        advantages_M=those(credit.advantages_N),
-        weight_M=those(weight_N),
+        episode_M=select(tokens.episode_N),
+        turn_M=select(tokens.turn_N),
+        rollout_logprobs_M=select(tokens.rollout_logprobs_N),
+        old_logprobs_M=select(tokens.old_or_rollout_logprobs_N),
+        advantages_M=select(advantages.advantages_N),
+        weight_M=select(weight_N),
         share=share,
-        ref_logprobs_M=those(experience.ref_logprobs_N),
-        values_M=those(experience.values_N),
-        value_targets_M=those(credit.value_targets_N),
-        critic_weight_M=those(critic_weight_N),
+        ref_logprobs_M=select(tokens.ref_logprobs_N),
+        values_M=select(tokens.values_N),
+        value_targets_M=select(advantages.value_targets_N),
+        critic_weight_M=select(critic_weight_N),
     )

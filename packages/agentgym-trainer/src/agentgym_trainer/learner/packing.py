@@ -1,6 +1,6 @@
-"""Batches in pieces: mini-batches dealt by episode, and micro-batches without padding.
+"""Split batches into mini-batches of episodes and micro-batches without padding.
 
-First-fit decreasing fills each micro-batch with whole segments up to a number of tokens.
+Micro-batches are filled with whole segments up to a number of tokens by first-fit decreasing bin packing.
 """
 
 from __future__ import annotations
@@ -19,70 +19,70 @@ Unit = Literal["segment", "episode"]
 
 @dataclass(frozen=True, slots=True)
 class Pack:
-    """One micro-batch: segments end to end in one row, which don't see each other."""
+    """One micro-batch: concatenated segments in one row, without attention between them."""
 
     ids_T: Tensor
     """Token ids, int64."""
     position_T: Tensor
     """Position of each token in its segment, int64."""
     lengths: tuple[int, ...]
-    """Tokens of each segment."""
+    """Number of tokens of each segment."""
     before_M: Tensor
-    """Where in T the token before each said token stands: there its distribution is read off, int64."""
+    """Index into T of the token before each completion token, where its distribution is computed, int64."""
     target_M: Tensor
-    """Token id of each said token, int64."""
+    """Token id of each completion token, int64."""
     index_M: Tensor
-    """Which of the batch's N said tokens these are, int64."""
+    """Index of each token into the batch's N completion tokens, int64."""
 
 
 def make_packs(batch: Batch, chosen_N: Tensor, *, capacity: int, unit: Unit = "segment") -> list[Pack]:
-    """Lay out what has chosen tokens.
+    """Pack the segments that have chosen tokens.
 
     Args:
-        batch: Where the segments are.
-        chosen_N: Which said tokens are wanted, bool; segments without any are left out.
-        capacity: The most tokens of a pack; a unit that is longer gets one for itself.
-        unit: What must not be parted: a segment, or all segments of an episode.
+        batch: The batch of segments.
+        chosen_N: Mask of completion tokens to include, bool; segments without any are left out.
+        capacity: Maximum number of tokens per pack; a longer unit gets a pack of its own.
+        unit: What must not be split: a segment, or all segments of an episode.
     """
-    wanted = chosen_N.tolist()
+    chosen = chosen_N.tolist()
     bounds = zip(batch.completion_starts, batch.completion_starts[1:], strict=False)
-    segments = [g for g, (start, end) in enumerate(bounds) if any(wanted[start:end])]
+    segments = [g for g, (start, end) in enumerate(bounds) if any(chosen[start:end])]
     units: dict[int, list[int]] = {}
     for g in segments:
         units.setdefault(g if unit == "segment" else batch.episodes[g], []).append(g)
     lengths, members = batch.lengths, list(units.values())
     bins = first_fit_decreasing([sum(lengths[g] for g in gs) for gs in members], capacity)
-    return [_pack(batch, sorted(g for i in chosen for g in members[i]), chosen_N) for chosen in bins]
+    return [_pack(batch, sorted(g for i in items for g in members[i]), chosen_N) for items in bins]
 
 
 def split_minibatches(episodes: int, parts: int, order: torch.Generator) -> Tensor:
-    """Which of `parts` mini-batches each episode is dealt to, int64.
+    """Assign each episode to one of `parts` mini-batches, int64.
 
-    Every run of `parts` neighbours gives one to each. So mini-batches come out equally large, whichever of their
-    episodes a process holds, and each gets its share of every group.
+    Of every `parts` consecutive episodes, one is put into each mini-batch. So mini-batches have equal sizes, regardless
+    of which process holds their episodes, and each gets its share of every group.
     """
     runs = [torch.randperm(parts, generator=order) for _ in range(0, episodes, parts)]
     return torch.cat(runs)[:episodes]
 
 
 def empty_pack(device: torch.device) -> Pack:
-    """One token and nothing said: what a process reads when it is through and others are not."""
-    token, nothing = torch.zeros(1, dtype=torch.long, device=device), torch.empty(0, dtype=torch.long, device=device)
-    return Pack(token, token, (1,), before_M=nothing, target_M=nothing, index_M=nothing)
+    """Return a pack with one token and no completion tokens, for a process that has fewer packs than others."""
+    token, empty = torch.zeros(1, dtype=torch.long, device=device), torch.empty(0, dtype=torch.long, device=device)
+    return Pack(token, token, (1,), before_M=empty, target_M=empty, index_M=empty)
 
 
 def first_fit_decreasing(sizes: Sequence[int], capacity: int) -> list[list[int]]:
-    """Which items go into which bin: the largest first, each into the first bin with room, else into a new one."""
+    """Assign items to bins: the largest item first, each to the first bin with enough capacity left or to a new one."""
     bins: list[list[int]] = []
     free: list[int] = []
     for item in sorted(range(len(sizes)), key=lambda i: -sizes[i]):
-        place = next((b for b, room in enumerate(free) if room >= sizes[item]), None)
-        if place is None:
-            place = len(bins)
+        target = next((b for b, left in enumerate(free) if left >= sizes[item]), None)
+        if target is None:
+            target = len(bins)
             bins.append([])
             free.append(capacity)
-        bins[place].append(item)
-        free[place] -= sizes[item]
+        bins[target].append(item)
+        free[target] -= sizes[item]
     return bins
 
 

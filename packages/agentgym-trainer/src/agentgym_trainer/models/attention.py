@@ -1,8 +1,8 @@
-"""Attention over packed segments: several in one row, none of which sees another.
+"""Attention over packed segments: several segments in one row, without attention between them.
 
-Registered with transformers under the names in `KERNELS`. Handed `segments`, an implementation attends within each of
-them, causally; without, it is transformers' own SDPA, masks and caches included, so that one module serves learner and
-engine. Knows nothing of what the segments are.
+The implementations are registered with transformers under the names in `KERNELS`. With `segments`, an implementation
+attends causally within each segment. Without, it is transformers' own SDPA, including masks and caches, so the learner
+and the engine can share a module.
 """
 
 from __future__ import annotations
@@ -23,36 +23,36 @@ from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
 SDPA, VARLEN, FLASH = "packed_sdpa", "packed_varlen", "packed_flash_attn"
 
 _ALIKE = 0.75
-"""Segments this much as long as the longest of their group are computed with it: less, and squares of padding cost
-more than another call does."""
+"""Minimum length of a segment in a group, relative to the longest. Below this, the quadratic cost of padding exceeds
+that of another kernel call."""
 
 
 class _Group(NamedTuple):
-    """Segments of similar length, laid out in rows as long as the longest."""
+    """Segments of similar length, in rows padded to the longest."""
 
     rows: int
     place: Tensor
-    """Where in the pack the tokens of the rows stand, flat; behind a segment's end its last token is repeated."""
+    """Position in the pack of each token of the rows, flattened; a segment is padded by repeating its last token."""
     real: Tensor
-    """Which of them aren't repeated, bool."""
+    """Mask of tokens that aren't padding, bool."""
 
 
 class Segments:
-    """Where the segments of a row begin and end, in the forms that the kernels want."""
+    """The boundaries of the segments of a row, in the formats that the kernels need."""
 
     def __init__(self, lengths: Sequence[int], device: torch.device) -> None:
-        """Segments of these many tokens each, end to end."""
+        """Describe concatenated segments of these lengths."""
         self.lengths = tuple(lengths)
         self._device = device
 
     @cached_property
     def bounds(self) -> Tensor:
-        """Where each segment starts, and at the end the number of tokens, int32."""
+        """Cumulative lengths: the start of each segment, then the number of tokens, int32."""
         return torch.tensor([0, *accumulate(self.lengths)], dtype=torch.int32, device=self._device)
 
     @cached_property
     def groups(self) -> list[_Group]:
-        """All segments, those of similar length together."""
+        """All segments, grouped by similar length."""
         starts = [0, *accumulate(self.lengths)]
         groups: list[list[int]] = []
         for segment in sorted(range(len(self.lengths)), key=lambda s: -self.lengths[s]):
@@ -63,10 +63,10 @@ class Segments:
 
     @cached_property
     def returning(self) -> Tensor:
-        """Where in the groups' rows, end to end, each token of the pack stands, int64."""
+        """Index of each token of the pack in the concatenated rows of the groups, int64."""
         place = torch.cat([group.place for group in self.groups])
-        where = torch.cat([group.real for group in self.groups]).nonzero()[:, 0]
-        return torch.empty_like(where).index_copy_(0, place[where], where)
+        index = torch.cat([group.real for group in self.groups]).nonzero()[:, 0]
+        return torch.empty_like(index).index_copy_(0, place[index], index)
 
     def _group(self, segments: Sequence[tuple[int, int]]) -> _Group:
         start, length = torch.tensor(segments, device=self._device).T[..., None]
@@ -76,12 +76,12 @@ class Segments:
 
 
 def packed_inputs(ids_T: Tensor, position_T: Tensor, segments: Segments) -> dict[str, Any]:
-    """What a transformers model is called with to read one row of segments."""
+    """Return the keyword arguments of a transformers model for one row of segments."""
     return {
         "input_ids": ids_T[None],
         "position_ids": position_T[None],
-        # Keeps transformers from making a T x T mask. It fits no row: a model that doesn't hand `segments` on to its
-        # attention fails instead of attending across them.
+        # Keeps transformers from making a T x T mask. Its shape is invalid for any row, so a model that doesn't pass
+        # `segments` on to its attention fails instead of attending across segments.
         "attention_mask": torch.ones(1, 1, 0, 0, dtype=torch.bool, device=ids_T.device),
         "segments": segments,
         "use_cache": False,
@@ -89,10 +89,9 @@ def packed_inputs(ids_T: Tensor, position_T: Tensor, segments: Segments) -> dict
 
 
 def choose_attention(device: torch.device, precision: str = "no") -> str:
-    """The fastest implementation there is for a device and accelerate's mixed precision; a name in `KERNELS`.
+    """Return the name in `KERNELS` of the fastest implementation for a device and accelerate's mixed precision.
 
-    The fused kernels compute in half precision only, from Ampere on: flash-attn's where the package is installed, else
-    torch's own.
+    The fused kernels need half precision and Ampere or newer: flash-attn's if the package is installed, else torch's.
     """
     if device.type != "cuda" or precision == "no" or torch.cuda.get_device_capability(device) < (8, 0):
         return SDPA
@@ -100,11 +99,10 @@ def choose_attention(device: torch.device, precision: str = "no") -> str:
 
 
 def use_attention(model: Any, name: str) -> None:
-    """Let `model` read packed segments with this implementation.
+    """Set the attention implementation of `model` to one for packed segments.
 
     Raises:
-        ValueError: when the implementation doesn't exist, or the model attends in another way than causally over
-            everything.
+        ValueError: The implementation doesn't exist, or the model has layers without full causal attention.
     """
     if name not in KERNELS:
         raise ValueError(f"There is no attention {name!r}; there are: {', '.join(KERNELS)}.")
@@ -118,14 +116,14 @@ def use_attention(model: Any, name: str) -> None:
 
 
 def _grouped_sdpa(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float) -> Tensor:
-    """SDPA group by group. Under a causal mask what is repeated behind a segment's end is seen by nothing real."""
-    shared = query.shape[1] != key.shape[1]
+    """SDPA group by group. Under a causal mask, no real token attends to the padding after a segment's end."""
+    grouped_query = query.shape[1] != key.shape[1]
     outputs: list[Tensor] = []
     for group in segments.groups:
         rows = (x.index_select(0, group.place).unflatten(0, (group.rows, -1)) for x in (query, key, value))
         q, k, v = (x.transpose(1, 2) for x in rows)
-        seen = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=shared)
-        outputs.append(seen.transpose(1, 2).flatten(0, 1))
+        output = scaled_dot_product_attention(q, k, v, is_causal=True, scale=scale, enable_gqa=grouped_query)
+        outputs.append(output.transpose(1, 2).flatten(0, 1))
     return torch.cat(outputs).index_select(0, segments.returning)
 
 
@@ -133,11 +131,11 @@ def _varlen(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale
     from torch.nn.attention.varlen import varlen_attn
 
     bounds, longest = segments.bounds, max(segments.lengths)
-    shared = query.shape[1] != key.shape[1]
-    seen: Any = varlen_attn(
-        query, key, value, bounds, bounds, longest, longest, scale=scale, window_size=(-1, 0), enable_gqa=shared
+    grouped_query = query.shape[1] != key.shape[1]
+    output: Any = varlen_attn(
+        query, key, value, bounds, bounds, longest, longest, scale=scale, window_size=(-1, 0), enable_gqa=grouped_query
     )
-    return seen
+    return output
 
 
 def _flash(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale: float) -> Tensor:
@@ -149,14 +147,14 @@ def _flash(query: Tensor, key: Tensor, value: Tensor, segments: Segments, scale:
 
 
 Kernel = Callable[[Tensor, Tensor, Tensor, Segments, float], Tensor]
-"""Query, key, value [T, heads, head size], segments and the scale of scores to what was seen [T, heads, head size]."""
+"""Maps query, key and value [T, heads, head size], segments and the softmax scale to outputs [T, heads, head size]."""
 
 KERNELS: dict[str, Kernel] = {SDPA: _grouped_sdpa, VARLEN: _varlen, FLASH: _flash}
-"""By the name that transformers knows them under."""
+"""Kernels by the names that they are registered under with transformers."""
 
 
 def _implementation(kernel: Kernel) -> Callable[..., tuple[Tensor, None]]:
-    """The kernel as transformers calls it: [batch, heads, tokens, head size] in, [batch, tokens, heads, ...] out."""
+    """Wrap a kernel for transformers: [batch, heads, tokens, head size] in, [batch, tokens, heads, ...] out."""
 
     def attend(
         module: torch.nn.Module,
@@ -179,16 +177,16 @@ def _implementation(kernel: Kernel) -> Callable[..., tuple[Tensor, None]]:
 
 
 def refuse_unusual(options: dict[str, Any]) -> None:
-    """Refuse what a model hands to its attention, and ours leaves out.
+    """Refuse attention options that these implementations don't support.
 
     Raises:
-        ValueError: when it does more than attending causally over everything.
+        ValueError: The model needs more than plain causal attention.
     """
     for name in ("sliding_window", "softcap", "s_aux", "position_bias", "dropout"):
         if options.get(name):
             raise ValueError(
-                f"The model's attention asks for {name}, which packed segments don't have, nor has the engine's "
-                "cache; choose a model with plain causal attention, such as Qwen2.5 or Llama 3."
+                f"The model's attention uses {name}, which neither packed segments nor the engine's cache support; "
+                "choose a model with plain causal attention, such as Qwen2.5 or Llama 3."
             )
 
 

@@ -1,7 +1,7 @@
-"""Log-probabilities and entropies of chosen tokens, with gradients, without a matrix of tokens x vocabulary.
+"""Log-probabilities and entropies of given tokens, with gradients, without a tokens x vocabulary matrix.
 
-The head is applied to some tokens at a time, and again in the backward pass: what is kept in between is one number per
-token. Knows a weight matrix and hidden states, and no model.
+The head is applied to one chunk of tokens at a time, and again in the backward pass, so only one number per token is
+stored in between. It needs a weight matrix and hidden states, but not the model.
 """
 
 from __future__ import annotations
@@ -14,23 +14,23 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import linear
 
 CHUNK = 512
-"""Tokens at a time."""
+"""Tokens per chunk."""
 
 
 def token_scores(
     hidden_MD: Tensor, weight_VD: Tensor, target_M: Tensor, *, temperature: float = 1.0, chunk: int = CHUNK
 ) -> tuple[Tensor, Tensor]:
-    """Log-probability of each target, and entropy in nats of the distribution that it comes from.
+    """Return the log-probability of each target and the entropy of its distribution in nats.
 
-    Both are differentiable with respect to the hidden states and the weight. Computed in autocast's type where that is
-    on, else in the hidden states'; softmax and sums in float32 at least.
+    Both are differentiable with respect to the hidden states and the weight. Logits are computed in autocast's dtype if
+    autocast is on, else in that of the hidden states; softmax and sums are at least float32.
 
     Args:
-        hidden_MD: Hidden states that the head reads.
-        weight_VD: The head's weight.
+        hidden_MD: Last hidden states.
+        weight_VD: Weight of the head.
         target_M: Token ids, int64.
         temperature: Divides the logits.
-        chunk: Tokens at a time: memory, not mathematics.
+        chunk: Tokens per chunk. Affects memory, not results.
     """
     device = hidden_MD.device.type
     dtype = torch.get_autocast_dtype(device) if torch.is_autocast_enabled(device) else hidden_MD.dtype
@@ -75,13 +75,13 @@ class _TokenScores(torch.autograd.Function):
         grad_hidden_MD = torch.empty_like(hidden_MD)
         grad_weight_VD = torch.zeros_like(weight_VD) if ctx.needs_input_grad[1] else None
         for start in range(0, len(hidden_MD), ctx.chunk):
-            part = slice(start, start + ctx.chunk)
-            h = hidden_MD[part].to(ctx.dtype)
+            chunk = slice(start, start + ctx.chunk)
+            h = hidden_MD[chunk].to(ctx.dtype)
             grad_CV = _log_softmax(h, head, ctx.temperature)
-            grad_entropy_C = None if grad_entropy_M is None else grad_entropy_M[part]
-            grad_CV = _grad_logits(grad_CV, target_M[part], entropy_M[part], grad_logp_M[part], grad_entropy_C)
+            grad_entropy_C = None if grad_entropy_M is None else grad_entropy_M[chunk]
+            grad_CV = _grad_logits(grad_CV, target_M[chunk], entropy_M[chunk], grad_logp_M[chunk], grad_entropy_C)
             grad_CV = grad_CV.div_(ctx.temperature).to(ctx.dtype)
-            grad_hidden_MD[part] = grad_CV @ head
+            grad_hidden_MD[chunk] = grad_CV @ head
             if grad_weight_VD is not None:
                 grad_weight_VD += grad_CV.T @ h
         return grad_hidden_MD, grad_weight_VD, None, None, None, None
@@ -96,7 +96,7 @@ def _log_softmax(hidden_CD: Tensor, head_VD: Tensor, temperature: float) -> Tens
 def _grad_logits(
     logp_CV: Tensor, target_C: Tensor, entropy_C: Tensor, grad_logp_C: Tensor, grad_entropy_C: Tensor | None
 ) -> Tensor:
-    """Gradient of the loss with respect to the logits; `logp_CV` is used up."""
+    """Return the gradient of the loss with respect to the logits; `logp_CV` is overwritten."""
     grad_CV = logp_CV.exp()
     if grad_entropy_C is None:
         grad_CV.mul_(-grad_logp_C[:, None])

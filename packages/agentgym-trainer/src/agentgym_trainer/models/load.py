@@ -1,6 +1,4 @@
-"""Where models come from, and where they go: by a name or path that Hugging Face knows, or built on the spot; with an
-adapter, or merged with it again.
-"""
+"""Load models by Hugging Face name or path, build them from scratch, add LoRA adapters and merge them."""
 
 from __future__ import annotations
 
@@ -22,74 +20,75 @@ from agentgym_trainer.tokens.chat import Chat
 
 
 def load_model(name: str, *, dtype: torch.dtype, device: torch.device) -> tuple[Any, Chat]:
-    """A causal language model and its chat, by name or path. Of an adapter: its model, merged with it.
+    """Load a causal language model and its chat by name or path; an adapter is merged into its model.
 
     Raises:
-        UsageError: when it can't be loaded; the message says what was tried.
+        UsageError: It can't be loaded; the message says what was tried.
     """
     from peft import AutoPeftModelForCausalLM
     from transformers import AutoModelForCausalLM
 
     chat = load_chat(name)
-    how: Any = {"dtype": dtype, "attn_implementation": "sdpa", "device_map": {"": device}}
-    with _loading(name) as place:
-        model: Any = AutoModelForCausalLM.from_pretrained(place, **how)
+    options: Any = {"dtype": dtype, "attn_implementation": "sdpa", "device_map": {"": device}}
+    with _loading(name) as path:
+        model: Any = AutoModelForCausalLM.from_pretrained(path, **options)
         if model._hf_peft_config_loaded:
-            # As it is it would be frozen, and could neither train nor get another adapter.
-            model = AutoPeftModelForCausalLM.from_pretrained(place, **how).merge_and_unload().requires_grad_(True)
+            # Loaded like this, it is frozen and could neither train nor get another adapter.
+            model = AutoPeftModelForCausalLM.from_pretrained(path, **options).merge_and_unload().requires_grad_(True)
         return model, chat
 
 
 def load_chat(name: str) -> Chat:
-    """The tokenizer and chat template of a model, by name or path.
+    """Load the tokenizer and chat template of a model by name or path.
 
     Raises:
-        UsageError: when they can't be loaded; the message says what was tried.
+        UsageError: They can't be loaded; the message says what was tried.
     """
     from transformers import AutoTokenizer
 
-    with _loading(name) as place:
-        return Chat(AutoTokenizer.from_pretrained(place))
+    with _loading(name) as path:
+        return Chat(AutoTokenizer.from_pretrained(path))
 
 
 def check_model(name: str) -> None:
-    """Refuse a model that isn't there before anything is played for it; of its weights nothing is read.
+    """Check that a model exists, without reading its weights, before episodes are played for it.
 
     Raises:
-        UsageError: when its tokenizer or, of a folder, its configuration can't be loaded.
+        UsageError: Its tokenizer or, for a folder, its configuration can't be loaded.
     """
     from transformers import AutoConfig
 
     load_chat(name)
     if Path(name).is_dir() and not is_adapter(name):
-        with _loading(name) as place:
-            AutoConfig.from_pretrained(place)
+        with _loading(name) as path:
+            AutoConfig.from_pretrained(path)
 
 
 @contextmanager
 def _loading(name: str) -> Generator[str]:
-    """Where to load a model of this name from; what goes wrong there is told in one sentence."""
+    """Yield the path or name to load a model from; turn errors of loading it into a `UsageError`."""
     try:
-        # An adapter notes where its model lies, and may be loaded from another directory than the one we are in.
+        # An adapter records the path that it was loaded from, which must not depend on the current directory.
         yield str(Path(name).resolve()) if Path(name).is_dir() else name
     except (OSError, ValueError) as error:
         reason = str(error).splitlines()[0]
-        here = "The folder is there but is no such model" if Path(name).is_dir() else "There is no such folder here"
+        missing = "There is no such folder, and loading it by name needs network access"
+        cause = "The folder exists but holds no such model" if Path(name).is_dir() else missing
         raise UsageError(
-            f"The model {name} can't be loaded. {here}, and as a name it needs a network: {reason} "
+            f"The model {name} can't be loaded. {cause}: {reason} "
             "Give the path of a Hugging Face causal language model; `train --model scratch` builds one."
         ) from error
 
 
 def is_adapter(name: str) -> bool:
-    """Whether this is the folder of an adapter."""
+    """Whether `name` is the folder of a LoRA adapter."""
     from peft.utils import CONFIG_NAME
 
     return Path(name, CONFIG_NAME).is_file()
 
 
 def scratch_model(scratch: Scratch, episodes: Sequence[Episode], *, seed: int) -> tuple[Any, Chat]:
-    """A model from scratch whose tokenizer is trained on what was seen and said in `episodes`."""
+    """Build a model from scratch, with a tokenizer trained on the texts of `episodes`."""
     texts = [text for episode in episodes for text in _texts(episode)]
     chat = Chat(train_tokenizer(texts, scratch.vocab, scratch.merges))
     model = build_model(scratch, vocab=len(chat.tokenizer), end_id=chat.end_id, pad_id=chat.pad_id, seed=seed)
@@ -97,10 +96,10 @@ def scratch_model(scratch: Scratch, episodes: Sequence[Episode], *, seed: int) -
 
 
 def with_lora(model: Any, lora: Lora, *, seed: int) -> Any:
-    """The model with adapters, which alone train; to begin with they change nothing.
+    """Add trainable adapters to a model and freeze the rest; initially the adapters change nothing.
 
     Raises:
-        UsageError: when one of `lora.targets` is no linear layer of the model, or is its head.
+        UsageError: One of `lora.targets` is not a linear layer of the model, or is its head.
     """
     from peft import LoraConfig, TaskType, get_peft_model
 
@@ -121,10 +120,10 @@ def with_lora(model: Any, lora: Lora, *, seed: int) -> Any:
 def _texts(episode: Episode) -> list[str]:
     texts, before = list[str](), 0
     for conversation, turn in replay(episode):
-        # One that is shorter has begun anew.
+        # A shorter conversation is a new one.
         added = conversation[before if len(conversation) > before else 0 :]
         texts += [text for message in added if message.role != "system" for text in (message.role, message.content)]
         texts += ["assistant", turn.reply.text]
         before = len(conversation) + 1
-    told = [episode.instructions, described(episode.tools)] if episode.tools else [episode.instructions]
-    return ["system", *told, *texts, "user", episode.final_observation]
+    system = [episode.instructions, described(episode.tools)] if episode.tools else [episode.instructions]
+    return ["system", *system, *texts, "user", episode.final_observation]

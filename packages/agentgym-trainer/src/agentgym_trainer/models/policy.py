@@ -1,7 +1,7 @@
-"""The module that trains: a causal language model, and maybe a critic, as one forward pass over packed segments.
+"""The module that trains: a causal language model and an optional critic, with one forward pass over packed segments.
 
-One module with one forward, so that whatever distributes it (DDP, FSDP2) sees everything that happens in it. Knows
-neither losses nor optimizers.
+It is a single module with a single forward, as distributed wrappers (DDP, FSDP2) need. It does not depend on losses or
+optimizers.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from agentgym_trainer.models.lm_head import CHUNK, token_scores
 
 
 class ValueHead(nn.Module):
-    """A critic on the policy's trunk: a linear map of its hidden states, zero to begin with."""
+    """A critic on the policy's trunk: a linear map of its hidden states, initialized to zero."""
 
     def __init__(self, width: int) -> None:
-        """Read hidden states of this many numbers."""
+        """Create a head for hidden states of size `width`."""
         super().__init__()
         self.linear = nn.Linear(width, 1)
         nn.init.zeros_(self.linear.weight)
@@ -32,7 +32,7 @@ class ValueHead(nn.Module):
 
     def forward(self, hidden_MD: Tensor) -> Tensor:
         """Values, float32 [M]."""
-        # A sum over one number: FSDP2 warns of views that a module gives away.
+        # A sum over one element instead of a view: FSDP2 warns about views as module outputs.
         return self.linear(hidden_MD).float().sum(1)
 
 
@@ -40,18 +40,18 @@ class SeparateCritic(nn.Module):
     """A critic with a trunk of its own."""
 
     def __init__(self, trunk: Any) -> None:
-        """Put a value head on a transformers model without a language-model head."""
+        """Add a value head to a transformers model without a language-model head."""
         super().__init__()
         self.trunk = trunk
         self.head = ValueHead(trunk.config.hidden_size)
 
     def forward(self, inputs: dict[str, Any], before_M: Tensor) -> Tensor:
-        """Values read off at `before_M`, float32 [M]."""
+        """Values at the positions `before_M`, float32 [M]."""
         return self.head(self.trunk(**inputs).last_hidden_state[0].index_select(0, before_M))
 
 
 class PolicyModel(nn.Module):
-    """A policy that says how likely tokens were, and what its critic expects before they are said."""
+    """A policy, with an optional critic, that computes log-probabilities, entropies and values of given tokens."""
 
     def __init__(
         self,
@@ -62,24 +62,24 @@ class PolicyModel(nn.Module):
         attention: str = SDPA,
         chunk: int = CHUNK,
     ) -> None:
-        """Let `policy` read packed segments.
+        """Prepare `policy` for packed segments.
 
         Args:
             policy: A Hugging Face causal language model, or a peft model of one.
-            temperature: The one that replies are sampled with; log-probabilities are taken at it.
-            critic: Expects returns; None without.
+            temperature: Sampling temperature, at which log-probabilities are computed.
+            critic: Predicts returns; None without a critic.
             attention: One of `attention.KERNELS`.
-            chunk: Tokens that go through the language-model head at once.
+            chunk: Tokens per application of the language-model head.
 
         Raises:
-            ValueError: when the model can't read packed segments, or does more to its logits than the head does.
+            ValueError: The model can't read packed segments, or transforms its logits after the head.
         """
         super().__init__()
         self.policy = policy
         self.critic = critic
         self.temperature = temperature
         self._chunk = chunk
-        # What accelerate shards piece by piece: where a model says it, it must be said of the whole.
+        # accelerate shards these layers one by one, and reads the attribute from the outermost module.
         self._no_split_modules = self.causal_lm._no_split_modules
         use_attention(self.causal_lm, attention)
         if isinstance(critic, SeparateCritic):
@@ -94,15 +94,15 @@ class PolicyModel(nn.Module):
     def forward(
         self, ids_T: Tensor, position_T: Tensor, lengths: tuple[int, ...], before_M: Tensor, target_M: Tensor
     ) -> ModelOutputs:
-        """Score the said tokens of one pack.
+        """Score the completion tokens of one pack.
 
         Args:
-            ids_T: Token ids of all segments end to end.
+            ids_T: Token ids of all segments, concatenated.
             position_T: Position of each token in its segment.
-            lengths: Tokens of each segment; no segment sees another.
-            before_M: Where the token before each said token stands. There may be none: what comes back then still
-                hangs on every weight, with gradients of zero.
-            target_M: Token id of each said token.
+            lengths: Number of tokens of each segment; segments don't attend to each other.
+            before_M: Index of the token before each completion token. It may be empty; the outputs then still depend on
+                every weight, with zero gradients.
+            target_M: Token id of each completion token.
         """
         inputs = packed_inputs(ids_T, position_T, Segments(lengths, ids_T.device))
         hidden_MD = self.causal_lm.base_model(**inputs).last_hidden_state[0].index_select(0, before_M)
@@ -122,28 +122,28 @@ class PolicyModel(nn.Module):
 
     @contextmanager
     def without_adapter(self) -> Generator[None]:
-        """Meanwhile the model is the one that it was before the adapter: the reference."""
+        """Disable the adapter in the context, which gives the reference model."""
         with self.policy.disable_adapter():
             yield
 
     def frozen(self) -> PolicyModel:
-        """A copy of the policy as it is now, for a reference; without critic."""
+        """Return a frozen copy of the current policy, without the critic, as a reference."""
         policy = copy.deepcopy(self.policy).requires_grad_(False).eval()
         attention = self.causal_lm.config._attn_implementation
         return PolicyModel(policy, temperature=self.temperature, attention=attention, chunk=self._chunk)
 
 
 def separate_critic(model: Any) -> SeparateCritic:
-    """A critic that begins as a copy of a causal language model's trunk; make it before the model gets an adapter."""
+    """Return a critic with a copy of a causal language model's trunk. Call this before adding an adapter."""
     return SeparateCritic(copy.deepcopy(model.base_model))
 
 
 @torch.no_grad()
 def _check_head(model: Any) -> None:
-    """See that logits are what the head's weight makes of the last hidden states, and nothing more."""
+    """Check that the logits are exactly the head's weight applied to the last hidden states."""
     was_training = model.training
     model.eval()
-    # Not token ids: the embedding of a padding token is 0, and so is all that comes of it.
+    # Embeddings instead of token ids, since the embedding of a padding token is 0 and gives logits of 0.
     width = model.get_input_embeddings().weight.shape[1]
     embedded = torch.linspace(-1, 1, 2 * width, dtype=model.dtype, device=model.device).view(1, 2, width)
     hidden = model.base_model(inputs_embeds=embedded, use_cache=False).last_hidden_state
@@ -152,6 +152,6 @@ def _check_head(model: Any) -> None:
     model.train(was_training)
     if not same:
         raise ValueError(
-            f"{model.config.model_type} does more to its logits than its head's weight does, such as a scale, a bias "
-            "or a soft cap, which the chunked head leaves out; choose a model such as Qwen2.5 or Llama 3."
+            f"{model.config.model_type} transforms its logits after the head's weight, such as by a scale, a bias or a "
+            "soft cap, which the chunked head doesn't support; choose a model such as Qwen2.5 or Llama 3."
         )

@@ -1,6 +1,6 @@
-"""Models from scratch: a small Qwen-style network and its own byte-level BPE tokenizer with a ChatML template.
+"""Models from scratch: a small Qwen-style network with its own byte-level BPE tokenizer and a ChatML template.
 
-For machines without a network or a GPU, and for tests. What is built here is an ordinary Hugging Face model.
+They are ordinary Hugging Face models, for machines without network access or GPU and for tests.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ CHATML = (
 
 
 _INITIAL_STD = 0.06
-"""Of the weights. At this size Qwen's own 0.02 takes several times as long to get off the ground."""
+"""Standard deviation of the initial weights. At this size, training takes several times as long with Qwen's 0.02."""
 
 
 def train_tokenizer(texts: Iterable[str], vocab: int, merges: Merges = "phrases") -> Any:
-    """A byte-level BPE tokenizer trained on `texts`, with ChatML as its chat template.
+    """Train a byte-level BPE tokenizer on `texts`, with ChatML as its chat template.
 
-    Merges to phrases run across words (SuperBPE, Liu et al. 2025, arXiv 2503.13423), not across digits: what a world
-    says is mostly set phrases, and an observation takes a third of the tokens.
+    With `phrases`, merges cross word boundaries (SuperBPE, Liu et al. 2025, arXiv 2503.13423), but not digits:
+    observations are mostly fixed phrases, and take a third of the tokens.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import PreTrainedTokenizerFast
@@ -50,9 +50,9 @@ def train_tokenizer(texts: Iterable[str], vocab: int, merges: Merges = "phrases"
 
 
 def build_model(scratch: Scratch, *, vocab: int, end_id: int, pad_id: int, seed: int) -> Any:
-    """A randomly initialised Qwen3 of this size, float32, embeddings tied.
+    """Return a randomly initialized Qwen3 of this size, in float32 with tied embeddings.
 
-    Not Qwen2: `AutoTokenizer` gives every Qwen2 checkpoint Qwen2's own splitting rules, whatever tokenizer was saved.
+    Not Qwen2: `AutoTokenizer` applies Qwen2's splitting rules to every Qwen2 checkpoint, regardless of its tokenizer.
     """
     import torch
     from transformers import Qwen3Config, Qwen3ForCausalLM

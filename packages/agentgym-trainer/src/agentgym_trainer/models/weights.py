@@ -1,4 +1,4 @@
-"""Weights on their way from a learner to an engine: all that the two have in common."""
+"""Weights that a learner passes to an engine: the only interface between the two."""
 
 from __future__ import annotations
 
@@ -12,32 +12,32 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Weights:
-    """What a learner gives an engine."""
+    """The weights of a policy, for an engine."""
 
     version: int
-    """Number of updates they have seen."""
+    """Number of updates that produced the weights."""
     tensors: Callable[[], Iterator[tuple[str, Tensor]]]
-    """Names in Hugging Face's layout and whole tensors; the same ones whenever it is called, until the next load."""
+    """Iterates over Hugging Face names and unsharded tensors; every call gives the same ones until the next load."""
     adapter: Mapping[str, Any] | None = None
-    """Configuration of the LoRA adapter that the tensors are, in peft's layout; None when they are a whole model."""
+    """peft configuration of the LoRA adapter that the tensors belong to; None if they are a whole model."""
 
 
 def weights_of(policy: Any, version: int, *, copied: bool = False) -> Weights:
-    """What an engine is to sample with: the policy's own tensors, or the adapter's where one trains.
+    """Return the weights for an engine: the policy's tensors, or only the adapter's if one trains.
 
-    Shards of FSDP2 are gathered into the memory of every process's CPU; so all processes call this.
+    FSDP2 shards are gathered into CPU memory of every process, so all processes must call this.
 
     Args:
         policy: A Hugging Face model, or a peft model of one.
-        version: Number of updates that it has seen.
-        copied: Whether they are copied to the CPU in any case, and don't change with the next update.
+        version: Number of updates that produced the weights.
+        copied: Always copy the tensors to the CPU, so that the next update doesn't change them.
     """
     from peft import PeftModel, get_peft_model_state_dict
     from torch.distributed.tensor import DTensor
 
     adapter = None
     if isinstance(policy, PeftModel):
-        # By itself peft would ask the hub whether the vocabulary has grown.
+        # By default, peft would query the hub for whether the vocabulary has been resized.
         tensors = get_peft_model_state_dict(policy, save_embedding_layers=False)
         adapter = policy.peft_config[str(policy.active_adapter)].to_dict()
     else:

@@ -1,4 +1,4 @@
-"""Recipes: whole configurations by name, as typed Python values, of all kinds of training runs."""
+"""Recipes: complete, named configurations of training runs of all kinds, as typed Python values."""
 
 from agentgym_trainer.recipes.find import GROUP, find_recipe
 from agentgym_trainer.recipes.listed import DEFAULT, RECIPES

@@ -1,8 +1,8 @@
-"""Recipes of AgentEvol.
+"""Recipes for AgentEvol.
 
-The one for a real model has the settings of AgentGym's scripts (arXiv 2406.04151): four iterations, one pass over the
-data with 8 GPUs x 2 x 2 episodes in an update, learning rate 1e-5, gradients clipped at 1, contexts of 4,096 tokens.
-The model and the horizon are those of AgentGym-RL (arXiv 2509.08755); the number of the experts' episodes is ours.
+`evol-worlds` has the settings of AgentGym's scripts (arXiv 2406.04151): four iterations, one pass over the data with 8
+GPUs x 2 x 2 episodes per update, learning rate 1e-5, gradients clipped at 1, contexts of 4,096 tokens. Model and
+horizon are those of AgentGym-RL (arXiv 2509.08755); the number of expert episodes is this package's.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from agentgym_trainer.recipes.recipe import Recipe
 from agentgym_trainer.recipes.sft import SFT_RECIPES
 
 _SFT = SFT_RECIPES["sft-textcraft"].config
-_AS_BEFORE: dict[str, Any] = {f.name: getattr(_SFT, f.name) for f in fields(SFTConfig)}
+_SFT_SETTINGS: dict[str, Any] = {f.name: getattr(_SFT, f.name) for f in fields(SFTConfig)}
 _TEXTCRAFT = replace(
-    AgentEvolConfig(**_AS_BEFORE),
+    AgentEvolConfig(**_SFT_SETTINGS),
     model="runs/sft-textcraft/model",
     data=DataConfig(episodes=60, tasks=60),
     optimizer=replace(_SFT.optimizer, lr=1e-3, warmup=5),
@@ -51,7 +51,7 @@ _WORLDS = AgentEvolConfig(
 
 EVOL_RECIPES = {
     "evol-textcraft": Recipe(
-        "the model of sft-textcraft explores and learns from what went well, on a CPU", _TEXTCRAFT
+        "the model of sft-textcraft explores and trains on its successful episodes, on a CPU", _TEXTCRAFT
     ),
     "evol-worlds": Recipe("AgentEvol over TextCraft, BabyAI and SciWorld", _WORLDS),
 }

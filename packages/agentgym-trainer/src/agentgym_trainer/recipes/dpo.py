@@ -1,8 +1,8 @@
-"""Recipes of direct preference optimization: each goes on with the model of a recipe of supervised fine-tuning, and
-with that one's world, turns and token budgets.
+"""Recipes for direct preference optimization.
 
-Those for real models play as many tasks, and each as many times, as AgentGym-RL did (arXiv 2509.08755). It has no DPO:
-beta and learning rate are TRL's own defaults, one pass over up to four pairs of each task is ours.
+Each starts from the model of an SFT recipe, with the same environment, horizon and token budgets. Those for real models
+use as many tasks and episodes per task as AgentGym-RL (arXiv 2509.08755). AgentGym-RL has no DPO: beta and learning
+rate are TRL's defaults, and one pass over up to four pairs per task is this package's choice.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from agentgym_trainer.recipes.sft import SFT_RECIPES
 
 
 def _after(recipe: str, **settings: Any) -> DPOConfig:
-    """The run that goes on where another recipe's, in a folder of its name, has left off."""
-    before = SFT_RECIPES[recipe].config
-    known: dict[str, Any] = {f.name: getattr(before, f.name) for f in fields(BaseConfig)}
-    known |= {"model": f"runs/{recipe}/model", **settings}
-    return DPOConfig(**known)
+    """Return a DPO run that starts from the model of an SFT recipe, in the run folder of that recipe's name."""
+    sft = SFT_RECIPES[recipe].config
+    inherited: dict[str, Any] = {f.name: getattr(sft, f.name) for f in fields(BaseConfig)}
+    inherited |= {"model": f"runs/{recipe}/model", **settings}
+    return DPOConfig(**inherited)
 
 
 def _preferring(world: str, *, tasks: int, samples: int) -> Recipe:
-    """Pairs of a real model's own episodes."""
+    """Return a recipe that pairs a real model's own episodes."""
     recipe = f"{world.lower()}-sft"
     config = _after(
         recipe,
@@ -33,12 +33,12 @@ def _preferring(world: str, *, tasks: int, samples: int) -> Recipe:
         samples=samples,
         batch=32,
     )
-    return Recipe(f"DPO on what the model of {recipe} does better and worse in {tasks} tasks", config)
+    return Recipe(f"DPO on better and worse episodes of the model of {recipe} in {tasks} tasks", config)
 
 
 _SCRATCH = _after(
     "sft-textcraft",
-    # Six times as fast and without imitation, what is chosen becomes less likely too, and success collapses.
+    # With six times the learning rate and no imitation loss, the chosen side becomes less likely and success collapses.
     optimizer=replace(SFT_RECIPES["sft-textcraft"].config.optimizer, lr=5e-5, schedule="constant", warmup=0),
     data=DataConfig(episodes=2392, keep="all"),
     epochs=2,
@@ -47,7 +47,7 @@ _SCRATCH = _after(
 
 DPO_RECIPES = {
     "dpo-textcraft": Recipe(
-        "the model of sft-textcraft learns from what it does better and what worse, on a CPU in minutes", _SCRATCH
+        "DPO on better and worse episodes of the model of sft-textcraft, on a CPU in minutes", _SCRATCH
     ),
     "textcraft-dpo": _preferring("TextCraft", tasks=374, samples=8),
     "babyai-dpo": _preferring("BabyAI", tasks=810, samples=4),

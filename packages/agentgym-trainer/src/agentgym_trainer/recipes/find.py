@@ -1,4 +1,4 @@
-"""Recipes by name: those of this package, of installed ones, and of modules of one's own."""
+"""Find recipes by name: those of this package, of installed packages, and of user modules."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from agentgym_trainer.recipes.listed import RECIPES
 from agentgym_trainer.recipes.recipe import Recipe
 
 GROUP = "agentgym.recipes"
-"""Entry points `NAME = package:RECIPE`, of a `Recipe` or a configuration."""
+"""Group of entry points `NAME = package:RECIPE`, where RECIPE is a `Recipe` or a configuration."""
 
 
 def find_recipe(name: str) -> Recipe:
-    """The recipe called `name`: one of `RECIPES`, one that an installed package has registered, or MODULE:NAME.
+    """Return the recipe called `name`: one of `RECIPES`, one registered by an installed package, or MODULE:NAME.
 
     Raises:
-        UsageError: when there is none, or it is neither a `Recipe` nor a configuration.
+        UsageError: There is no such recipe, or it is neither a `Recipe` nor a configuration.
     """
     if name in RECIPES:
         return RECIPES[name]
@@ -25,5 +25,5 @@ def find_recipe(name: str) -> Recipe:
     recipe = Recipe(name, found) if isinstance(found, BaseConfig) else found
     if not isinstance(recipe, Recipe) or type(recipe.config) not in KINDS.values():
         kinds = ", ".join(kind.__name__ for kind in KINDS.values())
-        raise UsageError(f"{name} is no recipe: it has to be a Recipe or a configuration, which is one of {kinds}.")
+        raise UsageError(f"{name} is no recipe: it must be a Recipe or a configuration, which is one of {kinds}.")
     return recipe

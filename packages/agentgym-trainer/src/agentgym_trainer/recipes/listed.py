@@ -1,4 +1,4 @@
-"""The recipes of this package."""
+"""All recipes of this package."""
 
 from __future__ import annotations
 

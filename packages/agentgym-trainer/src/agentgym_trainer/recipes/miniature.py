@@ -1,4 +1,4 @@
-"""Any recipe in miniature: to see within seconds that everything works."""
+"""Scale a recipe down to a smoke test that runs in seconds."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ _STEPS, _BATCH = 2, 4
 
 
 def tiny(config: _S) -> _S:
-    """The same run in miniature: two steps of a tiny model from scratch on a CPU, everything else as it was.
+    """Return the same run scaled down: two steps of a tiny model from scratch on a CPU, otherwise unchanged.
 
     Raises:
-        TypeError: for a kind of run that has no miniature.
+        TypeError: The kind of run is unknown.
     """
     small = replace(
         config,
@@ -42,7 +42,7 @@ def tiny(config: _S) -> _S:
                 small,
                 warm_start=replace(small.warm_start, episodes=min(8, small.warm_start.episodes), epochs=1),
                 imitation=replace(small.imitation, data=_few(small.imitation.data), batch=_BATCH),
-                # So small a model succeeds nowhere: without this no group would differ and no update be taken.
+                # So small a model never succeeds: all groups would be flat, and no update would be taken.
                 algorithm=replace(small.algorithm, groups=replace(small.algorithm.groups, zero_variance="keep")),
                 steps=_STEPS,
                 tasks_per_step=2,
@@ -50,11 +50,11 @@ def tiny(config: _S) -> _S:
                 minibatches=min(4, small.minibatches),
             )
         case DPOConfig():
-            # A model that knows nothing wins nowhere; an expert who is mostly distracted does so now and then.
+            # An untrained model never succeeds; a very noisy expert sometimes does.
             data = replace(small.data, episodes=4 * _BATCH, noise=0.8)
             return replace(small, data=data, player="expert", samples=2 * _BATCH, batch=_BATCH, epochs=1)
         case AgentEvolConfig():
-            # So small a model succeeds nowhere and seldom ends a reply; what it does end is learned from.
+            # So small a model never succeeds and seldom completes a reply; train on all episodes without truncation.
             explored = Exploration(tasks=2, samples=2, keep="all")
             return replace(small, data=_few(small.data), batch=_BATCH, epochs=1, iterations=1, exploration=explored)
         case OfflineConfig():

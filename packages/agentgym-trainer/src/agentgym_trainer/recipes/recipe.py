@@ -1,4 +1,4 @@
-"""What a recipe is."""
+"""The type of recipes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from agentgym_trainer.config import BaseConfig
 
 @dataclass(frozen=True)
 class Recipe:
-    """A configuration with a few words on what it is for."""
+    """A configuration with a short description."""
 
     about: str
     config: BaseConfig

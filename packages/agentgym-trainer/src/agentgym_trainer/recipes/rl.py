@@ -1,7 +1,7 @@
-"""Recipes of reinforcement learning.
+"""Recipes for reinforcement learning.
 
-Those for real models have the settings that AgentGym-RL was trained with (arXiv 2509.08755 and its scripts), steps
-being its epochs over its training tasks, and GRPO as there: clip 0.2, KL in the loss by k3 with weight 1e-3.
+Those for real models have the settings of AgentGym-RL (arXiv 2509.08755 and its scripts): `steps` corresponds to its
+epochs over its training tasks, and GRPO has clip 0.2 and KL in the loss, estimated by k3 with weight 1e-3.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ _QUICKSTART = RLConfig(
         agent="bare",
         instructions=False,
     ),
-    # Without the penalty some seeds unlearn how to end a reply.
+    # Without the KL penalty, some seeds unlearn to end their replies.
     algorithm=replace(GRPO, kl=KL("loss", "k3", 0.05)),
     horizon=StepHorizon(stages=(4, 8, 12), every=25),
     generation=Generation(max_tokens=16, max_context=1024),
@@ -108,7 +108,7 @@ RL_RECIPES = {
     "searchqa-scaling": _scaling(_SEARCHQA, 5, 8, 10),
     "webarena-scaling": _scaling(_WEBARENA, 8, 12, 15, every=80),
     "mixture": Recipe(
-        "TextCraft and BabyAI in one run, with a taste for tasks of middling success",
+        "TextCraft and BabyAI in one run, preferring tasks of intermediate success",
         replace(_MIXTURE, horizon=StepHorizon((10, 20, 30), 100)),
     ),
 }

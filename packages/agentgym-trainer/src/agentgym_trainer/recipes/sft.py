@@ -1,9 +1,10 @@
-"""Recipes of supervised fine-tuning.
+"""Recipes for supervised fine-tuning.
 
-Those for real models have the settings of AgentGym's behavioural cloning (arXiv 2406.04151 and its scripts): one pass
-over the data, 8 GPUs x 2 x 2 episodes in an update, learning rate 1e-5, gradients clipped at 1. Turns, token budgets
-and the number of training tasks of each world are those of AgentGym-RL (arXiv 2509.08755), except SearchQA's number,
-which is ours. The experts' episodes are ours; its own conversations are read by naming their file in `data.files`.
+Those for real models have the settings of AgentGym's behavioral cloning (arXiv 2406.04151 and its scripts): one pass
+over the data, 8 GPUs x 2 x 2 episodes per update, learning rate 1e-5, gradients clipped at 1. Horizons, token budgets
+and the number of training tasks per environment are those of AgentGym-RL (arXiv 2509.08755), except the number for
+SearchQA, which is this package's. Episodes are those of this package's experts; to train on AgentGym's own
+conversations, give their file as `data.files`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,8 @@ from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.curriculum.horizon import FixedHorizon
 from agentgym_trainer.recipes.recipe import Recipe
 
-# What to copy from where is learned from experts that now and then play any action that is listed: what they copy is as
-# good as new in every episode. The few goals that perfect experts show again and again are learned by heart instead.
+# The model learns to copy names from noisy experts, which sometimes take a random listed action, so that the names to
+# copy vary between episodes. With perfect experts it would memorize the few goals that they repeat.
 _FROM_SCRATCH = SFTConfig(
     model="scratch",
     scratch=Scratch(vocab=800, merges="words", hidden=128, layers=3, heads=4, context=1024),
@@ -33,8 +34,8 @@ _FROM_SCRATCH = SFTConfig(
 )
 
 
-# The other worlds as they come, at the paper's numbers of turns. Only BabyAI lists its actions: only there the expert
-# can be distracted. What worlds say is mostly set phrases, which are one token each where nothing has to be spelled.
+# The other environments with their default options and the paper's horizons. Only BabyAI lists its actions, so only its
+# expert can be noisy. Observations are mostly fixed phrases; where no names need to be copied, each is a single token.
 _BABYAI = replace(
     _FROM_SCRATCH,
     world=WorldConfig("agentgym/BabyAI-v0", agent="bare", instructions=False),
@@ -46,7 +47,7 @@ _BABYAI = replace(
 )
 _SCIWORLD = replace(
     _BABYAI,
-    # A solution is made in seconds to a minute, so there is one for each of the 30 tasks.
+    # The expert takes seconds to a minute per solution, so there is one for each of the 30 tasks.
     world=WorldConfig("agentgym/SciWorld-v0", ("variations=1",), agent="bare", instructions=False),
     scratch=replace(_BABYAI.scratch, vocab=1_000),
     horizon=FixedHorizon(30),
@@ -74,7 +75,7 @@ _WEBARENA = replace(
 
 
 def _cloning(world: str, *, turns: int, episodes: int, context: int, reply: int = 512, agent: str = "react") -> Recipe:
-    """Imitation of a world's expert by a real model."""
+    """Return a recipe for SFT of a real model on an environment's expert."""
     config = SFTConfig(
         world=WorldConfig(f"agentgym/{world}-v0", agent=agent),
         horizon=FixedHorizon(turns),

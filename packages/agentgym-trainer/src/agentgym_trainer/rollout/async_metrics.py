@@ -1,4 +1,4 @@
-"""Figures of what is sampled ahead: how old it is when it trains, and whether it is as long as what was drawn."""
+"""Metrics of asynchronous rollouts: staleness, and whether the lengths that train are those that were drawn."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ _QUANTILES = {"p10": 0.1, "p50": 0.5, "p90": 0.9, "max": 1.0}
 
 
 def staleness_metrics(groups: Sequence[GroupOutcome], version: int, allowed: int) -> dict[str, Any]:
-    """How far what trains lags behind this version, in updates.
+    """How many updates the sampling weights are behind `version`.
 
-    `mean` and `max` are over the groups that are kept, of which each counts as its oldest token; `stale` is how many of
-    all groups lag by more than is allowed. `token_mean` is the mean over the completion tokens that are trained, and
-    `tokens` has, by lag, how many of them there are.
+    Returns:
+        `mean` and `max` over the groups that are kept, each counted by its oldest token; `stale`, the number of groups
+        that are further behind than `allowed`; `token_mean`, the mean over the completion tokens that train; and
+        `tokens`, the number of those tokens by lag.
     """
     kept = [group.lag(version) for group in groups if group.treatment == "keep"]
     stale = sum(group.lag(version) > allowed for group in groups)
@@ -40,11 +41,11 @@ def length_metrics(groups: Sequence[GroupOutcome]) -> dict[str, Any]:
     """The distribution of episode lengths in a step, in `turns` (actions) and in completion `tokens`.
 
     Args:
-        groups: What came of all groups that the step has taken, those that are left out among them.
+        groups: Outcomes of all groups that the step collected, including those that are dropped.
 
     Returns:
-        For all episodes (`drawn`, failed ones included) and for those that the update learns from (`trained`), the mean
-        and quantiles of each length, interpolated linearly; None where there are no episodes.
+        The mean and the linearly interpolated quantiles of each length, for all episodes (`drawn`, including failed
+        ones) and for those that train (`trained`); None where there are no episodes.
     """
     drawn = [episode for group in groups for episode in group.episodes]
     trained = [episode for group in groups for episode in group.trained]

@@ -1,4 +1,4 @@
-"""The worlds of a run: one, or a mixture with weights. Opens them as the configuration asks; knows no model."""
+"""The environments of a run: one, or a mixture with weights."""
 
 from __future__ import annotations
 
@@ -33,45 +33,45 @@ from agentgym_trainer.config import BaseConfig, Evaluation, WorldConfig
 
 @dataclass(frozen=True, slots=True)
 class OpenEnvironment:
-    """One world of the run: one of it at hand, and in a pool as many as episodes are played at once."""
+    """An environment of the run: a local instance, and a pool with one instance for each concurrent episode."""
 
     name: str
-    """The Gymnasium id that its tasks and episodes carry."""
+    """The Gymnasium id of its tasks and episodes."""
     weight: float
-    """Its share of each step's tasks, up to a factor."""
+    """Its share of the tasks of each step, relative to the other environments."""
     wrapped: ReplyWrapper
-    """The one at hand: knows the tasks and instructions, and parses replies."""
+    """The local instance, which has the tasks and instructions and parses replies."""
     pool: EnvPool
-    """The others, without wrappers: they take actions."""
+    """The instances that are played, without a `ReplyWrapper`."""
 
     @property
     def tasks(self) -> TaskSet:
-        """All tasks under the world's options."""
+        """All tasks with the environment's options."""
         return text_env(self.wrapped).tasks
 
-    def watch(self, policy: Policy, tasks: Sequence[Task], *, seed: int, horizon: int) -> Iterator[Episode]:
-        """Let a player who needs no engine, such as an expert, play each task once in the world at hand."""
-        yield from play_many([self.wrapped], policy, episode_specs(tasks, samples=1, seed=seed), horizon=horizon)
+    def play(self, policy: Policy, tasks: Sequence[Task], *, seed: int, horizon: int) -> Iterator[Episode]:
+        """Play each task once in the local instance, with a policy that doesn't wait, such as an expert."""
+        yield from play_many(self.wrapped, policy, episode_specs(tasks, samples=1, seed=seed), horizon=horizon)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupSpec:
-    """Episodes of one task that are to be played."""
+    """The episodes of a group, to be played."""
 
     number: int
-    """Place among all that are played in this step or evaluation."""
+    """Index among the groups of the step or evaluation."""
     world: OpenEnvironment
     episodes: tuple[EpisodeSpec, ...]
 
     def to_json(self) -> dict[str, Any]:
-        """As JSON values, of which `dealt_again` makes the same episodes."""
+        """JSON values from which `restore_group_specs` makes the same episodes."""
         first = self.episodes[0]
         return {"env": self.world.name, "task": first.task_id, "seed": first.seed, "episodes": len(self.episodes)}
 
 
 def episode_specs(tasks: Sequence[Task], *, samples: int, seed: int) -> list[EpisodeSpec]:
-    """The jobs of `samples` episodes of each task, those of a task together. One that is there twice is played with
-    other samples, not with the same ones again.
+    """Specs of `samples` episodes of each task, grouped by task. A task that occurs twice gets twice as many samples,
+    with different indices.
     """
     times = Counter(task.id for task in tasks)
     return [EpisodeSpec(task, sample, seed) for task, count in times.items() for sample in range(count * samples)]
@@ -80,13 +80,13 @@ def episode_specs(tasks: Sequence[Task], *, samples: int, seed: int) -> list[Epi
 def group_specs(
     world: OpenEnvironment, tasks: Sequence[Task], *, samples: int, seed: int, after: int = 0
 ) -> list[GroupSpec]:
-    """A deal for each of the tasks, numbered on from `after`."""
-    by_task = groupby(episode_specs(tasks, samples=samples, seed=seed), key=lambda job: job.task_id)
+    """A group for each of the tasks, numbered from `after`."""
+    by_task = groupby(episode_specs(tasks, samples=samples, seed=seed), key=lambda spec: spec.task_id)
     return [GroupSpec(number, world, tuple(some)) for number, (_, some) in enumerate(by_task, after)]
 
 
 def restore_group_specs(records: Sequence[Mapping[str, Any]], worlds: Sequence[OpenEnvironment]) -> list[GroupSpec]:
-    """The deals that `Deal.to_json` made these records of, numbered from 0."""
+    """The group specs that `GroupSpec.to_json` wrote, numbered from 0."""
     named = {world.name: world for world in worlds}
     return [
         GroupSpec(
@@ -100,10 +100,10 @@ def restore_group_specs(records: Sequence[Mapping[str, Any]], worlds: Sequence[O
 
 @contextmanager
 def open_environments(config: BaseConfig) -> Generator[list[OpenEnvironment]]:
-    """Open every world of the configuration, and close them all at the end.
+    """Open all environments of the configuration while the context is open.
 
     Raises:
-        UsageError: when one doesn't exist, doesn't take its options, has no tasks, or is named twice.
+        UsageError: if an environment doesn't exist, doesn't take its options, has no tasks, or is named twice.
     """
     with ExitStack() as stack:
         opened: dict[str, OpenEnvironment] = {}
@@ -111,7 +111,7 @@ def open_environments(config: BaseConfig) -> Generator[list[OpenEnvironment]]:
             new = _open(world, config, stack)
             if new.name in opened:
                 raise UsageError(
-                    f"A mixture names each world once; {new.name} is in it twice. Join their options into one."
+                    f"A mixture names each environment once; {new.name} is in it twice. Merge the two entries."
                 )
             opened[new.name] = new
         yield list(opened.values())
@@ -130,8 +130,8 @@ def _open(world: WorldConfig, config: BaseConfig, stack: ExitStack) -> OpenEnvir
         wrapped = stack.enter_context(closing(open_world(settings)))
     except UsageError as error:
         if isinstance(error.__cause__, UnknownOption):
-            idiom = "--world.options KEY=VALUE ... gives all of them anew, and none with nothing behind it."
-            raise UsageError(f"{error} {idiom}") from error
+            hint = "--world.options KEY=VALUE ... replaces all options of the recipe; without values it removes them."
+            raise UsageError(f"{error} {hint}") from error
         raise
     name = _name(world, wrapped, config.evaluation)
     try:
@@ -148,15 +148,15 @@ def _name(world: WorldConfig, env: ReplyWrapper, evaluation: Evaluation) -> str:
             raise UsageError(f"{world.env} has no train tasks under these options; training needs some.")
         if not tasks.split(evaluation.split):
             raise UsageError(
-                f"{world.env} has no dev tasks under these options, by which a run is judged in its course: its "
-                f"{len(tasks.train)} train tasks are too few to set some of them aside. Choose options with more, give "
-                "the environment's TaskSet a `dev` split, or go by training tasks: --evaluation.split train."
+                f"{world.env} has no dev tasks under these options, which evaluations during the run need: its "
+                f"{len(tasks.train)} train tasks are too few to set some of them aside. Choose options with more, "
+                "give the environment's TaskSet a `dev` split, or evaluate on training tasks: --evaluation.split train."
             )
         if evaluation.test and not tasks.test:
             raise UsageError(
-                f"{world.env} has no test tasks under these options, which a run ends with; leave that out with "
+                f"{world.env} has no test tasks under these options, which the final evaluation needs; skip it with "
                 "--evaluation.no-test."
             )
         return tasks.train[0].env
     except (EnvFault, ValueError, OSError, gymnasium.error.Error) as error:
-        raise UsageError(f"The tasks of {world.env} can't be had: {error}") from error
+        raise UsageError(f"The tasks of {world.env} can't be loaded: {error}") from error

@@ -1,4 +1,4 @@
-"""How many episodes of a sitting may fail before its environment counts as broken. Knows neither engines nor files."""
+"""How many episodes may fail before the environment counts as broken."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from agentgym_eval.util.errors import RunStopped
 from agentgym_trainer.rollout.groups import EpisodeOutcome
 
 _FEW = 10
-"""Fewer failed episodes say nothing about those to come."""
+"""Fewer failed episodes don't predict that the following ones fail, too."""
 
 
 class TooManyFailed(RunStopped):
-    """More episodes failed than the configuration bears. What was done before them can be saved."""
+    """More episodes failed than `max_failed` allows. The state before them can be saved."""
 
 
 class FailureLimit:
-    """The failed among the episodes of a sitting: those of training, or those of evaluations."""
+    """Counts failed episodes of training, or of evaluations, in this process."""
 
     def __init__(self, share: float) -> None:
-        """Count none yet.
+        """Start with no episodes.
 
         Args:
-            share: How many of all may fail, from 0 to 1; 1 bears whatever fails.
+            share: Share of all episodes that may fail, from 0 to 1; 1 allows everything.
         """
         self._share = share
         self._played = self._failed = self._in_a_row = 0
 
     def count(self, episodes: Iterable[EpisodeOutcome]) -> None:
-        """Count what was played together: the episodes of a step, or of an evaluation.
+        """Count the episodes of a step or of an evaluation.
 
         Raises:
-            TooManyFailed: when 10 or more failed, and these are more than the share of all so far, or all that were
-                played since one last went well.
+            TooManyFailed: if at least 10 episodes failed, and these are more than the share of all episodes so far, or
+                all episodes since the last one that didn't fail.
         """
         played = list(episodes)
         failed = [episode for episode in played if episode.stop == "failed"]
@@ -43,12 +43,14 @@ class FailureLimit:
         if self._share == 1 or not failed:
             return
         if self._in_a_row >= _FEW:
-            told = f"The last {self._in_a_row} episodes all failed"
+            problem = f"The last {self._in_a_row} episodes all failed"
         elif self._failed >= _FEW and self._failed > self._share * self._played:
-            told = f"{self._failed} of {self._played} episodes failed, more than --max-failed {self._share:g} allows"
+            limit = f"--max-failed {self._share:g}"
+            problem = f"{self._failed} of {self._played} episodes failed, more than {limit} allows"
         else:
             return
         raise TooManyFailed(
-            f"{told}, the last one ({failed[-1].task}) with {failed[-1].error}. An episode fails when its environment "
-            "or the engine breaks, whatever the policy does: mend that, or begin a run with --max-failed 1 to bear it."
+            f"{problem}, the last one ({failed[-1].task}) with {failed[-1].error}. An episode fails when its "
+            "environment or the engine breaks, not by what the policy does: fix that, or start a run with "
+            "--max-failed 1 to allow it."
         )

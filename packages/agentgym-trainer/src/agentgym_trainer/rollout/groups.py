@@ -29,47 +29,46 @@ _UNSHAPED = EnvironmentReward()
 
 @dataclass(frozen=True, slots=True)
 class EpisodeOutcome:
-    """What came of an episode, in numbers."""
+    """An episode in numbers."""
 
     world: str
     task: str
     stop: StopReason
     score: float | None
-    """None when it failed, and so is `success`."""
+    """None if the episode failed, as is `success`."""
     success: bool | None
     turns: int
-    """How many actions it has."""
+    """Number of actions."""
     trials: int
-    """How often the task was begun."""
+    """Number of attempts at the task, for agents that try again."""
     valid: float | None
-    """Share of the actions that were understood; None when there are none."""
+    """Share of valid actions; None without actions."""
     cut: bool
-    """Whether the horizon ended it while it was still earning."""
+    """Whether the horizon truncated it while its rewards were still growing."""
     contexts: int
-    """Runs of tokens that the agent read: one, unless the chat template rewrote history or the conversation began
-    anew."""
+    """Number of contexts: one, unless the chat template rewrote history or a new trial began."""
     prompt_tokens: int
-    """Tokens that the agent read, without its own."""
+    """Tokens of prompts: instructions, observations and template."""
     completion_tokens: int
-    """Tokens that the agent sampled."""
+    """Tokens that the policy sampled."""
     replies: tuple[tuple[Kind, int], ...]
-    """What each turn was for, and how many tokens it said."""
+    """Kind and number of completion tokens of each turn."""
     version: int | None
-    """Number of updates that the oldest weights have seen that it was sampled with; None without samples."""
+    """Version (number of updates) of the oldest weights that it was sampled with; None without samples."""
     tokens_by_version: tuple[tuple[int, int], ...] = ()
-    """How many completion tokens were sampled with weights that had seen how many updates, oldest first."""
+    """Pairs of a version of the weights and the number of completion tokens sampled with it, oldest first."""
     shaped: float | None = None
-    """Sum of the rewards that it is trained on; None where these are the environment's, and when it failed."""
+    """Sum of the shaped rewards; None where rewards aren't shaped, and if the episode failed."""
     error: str | None = None
     """Why it failed."""
 
     @classmethod
     def of(cls, episode: Episode, shaped: Sequence[float] | None = None) -> EpisodeOutcome:
-        """The outcome of an episode, which is trained on these rewards where they are shaped."""
+        """The outcome of an episode, with its shaped rewards if there are any."""
         turns, acts = episode.turns, [turn for turn in episode.turns if turn.kind == "act"]
         samples = [turn.reply.sample for turn in turns if turn.reply.sample]
-        said = (turn.reply.sample for turn in turns if turn.loss and turn.reply.sample)
-        versions = Counter(version for sample in said for version in sample.token_versions)
+        trained = (turn.reply.sample for turn in turns if turn.loss and turn.reply.sample)
+        versions = Counter(version for sample in trained for version in sample.token_versions)
         last = [turn.reward for turn in acts if turn.trial == turns[-1].trial]
         return cls(
             world=episode.env,
@@ -78,7 +77,7 @@ class EpisodeOutcome:
             score=episode.score,
             success=episode.success,
             turns=len(acts),
-            # Of the first look back at an attempt, which belongs to the next one, nobody knows whether that begins.
+            # The reflection on a trial belongs to the next trial, which may never have begun.
             trials=len({0} | {turn.trial for before, turn in pairwise(turns) if before.trial == turn.trial}),
             valid=fmean(turn.valid for turn in acts) if acts else None,
             cut=episode.stop == "truncated" and improving(last),
@@ -95,10 +94,10 @@ class EpisodeOutcome:
 
 @dataclass(frozen=True, slots=True)
 class GroupOutcome:
-    """What came of a group."""
+    """A group in numbers."""
 
     number: int
-    """Its place among all groups of the step."""
+    """Index among all groups of the step."""
     kind: GroupKind
     treatment: Treatment
     episodes: tuple[EpisodeOutcome, ...]
@@ -112,7 +111,7 @@ class GroupOutcome:
 
     @property
     def world(self) -> str:
-        """Name of the world."""
+        """Id of the environment."""
         return self.episodes[0].world
 
     @property
@@ -121,7 +120,7 @@ class GroupOutcome:
         return self.episodes[0].task
 
     def lag(self, version: int) -> int:
-        """How many updates the weights that it was sampled with are behind `version`, at most; 0 without samples."""
+        """How many updates the oldest weights it was sampled with are behind `version`; 0 without samples."""
         return max((version - e.version for e in self.episodes if e.version is not None), default=0)
 
 
@@ -130,26 +129,25 @@ class EpisodeGroup:
     """The episodes of one task in one step."""
 
     number: int
-    """Its place among all groups of the step."""
+    """Index among all groups of the step."""
     episodes: tuple[Episode, ...]
     usable: tuple[Episode, ...]
     """Those that did not fail: they count in baselines and statistics."""
     kind: GroupKind
     treatment: Treatment
     shaped: Mapping[int, tuple[float, ...]]
-    """By the number of the attempt, the rewards that an episode that didn't fail is trained on, one for each turn.
-    Empty where these are the environment's."""
+    """Shaped rewards, one for each turn, by the `sample` of episodes that didn't fail; empty without shaping."""
     masked: frozenset[StopReason] = frozenset()
     """Usable episodes that stopped for one of these reasons are out of the loss."""
 
     @property
     def outcome(self) -> GroupOutcome:
-        """What came of it."""
+        """The group in numbers."""
         outcomes = tuple(EpisodeOutcome.of(episode, self.shaped.get(episode.sample)) for episode in self.episodes)
         return GroupOutcome(self.number, self.kind, self.treatment, outcomes, self.masked)
 
     def rewards(self, episode: Episode) -> tuple[float, ...]:
-        """The rewards that an episode of the group is trained on, one for each turn."""
+        """The rewards that an episode of the group trains on, one for each turn."""
         return self.shaped.get(episode.sample) or tuple(turn.reward for turn in episode.turns)
 
     @classmethod
@@ -162,12 +160,18 @@ class EpisodeGroup:
         number: int = 0,
         reward: RewardShaping = _UNSHAPED,
     ) -> EpisodeGroup:
-        """The group that these episodes are, by the rules of the algorithm, the rewards that they are trained on and
-        what its advantages compare.
+        """Classify a group by the algorithm's group filter.
+
+        Args:
+            episodes: All episodes of the group.
+            algorithm: Decides which groups have zero variance, and what is done with each kind of group.
+            masked: Stop reasons of episodes that are left out of the loss.
+            number: Index among all groups of the step.
+            reward: Reward shaping.
 
         Raises:
-            ValueError: when a shaped reward isn't a finite number; or whatever else the shaping raises.
-            ExtensionError: when the advantage estimator of another package can't be used.
+            ValueError: if a shaped reward isn't a finite number; reward shaping may raise other exceptions.
+            PluginError: if the advantage estimator of another package can't be used.
         """
         usable = tuple(e for e in episodes if not e.failed)
         shaped = {} if reward == _UNSHAPED else {e.sample: shaped_rewards(reward, e) for e in usable}
@@ -178,7 +182,7 @@ class EpisodeGroup:
         kind, treatment = algorithm.groups.classify(len(usable), zero_variance=flat, failed=len(episodes) - len(usable))
         return replace(group, kind=kind, treatment=treatment)
 
-    def trajectory(self, episode: Episode, lined_up: Trajectory) -> Trajectory:
-        """An episode of the group as it is learned from: with the group's rewards, in the loss or out of it."""
+    def trajectory(self, episode: Episode, tokens: Trajectory) -> Trajectory:
+        """The trajectory of an episode with its rewards and group, and whether it is in the loss."""
         in_loss = episode.stop not in self.masked
-        return replace(lined_up, group=str(self.number), rewards=self.rewards(episode), in_loss=in_loss)
+        return replace(tokens, group=str(self.number), rewards=self.rewards(episode), in_loss=in_loss)

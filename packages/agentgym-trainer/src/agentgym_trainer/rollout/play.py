@@ -1,4 +1,4 @@
-"""What is dealt, played by the model in training. Knows neither learners nor why it is played."""
+"""Groups of episodes, played by the model in training."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from agentgym_trainer.tokens.chat import Chat
 
 
 def engine_policy(config: BaseConfig, engine: Engine, chat: Chat, *, temperature: float) -> EnginePolicy:
-    """The model in training as a player, within the token budgets of the configuration."""
+    """The model in training as a policy, with the token budget of the configuration."""
     generation = config.generation
     budget = TokenBudget(
         turn=generation.max_tokens, context=generation.max_context, episode=generation.max_completion_tokens
@@ -25,19 +25,19 @@ def engine_policy(config: BaseConfig, engine: Engine, chat: Chat, *, temperature
 
 
 def play_groups(
-    dealt: Sequence[GroupSpec], rollouts: RolloutRunner, player: EnginePolicy, *, horizon: int
+    specs: Sequence[GroupSpec], rollouts: RolloutRunner, policy: EnginePolicy, *, horizon: int
 ) -> list[list[Episode]]:
-    """The episodes of each deal in the order of the samples, whichever ended first."""
-    matches = [
-        RolloutRequest(world, [job for deal in some for job in deal.episodes], horizon)
-        for world, some in groupby(dealt, key=lambda deal: deal.world)
+    """The episodes of each group, in the order of their samples."""
+    requests = [
+        RolloutRequest(world, [episode for group in groups for episode in group.episodes], horizon)
+        for world, groups in groupby(specs, key=lambda group: group.world)
     ]
-    played = {(deal.world.name, deal.episodes[0].task_id): list[Episode]() for deal in dealt}
-    for episode in rollouts.play(matches, player):
+    played = {(group.world.name, group.episodes[0].task_id): list[Episode]() for group in specs}
+    for episode in rollouts.play(requests, policy):
         played[episode.env, episode.task_id].append(episode)
     return [sorted(episodes, key=lambda episode: episode.sample) for episodes in played.values()]
 
 
 def seed_of(*parts: int) -> int:
-    """A seed that is another for other parts, such as the run's seed, a step, and what it is for."""
+    """A seed derived from several numbers, such as the run's seed, the step and the purpose."""
     return int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0] >> 2)

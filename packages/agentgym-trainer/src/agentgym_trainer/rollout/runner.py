@@ -1,7 +1,5 @@
-"""Plays with an engine: the player that turns conversations into token ids and sampled ids into replies, and the
-thread in which all trajectories are played at once.
-
-Knows engines and `chat`; knows neither learners nor algorithms.
+"""Rollouts with an engine: the policy that turns conversations into token ids and sampled ids into replies, and the
+thread in which all episodes are played concurrently.
 """
 
 from __future__ import annotations
@@ -21,7 +19,7 @@ from agentgym_envs import (
     EnvPool,
     Episode,
     EpisodeSpec,
-    Player,
+    Policy,
     Reply,
     ReplyWrapper,
     Sample,
@@ -34,33 +32,33 @@ from agentgym_trainer.engines.base import Engine, SamplingParams, Weights
 from agentgym_trainer.tokens.chat import Chat, Context
 
 T = TypeVar("T")
-_GLANCE = 1.0  # seconds: Ctrl-C that comes in the moment before a thread falls asleep doesn't wake it
+_GLANCE = 1.0  # seconds between looks: a signal just before a thread starts to wait doesn't wake it
 
 
 @dataclass(frozen=True, slots=True)
 class TokenBudget:
-    """The most tokens that a player may use. Where one is used up, generation stops and the episode is cut."""
+    """Token limits of a policy. Where one is reached, generation stops and the episode ends with `length`."""
 
     turn: int = 512
-    """Of a reply."""
+    """Maximum number of tokens of a reply."""
     context: int = 8704
-    """Of a context, what the world says included."""
+    """Maximum number of tokens of a context, prompt tokens included."""
     episode: int = 0
-    """Of all replies of an episode together; 0 sets no limit."""
+    """Maximum number of completion tokens of an episode; 0 sets no limit."""
 
 
-class EnginePolicy(Player):
-    """A language model as a player, for all agents: in whatever conversation it is asked, it says what comes next."""
+class EnginePolicy(Policy):
+    """A language model behind an engine as a policy, for all agents."""
 
     def __init__(self, engine: Engine, chat: Chat, budget: TokenBudget, *, name: str, temperature: float = 1.0) -> None:
-        """Seat a model.
+        """Set up the policy.
 
         Args:
-            engine: Samples the replies. It stays open when the player is closed.
-            chat: Its tokenizer and chat template.
-            budget: What it may say; no context is longer than the engine takes.
-            name: What reports call it.
-            temperature: Of the sampling; 0 plays greedily.
+            engine: Samples the replies. It stays open when the policy is closed.
+            chat: The model's tokenizer and chat template.
+            budget: Token limits; the engine's own context limit applies, too.
+            name: The policy's name in reports.
+            temperature: Sampling temperature; 0 samples greedily.
         """
         self.name = name
         self.engine = engine
@@ -69,74 +67,75 @@ class EnginePolicy(Player):
         self.temperature = temperature
         self._contexts: dict[int, Context] = {}
 
-    async def reply(self, seat: TurnContext) -> Reply:
-        """Sample a reply. An empty one, cut before it began, when no token is left to it.
+    async def reply(self, context: TurnContext) -> Reply:
+        """Sample a reply; an empty one, cut off, where no token is left in the budget.
 
         Raises:
-            EngineGone: when the engine can't be brought back.
-            EnvFault: when what it sampled has log-probabilities that aren't finite: nothing can be learned from that,
-                nor was it the policy that said it.
+            EngineGone: if the engine can't be brought back.
+            EnvFault: if the sampled tokens have log-probabilities that aren't finite, so that they can't be trained on.
         """
-        if seat.key not in self._contexts:
-            self._contexts[seat.key] = Context(self.chat.with_tools(seat.tools))
-        context = self._contexts[seat.key]
-        prompt, fresh = context.prompt(seat.conversation)
-        seed = int(seat.rng.integers(2**63))
-        left = self._left(context)
+        if context.key not in self._contexts:
+            self._contexts[context.key] = Context(self.chat.with_tools(context.tools))
+        tokens = self._contexts[context.key]
+        prompt, fresh = tokens.prompt(context.conversation)
+        seed = int(context.rng.integers(2**63))
+        left = self._left(tokens)
         if left < 1:
-            # What nobody will read is no load for the learner either.
-            longer = max(0, len(context.ids) - self._longest)
-            unread = tuple(prompt[: len(prompt) - longer])
+            # Prompt tokens beyond the limit are never read by the model, so the learner doesn't read them either.
+            excess = max(0, len(tokens.ids) - self._longest)
+            unread = tuple(prompt[: len(prompt) - excess])
             return Reply("", "length", Sample(unread, (), (), self.engine.version, fresh))
-        said = await self.engine.generate(context.ids, SamplingParams(self.temperature, left, seed))
-        if not all(map(math.isfinite, said.logprobs)):
+        completion = await self.engine.generate(tokens.ids, SamplingParams(self.temperature, left, seed))
+        if not all(map(math.isfinite, completion.logprobs)):
             raise EnvFault("The engine's log-probabilities of a reply aren't finite.")
-        context.append_reply(said.ids)
-        sample = Sample(tuple(prompt), said.ids, said.logprobs, said.version, fresh, said.versions)
-        return Reply(self.chat.reply_text(said.ids), said.finish, sample)
+        tokens.append_reply(completion.ids)
+        sample = Sample(
+            tuple(prompt), completion.ids, completion.logprobs, completion.version, fresh, completion.versions
+        )
+        return Reply(self.chat.reply_text(completion.ids), completion.finish, sample)
 
-    def leave(self, key: int) -> None:
-        """Forget this attempt."""
+    def forget(self, key: int) -> None:
+        """Free the tokens of this attempt."""
         self._contexts.pop(key, None)
 
     @property
     def _longest(self) -> int:
         return min(self.budget.context, self.engine.max_context)
 
-    def _left(self, context: Context) -> int:
-        """The most tokens of the next reply."""
-        left = min(self.budget.turn, self._longest - len(context.ids))
-        return min(left, self.budget.episode - context.completion_tokens) if self.budget.episode else left
+    def _left(self, tokens: Context) -> int:
+        """Maximum number of tokens of the next reply."""
+        left = min(self.budget.turn, self._longest - len(tokens.ids))
+        return min(left, self.budget.episode - tokens.completion_tokens) if self.budget.episode else left
 
 
 class RolloutEnvironment(Protocol):
-    """A world as rollouts need it."""
+    """An environment as rollouts need it."""
 
     @property
     def wrapped(self) -> ReplyWrapper:
-        """One at hand: it has the tasks and instructions, and finds actions in replies."""
+        """A local instance, which has the tasks and instructions and parses replies."""
         ...
 
     @property
     def pool(self) -> EnvPool:
-        """The ones that are played, in slots."""
+        """The pool of environments that are played."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class RolloutRequest:
-    """What is to be played in one world."""
+    """Episodes to be played in one environment."""
 
     world: RolloutEnvironment
     episodes: Iterable[EpisodeSpec]
     horizon: int | None = None
-    """The most turns of an episode."""
+    """Maximum number of actions of an episode."""
 
 
 class RolloutRunner:
-    """An engine, and the thread with the one event loop in which it and all that is played with it live.
+    """Runs an engine and all episodes sampled from it in the event loop of one background thread.
 
-    For the main thread, which trains meanwhile or waits. `with Rollouts(engine) as rollouts: ...`
+    Used from the main thread, which may train in the meantime: `with RolloutRunner(engine) as rollouts: ...`
     """
 
     def __init__(self, engine: Engine, check: Callable[[], object] = lambda: None) -> None:
@@ -144,8 +143,8 @@ class RolloutRunner:
 
         Args:
             engine: Samples the replies.
-            check: Called in the main thread every second while it waits for episodes or for the engine; what it raises
-                ends that.
+            check: Called in the main thread every second while it waits for episodes or for the engine. An exception
+                that it raises ends the wait.
         """
         self.engine = engine
         self._check = check
@@ -157,20 +156,21 @@ class RolloutRunner:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def play(self, matches: Sequence[RolloutRequest], player: Player) -> Generator[Episode]:
-        """Play all matches at once, each in all slots of its world, and yield the episodes as they end.
+    def play(self, requests: Sequence[RolloutRequest], policy: Policy) -> Generator[Episode]:
+        """Play all requests concurrently, each in all slots of its environment, and yield episodes as they end.
 
-        What is left when the caller takes no more, or is interrupted, is cancelled before this returns.
+        If the caller closes the generator or is interrupted, the remaining episodes are cancelled before this returns.
 
         Raises:
-            EngineGone: when the engine can't be brought back; or whatever else the player or the check raises.
+            EngineGone: if the engine can't be brought back.
+            Exception: whatever else the policy or the check raises.
         """
         ended: SimpleQueue[Episode | None] = SimpleQueue()
 
         async def play_all() -> None:
             async with asyncio.TaskGroup() as group:
-                for match in matches:
-                    group.create_task(_play(match, player, ended))
+                for request in requests:
+                    group.create_task(_play(request, policy, ended))
 
         with self._running(play_all()) as playing:
             playing.add_done_callback(lambda _: ended.put(None))
@@ -183,14 +183,14 @@ class RolloutRunner:
                 raise first from first.__cause__
 
     def run(self, coroutine: Coroutine[Any, Any, T], *, checked: bool = False) -> T:
-        """What `coroutine` returns or raises, run in the loop. When this is interrupted it is cancelled first.
+        """Run a coroutine in the loop and return its result. An interruption cancels it first.
 
         Args:
-            coroutine: What to run.
-            checked: Whether the check may end it, once it takes longer than a second.
+            coroutine: The coroutine.
+            checked: Whether the check is called while it runs, every second.
 
         Raises:
-            RuntimeError: when this is closed.
+            RuntimeError: if this runner is closed.
         """
         with self._running(coroutine) as running:
             while checked and not wait([running], _GLANCE).done:
@@ -198,15 +198,15 @@ class RolloutRunner:
             return _over(running).result()
 
     def load(self, weights: Weights) -> None:
-        """Give the engine new weights. See `Engine.load`."""
+        """Load new weights into the engine. See `Engine.load`."""
         self.run(self.engine.load(weights), checked=True)
 
     def sleep(self) -> None:
-        """Have the engine free what only sampling needs. See `Engine.rest`."""
+        """Free the engine's memory that only sampling needs. See `Engine.sleep`."""
         self.run(self.engine.sleep())
 
     def close(self) -> None:
-        """Close the engine and end the thread, with all that still runs there. May be called twice."""
+        """Close the engine and end the thread, cancelling whatever still runs. May be called twice."""
         if self._thread.alive:
             try:
                 self.run(self.engine.close())
@@ -221,10 +221,10 @@ class RolloutRunner:
 
     @contextmanager
     def _running(self, coroutine: Coroutine[Any, Any, T]) -> Generator[Future[T]]:
-        """The coroutine at work in the loop, and what is to come of it. When this is left it is over, come what may."""
+        """Run the coroutine in the loop while the context is open; on exit it has ended or was cancelled."""
         if not self._thread.alive:
             coroutine.close()
-            raise RuntimeError("These rollouts are closed, or this process was forked since; make new ones.")
+            raise RuntimeError("This rollout runner is closed, or this process was forked since; make a new one.")
         outcome: Future[T] = Future()
         task: asyncio.Task[T] | None = None
 
@@ -257,8 +257,8 @@ def _over(outcome: Future[T]) -> Future[T]:
 
 
 def _settle(outcome: Future[T], task: asyncio.Task[T]) -> None:
-    """Tell another thread what has come of a task. A future that could be cancelled from there would say that it is
-    over while the task is still at it.
+    """Copy a task's outcome to a future for another thread. If the other thread could cancel the future, it would look
+    done while the task is still running.
     """
     if task.cancelled():
         outcome.cancel()
@@ -269,8 +269,9 @@ def _settle(outcome: Future[T], task: asyncio.Task[T]) -> None:
         outcome.set_result(task.result())
 
 
-async def _play(match: RolloutRequest, player: Player, ended: SimpleQueue[Episode | None]) -> None:
-    episodes = play_pool(match.world.pool, player, match.episodes, world=match.world.wrapped, horizon=match.horizon)
+async def _play(request: RolloutRequest, policy: Policy, ended: SimpleQueue[Episode | None]) -> None:
+    env = request.world
+    episodes = play_pool(env.pool, policy, request.episodes, env=env.wrapped, horizon=request.horizon)
     async with aclosing(episodes):
         async for episode in episodes:
             ended.put(episode)

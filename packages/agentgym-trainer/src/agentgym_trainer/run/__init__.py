@@ -1,1 +1,1 @@
-"""What a run leaves on disk and shows: run folder, checkpoints, metrics, plots and summary."""
+"""The outputs of a run: run folder, checkpoints, metrics, plots, summary, console and trackers."""

@@ -1,8 +1,8 @@
-"""Checkpoints: folders that `from_pretrained` loads as they are, plus what an exact continuation needs.
+"""Checkpoints: folders that `from_pretrained` loads directly, plus the state needed to resume exactly.
 
-A checkpoint is written under another name, sealed with a manifest of every file's size and SHA-256, and renamed; one
-that was half-written or damaged since is recognised, and the one before it used. Knows neither worlds nor schedules:
-what they remember is carried along as it is. The folder must be one that all processes see.
+A checkpoint is written under a temporary name, sealed with a manifest of every file's size and SHA-256, and renamed. An
+incomplete or damaged one is detected, and the one before it used instead. The state of environments and schedules is
+stored as it is. The folder must be visible to all processes.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ from agentgym_trainer.run.disk import writing
 MANIFEST = "manifest.json"
 PROGRESS = "progress.json"
 METRICS = "metrics.jsonl"
-"""The run's metrics up to the checkpoint: sealed with it, so that neither is without the other."""
+"""A copy of the run's metrics up to the checkpoint, sealed with it."""
 CRITIC = "critic.safetensors"
 _NAME = re.compile(r"\.?step-(\d{6,})")
 
 
 class Checkpoints:
-    """The checkpoints of one run: `step-000100` and so on, and `best`, a link to the best of them."""
+    """The checkpoints of one run, such as `step-000100`, and `best`, a symbolic link to the best of them."""
 
     def __init__(
         self,
@@ -51,14 +51,14 @@ class Checkpoints:
         minutes: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Look after the checkpoints in `folder`, which need not exist yet.
+        """Manage the checkpoints in `folder`, which need not exist yet.
 
         Args:
-            folder: Where they lie, or will.
-            keep: How many of the last ones stay; the best stays besides.
-            say: Told, in a sentence, of each checkpoint that is passed over and why.
-            minutes: How long after a checkpoint the next one is overdue; 0: never.
-            clock: Tells the time in seconds.
+            folder: The folder of all checkpoints of the run.
+            keep: The number of latest checkpoints that are kept, besides the best one.
+            say: Called with a sentence for each checkpoint that is skipped.
+            minutes: Minutes after a checkpoint until the next one is overdue; 0: never.
+            clock: Returns the time in seconds.
         """
         self.folder = folder
         self.best = folder / "best"
@@ -69,20 +69,20 @@ class Checkpoints:
         self._saved = clock()
 
     def at(self, step: int) -> Path:
-        """Where the checkpoint of this step lies, or would."""
+        """Return the path of the checkpoint of this step, which need not exist."""
         return self.folder / f"step-{step:06d}"
 
     @property
     def overdue(self) -> bool:
-        """Whether `minutes` have passed since the last checkpoint of this process, or since it began."""
+        """Whether `minutes` have passed since the last checkpoint of this process, or since its start."""
         return self._minutes > 0 and self._clock() - self._saved >= 60 * self._minutes
 
     def latest(self) -> Path | None:
-        """The last whole checkpoint, or None when none was ever finished.
+        """Return the last whole checkpoint, or None when none was ever finished.
 
         Raises:
-            UsageError: when there are some and all are damaged. Beginning anew would throw away metrics and whatever
-                of them can still be saved, so that is left to a person.
+            UsageError: when all existing checkpoints are damaged. Restarting would discard the metrics and the parts
+                of checkpoints that may be recoverable, so the user has to decide.
         """
         damage: list[str] = []
         for path in sorted(self.folder.glob("*step-*"), key=_age, reverse=True):
@@ -92,27 +92,27 @@ class Checkpoints:
             if path.name.startswith(".") and not problem:
                 return self._name(path, path.with_name(path.name[1:]))
             if path.name.startswith("."):
-                self._say(f"Passing over {path.name[1:]}: it was never finished.")
+                self._say(f"Skipping checkpoint {path.name[1:]}: it was never finished.")
             elif problem:
                 damage.append(f"{path.name} ({problem})")
-                self._say(f"Passing over {damage[-1]}: it is damaged.")
+                self._say(f"Skipping checkpoint {damage[-1]}: it is damaged.")
             else:
                 return path
         if damage:
             raise UsageError(
-                f"All checkpoints in {self.folder} are damaged: {'; '.join(damage)}. Nothing was changed. Put a whole "
-                f"one back from a copy, or remove {self.folder} to train from the start."
+                f"All checkpoints in {self.folder} are damaged: {'; '.join(damage)}. Nothing was changed. Restore one "
+                f"from a backup, or remove {self.folder} to train from the start."
             )
         return None
 
     def resume(self, learner: Learner) -> TrainingState | None:
-        """Bring the learner to where the last whole checkpoint left it; None when there is none.
+        """Restore the learner from the last whole checkpoint; return None when there is none.
 
         Raises:
-            UsageError: as `latest` does.
+            UsageError: as `latest`.
         """
         ranks, found = Ranks(), None
-        with ranks.errors_together():  # or the others would wait for a path that never comes
+        with ranks.errors_together():  # otherwise the other processes would wait for the broadcast forever
             if ranks.is_main:
                 found = self.latest()
         path = ranks.broadcast(found)
@@ -125,25 +125,25 @@ class Checkpoints:
 
     @staticmethod
     def load(path: Path, learner: Learner) -> TrainingState:
-        """Bring the learner to where it was at this checkpoint."""
+        """Restore the learner from this checkpoint."""
         with learner.accelerator.register_load_state_pre_hook(partial(_read_weights, learner)):
             learner.accelerator.load_state(str(path))
         return TrainingState.from_json(json.loads((path / PROGRESS).read_text(encoding="utf-8")))
 
     def save(self, learner: Learner, tokenizer: Any, progress: TrainingState, metrics: Path | None = None) -> Path:
-        """Write a checkpoint, point `best` at the best one and remove those that are no longer kept.
+        """Write a checkpoint, update the link `best`, and remove checkpoints that are no longer kept.
 
-        Every process calls this.
+        Every process must call this.
 
         Args:
-            learner: What is saved.
-            tokenizer: That of its policy.
-            progress: How far the run has come.
-            metrics: The file of the run's metrics, of which the checkpoint has a copy.
+            learner: The learner to save.
+            tokenizer: The tokenizer of its policy.
+            progress: The training state to save.
+            metrics: The file of the run's metrics, which is copied into the checkpoint.
 
         Raises:
             NotFinite: when the weights aren't finite. Nothing is written.
-            OSError: when it can't be written, for one because the disk is full. The others are untouched.
+            OSError: when it can't be written, for example because the disk is full. Other checkpoints stay untouched.
         """
         final = self.at(progress.step)
         unfinished = final.with_name(f".{final.name}")
@@ -172,11 +172,12 @@ class Checkpoints:
         return final
 
     def adopt(self, written: Path, step: int, best: Best | None, metrics: Path | None = None) -> Path:
-        """Make what another library has written the checkpoint of this step, with a copy of `metrics`. One process
-        calls this.
+        """Turn a folder written by another library into the checkpoint of this step, with a copy of `metrics`.
+
+        Only one process may call this.
 
         Raises:
-            OSError: when that can't be done, for one because the disk is full. The others are untouched.
+            OSError: when it can't be written, for example because the disk is full. Other checkpoints stay untouched.
         """
         with self._writing(self.at(step)):
             _copy_metrics(metrics, written)
@@ -187,14 +188,14 @@ class Checkpoints:
         return final
 
     def tidy(self, step: int, at_best: Best | None) -> None:
-        """Point `best` where it belongs and remove what is no longer kept. A killed process may have done neither."""
+        """Update the link `best` and remove checkpoints that are no longer kept; a killed process may not have."""
         best = self.at(at_best.step) if at_best else None
         if best and best.exists():
             link = self.folder / ".best"
             link.unlink(missing_ok=True)
             link.symlink_to(best.name)
             link.replace(self.best)
-        # Those of later steps were passed over as damaged; they don't count and are written again.
+        # Checkpoints of later steps were skipped as damaged. They don't count and will be written again.
         past = [path for path in self._all() if _age(path)[0] <= step]
         for old in past[: -self._keep]:
             if old != best:
@@ -202,7 +203,7 @@ class Checkpoints:
 
     @staticmethod
     def step_of(checkpoint: Path) -> int:
-        """Updates done at a checkpoint."""
+        """Return the number of updates at a checkpoint."""
         return _age(checkpoint)[0]
 
     def _make_room(self, unfinished: Path) -> None:
@@ -211,8 +212,9 @@ class Checkpoints:
         unfinished.mkdir(parents=True)
 
     def _name(self, sealed: Path, final: Path) -> Path:
-        """Give a checkpoint that is whole its name. There is one of that name already where it was damaged, or written
-        before an evaluation of its step.
+        """Rename a sealed checkpoint to its final name.
+
+        One of that name may exist already, if it was damaged or written before the evaluation of its step.
         """
         shutil.rmtree(final, ignore_errors=True)
         sealed.rename(final)
@@ -221,7 +223,7 @@ class Checkpoints:
 
     @contextmanager
     def naming_last(self) -> Generator[None]:
-        """Name the last healthy checkpoint where training ends because something isn't finite."""
+        """Add the last healthy checkpoint to the message of a NotFinite error."""
         try:
             yield
         except NotFinite as error:
@@ -230,16 +232,16 @@ class Checkpoints:
             raise NotFinite(f"{error} {last}, and nothing was saved since.") from error
 
     def _writing(self, path: Path) -> AbstractContextManager[None]:
-        """Tell in a sentence why the checkpoint can't be written."""
+        """Turn errors on writing a checkpoint into a message for the user."""
         others = ", ".join(found.name for found in self._all() if found != path)
-        return writing(path, then=f"go on with --resume. The others are untouched ({others or 'there is none'})")
+        return writing(path, then=f"continue with --resume. Other checkpoints are untouched ({others or 'none exist'})")
 
     def _all(self) -> list[Path]:
         return sorted((path for path in self.folder.glob("step-*") if _NAME.fullmatch(path.name)), key=_age)
 
 
 def seal(folder: Path) -> None:
-    """Note size and SHA-256 of every file in the manifest. All of it is on the disk when this returns."""
+    """Write the manifest with the size and SHA-256 of every file, and sync everything to disk."""
     files = {path.relative_to(folder).as_posix(): _fingerprint(path) for path in _files(folder)}
     for path in folder.rglob("*"):
         _sync(path)
@@ -250,7 +252,7 @@ def seal(folder: Path) -> None:
 
 
 def find_damage(folder: Path) -> str | None:
-    """What is wrong with a checkpoint, or None when every file is as it was sealed. Reads all of it."""
+    """Return what is wrong with a checkpoint, or None when all files match the manifest. Reads all of them."""
     try:
         files: dict[str, dict[str, Any]] = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))["files"]
         for name, sealed in files.items():
@@ -274,7 +276,7 @@ def _copy_metrics(metrics: Path | None, folder: Path) -> None:
 
 
 def _write(folder: Path, learner: Learner, tokenizer: Any, progress: TrainingState) -> None:
-    """Weights, optimizer, schedule, scaler and generators, tokenizer and progress."""
+    """Write weights, optimizer, schedule, scaler, random states, tokenizer and training state."""
     accelerator = learner.accelerator
     with accelerator.register_save_state_pre_hook(partial(_write_weights, learner)):
         accelerator.save_state(str(folder))
@@ -284,7 +286,7 @@ def _write(folder: Path, learner: Learner, tokenizer: Any, progress: TrainingSta
 
 
 def _write_weights(learner: Learner, models: list[Any], weights: list[Any], folder: str) -> None:
-    """Hugging Face's layout in place of what accelerate would write: the policy or its adapter, and a critic's file."""
+    """Save hook: write the policy or its adapter in Hugging Face's format, and the critic, in place of accelerate's."""
     weights.clear()
     accelerator = learner.accelerator
     state: Any = accelerator.get_state_dict(learner.actor)
@@ -296,7 +298,7 @@ def _write_weights(learner: Learner, models: list[Any], weights: list[Any], fold
 
 
 def _read_weights(learner: Learner, models: list[Any], folder: str) -> None:
-    """`models` is empty where accelerate has read its own sharded copies already."""
+    """Load hook: read the weights; `models` is empty when accelerate has already read its own sharded copies."""
     if not models:
         return
     models.clear()
@@ -325,7 +327,7 @@ def _fingerprint(path: Path) -> dict[str, Any]:
 
 
 def _sync(path: Path) -> None:
-    """Wait until a file, or the names in a folder, are on the disk."""
+    """Flush a file, or the entries of a folder, to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -334,6 +336,6 @@ def _sync(path: Path) -> None:
 
 
 def _age(path: Path) -> tuple[int, bool]:
-    """Sorts by step; an unfinished checkpoint comes after a finished one of its step."""
+    """Return a sort key: by step, an unfinished checkpoint after the finished one of the same step."""
     match = _NAME.fullmatch(path.name)
     return int(match[1]) if match else -1, path.name.startswith(".")

@@ -1,7 +1,7 @@
-"""Warnings about how a run learns: pure functions of the lines of its metrics.
+"""Warnings about unhealthy training: pure functions of the lines of a run's metrics.
 
-What a line warns of follows from it and the lines before it alone, so a resumed run warns as one that wasn't stopped.
-Every figure may be missing, null or not finite in any line: it then says nothing.
+The warnings of a line depend only on it and the lines before it, so that a resumed run gives the same warnings as an
+uninterrupted one. Any metric may be missing, null or not finite in any line, which is then ignored.
 """
 
 from __future__ import annotations
@@ -17,89 +17,90 @@ from numpy.typing import NDArray
 from agentgym_trainer.config import Warnings
 
 _SOLVED = 0.95
-"""Success from which on a policy need not explore."""
+"""Success rate from which on a policy no longer needs to explore."""
 _LEAST_ENTROPY, _LEAST_GAP, _LEAST_INFORMATION = 0.1, 0.005, 0.1
-"""In nats: a rise of entropy or gap by less a token, and a fall of mutual information from less, don't matter."""
+"""In nats: smaller rises of entropy or gap per token, and falls of mutual information from less, don't matter."""
 _STANDARD_ERRORS = 4.0
-"""By how many the means of two windows have to differ to be told from noise."""
+"""The means of two windows differ significantly if they are more than this many standard errors apart."""
 
 
 @dataclass(frozen=True, slots=True)
 class Signals:
-    """What of a line the warnings are about; None where the line doesn't say."""
+    """The metrics of a line that the warnings depend on; None where the line lacks them."""
 
     step: int
     groups: float | None
     flat: bool
-    """Whether all groups are flat and nothing was trained for it."""
+    """Whether all groups have zero variance, so that nothing was trained on."""
     success: float | None
     score: float | None
     advantage: float | None
-    """Mean over completion tokens in the loss, in standard deviations of advantages."""
+    """Mean over the completion tokens in the loss, in standard deviations of the advantages."""
     entropy: float | None
     length: float | None
     """Share of the episodes that ended at the token budget."""
     gap: float | None
+    """Mean absolute difference of the log-probabilities of engine and learner, in nats per token."""
     return_std: float | None
-    """Of the returns within a group."""
+    """Standard deviation of the returns within a group."""
     information: float | None
     """Mutual information of task and reply, in nats."""
 
     @classmethod
     def of(cls, line: Mapping[str, Any]) -> Signals:
-        """Those of a line, which has its `step`."""
-        groups, flat = _figure(line, "groups", "all"), _figure(line, "groups", "zero_variance")
-        advantage, spread = _figure(line, "advantage/mean_token"), _figure(line, "advantage_std")
-        episodes, cut = _figure(line, "episodes"), _figure(line, "stops", "length")
-        tried = _figure(line, "grad_norm") is not None or bool(_figure(line, "skipped"))
+        """Extract the signals of a line, which must have a `step`."""
+        groups, flat = _number(line, "groups", "all"), _number(line, "groups", "zero_variance")
+        advantage, spread = _number(line, "advantage/mean_token"), _number(line, "advantage_std")
+        episodes, cut = _number(line, "episodes"), _number(line, "stops", "length")
+        tried = _number(line, "grad_norm") is not None or bool(_number(line, "skipped"))
         return cls(
             step=line["step"],
             groups=groups,
             flat=bool(flat) and flat == groups and not tried,
-            success=_figure(line, "success"),
-            score=_figure(line, "score"),
+            success=_number(line, "success"),
+            score=_number(line, "score"),
             advantage=advantage / spread if advantage is not None and spread else None,
-            entropy=_figure(line, "entropy"),
+            entropy=_number(line, "entropy"),
             length=(cut or 0.0) / episodes if episodes and "stops" in line else None,
-            gap=_figure(line, "logprob_check_gap"),
-            return_std=_figure(line, "group_return_std"),
-            information=_figure(line, "mutual_information"),
+            gap=_number(line, "logprob_check_gap"),
+            return_std=_number(line, "group_return_std"),
+            information=_number(line, "mutual_information"),
         )
 
 
 @dataclass(frozen=True, slots=True)
 class RunWarning:
-    """Something that began at a step."""
+    """A warning that starts at a step."""
 
     id: str
-    """What kind it is: the same in all runs."""
+    """The kind of warning; a stable identifier."""
     sentence: str
-    """What was seen, what that usually means and what to try."""
+    """What was observed, what it usually means, and what to try."""
 
 
 class Monitor:
-    """Watches a run line by line."""
+    """Checks the metrics of a run line by line."""
 
     def __init__(self, settings: Warnings) -> None:
         self._settings = settings
         self._history: list[Signals] = []
 
     def resume(self, lines: Iterable[Mapping[str, Any]]) -> None:
-        """Go on from these lines, of all steps so far."""
+        """Restore the history from the lines of all steps so far."""
         self._history = [Signals.of(line) for line in lines]
 
     def observe(self, line: Mapping[str, Any]) -> list[RunWarning]:
-        """What the line of the next step warns of."""
+        """Add the line of the next step and return the warnings that start there."""
         self._history.append(Signals.of(line))
         return begun(self._history, self._settings)
 
 
 def begun(history: Sequence[Signals], settings: Warnings) -> list[RunWarning]:
-    """The warnings that begin at the last step of a history.
+    """Return the warnings that start at the last step of a history.
 
     Args:
-        history: Of all steps so far, in order.
-        settings: When to warn.
+        history: The signals of all steps so far, in order.
+        settings: The thresholds.
     """
     found = ((name, check(history, settings)) for name, check in _CHECKS.items())
     earlier = [history[: len(history) - back] for back in range(1, min(settings.window, len(history)) + 1)]
@@ -118,8 +119,8 @@ def _flat_groups(history: Sequence[Signals], settings: Warnings) -> str | None:
     steps = f"step {now.step}" if settings.flat == 1 else f"the last {settings.flat} steps"
     score = "unknown" if now.score is None else f"{now.score:.2f}"
     return (
-        f"Nothing was learned in {steps}: within each of the {now.groups:.0f} groups nothing tells the episodes apart "
-        f"(mean score {score}), so that every advantage is 0; if this goes on, {_remedy(now.score)}."
+        f"Nothing was learned in {steps}: within each of the {now.groups:.0f} groups, nothing distinguishes the "
+        f"episodes (mean score {score}), so every advantage is 0. If this persists, {_remedy(now.score)}."
     )
 
 
@@ -128,10 +129,10 @@ def _negative_advantage(history: Sequence[Signals], settings: Warnings) -> str |
     if not settings.advantage or last is None or last.max() >= 0 or -last.mean() < settings.advantage:
         return None
     return (
-        f"The mean advantage of a completion token was below 0 in each of the last {settings.window} updates, by "
-        f"{-last.mean():.2g} standard deviations on average, so they made what was sampled less likely on the whole, "
-        "as means over tokens do where failed episodes are longer than successful ones; try "
-        "--algorithm.aggregation.kind sequence, or, with grpo and those like it, --algorithm.advantages.baseline "
+        f"The mean advantage of completion tokens was below 0 in each of the last {settings.window} updates, by "
+        f"{-last.mean():.2g} standard deviations on average, so on the whole these updates made the sampled tokens "
+        "less likely. This happens with token means when failed episodes are longer than successful ones. Try "
+        "--algorithm.aggregation.kind sequence, or, with grpo and its variants, --algorithm.advantages.baseline "
         "length or --algorithm.advantages.whiten."
     )
 
@@ -144,10 +145,11 @@ def _entropy_collapse(history: Sequence[Signals], settings: Warnings) -> str | N
     if success is not None and success.mean() >= _SOLVED:
         return None
     return (
-        f"Entropy fell from {first.mean():.2g} to {last.mean():.2g} nats a token between the first {settings.window} "
-        f"updates and the last, with success at {_share(success)}: the policy hardly explores any more, and learns "
-        "nothing of what it doesn't sample; try a lower --optimizer.lr, a higher --algorithm.clip.high, a bonus such "
-        "as --algorithm.entropy 0.001, or --algorithm.kl.where loss with a larger --algorithm.kl.weight."
+        f"Entropy fell from {first.mean():.2g} to {last.mean():.2g} nats per token between the first and the last "
+        f"{settings.window} updates, with success at {_share(success)}: the policy hardly explores any more, and can't "
+        "learn from actions that it doesn't sample. Try a lower --optimizer.lr, a higher --algorithm.clip.high, an "
+        "entropy bonus such as --algorithm.entropy 0.001, or --algorithm.kl.where loss with a larger "
+        "--algorithm.kl.weight."
     )
 
 
@@ -158,10 +160,10 @@ def _entropy_explosion(history: Sequence[Signals], settings: Warnings) -> str | 
     if last.mean() < max(settings.entropy_high * first.mean(), first.mean() + _LEAST_ENTROPY):
         return None
     return (
-        f"Entropy rose from {first.mean():.2g} to {last.mean():.2g} nats a token between the first {settings.window} "
-        "updates and the last: replies turn into noise, as after updates that are too large or that make most of what "
-        "is sampled less likely; try a lower --optimizer.lr, --algorithm.kl.where loss with a larger "
-        "--algorithm.kl.weight, no bonus (--algorithm.entropy 0), or what negative-advantage names."
+        f"Entropy rose from {first.mean():.2g} to {last.mean():.2g} nats per token between the first and the last "
+        f"{settings.window} updates: replies turn into noise, for example because updates are too large or make most "
+        "sampled tokens less likely. Try a lower --optimizer.lr, --algorithm.kl.where loss with a larger "
+        "--algorithm.kl.weight, no entropy bonus (--algorithm.entropy 0), or the remedies of negative-advantage."
     )
 
 
@@ -172,10 +174,10 @@ def _length_stops(history: Sequence[Signals], settings: Warnings) -> str | None:
     if last.mean() - lowest.mean() < settings.length:
         return None
     return (
-        f"Of the last {settings.window} steps' episodes, {last.mean():.0%} ended at the token budget (`length`), after "
-        f"{lowest.mean():.0%} before: replies run on without an end, or contexts no longer fit; read some of them, and "
-        "raise --generation.max-tokens or --generation.max-context where they make sense, or else try a lower "
-        "--optimizer.lr or a larger --algorithm.kl.weight."
+        f"In the last {settings.window} steps, {last.mean():.0%} of the episodes ended at the token budget (`length`), "
+        f"up from {lowest.mean():.0%}: replies don't end, or contexts no longer fit. Read some of them. If they make "
+        "sense, raise --generation.max-tokens or --generation.max-context; otherwise try a lower --optimizer.lr or a "
+        "larger --algorithm.kl.weight."
     )
 
 
@@ -186,10 +188,10 @@ def _engine_gap(history: Sequence[Signals], settings: Warnings) -> str | None:
     if last.mean() < max(settings.gap * lowest.mean(), lowest.mean() + _LEAST_GAP):
         return None
     return (
-        f"The engine's log-probabilities were {last.mean():.2g} nats a token from the learner's in the last "
-        f"{settings.window} steps, after {lowest.mean():.2g} before: what is sampled drifts away from what is trained, "
-        "as where the engine computes in a lower precision; try --algorithm.correction.level token or a lower "
-        "--optimizer.lr, for beyond --engine.tolerance the run ends."
+        f"In the last {settings.window} steps, the log-probabilities of engine and learner differed by "
+        f"{last.mean():.2g} nats per token, up from {lowest.mean():.2g}: the sampled policy drifts away from the "
+        "trained one, for example because the engine computes in a lower precision. Try --algorithm.correction.level "
+        "token or a lower --optimizer.lr; the run ends when the difference exceeds --engine.tolerance."
     )
 
 
@@ -197,12 +199,12 @@ def _low_return_variance(history: Sequence[Signals], settings: Warnings) -> str 
     last, score = _last(history, "return_std", settings), _last(history, "score", settings)
     if last is None or last.mean() >= settings.return_std:
         return None
-    if all(signals.flat for signals in history[-settings.window :]):  # which is told of already
+    if all(signals.flat for signals in history[-settings.window :]):  # flat-groups warns of this
         return None
     return (
-        f"In the last {settings.window} steps the returns of a group had a standard deviation of {last.mean():.2g} on "
-        f"average (mean score {_share(score)}), so that rewards hardly say which episode was better, and noise and "
-        f"regularization take over; {_remedy(None if score is None else float(score.mean()))}."
+        f"In the last {settings.window} steps, the standard deviation of returns within a group was {last.mean():.2g} "
+        f"on average (mean score {_share(score)}): rewards hardly distinguish better from worse episodes, and noise "
+        f"and regularization dominate. Probably {_remedy(None if score is None else float(score.mean()))}."
     )
 
 
@@ -213,11 +215,11 @@ def _template_collapse(history: Sequence[Signals], settings: Warnings) -> str | 
     if best.mean() < _LEAST_INFORMATION or last.mean() >= settings.template * best.mean():
         return None
     return (
-        f"First replies tell {last.mean():.2g} nats about which task they are for (mutual_information, the last "
-        f"{settings.window} measurements), after {best.mean():.2g} before: they become a template that hardly depends "
-        "on the task, as happens where returns within groups differ little (group_return_std) and regularization takes "
-        "over; try --sampler mid-success, --algorithm.groups.zero-variance resample, or a smaller --algorithm.kl.weight and "
-        "--algorithm.entropy."
+        f"The mutual information of tasks and first replies (mutual_information) was {last.mean():.2g} nats in the "
+        f"last {settings.window} measurements, down from {best.mean():.2g}: replies become a template that hardly "
+        "depends on the task. This happens when returns within groups differ little (group_return_std) and "
+        "regularization dominates. Try --sampler mid-success, --algorithm.groups.zero-variance resample, or a smaller "
+        "--algorithm.kl.weight and --algorithm.entropy."
     )
 
 
@@ -235,8 +237,8 @@ WARNINGS = tuple(_CHECKS)
 """The ids of all warnings."""
 
 
-def _figure(line: Mapping[str, Any], *names: str) -> float | None:
-    """The finite number under a name, or a name in a name."""
+def _number(line: Mapping[str, Any], *names: str) -> float | None:
+    """Return the finite number under these nested names, or None."""
     value: Any = line
     for name in names:
         value = value.get(name) if isinstance(value, Mapping) else None
@@ -249,13 +251,13 @@ def _known(history: Sequence[Signals], name: str) -> NDArray[np.float64]:
 
 
 def _last(history: Sequence[Signals], name: str, settings: Warnings) -> NDArray[np.float64] | None:
-    """The last window of a figure; None before it is full."""
+    """Return the last window of a signal; None before it is full."""
     values = _known(history, name)[-settings.window :]
     return values if len(values) == settings.window else None
 
 
 def _first(history: Sequence[Signals], name: str, settings: Warnings) -> NDArray[np.float64] | None:
-    """The first window; None before the last one is apart from it."""
+    """Return the first window of a signal; None while it overlaps the last one."""
     values = _known(history, name)
     return values[: settings.window] if len(values) >= 2 * settings.window else None
 
@@ -263,7 +265,7 @@ def _first(history: Sequence[Signals], name: str, settings: Warnings) -> NDArray
 def _extreme(
     history: Sequence[Signals], name: str, settings: Warnings, which: Callable[[NDArray[np.float64]], np.intp]
 ) -> NDArray[np.float64] | None:
-    """The window with the lowest or highest mean of those before the last one; None where there is none."""
+    """Return the window with the lowest or highest mean among those before the last one; None if there is none."""
     before = _known(history, name)[: -settings.window]
     if len(before) < settings.window:
         return None
@@ -272,7 +274,7 @@ def _extreme(
 
 
 def _differ(a: NDArray[np.float64], b: NDArray[np.float64]) -> bool:
-    """Whether the means of two windows are further apart than noise of this size lets them be."""
+    """Whether the means of two windows differ significantly."""
     error = math.sqrt((a.var(ddof=1) + b.var(ddof=1)) / len(a))
     return abs(float(a.mean() - b.mean())) > _STANDARD_ERRORS * error
 
@@ -282,11 +284,11 @@ def _share(values: NDArray[np.float64] | None) -> str:
 
 
 def _remedy(score: float | None) -> str:
-    """What to do where the episodes of a task hardly differ."""
+    """Return cause and remedy when the episodes of a task hardly differ."""
     resample = "or try --sampler mid-success or --algorithm.groups.zero-variance resample"
     if score is not None and score >= 0.5:
-        return f"the tasks are too easy for the model: take harder ones, {resample}"
+        return f"the tasks are too easy for the model: use harder ones, {resample}"
     return (
-        "the tasks are too hard for the model: take easier ones, a larger --group-size, a longer --horizon or a warm "
+        "the tasks are too hard for the model: use easier ones, a larger --group-size, a longer --horizon or a warm "
         f"start (--warm-start.episodes), {resample}"
     )

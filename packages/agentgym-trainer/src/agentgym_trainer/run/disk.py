@@ -1,4 +1,4 @@
-"""What can't be written, as a sentence: which file, why, how much room there is where that is the reason, what next."""
+"""Readable errors for files that can't be written: which file, why, the free disk space if relevant, what to do."""
 
 from __future__ import annotations
 
@@ -15,50 +15,48 @@ from agentgym_eval.util.errors import RunStopped, UsageError
 from safetensors import SafetensorError
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
-_CODE = re.compile(r"\b(?:os error|code:) (\d+)")  # how errors from Rust end, those of safetensors and tokenizers
+_CODE = re.compile(r"\b(?:os error|code:) (\d+)")  # in errors from Rust, which safetensors and tokenizers raise
 _PROBE = 1 << 20
 
 
 class WriteError(OSError):
-    """Something of a run can't be written; the message is a sentence that says what to do."""
+    """A file of a run can't be written; the message says why and what to do."""
 
 
 @contextmanager
-def writing(path: Path, *, then: str = "go on with --resume") -> Generator[None]:
-    """Tell in a sentence why what is written in here can't be.
+def writing(path: Path, *, then: str = "continue with --resume") -> Generator[None]:
+    """Turn errors on writing within the block into `WriteError`.
 
     Args:
-        path: The file or folder.
-        then: What to do with more room.
+        path: The file or folder that is written.
+        then: What to do after the problem is fixed, as the end of a sentence.
 
     Raises:
-        CantWrite: for an error of the operating system, and for what torch, safetensors and tokenizers make of one.
+        WriteError: for an OSError, and for the errors that torch, safetensors and tokenizers raise instead of one.
     """
     try:
         yield
     except (WriteError, RunStopped, UsageError):
         raise
     except Exception as error:
-        # What libraries raise when a file can't be written is no OSError; tokenizers raises a bare Exception.
+        # Libraries raise other errors than OSError when a file can't be written; tokenizers raises a bare Exception.
         if not isinstance(error, OSError | RuntimeError | SafetensorError) and type(error) is not Exception:
             raise
         raise WriteError(why_not(path, error, then)) from error
 
 
 def why_not(path: Path, error: BaseException, then: str) -> str:
-    """The sentence. Free space is named only where there was too little of it, and not for a file that is missing or
-    may not be written.
-    """
+    """Return the error message. It contains the free disk space only if the disk or quota was full."""
     here = next((folder for folder in (path, *path.parents) if folder.is_dir()), path.parent)
-    said = str(error).rstrip(".")
-    if _number(error, here) in _FULL:
+    reason = str(error).rstrip(".")
+    if _errno(error, here) in _FULL:
         free = shutil.disk_usage(here).free / 2**30
-        return f"{path} can't be written: {said}. There are {free:.2f} GiB free; make room and {then}."
-    return f"{path} can't be written: {said}. Mend that and {then}."
+        return f"{path} can't be written: {reason}. There are {free:.2f} GiB free; make space and {then}."
+    return f"{path} can't be written: {reason}. Fix that and {then}."
 
 
-def _number(error: BaseException, folder: Path) -> int | None:
-    """The operating system's number of an error, if there is one behind it."""
+def _errno(error: BaseException, folder: Path) -> int | None:
+    """Return the errno that caused an error, or None if there is none."""
     for link in _chain(error):
         if isinstance(link, OSError) and link.errno is not None:
             return link.errno
@@ -68,7 +66,7 @@ def _number(error: BaseException, folder: Path) -> int | None:
 
 
 def _probed(folder: Path) -> int | None:
-    """Why torch, whose streams don't say so, could not write here: a file of one's own finds out."""
+    """Find out by writing a test file why torch, whose errors don't contain the errno, could not write here."""
     if resource.getrlimit(resource.RLIMIT_FSIZE)[0] != resource.RLIM_INFINITY:
         return errno.EFBIG
     try:
@@ -80,13 +78,13 @@ def _probed(folder: Path) -> int | None:
 
 
 def _chain(error: BaseException | None) -> Iterator[BaseException]:
-    """An error and what it was raised from."""
+    """Yield an error and its causes."""
     while error is not None:
         yield error
         error = error.__cause__ or error.__context__
 
 
 def remove(path: Path) -> None:
-    """Remove a file or folder as far as it is there."""
+    """Remove a file or folder if it exists, ignoring errors."""
     with suppress(OSError):
         shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()

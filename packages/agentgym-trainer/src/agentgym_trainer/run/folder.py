@@ -1,4 +1,4 @@
-"""The folder of a training run: what it was told, how it went, what it left."""
+"""The folder of a training run: its settings, metrics, episodes, checkpoints and models."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from agentgym_trainer.run.disk import remove, writing
 
 SCHEMA = "agentgym.train/3"
 _EVALUATED = {False: "step", True: "test"}
-"""What the names of evaluations begin with: in the course of the run, and of test tasks at its end."""
+"""Prefix of the names of evaluation files: during training, and on test tasks at the end."""
 
 
 Manner = Literal["sampled", "greedy"]
@@ -39,41 +39,41 @@ MANNERS: tuple[Manner, ...] = ("sampled", "greedy")
 
 
 def played_splits(config: BaseConfig) -> tuple[Split, ...]:
-    """The splits that a run is evaluated on: in its course, and at its end."""
+    """Return the splits that a run is evaluated on, during training and at the end."""
     return (config.evaluation.split, "test") if config.evaluation.test else (config.evaluation.split,)
 
 
 class RunFolder:
-    """Names and files of a run."""
+    """The files of a run."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.settings = path / "run.json"
         self.metrics = path / "metrics.jsonl"
         self.start = path / "start"
-        """The model that reinforcement learning began with, when it was made here."""
+        """The initial model, if the run created it."""
         self.checkpoints = path / "checkpoints"
         self.model = path / "model"
-        """The model at the end."""
+        """The final model."""
         self.data = path / "data.jsonl"
-        """The episodes that a run learns from which learns from data."""
+        """The episodes that a run on data trains on."""
         self.evaluations = path / "evaluations"
         self.rollouts = path / "rollouts"
-        """The episodes that reinforcement learning played, and some of their tokens, by step."""
+        """The episodes of RL rollouts, and some of their tokens, by step."""
         self.curve = path / "curve.png"
         self.summary = path / "summary.json"
         self.listener: Callable[[Mapping[str, Any]], None] | None = None
-        """Told every line of the metrics once it is written, and the figures of the test."""
+        """Called with every line of metrics after it is written, and with the metrics of the test."""
         self.keeps_data = False
-        """Whether the episodes took a model to play: then they stay when the run is refused."""
+        """Whether a model generated the episodes in `data`; they are then kept when the run is rejected."""
         self._resumes = False
 
     @classmethod
     def create(cls, path: Path, config: BaseConfig, recipe: str) -> RunFolder:
-        """Begin a run.
+        """Create the folder of a new run.
 
         Raises:
-            UsageError: as `check` does.
+            UsageError: as `check`.
         """
         cls.check(path, config)
         path.mkdir(parents=True, exist_ok=True)
@@ -81,35 +81,40 @@ class RunFolder:
         record = {
             "schema": SCHEMA,
             "id": uuid4().hex,
-            "kind": next(kind for kind, noun in KINDS.items() if noun is type(config)),
+            "kind": next(kind for kind, config_type in KINDS.items() if config_type is type(config)),
             "recipe": recipe,
             **provenance(),
             "config": to_json(config),
         }
         try:
-            _write(folder.settings, json.dumps(record, indent=2) + "\n", then="give the same command again")
+            _write(folder.settings, json.dumps(record, indent=2) + "\n", then="run the same command again")
         except OSError:
-            remove(path)  # else the same command would be refused
+            remove(path)  # otherwise the same command would be rejected
             raise
         return folder
 
     @staticmethod
     def check(path: Path, config: BaseConfig) -> None:
-        """Raise `UsageError` when there is something in the folder already, beside what a process leaves that is killed
-        before it has written the settings; or when the configuration holds a secret, which the folder would have to
-        keep for --resume, or a setting of another package that can't be read back.
+        """Check that a new run with this configuration can use the folder.
+
+        Raises:
+            UsageError: when the folder isn't empty (except for leftovers of a process that was killed before it wrote
+                the settings); when the configuration contains a secret, which the folder would have to store for
+                --resume; or when it has a setting of another package that can't be read back.
         """
         _check_readable(config)
         _refuse_secrets(config)
         if path.exists() and (not path.is_dir() or not all(map(_is_left_unfinished, path.iterdir()))):
-            raise UsageError(f"{path} is not an empty folder; choose another --out, or go on with --resume {path}.")
+            raise UsageError(
+                f"{path} is not an empty folder; choose another --out, or continue that run with --resume {path}."
+            )
 
     @classmethod
     def open(cls, path: Path) -> tuple[RunFolder, BaseConfig, str]:
-        """A run begun before, its configuration and the name of its recipe.
+        """Open the folder of an existing run; return it, the configuration and the name of the recipe.
 
         Raises:
-            UsageError: when the folder holds no run, one of another version, or one with settings that don't exist.
+            UsageError: when the folder holds no run, one of another version, or one with unknown settings.
         """
         folder = cls(path)
         if not folder.settings.is_file():
@@ -118,45 +123,48 @@ class RunFolder:
             record = json.loads(folder.settings.read_text())
             if record["schema"] != SCHEMA:
                 raise UsageError(
-                    f"The run in {path} was begun by a version of AgentGym with other evaluations and checkpoints "
-                    f"({record['schema']}, and this one has {SCHEMA}): go on with that version, or begin a new run."
+                    f"The run in {path} was started by a version of this package with other evaluations and "
+                    f"checkpoints ({record['schema']}; this version has {SCHEMA}). Continue it with that version, or "
+                    "start a new run."
                 )
             folder._resumes = True
-            return folder, from_json(_noun(record["kind"]), record["config"]), record["recipe"]
+            return folder, from_json(_config_type(record["kind"]), record["config"]), record["recipe"]
         except (ValueError, TypeError, KeyError) as error:
             raise UsageError(f"{folder.settings} can't be used: {error}") from error
 
     @property
     def id(self) -> str:
-        """What no other run is called, however often this one is moved and resumed."""
+        """A unique id of the run, which stays the same when the run is moved or resumed."""
         return json.loads(self.settings.read_text())["id"]
 
     def discard(self) -> None:
-        """Remove the folder of a run that was refused, so that it can be asked for again: unless something has come of
-        it (a checkpoint, a metric, an evaluation), or somebody else has put something there.
+        """Remove the folder of a rejected run, so that the same command can be given again.
+
+        The folder is kept if the run has produced anything (a checkpoint, a metric, an evaluation), or if it contains
+        files that don't belong to the run.
         """
         if self.keeps_data and self.data.exists():
             return
         if all(_is_preparation(path, self.path) for path in self.path.rglob("*")):
             for path in self.path.iterdir():
                 shutil.rmtree(path) if path.is_dir() and not path.is_symlink() else path.unlink()
-            with suppress(OSError):  # it is a link to a folder, a mounted one, or the current one
+            with suppress(OSError):  # a link to a folder, a mount point, or the working directory
                 self.path.rmdir()
 
     def log(self, metrics: Mapping[str, Any]) -> None:
-        """Append one line to the metrics, in which a number that isn't finite is null."""
+        """Append one line to the metrics and notify the listener. Numbers that aren't finite become null."""
         line = without_nonfinite(metrics)
         with writing(self.metrics), self.metrics.open("a", encoding="utf-8") as lines:
             lines.write(json.dumps(line, allow_nan=False) + "\n")
         self.tell(line)
 
-    def tell(self, figures: Mapping[str, Any]) -> None:
-        """Pass the figures of a step on to whoever follows the run."""
+    def tell(self, metrics: Mapping[str, Any]) -> None:
+        """Pass the metrics of a step to the listener."""
         if self.listener:
-            self.listener(figures)
+            self.listener(metrics)
 
     def read_metrics(self) -> Iterator[dict[str, Any]]:
-        """The lines of the metrics; half a line at the end, left by a killed process, is passed over.
+        """Yield the lines of the metrics. An incomplete last line, left by a killed process, is ignored.
 
         Raises:
             UsageError: when any other line is damaged; the message has its number.
@@ -165,7 +173,7 @@ class RunFolder:
 
     @property
     def whole_lines(self) -> int:
-        """How many lines of the metrics there are before one is damaged, or is of another step than its place says."""
+        """The number of lines of metrics before the first that is damaged or out of sequence."""
         count = 0
         with suppress(UsageError):
             for line in self.read_metrics():
@@ -175,70 +183,71 @@ class RunFolder:
         return count
 
     def rewind(self, step: int, kept: Path | None = None) -> str | None:
-        """Take back lines and evaluations behind `step`: a resumed run makes them again, with weights of its own.
+        """Remove metrics and evaluations after `step`, which a resumed run will produce again.
 
-        That another sitting begins is noted, with what it comes from: versions and commit may be others by now.
+        For a resumed run, the current provenance (versions and commit) is added to the settings.
 
         Args:
-            step: The last one that counts.
-            kept: The metrics as the checkpoint has them that the run goes on from, where it has any.
+            step: The last step to keep.
+            kept: The checkpoint's copy of the metrics, if there is one.
 
         Returns:
-            A sentence when the metrics were damaged, or lacked steps, and those of the checkpoint took their place.
+            A message if the metrics were damaged or lacked steps and were replaced by the checkpoint's copy.
 
         Raises:
-            UsageError: when they are, and there is no such copy.
+            UsageError: when they are damaged or lack steps, and there is no copy.
         """
         if self._resumes:
             record = json.loads(self.settings.read_text())
             record.setdefault("resumed", []).append(provenance())
             _write(self.settings, json.dumps(record, indent=2) + "\n")
             self._resumes = False
-        told, lines = None, list[dict[str, Any]]()
+        message, lines = None, list[dict[str, Any]]()
         if step and kept is not None and kept.exists():
             lines, found = list(islice(_read_lines(kept), step)), list[dict[str, Any]]()
             with suppress(UsageError):
                 found = list(islice(self.read_metrics(), step))
-            # A line may have been added to since.
+            # `amend` may have added metrics to a line since the copy was made.
             if len(found) == len(lines) and all(now | then == now for now, then in zip(found, lines, strict=True)):
                 lines = found
             else:
-                told = (
-                    f"{self.metrics} is damaged or lacks steps up to {step}; the copy in {kept.parent} takes its place."
+                message = (
+                    f"{self.metrics} is damaged or lacks steps up to {step}; it was replaced by the copy in "
+                    f"{kept.parent}."
                 )
         elif step:
             lines = list(islice(self.read_metrics(), step))
             if [line["step"] for line in lines] != list(range(1, step + 1)):
                 raise UsageError(
-                    f"{self.metrics} has not one line for each of the {step} steps that were taken; put it back from a "
-                    "copy, or remove the run's last checkpoints to go on from an earlier one."
+                    f"{self.metrics} doesn't have exactly one line for each of the {step} completed steps; restore it "
+                    "from a backup, or remove the run's last checkpoints to continue from an earlier one."
                 )
         _write(self.metrics, "".join(json.dumps(line) + "\n" for line in lines))
         for path in self.evaluations.glob("*-*.jsonl"):
             if _step(path) > step:
                 path.unlink()
-        return told
+        return message
 
-    def amend(self, step: int, figures: Mapping[str, Any]) -> None:
-        """Add figures to the line of a step."""
-        added = without_nonfinite(figures)
+    def amend(self, step: int, metrics: Mapping[str, Any]) -> None:
+        """Add metrics to the line of a step."""
+        added = without_nonfinite(metrics)
         amended = [{**line, **(added if line["step"] == step else {})} for line in self.read_metrics()]
         _write(self.metrics, "".join(json.dumps(line, allow_nan=False) + "\n" for line in amended))
         self.tell({"step": step, **added})
 
     def forget_rollouts(self, step: int) -> None:
-        """Take back the rollouts behind `step`, likewise."""
+        """Remove the rollouts after `step`."""
         for path in self.rollouts.glob("step-*.jsonl"):
             if _step(path) > step:
                 path.unlink()
 
     def save_rollouts(self, step: int, episodes: Sequence[str], tokens: Sequence[str]) -> None:
-        """Keep what a step learns from.
+        """Save the rollouts of a step.
 
         Args:
             step: Number of the step.
-            episodes: A line of each episode.
-            tokens: Lines of the tokens of some of them; without any there is no such file.
+            episodes: One line of JSON per episode.
+            tokens: Lines with the tokens of some of them; if empty, no tokens file is written.
         """
         for kind, lines in (("", episodes), (".tokens", tokens)):
             if lines:
@@ -248,27 +257,27 @@ class RunFolder:
                     write_whole(path, "".join(f"{line}\n" for line in lines))
 
     def save_data(self, episodes: Sequence[Episode]) -> None:
-        """Keep the episodes that the run learns from."""
+        """Save the episodes that the run trains on."""
         _write(self.data, "".join(f"{episode.to_json()}\n" for episode in episodes))
 
     def read_data(self) -> list[Episode]:
-        """The episodes that the run learns from."""
+        """Return the episodes that the run trains on."""
         return list(read_episodes(self.data))
 
     def save_evaluation(self, step: int, manner: str, episodes: Sequence[Episode], *, test: bool = False) -> None:
-        """Keep the episodes of an evaluation: of one in the course of the run, or of `test` tasks at its end."""
+        """Save the episodes of an evaluation, during training or (`test`) on test tasks at the end."""
         path = self._evaluation(step, manner, test)
         with writing(path):
             self.evaluations.mkdir(exist_ok=True)
         _write(path, "".join(f"{episode.to_json()}\n" for episode in episodes))
 
     def read_evaluation(self, step: int, manner: str, *, test: bool = False) -> list[Episode] | None:
-        """The episodes of an evaluation, or None when it hasn't been made."""
+        """Return the episodes of an evaluation, or None if it doesn't exist."""
         path = self._evaluation(step, manner, test)
         return list(read_episodes(path)) if path.exists() else None
 
     def evaluated_steps(self, manner: str, *, test: bool = False) -> list[int]:
-        """The steps at which there was an evaluation, ascending; of the test, those of the models that it played."""
+        """Return the evaluated steps in ascending order; with `test`, those of the tested models."""
         return sorted(_step(path) for path in self.evaluations.glob(f"{_EVALUATED[test]}-*-{manner}.jsonl"))
 
     def _evaluation(self, step: int, manner: str, test: bool) -> Path:
@@ -276,7 +285,7 @@ class RunFolder:
 
 
 def _is_preparation(path: Path, folder: Path) -> bool:
-    """Whether this lies in the folder of a run before its first step: folders with nothing in them do, too."""
+    """Whether a run creates this path in its folder before the first step; any folder counts as well."""
     name, *below = path.relative_to(folder).parts
     if path.is_dir() and not path.is_symlink():
         return True
@@ -290,37 +299,40 @@ def _is_preparation(path: Path, folder: Path) -> bool:
 
 
 def _is_left_unfinished(path: Path) -> bool:
-    """Whether a process that was killed before a run began may have left this."""
+    """Whether this may be left from a process that was killed before it wrote the settings."""
     return path.name == LOCK or (path.name.startswith(".run.json.") and path.suffix == ".new")
 
 
 def _check_readable(config: BaseConfig) -> None:
-    """Refuse a configuration that --resume could not read back as it is."""
+    """Check that --resume can read the configuration back unchanged."""
     try:
         again = from_json(type(config), json.loads(json.dumps(to_json(config))))
-    except Exception as error:  # what the types and values of other packages may raise
-        raise UsageError(f"A run's folder has to hold all settings, and these can't be read back: {error}") from error
+    except Exception as error:  # types and values of other packages may raise anything
+        raise UsageError(
+            f"The run folder stores all settings for --resume, but these can't be read back: {error}"
+        ) from error
     if again != config:
         raise UsageError(
-            "A run's folder has to hold all settings, and these come back as others: fields of your own have to hold "
-            "what their types say, which are numbers, texts, tuples and frozen dataclasses of such."
+            "The run folder stores all settings for --resume, but these change when they are read back. The values of "
+            "your own fields must match their types: numbers, strings, tuples, and frozen dataclasses of these."
         )
 
 
 def _refuse_secrets(config: BaseConfig) -> None:
     for world in config.worlds:
-        with suppress(ValueError, ImportError, DependencyNotInstalled):  # told when the world is made
+        with suppress(ValueError, ImportError, DependencyNotInstalled):  # raised when the environment is created
             world_class(full_id(world.env))
-    for told in _texts(to_json(config)):
-        if (shown := redacted_option(told)) != told:
+    for text in _texts(to_json(config)):
+        if (shown := redacted_option(text)) != text:
             raise UsageError(
-                f"A run's folder holds all settings and no secrets, and {shown} is one: export it as a variable, such "
-                "as WORLD_TOKEN, and write '${WORLD_TOKEN}' in its place. --resume reads the variable again."
+                f"The run folder stores all settings in plain text, and {shown} is a secret. Export it as an "
+                "environment variable, such as WORLD_TOKEN, and write '${WORLD_TOKEN}' in its place. --resume reads "
+                "the variable again."
             )
 
 
 def _texts(value: Any) -> Iterator[str]:
-    """All texts within JSON values."""
+    """Yield all strings within JSON values."""
     match value:
         case str():
             yield value
@@ -331,20 +343,20 @@ def _texts(value: Any) -> Iterator[str]:
             pass
 
 
-def _noun(kind: str) -> type[BaseConfig]:
-    """The configuration of this kind of run."""
+def _config_type(kind: str) -> type[BaseConfig]:
+    """Return the configuration class of this kind of run."""
     if kind not in KINDS:
         raise ValueError(f"There is no kind of run {kind!r}. {nearest(kind, KINDS)}")
     return KINDS[kind]
 
 
 def _step(path: Path) -> int:
-    """The step in the name of a file."""
+    """Return the step in the name of a file."""
     return int(re.split(r"[-.]", path.name)[1])
 
 
 def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of metrics; half a line at the end is passed over."""
+    """Yield the lines of metrics; an incomplete last line is ignored."""
     if not path.exists():
         return
     for number, line in enumerate(path.read_bytes().splitlines(keepends=True), 1):
@@ -355,12 +367,13 @@ def _read_lines(path: Path) -> Iterator[dict[str, Any]]:
         except ValueError as error:
             if not line.endswith(b"\n"):
                 return
-            raise UsageError(f"{path}, line {number} is damaged: {error}. Put the file back from a copy.") from error
+            message = f"{path}, line {number} is damaged: {error}. Restore the file from a backup."
+            raise UsageError(message) from error
         if line.endswith(b"\n"):
             yield record
 
 
-def _write(path: Path, text: str, *, then: str = "go on with --resume") -> None:
-    """All of it or nothing, also when the power fails."""
+def _write(path: Path, text: str, *, then: str = "continue with --resume") -> None:
+    """Write a file atomically and durably, also in case of a power failure."""
     with writing(path, then=then):
         write_whole(path, text, durable=True)

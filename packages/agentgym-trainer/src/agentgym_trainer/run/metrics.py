@@ -1,4 +1,4 @@
-"""Metrics over the episodes and groups of a training step. Knows neither models nor learners."""
+"""Metrics over the episodes and groups of a training step."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from agentgym_trainer.rollout.groups import EpisodeOutcome, GroupOutcome
 
 
 def step_metrics(groups: Sequence[GroupOutcome], worlds: Sequence[str]) -> dict[str, Any]:
-    """Figures over all episodes of a step, over those of each world, and how many groups there are of each kind."""
+    """Return the metrics over all episodes of a step, over those of each environment, and group counts by kind."""
 
-    def figures(played: Sequence[GroupOutcome]) -> dict[str, Any]:
+    def metrics(played: Sequence[GroupOutcome]) -> dict[str, Any]:
         return {
             **episode_metrics([episode for group in played for episode in group.episodes]),
             "group_return_std": group_return_std(played),
@@ -25,15 +25,16 @@ def step_metrics(groups: Sequence[GroupOutcome], worlds: Sequence[str]) -> dict[
 
     kinds = Counter(group.kind for group in groups)
     return {
-        **figures(groups),
-        "worlds": {world: figures([group for group in groups if group.world == world]) for world in worlds},
+        **metrics(groups),
+        "worlds": {world: metrics([group for group in groups if group.world == world]) for world in worlds},
         "groups": {"all": len(groups)} | {kind: kinds[kind] for kind in get_args(GroupKind)},
     }
 
 
 def group_return_std(groups: Sequence[GroupOutcome]) -> float | None:
-    """Standard deviation (n - 1 in the denominator) of the returns that the episodes of a group are trained on, as a
-    mean over the groups in which at least two did not fail; None where there is no such group.
+    """Return the mean standard deviation (denominator n - 1) of the training returns within a group.
+
+    The mean is over groups with at least two episodes that did not fail; None if there is no such group.
     """
     scored = [[episode for episode in group.episodes if episode.stop != "failed"] for group in groups]
     spreads = [
@@ -45,12 +46,12 @@ def group_return_std(groups: Sequence[GroupOutcome]) -> float | None:
 
 
 def episode_metrics(episodes: Sequence[EpisodeOutcome]) -> dict[str, Any]:
-    """Means over the episodes that did not fail, None where all did; and tokens of all, whether they train or not."""
+    """Return means over the episodes that did not fail (None if all did), and token counts over all episodes."""
     scored = [episode for episode in episodes if episode.stop != "failed"]
-    said = sum(episode.completion_tokens for episode in episodes)
+    completion = sum(episode.completion_tokens for episode in episodes)
 
-    def mean(figure: Callable[[EpisodeOutcome], float | None]) -> float | None:
-        known = [value for value in map(figure, scored) if value is not None]
+    def mean(metric: Callable[[EpisodeOutcome], float | None]) -> float | None:
+        known = [value for value in map(metric, scored) if value is not None]
         return fmean(known) if known else None
 
     return {
@@ -64,25 +65,26 @@ def episode_metrics(episodes: Sequence[EpisodeOutcome]) -> dict[str, Any]:
         "failed": len(episodes) - len(scored),
         "stops": dict(Counter(episode.stop for episode in episodes)),
         "segments": sum(episode.contexts for episode in episodes),
-        "tokens": {"total": said + sum(episode.prompt_tokens for episode in episodes), "completion": said},
+        "tokens": {"total": completion + sum(episode.prompt_tokens for episode in episodes), "completion": completion},
         "kinds": _by_kind(scored),
     }
 
 
 def _by_kind(episodes: Sequence[EpisodeOutcome]) -> dict[Kind, dict[str, float]]:
-    """For each kind of turn that there is: how many an episode has, and how many tokens a reply, on average."""
-    said: dict[Kind, list[int]] = {}
+    """Return, for each kind of turn, the mean number of turns per episode and of tokens per reply."""
+    lengths: dict[Kind, list[int]] = {}
     for kind, tokens in (reply for episode in episodes for reply in episode.replies):
-        said.setdefault(kind, []).append(tokens)
+        lengths.setdefault(kind, []).append(tokens)
     return {
-        kind: {"turns": len(tokens) / len(episodes), "tokens": fmean(tokens)} for kind, tokens in sorted(said.items())
+        kind: {"turns": len(tokens) / len(episodes), "tokens": fmean(tokens)}
+        for kind, tokens in sorted(lengths.items())
     }
 
 
 def success_metrics(
     played: Mapping[Any, Iterable[EpisodeOutcome]], world: str | None = None
 ) -> dict[str, float | None]:
-    """Success in an evaluation, of one world or of all, by the manner of sampling."""
+    """Return the success rate of an evaluation in one environment or in all, by the manner of sampling."""
     return {
         manner: success_rate([episode for episode in episodes if world in (None, episode.world)])
         for manner, episodes in played.items()
@@ -90,29 +92,31 @@ def success_metrics(
 
 
 def batch_fill(groups: Sequence[GroupOutcome], config: RLConfig) -> float:
-    """How much of a full batch trains, by completion tokens: those in the loss, over those of `tasks` x `samples`
-    episodes as long as the step's are on average. 0 where nothing was said.
+    """Return the share of a full batch that trains, measured in completion tokens.
+
+    It is the number of completion tokens in the loss, divided by that of `tasks_per_step` x `group_size` episodes of
+    the step's mean length; 0 if there are no completion tokens.
     """
     played = [episode for group in groups for episode in group.episodes]
     kept = [episode for group in groups if group.treatment == "keep" for episode in group.episodes]
     trained = sum(e.completion_tokens for e in kept if e.stop != "failed" and e.stop not in config.masked)
-    said = sum(episode.completion_tokens for episode in played)
-    return trained * len(played) / (said * config.tasks_per_step * config.group_size) if said else 0.0
+    completion = sum(episode.completion_tokens for episode in played)
+    return trained * len(played) / (completion * config.tasks_per_step * config.group_size) if completion else 0.0
 
 
 def success_rate(episodes: Iterable[EpisodeOutcome]) -> float | None:
-    """Mean over tasks, as reports have it; None when every episode failed."""
+    """Return the mean success over tasks, as in evaluation reports; None if every episode failed."""
     by_task = task_means(episodes)
     return fmean(by_task.values()) if by_task else None
 
 
 def success_by_task(groups: Iterable[GroupOutcome]) -> dict[str, float]:
-    """Mean success of each task over all its groups; tasks of which every episode failed are left out."""
+    """Return the mean success of each task over all its groups, without tasks of which every episode failed."""
     return task_means(episode for group in groups for episode in group.episodes)
 
 
 def task_means(episodes: Iterable[EpisodeOutcome]) -> dict[str, float]:
-    """Mean success of each task; tasks of which every episode failed are left out."""
+    """Return the mean success of each task, without tasks of which every episode failed."""
     by_task: dict[str, list[bool]] = {}
     for episode in episodes:
         if episode.stop != "failed":
@@ -121,6 +125,6 @@ def task_means(episodes: Iterable[EpisodeOutcome]) -> dict[str, float]:
 
 
 def cut_while_improving(groups: Sequence[GroupOutcome]) -> float:
-    """Share of the episodes that the horizon ended while they were still earning."""
+    """Return the share of episodes that the horizon truncated while they still earned reward."""
     scored = [episode for group in groups for episode in group.episodes if episode.stop != "failed"]
     return sum(episode.cut for episode in scored) / max(1, len(scored))

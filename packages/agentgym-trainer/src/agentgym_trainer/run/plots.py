@@ -1,4 +1,4 @@
-"""The picture of a run: success in every world as it goes on, and the loss where a run learns from data."""
+"""The plot of a run: success in every environment over training, and the loss of a run that trains on data."""
 
 from __future__ import annotations
 
@@ -15,12 +15,14 @@ from agentgym_trainer.run.folder import MANNERS, RunFolder
 
 _SMOOTHED_OVER = 5
 ByStep = dict[str, dict[int, SummaryMetrics]]
-"""Figures of evaluations, by manner and step."""
+"""Metrics of evaluations by manner and step."""
 
 
 def draw_curve(config: BaseConfig, folder: RunFolder, found: Mapping[str, Mapping[str, ByStep]]) -> Path:
-    """Draw every world's success over environment steps; where a run learns from data, over updates and with the loss;
-    where it evolves, over the models trained. `found` has the figures of each split and, in it, of each world.
+    """Plot every environment's success (metrics in `found` by split and environment) and return the image's path.
+
+    The x axis is environment steps for RL, updates for a run that trains on data (whose loss is plotted, too), and
+    models trained for AgentEvol.
     """
     import matplotlib
 
@@ -57,10 +59,9 @@ def draw_curve(config: BaseConfig, folder: RunFolder, found: Mapping[str, Mappin
 
 
 def _draw_loss(axes: Any, lines: list[dict[str, Any]]) -> None:
-    learned = [
-        (line["step"], line["loss"]) for line in lines if line.get("loss") is not None
-    ]  # none where it was skipped
-    steps, loss = np.array(learned, float).reshape(-1, 2).T
+    # Skipped steps have no loss.
+    losses = [(line["step"], line["loss"]) for line in lines if line.get("loss") is not None]
+    steps, loss = np.array(losses, float).reshape(-1, 2).T
     axes.plot(steps, loss, color="C0", alpha=0.25, linewidth=1)
     axes.plot(steps, _smoothed(loss), color="C0")
     axes.set(ylabel="loss", ylim=(0, None))
@@ -73,11 +74,11 @@ def _draw_training(axes: Any, lines: list[dict[str, Any]], world: str) -> None:
     axes.plot(steps, _smoothed(success), color="C0", label="training tasks, sampled")
 
 
-def _draw_evaluations(axes: Any, env_steps: dict[int, int], figures: ByStep, split: str) -> None:
-    """In the course of a run a line; of the test, at its ends, single marks."""
+def _draw_evaluations(axes: Any, env_steps: dict[int, int], metrics: ByStep, split: str) -> None:
+    """Draw evaluations during training as a line, those on the test split as single markers."""
     look = {"linestyle": "none", "marker": "D"} if split == "test" else {"marker": "o"}
     for manner, color in zip(MANNERS, ("C3", "C2"), strict=True):
-        marks = [(env_steps[step], by.success) for step, by in figures[manner].items() if step in env_steps]
+        marks = [(env_steps[step], by.success) for step, by in metrics[manner].items() if step in env_steps]
         means = [at.mean for _, at in marks]
         spread = [[at.mean - at.low for _, at in marks], [at.high - at.mean for _, at in marks]]
         label = f"{split} tasks, {manner}"
@@ -85,7 +86,7 @@ def _draw_evaluations(axes: Any, env_steps: dict[int, int], figures: ByStep, spl
 
 
 def _mark_stages(axes: Any, lines: list[dict[str, Any]]) -> None:
-    """A line where each stage of the horizon begins, with its turns and, where the schedule chose it, the reason."""
+    """Draw a vertical line at the start of each horizon stage, with its turns and the reason if it wasn't fixed."""
     begins, number = 0, None
     for line in lines:
         stage = line["stage"]
@@ -99,5 +100,5 @@ def _mark_stages(axes: Any, lines: list[dict[str, Any]]) -> None:
 
 
 def _smoothed(values: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Mean over the last few steps."""
+    """Return the moving average over the last few steps."""
     return np.array([values[max(0, i + 1 - _SMOOTHED_OVER) : i + 1].mean() for i in range(len(values))])

@@ -1,7 +1,7 @@
-"""What a training step leaves to be looked at: its episodes, and of some groups every token with what it was worth.
+"""The rollout log of a training step: its episodes, and for some groups every token with its advantage.
 
-A record is made of what the update is about to learn from, and changes nothing in it. Knows no viewer: it leaves files
-of JSON lines, in which tokens stand as text, so that who reads them needs neither the model nor its tokenizer.
+The log describes the data of the next update and doesn't change it. It consists of JSON lines with tokens as text, so
+that readers need neither the model nor its tokenizer.
 """
 
 from __future__ import annotations
@@ -27,14 +27,14 @@ SCHEMA = "agentgym.tokens/1"
 _DIGITS = 4
 
 Place = tuple[int, int]
-"""Number of a group in its step, and the place of an episode in the group."""
+"""Number of a group in its step, and index of an episode in the group."""
 
 
 class RolloutLogger:
-    """Keeps the rollouts of a run in its folder. All processes of the run record together; the first one writes."""
+    """Saves the rollouts of a run in its folder. All processes must call it; the main process writes."""
 
     def __init__(self, config: RLConfig, folder: RunFolder, learner: Learner, chat: Chat, ranks: Ranks) -> None:
-        """Record nothing yet."""
+        """Create the logger without writing anything."""
         self._config = config
         self._folder = folder
         self._learner = learner
@@ -42,7 +42,7 @@ class RolloutLogger:
         self._ranks = ranks
 
     def is_due(self, step: int) -> bool:
-        """Whether the rollouts of this step are to be kept."""
+        """Whether the rollouts of this step are logged."""
         every = self._config.rollouts.every
         return every > 0 and (step == self._config.steps or step % every == 0)
 
@@ -53,13 +53,13 @@ class RolloutLogger:
         groups: Sequence[GroupOutcome],
         advantages: Mapping[Place, Sequence[float]],
     ) -> None:
-        """Keep the rollouts of a step.
+        """Save the rollouts of a step.
 
         Args:
-            step: Number of the update that is to learn from them.
+            step: Number of the update that trains on them.
             own: The groups that this process played.
-            groups: What came of those of all processes.
-            advantages: Of each said token of each episode of this process that the update learns from.
+            groups: The outcomes of the groups of all processes.
+            advantages: One advantage per completion token, for each episode of this process that is trained on.
         """
         lines = [((group.number, e.sample), e.to_json()) for group in own for e in group.episodes]
         tokens = self._tokens(own, select_groups(groups, self._config.rollouts.tokens), advantages)
@@ -78,57 +78,64 @@ class RolloutLogger:
     def _tokens(
         self, own: Sequence[EpisodeGroup], shown: Sequence[int], advantages: Mapping[Place, Sequence[float]]
     ) -> list[tuple[Place, dict[str, Any]]]:
-        """A line for each episode of this process that is in one of the groups shown and didn't fail."""
+        """Return a line for each episode of this process that didn't fail and is in one of the groups to show."""
         if not shown:
             return []
         episodes = [(g.number, e) for g in own if g.number in shown for e in g.episodes if not e.failed]
-        lined_up = [trajectory(episode) for _, episode in episodes]
-        batch = make_batch(lined_up)
+        trajectories = [trajectory(episode) for _, episode in episodes]
+        batch = make_batch(trajectories)
         entropies = split_by_episode(self._learner.entropies(batch), batch)
         return [
             ((number, e.sample), self._line(number, e, path, advantages.get((number, e.sample)), entropy))
-            for (number, e), path, entropy in zip(episodes, lined_up, entropies, strict=True)
+            for (number, e), path, entropy in zip(episodes, trajectories, entropies, strict=True)
         ]
 
     def _line(
-        self, group: int, episode: Episode, path: Trajectory, credit: Sequence[float] | None, entropy: Sequence[float]
+        self,
+        group: int,
+        episode: Episode,
+        path: Trajectory,
+        advantage: Sequence[float] | None,
+        entropy: Sequence[float],
     ) -> dict[str, Any]:
-        credits, entropies = None if credit is None else iter(credit), iter(entropy)
+        advantages, entropies = None if advantage is None else iter(advantage), iter(entropy)
         return {
             "task_id": episode.task_id,
             "sample": episode.sample,
             "group": group,
-            "trained": credit is not None,
-            "segments": [self._segment(segment, credits, entropies) for segment in path.segments],
+            "trained": advantage is not None,
+            "segments": [self._segment(segment, advantages, entropies) for segment in path.segments],
         }
 
-    def _segment(self, segment: Segment, credits: Iterator[float] | None, entropies: Iterator[float]) -> dict[str, Any]:
-        said = segment.loss_mask
+    def _segment(
+        self, segment: Segment, advantages: Iterator[float] | None, entropies: Iterator[float]
+    ) -> dict[str, Any]:
+        mask = segment.loss_mask
 
-        def known(values: Iterator[float] | None) -> list[float | None]:
-            return [_rounded(next(values)) if values and spoken else None for spoken in said]
+        def expanded(values: Iterator[float] | None) -> list[float | None]:
+            return [_rounded(next(values)) if values and in_loss else None for in_loss in mask]
 
         return {
             "tokens": self._chat.token_texts(segment.ids),
-            "loss_mask": [int(spoken) for spoken in said],
+            "loss_mask": [int(in_loss) for in_loss in mask],
             "turn": segment.turns,
             "logprobs": [
-                _rounded(value) if spoken else None for value, spoken in zip(segment.logprobs, said, strict=True)
+                _rounded(value) if in_loss else None for value, in_loss in zip(segment.logprobs, mask, strict=True)
             ],
-            "advantages": known(credits),
-            "entropies": known(entropies),
+            "advantages": expanded(advantages),
+            "entropies": expanded(entropies),
         }
 
 
 def select_groups(groups: Sequence[GroupOutcome], count: int) -> list[int]:
-    """The numbers of the groups of a step whose tokens are kept: the first of those that train, then of the others."""
+    """Return the numbers of the groups whose tokens are logged: groups that train first, then by number."""
     return [group.number for group in sorted(groups, key=lambda g: (g.treatment != "keep", g.number))[:count]]
 
 
-def split_by_episode(figure_N: Tensor, batch: Batch) -> list[list[float]]:
-    """A figure of each said token, for each episode of the batch apart."""
-    spoken = batch.experience.episode_N.bincount(minlength=len(batch.experience.group_E))
-    return [part.tolist() for part in figure_N.cpu().split(spoken.tolist())]
+def split_by_episode(values_N: Tensor, batch: Batch) -> list[list[float]]:
+    """Split one value per completion token into one list per episode of the batch."""
+    lengths_E = batch.experience.episode_N.bincount(minlength=len(batch.experience.group_E))
+    return [part.tolist() for part in values_N.cpu().split(lengths_E.tolist())]
 
 
 def _rounded(value: float) -> float | None:

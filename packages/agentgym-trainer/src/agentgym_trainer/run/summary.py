@@ -1,4 +1,4 @@
-"""What a finished run ends with: tables before and after, the curve, the summary, and the next command to try."""
+"""The output of a finished run: tables of results before and after, the curve, the summary, and what to run next."""
 
 from __future__ import annotations
 
@@ -23,70 +23,70 @@ from agentgym_trainer.run.plots import ByStep, draw_curve
 
 
 def show_results(config: BaseConfig, folder: RunFolder, console: Console, *, seconds: float) -> None:
-    """Write `curve.png` and `summary.json` and show what came of the run."""
-    found = {split: _figures(config, folder, test=split == "test") for split in played_splits(config)}
+    """Write `curve.png` and `summary.json` and print the results of the run."""
+    found = {split: _metrics(config, folder, test=split == "test") for split in played_splits(config)}
     during = config.evaluation.split
     steps = max(found[during].overall[MANNERS[0]])
     _write_summary(steps, folder, found, seconds)
     with writing(folder.curve):
-        draw_curve(config, folder, {split: figures.by_world for split, figures in found.items()})
+        draw_curve(config, folder, {split: metrics.by_world for split, metrics in found.items()})
     shown = _shown(config, steps)
-    for split, figures in reversed(found.items()):
-        console.print(_table(config, split, {step: shown[step] for step in shown if step in figures.steps}, figures))
+    for split, metrics in reversed(found.items()):
+        console.print(_table(config, split, {step: shown[step] for step in shown if step in metrics.steps}, metrics))
     done = "models" if isinstance(config, AgentEvolConfig) else "updates"
     for line in (
-        f"{steps} {done}; this sitting took {seconds:.0f} s. The run: {folder.path}",
-        f"Its curve: {folder.curve}",
-        "To look at the run and its episodes in a browser:",
+        f"{steps} {done}; this session took {seconds:.0f} s. Run folder: {folder.path}",
+        f"Learning curve: {folder.curve}",
+        "View the run and its episodes in a browser:",
         f"  {command('view')} {shlex.quote(str(folder.path))}",
-        "Next, let the trained model play all test tasks:",
+        "Evaluate the trained model on all test tasks:",
         *(f"  {_evaluate(config, world, folder.model)}" for world in config.worlds),
     ):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
 
 
 def _shown(config: BaseConfig, last: int) -> dict[int, str]:
-    """The steps whose evaluations are shown, with their names."""
+    """Return the steps whose evaluations are shown, with column headings."""
     if isinstance(config, AgentEvolConfig):
         return {0: "before", 1: "cloned"} | {step: f"iteration {step - 1}" for step in range(2, last + 1)}
     return {0: "before", last: "after"}
 
 
 def _evaluate(config: BaseConfig, world: WorldConfig, model: Path) -> str:
-    """The command that plays a world as it was trained on."""
+    """Return the command that evaluates the model in an environment with the settings of the training."""
     flags = [
         f"--env {world.env} --policy {shlex.quote(f'hf:{model}')} --split test --samples 4 --agent {world.agent}",
         f"--horizon {config.horizon.longest} --max-tokens {config.generation.max_tokens}",
         f"--temperature {config.generation.temperature:g}",
     ]
     flags += [] if world.instructions else ["--no-instructions"]
-    # Options are Python literals, in which quotes are single ones as a rule.
+    # Options are Python literals, which usually contain single quotes.
     flags += ["--options", *(f'"{option}"' for option in world.options)] if world.options else []
     return " ".join([command("evaluate"), *flags])
 
 
 @dataclass(frozen=True, slots=True)
 class _Evaluations:
-    """What a run's evaluations on one split came to."""
+    """The results of a run's evaluations on one split."""
 
     overall: ByStep
     by_world: dict[str, ByStep]
 
     @property
     def steps(self) -> Collection[int]:
-        """Those at which there was an evaluation."""
+        """The evaluated steps."""
         return self.overall[MANNERS[0]].keys()
 
 
-def _figures(config: BaseConfig, folder: RunFolder, *, test: bool) -> _Evaluations:
-    """Of those in the course of the run, or of the `test` at its end."""
+def _metrics(config: BaseConfig, folder: RunFolder, *, test: bool) -> _Evaluations:
+    """Read the evaluations during training, or (`test`) those on test tasks at the end, and compute their metrics."""
     played = {
         (manner, step): folder.read_evaluation(step, manner, test=test) or []
         for manner in MANNERS
         for step in folder.evaluated_steps(manner, test=test)
     }
 
-    def figures(world: str | None) -> ByStep:
+    def metrics(world: str | None) -> ByStep:
         found: ByStep = {manner: {} for manner in MANNERS}
         for (manner, step), episodes in played.items():
             chosen = [episode for episode in episodes if world in (None, episode.env)]
@@ -95,12 +95,12 @@ def _figures(config: BaseConfig, folder: RunFolder, *, test: bool) -> _Evaluatio
         return found
 
     worlds = dict.fromkeys(episode.env for episodes in played.values() for episode in episodes)
-    return _Evaluations(figures(None), {world: figures(world) for world in worlds})
+    return _Evaluations(metrics(None), {world: metrics(world) for world in worlds})
 
 
 def _write_summary(steps: int, folder: RunFolder, found: Mapping[str, _Evaluations], seconds: float) -> None:
-    def record(figures: ByStep) -> dict[str, Any]:
-        return {m: {str(step): f.to_dict() for step, f in by.items()} for m, by in figures.items()}
+    def record(metrics: ByStep) -> dict[str, Any]:
+        return {m: {str(step): f.to_dict() for step, f in by.items()} for m, by in metrics.items()}
 
     worlds = dict.fromkeys(world for each in found.values() for world in each.by_world)
     summary = {
@@ -116,11 +116,11 @@ def _write_summary(steps: int, folder: RunFolder, found: Mapping[str, _Evaluatio
         write_whole(folder.summary, json.dumps(summary, indent=2, allow_nan=False) + "\n")
 
 
-_WHEN = {True: "played once, at the end", False: "played on the way"}
+_WHEN = {True: "played once, after training", False: "played during training"}
 
 
 def _table(config: BaseConfig, split: str, steps: dict[int, str], found: _Evaluations) -> Table:
-    """Success on the tasks of a split at these steps."""
+    """Return the table of results on a split, with a column for each of these steps."""
     overall, by_world = found.overall, found.by_world
     sampled, last = overall["sampled"], max(steps)
     title = f"{sampled[last].tasks} {split} tasks, {_WHEN[split == 'test']}; 95% intervals over tasks"
@@ -128,12 +128,12 @@ def _table(config: BaseConfig, split: str, steps: dict[int, str], found: _Evalua
     table.add_column("", no_wrap=True)
     for name in steps.values():
         table.add_column(name, justify="right", no_wrap=len(steps) < 3)
-    how = {"sampled": f"sampled at {config.generation.temperature:g}", "greedy": "greedy"}
+    sampling = {"sampled": f"sampled at {config.generation.temperature:g}", "greedy": "greedy"}
     for manner, by in overall.items():
         for k in by[last].pass_at:
-            table.add_row(f"pass@{k}, {how[manner]}", *(_interval(by[step].pass_at[k]) for step in steps))
-    for world, figures in by_world.items() if len(by_world) > 1 else ():
-        for manner, by in figures.items():
+            table.add_row(f"pass@{k}, {sampling[manner]}", *(_interval(by[step].pass_at[k]) for step in steps))
+    for world, metrics in by_world.items() if len(by_world) > 1 else ():
+        for manner, by in metrics.items():
             table.add_row(f"{world.rpartition('/')[2]}, {manner}", *(_interval(by[step].success) for step in steps))
     for name in ("score", "turns"):
         table.add_row(f"{name}, sampled", *(f"{getattr(sampled[step], name).mean:.3f}" for step in steps))

@@ -1,8 +1,8 @@
-"""Trackers that get a run's figures beside its own folder, under the same names: trackio and Weights & Biases.
+"""Experiment trackers that receive a run's metrics under the names of its own folder: trackio and Weights & Biases.
 
-Each is an extra, imported only where it is asked for. Where figures go and who may send them, the trackers read from
-their own environment variables and logins; keys never pass through here. What they don't get is text: no episode, no
-observation, no reply.
+Each is an optional extra, imported only when requested. The trackers read destination and credentials from their own
+environment variables and logins; this package never handles keys. Trackers never receive text: no episodes,
+observations or replies.
 """
 
 from __future__ import annotations
@@ -22,19 +22,19 @@ from agentgym_trainer.run.folder import RunFolder
 
 
 class MetricsTracker(Protocol):
-    """A run at a tracker."""
+    """A run in an experiment tracker."""
 
     @property
     def where(self) -> str:
-        """Where a person finds it, as the end of a sentence."""
+        """Where the user finds the run, as the end of a sentence."""
         ...
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        """Take the figures of a step. After a run was resumed, a step may come again."""
+        """Log the metrics of a step. A resumed run may log a step again."""
         ...
 
     def close(self, *, done: bool) -> None:
-        """Send what is left, and note whether the sitting came to its end."""
+        """Send remaining data, and record whether the session completed."""
         ...
 
 
@@ -42,20 +42,20 @@ class Trackio:
     """A run in trackio's database: on this machine, unless TRACKIO_SPACE_ID or TRACKIO_SERVER_URL says otherwise."""
 
     def __init__(self, config: BaseConfig, folder: RunFolder) -> None:
-        """Begin the run, or go on with it."""
+        """Start or resume the run."""
         import trackio
 
-        known: dict[str, Any] = {"config": to_json(config), "auto_log_cpu": False, "auto_log_gpu": False}
-        with redirect_stdout(io.StringIO()):  # which is for results
-            self._run: Any = trackio.init(config.project, _name(folder), resume="allow", embed=False, **known)
-        self.where = f"as {_name(folder)}; to see it: {command('trackio', ours=False)} show --project {config.project}"
+        options: dict[str, Any] = {"config": to_json(config), "auto_log_cpu": False, "auto_log_gpu": False}
+        with redirect_stdout(io.StringIO()):  # stdout is reserved for results
+            self._run: Any = trackio.init(config.project, _name(folder), resume="allow", embed=False, **options)
+        self.where = f"as {_name(folder)}; to view it: {command('trackio', ours=False)} show --project {config.project}"
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        """Take the figures of a step. Steps have a place of their own in trackio."""
+        """Log the metrics of a step. The step itself is a separate field in trackio."""
         self._run.log({name: value for name, value in figures.items() if name != "step"}, step=step)
 
     def close(self, *, done: bool) -> None:
-        """Write what is left. Trackio notes no more of an end than that it came."""
+        """Write remaining data. Trackio can't record whether the session completed."""
         import trackio
 
         with redirect_stdout(io.StringIO()):
@@ -63,10 +63,10 @@ class Trackio:
 
 
 class Wandb:
-    """A run at Weights & Biases, or in its folder `wandb` where WANDB_MODE is offline."""
+    """A run at Weights & Biases, or in the run's folder `wandb` if WANDB_MODE is offline."""
 
     def __init__(self, config: BaseConfig, folder: RunFolder) -> None:
-        """Begin the run, or go on with it."""
+        """Start or resume the run."""
         import wandb
 
         self._run: Any = wandb.init(
@@ -78,17 +78,17 @@ class Wandb:
             config=to_json(config),
             settings=wandb.Settings(console="off", silent=True),
         )
-        # Its own count of steps can't go back, as a resumed run does.
+        # The built-in step counter can't go back, as a resumed run does.
         self._run.define_metric("*", step_metric="step")
-        offline = f"offline; to send it: {command('wandb', ours=False)} sync {folder.path / 'wandb'}/offline-run-*"
+        offline = f"offline; to upload it: {command('wandb', ours=False)} sync {folder.path / 'wandb'}/offline-run-*"
         self.where = offline if self._run.offline else f"at {self._run.url}"
 
     def log(self, step: int, figures: Mapping[str, float]) -> None:
-        """Take the figures of a step, of which one is its number."""
+        """Log the metrics of a step, including its number."""
         self._run.log({**figures, "step": step})
 
     def close(self, *, done: bool) -> None:
-        """Send what is left, and the exit code."""
+        """Send remaining data and the exit code."""
         self._run.finish(exit_code=0 if done else 1)
 
 
@@ -97,74 +97,76 @@ _KNOWN: dict[str, Callable[[BaseConfig, RunFolder], MetricsTracker]] = {"trackio
 
 @contextmanager
 def open_trackers(config: BaseConfig, folder: RunFolder, say: Callable[[str], None]) -> Generator[None]:
-    """While this is open, every line of the run's metrics goes to the trackers of `config`, too, and what came of the
-    test at its end.
+    """Send every line of metrics, and the metrics of the final test, to the trackers of `config` within the block.
 
-    A tracker that fails under way is told of and let go of: a run doesn't end for it, and its folder has all figures.
+    A tracker that fails is reported and dropped. The run continues, and its folder has all metrics.
+
+    Args:
+        config: The configuration of the run.
+        folder: The folder of the run, whose listener is set.
+        say: Called with messages for the user.
 
     Raises:
-        UsageError: when a tracker isn't installed, or can't be had as things are.
+        UsageError: when a tracker isn't installed or can't be started.
     """
-    followers, done = dict[str, MetricsTracker](), False
+    trackers, done = dict[str, MetricsTracker](), False
 
-    def tell(line: Mapping[str, Any]) -> None:
-        figures = flat(line)
-        for name, follower in list(followers.items()):
-            with _letting_go(name, followers, say):
-                follower.log(int(line["step"]), figures)
+    def log(line: Mapping[str, Any]) -> None:
+        metrics = flat(line)
+        for name, tracker in list(trackers.items()):
+            with _dropping_on_error(name, trackers, say):
+                tracker.log(int(line["step"]), metrics)
 
     try:
         for name in dict.fromkeys(config.track):
-            followers[name] = _opened(name, config, folder)
-            say(f"{name} follows this run {followers[name].where}")
-        folder.listener = tell
+            trackers[name] = _opened(name, config, folder)
+            say(f"{name} tracks this run {trackers[name].where}")
+        folder.listener = log
         yield
         done = True
     finally:
         folder.listener = None
-        for name, follower in list(followers.items()):
-            with _letting_go(name, followers, say):
-                follower.close(done=done)
+        for name, tracker in list(trackers.items()):
+            with _dropping_on_error(name, trackers, say):
+                tracker.close(done=done)
 
 
 def flat(line: Mapping[str, Any], within: str = "") -> dict[str, float]:
-    """The figures of a line of metrics by their names in it, with slashes where one record lies in another; of a list,
-    such as the warnings, how many it has.
-    """
-    figures: dict[str, float] = {}
+    """Flatten a line of metrics: nested names are joined with slashes, and lists, such as warnings, become a count."""
+    metrics: dict[str, float] = {}
     for name, value in line.items():
         if isinstance(value, Mapping):
-            figures |= flat(value, f"{within}{name}/")  # pyright: ignore[reportUnknownArgumentType]
+            metrics |= flat(value, f"{within}{name}/")  # pyright: ignore[reportUnknownArgumentType]
         elif isinstance(value, list):
-            figures[f"{within}{name}"] = len(value)  # pyright: ignore[reportUnknownArgumentType]
+            metrics[f"{within}{name}"] = len(value)  # pyright: ignore[reportUnknownArgumentType]
         elif isinstance(value, int | float):
-            figures[f"{within}{name}"] = value
-    return figures
+            metrics[f"{within}{name}"] = value
+    return metrics
 
 
 def _opened(name: str, config: BaseConfig, folder: RunFolder) -> MetricsTracker:
     if find_spec(name) is None:
         raise UsageError(
             f"The tracker {name} isn't installed: {install(f'agentgym-trainer[{name}]')}. "
-            "Without --track, figures go to the run's folder alone."
+            "Without --track, metrics are only written to the run folder."
         )
     try:
         return _KNOWN[name](config, folder)
-    except Exception as error:  # whatever a tracker says when it has no key, no network, no disk
-        hint = " WANDB_MODE=offline keeps the figures on this machine." if name == "wandb" else ""
+    except Exception as error:  # trackers raise anything when there is no key, network or disk space
+        hint = " WANDB_MODE=offline keeps the metrics on this machine." if name == "wandb" else ""
         why = str(error).strip().rstrip(".")
-        raise UsageError(f"The tracker {name} can't follow this run: {why}.{hint}") from error
+        raise UsageError(f"The tracker {name} can't track this run: {why}.{hint}") from error
 
 
 @contextmanager
-def _letting_go(name: str, followers: dict[str, MetricsTracker], say: Callable[[str], None]) -> Generator[None]:
+def _dropping_on_error(name: str, trackers: dict[str, MetricsTracker], say: Callable[[str], None]) -> Generator[None]:
     try:
         yield
-    except Exception as error:  # noqa: BLE001 - a run of days doesn't end for a tracker's sake
-        del followers[name]
-        say(f"The tracker {name} follows this run no more ({error}); metrics.jsonl has all figures.")
+    except Exception as error:  # noqa: BLE001 - a failing tracker must not end a run of days
+        del trackers[name]
+        say(f"The tracker {name} failed and no longer tracks this run ({error}); metrics.jsonl has all metrics.")
 
 
 def _name(folder: RunFolder) -> str:
-    """What a person calls the run, and no other run is called."""
+    """Return a readable and unique name of the run."""
     return f"{folder.path.resolve().name}-{folder.id[:8]}"

@@ -1,1 +1,1 @@
-"""Text to token ids and back: chat templates, trajectories and batches."""
+"""Convert text to token ids and back: chat templates, trajectories and batches."""

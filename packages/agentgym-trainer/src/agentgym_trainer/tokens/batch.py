@@ -1,6 +1,6 @@
-"""Trajectories as tensors, without padding: what a model reads (tokens) and what an algorithm sees (experience).
+"""Trajectories as tensors without padding: the model's inputs (tokens) and the algorithm's (`TokenBatch`).
 
-The shapes' legend stands in `algorithms/experience.py`.
+See `algorithms/types.py` for the shape suffixes.
 """
 
 from __future__ import annotations
@@ -18,21 +18,22 @@ from agentgym_trainer.tokens.trajectory import Segment, Trajectory
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Tokens of all segments end to end, those of an episode together, and the experience in them."""
+    """The concatenated tokens of all segments, with the segments of an episode contiguous, and their `TokenBatch`."""
 
     ids_S: Tensor
     """Token ids, int64."""
     position_S: Tensor
     """Position of each token in its segment, int64."""
     completion_index_N: Tensor
-    """Where in S each said token stands, int64, ascending."""
+    """Index into S of each completion token, int64, ascending."""
     starts: tuple[int, ...]
-    """Where in S each segment starts, and at the end the number of tokens."""
+    """Index into S of the start of each segment, then the number of tokens."""
     completion_starts: tuple[int, ...]
-    """Where in N the said tokens of each segment start, and at the end the number of said tokens."""
+    """Index into N of the first completion token of each segment, then the number of completion tokens."""
     episodes: tuple[int, ...]
     """Episode of each segment."""
     experience: TokenBatch
+    """The completion tokens and turns, for the algorithm."""
 
     @property
     def lengths(self) -> list[int]:
@@ -40,31 +41,31 @@ class Batch:
         return [end - start for start, end in zip(self.starts, self.starts[1:], strict=False)]
 
     def to(self, device: torch.device) -> Batch:
-        """The same batch on another device."""
+        """Return a copy of the batch on `device`."""
         tensors = {name: getattr(self, name).to(device) for name in ("ids_S", "position_S", "completion_index_N")}
-        known = {name: getattr(self.experience, name) for name in TokenBatch.__slots__}
-        moved = {name: tensor.to(device) for name, tensor in known.items() if tensor is not None}
+        optional = {name: getattr(self.experience, name) for name in TokenBatch.__slots__}
+        moved = {name: tensor.to(device) for name, tensor in optional.items() if tensor is not None}
         return replace(self, **tensors, experience=replace(self.experience, **moved))
 
 
 def make_batch(trajectories: Sequence[Trajectory]) -> Batch:
-    """Lay trajectories end to end. There may be none: other processes may have some."""
+    """Concatenate trajectories into a batch. There may be none, if only other processes have some."""
     segments = [segment for trajectory in trajectories for segment in trajectory.segments]
-    said_S = torch.tensor([said for segment in segments for said in segment.loss_mask], dtype=torch.bool)
+    completion_S = torch.tensor([masked for segment in segments for masked in segment.loss_mask], dtype=torch.bool)
     return Batch(
-        ids_S=_whole_numbers(token for segment in segments for token in segment.ids),
-        position_S=_whole_numbers(position for segment in segments for position in range(len(segment.ids))),
-        completion_index_N=said_S.nonzero()[:, 0],
+        ids_S=_int64(token for segment in segments for token in segment.ids),
+        position_S=_int64(position for segment in segments for position in range(len(segment.ids))),
+        completion_index_N=completion_S.nonzero()[:, 0],
         starts=(0, *accumulate(len(segment.ids) for segment in segments)),
         completion_starts=(0, *accumulate(sum(segment.loss_mask) for segment in segments)),
         episodes=tuple(e for e, trajectory in enumerate(trajectories) for _ in trajectory.segments),
-        experience=_experience(trajectories, segments, said_S),
+        experience=_token_batch(trajectories, segments, completion_S),
     )
 
 
-def _experience(trajectories: Sequence[Trajectory], segments: Sequence[Segment], said_S: Tensor) -> TokenBatch:
-    episode_S = _whole_numbers(e for e, t in enumerate(trajectories) for s in t.segments for _ in s.ids)
-    turn_S = _whole_numbers(turn for segment in segments for turn in segment.turns)
+def _token_batch(trajectories: Sequence[Trajectory], segments: Sequence[Segment], completion_S: Tensor) -> TokenBatch:
+    episode_S = _int64(e for e, t in enumerate(trajectories) for s in t.segments for _ in s.ids)
+    turn_S = _int64(turn for segment in segments for turn in segment.turns)
     logprob_S = torch.tensor([logprob for segment in segments for logprob in segment.logprobs], dtype=torch.float32)
     E, K = len(trajectories), max((len(t.rewards) for t in trajectories), default=0)
     rewards_EK, played_EK = torch.zeros(E, K), torch.zeros(E, K, dtype=torch.bool)
@@ -78,21 +79,21 @@ def _experience(trajectories: Sequence[Trajectory], segments: Sequence[Segment],
         played_EK[e, :turns] = True
         state_EK[e, :turns] = torch.tensor([states.setdefault(state, len(states)) for state in trajectory.states])
         observation_EK[e, :turns] = torch.tensor(
-            [observations.setdefault(seen, len(observations)) for seen in trajectory.observations]
+            [observations.setdefault(observation, len(observations)) for observation in trajectory.observations]
         )
         groups.setdefault(trajectory.group, len(groups))
     return TokenBatch(
-        episode_N=episode_S[said_S],
-        turn_N=turn_S[said_S],
-        rollout_logprobs_N=logprob_S[said_S],
+        episode_N=episode_S[completion_S],
+        turn_N=turn_S[completion_S],
+        rollout_logprobs_N=logprob_S[completion_S],
         rewards_EK=rewards_EK,
         played_EK=played_EK,
         state_EK=state_EK,
-        group_E=_whole_numbers(groups[trajectory.group] for trajectory in trajectories),
+        group_E=_int64(groups[trajectory.group] for trajectory in trajectories),
         observation_EK=observation_EK,
         loss_mask_E=torch.tensor([trajectory.in_loss for trajectory in trajectories], dtype=torch.bool),
     )
 
 
-def _whole_numbers(numbers: Iterable[int]) -> Tensor:
+def _int64(numbers: Iterable[int]) -> Tensor:
     return torch.tensor(list(numbers), dtype=torch.long)

@@ -1,11 +1,11 @@
-"""A chat template as text: conversations rendered with slots where contents stand. Knows no ids.
+"""Render conversations with a chat template, as text with slots in place of contents. Does not use token ids.
 
-No content passes through the template, which could trim it, look into it, or be led astray by a control token that it
-spells; slots do. What an agent says is the exception: templates rewrite that (drop earlier thinking, say), and may.
+Contents don't pass through the template, which could trim or inspect them, or be confused by control tokens in them;
+slots do. Replies are the exception: templates may rewrite them (by dropping earlier thinking, for example).
 
-Functions that an agent can call are shown in the template's own way where it has one. A call then stands in the history
-as it was said, and the world's answer is a message of the role `tool`. Elsewhere they are described in the system
-message, and calls and answers are words like any other.
+Functions that an agent can call are shown in the template's own format if it has one. A call is then kept in the
+history as it was sampled, and the environment's result is a message with the role `tool`. Otherwise functions are
+described in the system message, and calls and results are plain text.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from agentgym_envs.agents.call_parsing import find_call
 from agentgym_envs.core.action_schema import Call, CallError, described
 from jinja2 import TemplateError
 
-# Private-use characters enclose what stands for a content while the template is rendered: c and the number of a control
-# token that is spelled; m and the number of a message, j where that is written as JSON; f and the number of a call.
+# Placeholders while the template is rendered, enclosed in private-use characters: c and the index of a control token
+# that a content contains; m and the index of a message, or j if it is written as JSON; f and the index of a call.
 _OPEN, _CLOSE = "\ue000", "\ue001"
 SLOT = re.compile(f"{_OPEN}([cmj]\\d+){_CLOSE}")
-_KNOWN = 1_024  # what is kept is bounded, so that a long run's memory stays flat
-_CALL_ID = "call00000"  # Mistral's templates take nine letters and digits
-_HARD = 'a "b"\nc'
-"""What JSON writes in another way."""
+_CACHE_SIZE = 1_024  # keeps the memory of a long run bounded
+_CALL_ID = "call00000"  # Mistral's templates require nine letters and digits
+_NEEDS_ESCAPING = 'a "b"\nc'
+"""A text that JSON escapes."""
 _PROBE = {
     "type": "function",
     "function": {
@@ -42,91 +42,92 @@ _PROBE = {
 
 @dataclass(frozen=True, slots=True)
 class CallStyle:
-    """How a template writes a call and its answer."""
+    """A template's format of calls and their results."""
 
     head: str
-    """What it writes before the name of the function."""
+    """Text before the name of the function."""
     tail: str
-    """What it writes behind the name when there are no arguments."""
+    """Text after the name if there are no arguments."""
     answer: str
-    """Kind of the slot of an answer: as it is, or as JSON."""
+    """Slot kind of a result: plain, or as JSON."""
     wordy: bool
-    """Whether it writes the words beside a call."""
+    """Whether the template renders the text of a message with a call."""
 
 
 class Template:
     """The chat template of a tokenizer."""
 
     def __init__(self, tokenizer: Any, tools: Sequence[dict[str, Any]] = ()) -> None:
-        """Find out how it writes things.
+        """Determine the template's format.
 
         Args:
             tokenizer: A Hugging Face tokenizer with a chat template.
             tools: JSON schemas of the functions that the agent can call.
 
         Raises:
-            ValueError: when it doesn't end replies with a control token.
+            ValueError: The template doesn't end replies with a control token.
         """
         self._tokenizer = tokenizer
-        # Tokenizers name but a few of their special tokens: Llama 3's has <|start_header_id|> among those added only.
+        # `all_special_tokens` is incomplete: Llama 3's <|start_header_id|> is only among the added tokens.
         added = [str(token) for token in tokenizer.added_tokens_decoder.values() if token.special]
         special = _longest_first([*tokenizer.all_special_tokens, *added])
         self._special = _any_of(special)
         self.known = self._known()
-        """Tokens that aren't special and that the template spells: <think> in Qwen3's, DeepSeek's names of roles."""
+        """Tokens in the template that aren't special, such as Qwen3's <think> and DeepSeek's role names."""
         self.control = _any_of(_longest_first([*special, *self.known]))
-        """Finds the control tokens in a text, those that aren't special among them."""
+        """Matches control tokens in a text, including those that aren't special."""
         self.takes_system = self._takes_system()
         self.lead, self.end = self._find_ends()
         self.style = self._find_style()
         own = self._special.findall(self.style.head + self.style.tail) if self.style and tools else []
         self._quotable = [*special, _OPEN, _CLOSE]
-        self._nobodys = _any_of(self._quotable)
-        self._spelled = _any_of([token for token in self._quotable if token not in own])
+        self._escape_all = _any_of(self._quotable)
+        self._escape_reply = _any_of([token for token in self._quotable if token not in own])
         self._tools = list(tools)
-        self._shown = self._harmless(self._tools)
-        self._render = lru_cache(maxsize=_KNOWN)(self._render_uncached)
-        self._call = lru_cache(maxsize=_KNOWN)(self._call_uncached)
+        self._escaped_tools = self._escaped(self._tools)
+        self._render = lru_cache(maxsize=_CACHE_SIZE)(self._render_uncached)
+        self._call = lru_cache(maxsize=_CACHE_SIZE)(self._call_uncached)
 
     @property
     def calls(self) -> bool:
-        """Whether functions are called in the template's own way here."""
+        """Whether functions are called in the template's own format."""
         return bool(self._tools) and self.style is not None
 
     def scaffold(self, conversation: Conversation) -> str:
-        """The rendered conversation, ready for the next reply, with slots in place of what the world says."""
+        """Render the conversation up to the next reply, with slots in place of observations."""
         messages = list[tuple[str, str]]()
         for i, message in enumerate(conversation):
             role, text = message.role, ""
             if role == "assistant":
-                text = self.said(message.content)
+                text = self.in_history(message.content)
                 role = "call" if self._is_call(message) else role
             elif role == "user" and i and self._is_call(conversation[i - 1]):
                 role = "tool"
             messages.append((role, text))
         return self._render(tuple(messages))
 
-    def told(self, conversation: Conversation) -> Conversation:
-        """The conversation with the functions described in its system message, if it has one and there is no better
-        place for them.
+    def with_described_tools(self, conversation: Conversation) -> Conversation:
+        """Return the conversation with the functions described in its system message, if it has one and the template
+        has no format of its own for them.
         """
         if not self._tools or self.calls or conversation[0].role != "system":
             return conversation
         return Message("system", f"{conversation[0].content}\n\n{described(self._tools)}"), *conversation[1:]
 
-    def said(self, reply: str) -> str:
-        """A reply as it stands in the history, with slots in place of the control tokens that it spells: as it was
-        said, but for a call that knows no model, which is written in the template's way.
+    def in_history(self, reply: str) -> str:
+        """Return a reply as it is kept in the history, with slots in place of the control tokens that it contains.
+
+        The reply is unchanged, except for a call in the model-independent format, which is converted to the template's.
         """
         call = self._call(reply) if '"function_name"' in reply else None
-        return self._native(call) if call else self._spelled.sub(self._slot, reply)
+        return self._native(call) if call else self._escape_reply.sub(self._slot, reply)
 
     def has_special(self, scaffold: str) -> bool:
-        """Whether there are special tokens in it outside of slots."""
+        """Whether a rendered text has special tokens outside of slots."""
         return bool(self._special.search(SLOT.sub("", scaffold)))
 
     def content(self, slot: str, conversation: Conversation) -> str:
-        """What stands in a slot."""
+        """Return the content of a slot."""
         kind, number = slot[0], int(slot[1:])
         if kind == "c":
             return self._quotable[number]
@@ -137,7 +138,7 @@ class Template:
         return message.role == "assistant" and self._call(message.content) is not None
 
     def _call_uncached(self, reply: str) -> Call | None:
-        """The call that a reply is, where functions are called in the template's own way."""
+        """Parse a reply as a call, if functions are called in the template's own format."""
         try:
             return find_call(reply) if self.calls else None
         except CallError:
@@ -148,14 +149,14 @@ class Template:
         if turns[0]["role"] == "system" and not self.takes_system:
             system, user, *rest = turns
             turns = [{"role": "user", "content": f"{system['content']}\n\n{user['content']}"}, *rest]
-        rendered = self._apply(turns, tools=self._shown if self.calls else None)
+        rendered = self._apply(turns, tools=self._escaped_tools if self.calls else None)
         for i, (role, text) in enumerate(messages):
             if role == "call" and self.style:
                 rendered = rendered.replace(f"{self.style.head}{_name(i)}{self.style.tail}", text)
         return rendered
 
     def _turn(self, i: int, role: str, text: str) -> dict[str, Any]:
-        """A message as templates take it."""
+        """Convert a message to the format that templates take."""
         if role == "call":
             return _called(_name(i), {})
         if role == "tool" and self.style:
@@ -163,27 +164,27 @@ class Template:
         return {"role": role, "content": text if role == "assistant" else f"{_OPEN}m{i}{_CLOSE}"}
 
     def _native(self, call: Call) -> str:
-        """A call as the template writes it, with slots in place of the control tokens that are spelled in it."""
-        name, arguments, thought = self._harmless([call.name, call.arguments, call.thought])
-        said = self._between(_called(name, arguments, thought))
-        return f"{thought}\n{said}" if thought and self.style and not self.style.wordy else said
+        """Return a call in the template's format, with slots in place of the control tokens that it contains."""
+        name, arguments, thought = self._escaped([call.name, call.arguments, call.thought])
+        rendered = self._rendered_call(_called(name, arguments, thought))
+        return f"{thought}\n{rendered}" if thought and self.style and not self.style.wordy else rendered
 
     def _slot(self, token: re.Match[str]) -> str:
         return f"{_OPEN}c{self._quotable.index(token[0])}{_CLOSE}"
 
-    def _harmless(self, value: Any) -> Any:
-        """A value that JSON can have, with slots in place of the control tokens that it spells."""
-        return json.loads(self._nobodys.sub(self._slot, json.dumps(value, ensure_ascii=False)))
+    def _escaped(self, value: Any) -> Any:
+        """Return a JSON value with slots in place of the control tokens that it contains."""
+        return json.loads(self._escape_all.sub(self._slot, json.dumps(value, ensure_ascii=False)))
 
-    def _between(self, call: dict[str, Any]) -> str:
-        """What the template writes for this message, without the lead and the end."""
+    def _rendered_call(self, call: dict[str, Any]) -> str:
+        """Render a message with a call, without the lead and the end-of-turn token."""
         turns = [{"role": "user", "content": "x"}, call, _answered("y")]
-        asked = self._apply(turns[:1], tools=[_PROBE])
-        return self._apply(turns, tools=[_PROBE]).removeprefix(asked).removeprefix(self.lead).partition(self.end)[0]
+        prompt = self._apply(turns[:1], tools=[_PROBE])
+        return self._apply(turns, tools=[_PROBE]).removeprefix(prompt).removeprefix(self.lead).partition(self.end)[0]
 
     def _apply(self, turns: Sequence[dict[str, Any]], *, prompt: bool = True, tools: Any = None) -> str:
-        how: Any = {"tools": tools} if tools else {}
-        return self._tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=prompt, **how)
+        options: Any = {"tools": tools} if tools else {}
+        return self._tokenizer.apply_chat_template(list(turns), tokenize=False, add_generation_prompt=prompt, **options)
 
     def _known(self) -> list[str]:
         template = self._tokenizer.get_chat_template()
@@ -198,40 +199,43 @@ class Template:
             return False
 
     def _find_ends(self) -> tuple[str, str]:
-        """The white space that the template has before a reply, and the token that it ends one with."""
+        """Return the white space that the template writes before a reply, and its end-of-turn token."""
         turns = [{"role": "user", "content": "x"}, {"role": "assistant", "content": _OPEN}]
-        asked = self._apply(turns[:1])
+        prompt = self._apply(turns[:1])
         head, _, tail = self._apply(turns, prompt=False).partition(_OPEN)
         end = self.control.match(tail)
         if end is None:
             raise ValueError(
                 f"The chat template ends a reply with {tail!r}, which does not begin with a control token."
             )
-        lead = head.removeprefix(asked)
+        lead = head.removeprefix(prompt)
         return lead if lead.isspace() else "", end[0]
 
     def _find_style(self) -> CallStyle | None:
-        """How it writes calls and answers; None when it doesn't, loses any, or writes calls that no agent reads."""
+        """Return the format of calls and results; None if the template has none, drops some of them, or writes calls
+        that can't be parsed.
+        """
         user, calls = {"role": "user", "content": "x"}, [_called(_name(i), {}) for i in range(3)]
-        turns = [user, calls[0], _answered(_HARD), calls[1], _answered("y"), {"role": "assistant", "content": "z"}]
+        final = {"role": "assistant", "content": "z"}
+        turns = [user, calls[0], _answered(_NEEDS_ESCAPING), calls[1], _answered("y"), final]
         try:
-            asked = self._apply([user], tools=[_PROBE])
-            call = self._between(calls[0])
-            probe = self._between(_called("probe", {"x": "y"}, _HARD))
-            understood = find_call(probe)
+            prompt = self._apply([user], tools=[_PROBE])
+            call = self._rendered_call(calls[0])
+            probe = self._rendered_call(_called("probe", {"x": "y"}, _NEEDS_ESCAPING))
+            parsed = find_call(probe)
             rendered = self._apply([*turns, user, calls[2], _answered("y")], tools=[_PROBE])
-        except (TemplateError, TypeError, CallError):  # as templates say that they can't, or don't say it
+        except (TemplateError, TypeError, CallError):  # templates without support for calls raise or produce garbage
             return None
         head, _, tail = call.partition(_name(0))
-        answers = {"m": _HARD, "j": json.dumps(_HARD)[1:-1]}
+        answers = {"m": _NEEDS_ESCAPING, "j": json.dumps(_NEEDS_ESCAPING)[1:-1]}
         answer = next((kind for kind, text in answers.items() if text in rendered), None)
         once = all(rendered.count(text) == 1 for i in range(3) for text in (f"{head}{_name(i)}{tail}", _name(i)))
-        fits = once and asked != self._apply([user]) and understood == Call("probe", {"x": "y"})
-        return CallStyle(head, tail, answer, _HARD in probe) if fits and answer else None
+        fits = once and prompt != self._apply([user]) and parsed == Call("probe", {"x": "y"})
+        return CallStyle(head, tail, answer, _NEEDS_ESCAPING in probe) if fits and answer else None
 
 
 def _name(number: int) -> str:
-    """What stands for the name of a function while the template is rendered."""
+    """Placeholder for the name of a function while the template is rendered."""
     return f"{_OPEN}f{number}{_CLOSE}"
 
 
@@ -249,5 +253,5 @@ def _longest_first(tokens: Sequence[str]) -> list[str]:
 
 
 def _any_of(tokens: Sequence[str]) -> re.Pattern[str]:
-    """Finds any of these."""
+    """Return a pattern that matches any of these tokens."""
     return re.compile("|".join(map(re.escape, tokens)) or "(?!)")

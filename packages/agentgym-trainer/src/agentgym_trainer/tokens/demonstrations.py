@@ -1,4 +1,4 @@
-"""What is imitated beside acting: of all demonstrations, those whose turn it is at a step."""
+"""The demonstrations of the SFT term in RL updates: which ones each step trains on."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from agentgym_trainer.tokens.trajectory import Trajectory, Trimming, trajectory
 
 
 class Demonstrations:
-    """Episodes to imitate. Which of them a step has comes from the seed and the step alone."""
+    """Demonstration episodes. The selection for a step depends only on the seed and the step."""
 
     def __init__(
         self, episodes: Sequence[Episode], chat: Chat, *, batch: int, longest: int, seed: int, ranks: Ranks
     ) -> None:
-        """Deal out `batch` of `episodes` at each step; each process, which has all of them, takes its share.
+        """Select `batch` of `episodes` at each step. Every process holds all episodes and takes its share.
 
-        Of a context of more than `longest` tokens only the turns that end within them are imitated.
+        Of contexts with more than `longest` tokens, only the turns that end within the limit are used.
         """
         self._episodes = episodes
         self._chat = chat
@@ -32,27 +32,27 @@ class Demonstrations:
         self._ranks = ranks
 
     def of_step(self, step: int) -> list[tuple[tuple[int, int], Trajectory]]:
-        """Those of a step that are this process's share, each with its place among all of the step."""
+        """Return this process's share of a step's demonstrations, each with its position in the whole step."""
         chosen = walk(len(self._episodes), start=step * self._batch, count=self._batch, seed=self._seed)
-        own = self._ranks.share([*enumerate(chosen)])
-        return [((place, 0), self._line(self._episodes[i])) for place, i in own]
+        share = self._ranks.share([*enumerate(chosen)])
+        return [((place, 0), self._trajectory(self._episodes[i])) for place, i in share]
 
     def trimming(self) -> Trimming:
-        """What of all of them lies within the budget. It encodes every episode once."""
-        counted = Trimming(self._longest)
+        """Return statistics on what exceeds the token limit, over all demonstrations. Encodes every episode once."""
+        statistics = Trimming(self._longest)
         for episode in self._episodes:
             for segment in trajectory(encode(self._chat, episode)).segments:
-                counted.trim(segment)
-        return counted
+                statistics.trim(segment)
+        return statistics
 
-    def _line(self, episode: Episode) -> Trajectory:
+    def _trajectory(self, episode: Episode) -> Trajectory:
         whole = trajectory(encode(self._chat, episode))
         return replace(whole, segments=tuple(segment.within(self._longest) for segment in whole.segments))
 
 
 def walk(items: int, *, start: int, count: int, seed: int) -> list[int]:
-    """Stretch of an endless walk over `items`, from 0: all of them in some order, then all in another, and so on."""
-    laps = range(start // items, (start + count - 1) // items + 1)
-    orders = [np.random.default_rng([seed, lap]).permutation(items).tolist() for lap in laps]
-    begin = start - laps[0] * items
+    """Return a slice of an endless sequence over range(items): all in random order, then all in another, and so on."""
+    passes = range(start // items, (start + count - 1) // items + 1)
+    orders = [np.random.default_rng([seed, number]).permutation(items).tolist() for number in passes]
+    begin = start - passes[0] * items
     return [item for order in orders for item in order][begin : begin + count]

@@ -1,6 +1,6 @@
-"""Recorded episodes as a local model would have played them: the ids of what was said, and of all that was read before.
+"""Encode recorded episodes as if a local model had played them: prompt and completion token ids.
 
-Whoever said it, an expert, another model or a file from elsewhere, and whatever agent it was.
+The episodes may be from an expert, another model or a file, and from any agent.
 """
 
 from __future__ import annotations
@@ -15,10 +15,10 @@ from agentgym_trainer.tokens.trajectory import trajectory
 
 
 def encode(chat: Chat, episode: Episode) -> Episode:
-    """The episode with the ids that a local model would have sampled to say the same; their logprobs are 0.
+    """Return the episode with the token ids that a local model would have sampled for its replies; logprobs are 0.
 
     Raises:
-        ValueError: when the episode's agent would not have come to such turns.
+        ValueError: The episode's agent would not have produced such turns.
     """
     chat = chat.with_tools(episode.tools)
     context, turns = Context(chat), list(episode.turns)
@@ -26,7 +26,7 @@ def encode(chat: Chat, episode: Episode) -> Episode:
         prompt, fresh = context.prompt(conversation)
         ids = tuple(chat.reply_ids(turn.reply.text))
         if turn.reply.finish == "length":
-            ids = ids[:-1]  # who was cut off has not said that this was the end
+            ids = ids[:-1]  # a truncated reply has no end-of-turn token
         context.append_reply(ids)
         sample = Sample(prompt=tuple(prompt), ids=ids, logprobs=(0.0,) * len(ids), fresh=fresh)
         turns[i] = replace(turn, reply=replace(turn.reply, sample=sample))
@@ -34,11 +34,11 @@ def encode(chat: Chat, episode: Episode) -> Episode:
 
 
 def next_context(chat: Chat, episode: Episode) -> tuple[int, ...]:
-    """The ids of the context in which a sampled episode would have gone on: all that the agent read and said, and the
-    last observation, up to where its next reply would begin.
+    """Return the token ids of the context for the next reply of a sampled episode: its last context, extended by the
+    last reply and observation.
 
     Raises:
-        ValueError: when the episode failed or has no sampled ids, or its agent would not have come to such turns.
+        ValueError: The episode failed or has no sampled ids, or its agent would not have produced such turns.
     """
     before, conversation = continued(episode)
     context = Context(chat.with_tools(episode.tools))

@@ -1,6 +1,6 @@
-"""Episodes as tokens: what stood in the context, what of it the agent said, and which turn each said token is of.
+"""Episodes as tokens: the context, the mask of completion tokens and the turn of each completion token.
 
-Built from the ids that were sampled, never from text. Plans, looks back and summaries are turns like any other.
+They are built from the sampled ids, never from text. Plans, reflections and summaries are turns like any other.
 """
 
 from __future__ import annotations
@@ -14,19 +14,20 @@ from agentgym_envs import Episode, Turn
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A run of tokens that stood in one context. The four sequences have one entry per token."""
+    """The tokens of one context. The four sequences have one entry per token."""
 
     ids: tuple[int, ...]
     loss_mask: tuple[bool, ...]
-    """Whether the agent sampled the token, in a turn that is to be learned from."""
+    """Whether the token is a completion token, in a turn that is trained on."""
     logprobs: tuple[float, ...]
-    """Log-probability the token was sampled with; 0 where it wasn't said."""
+    """Log-probability that the token was sampled with; 0 for other tokens."""
     turns: tuple[int, ...]
-    """Number of the turn that said the token; -1 where it wasn't said."""
+    """Index of the turn of each completion token; -1 for other tokens."""
 
     def within(self, longest: int) -> Segment:
-        """Its beginning, up to the last turn that ends within `longest` tokens: half a turn would teach to end in the
-        middle of it. Empty when none does.
+        """Return the segment up to the last turn that ends within `longest` tokens; empty if there is none.
+
+        A partial turn is cut, since training on it would teach the policy to stop in the middle of a reply.
         """
         ends = [i for i, (turn, after) in enumerate(pairwise((*self.turns, -1)), 1) if turn >= 0 and turn != after]
         end = max((end for end in ends if end <= longest), default=0)
@@ -35,38 +36,40 @@ class Segment:
 
 @dataclass(slots=True)
 class Trimming:
-    """What a budget of tokens for each context leaves of what was said, counted as segments are trimmed."""
+    """Statistics on segments that are trimmed to a token limit."""
 
     longest: int
+    """Maximum number of tokens per context."""
     contexts: int = 0
-    """Segments with something to learn from, before they were trimmed."""
+    """Number of segments with completion tokens, before trimming."""
     cut: int = 0
-    """Those of which only a beginning is left."""
+    """Number of segments that lost some of their completion tokens."""
     dropped: int = 0
-    """Those of which nothing is left."""
+    """Number of segments that lost all of their completion tokens."""
     said: int = 0
-    """Said tokens in all of them."""
+    """Number of completion tokens before trimming."""
     lost: int = 0
-    """Said tokens beyond the budget."""
+    """Number of completion tokens that were cut."""
 
     def trim(self, segment: Segment) -> Segment:
-        """What of the segment is `within` the budget."""
-        kept, said = segment.within(self.longest), sum(segment.loss_mask)
-        lost = said - sum(kept.loss_mask)
-        self.contexts += said > 0
-        self.cut += 0 < lost < said
-        self.dropped += 0 < lost == said
-        self.said += said
+        """Trim the segment to the limit (see `Segment.within`) and count it."""
+        kept, tokens = segment.within(self.longest), sum(segment.loss_mask)
+        lost = tokens - sum(kept.loss_mask)
+        self.contexts += tokens > 0
+        self.cut += 0 < lost < tokens
+        self.dropped += 0 < lost == tokens
+        self.said += tokens
         self.lost += lost
         return kept
 
     def __str__(self) -> str:
-        """One sentence on what is lost; empty where nothing is."""
+        """One sentence on what is lost; empty if nothing is."""
         if not self.lost:
             return ""
         return (
             f"generation.max_context, {self.longest:,} tokens, cuts {self.cut} of {self.contexts} contexts and drops "
-            f"{self.dropped}: {self.lost / self.said:.1%} of what was said is not learned from. Raise it to keep more."
+            f"{self.dropped}: {self.lost / self.said:.1%} of the completion tokens are not trained on. Raise it to "
+            "keep more."
         )
 
 
@@ -75,17 +78,17 @@ class Trajectory:
     """One episode for the learner."""
 
     segments: tuple[Segment, ...]
-    """One, unless the chat template rewrote history or the conversation began anew."""
+    """One segment, unless the chat template rewrote the history or the agent began a new conversation."""
     rewards: tuple[float, ...]
     """Reward of each turn."""
     states: tuple[str, ...]
-    """Key of the simulator's state that each turn began in."""
+    """Key of the simulator's state at the start of each turn."""
     observations: tuple[tuple[str, str], ...]
-    """What each turn is for, and what the world had shown last before it."""
+    """Kind of each turn, and the last observation before it."""
     group: str
     """The task; trajectories of one group are compared with each other."""
     in_loss: bool = True
-    """Whether it is trained on, and not only in its group's baseline and in statistics."""
+    """Whether it is in the loss; otherwise it only counts in its group's baseline and in statistics."""
 
     @property
     def tokens(self) -> int:
@@ -94,10 +97,10 @@ class Trajectory:
 
 
 def trajectory(episode: Episode) -> Trajectory:
-    """Line up the tokens of an episode.
+    """Convert an episode to a trajectory.
 
     Raises:
-        ValueError: for a failed episode, which never trains, and for one whose replies carry no sampled ids.
+        ValueError: The episode failed, which excludes it from training, or its replies have no sampled ids.
     """
     if episode.failed:
         raise ValueError(f"The episode of {episode.task_id} failed ({episode.error}); a failed episode never trains.")
@@ -114,7 +117,7 @@ def trajectory(episode: Episode) -> Trajectory:
 
 
 def outline(episode: Episode) -> Trajectory:
-    """An episode in as little as tells it from others: its completion tokens, all with id 0 and without their contexts.
+    """Return a trajectory with everything but the tokens: completion tokens have id 0, and prompt tokens are left out.
     A reply without sampled ids counts as one token.
     """
     sizes = [1 if turn.reply.sample is None else len(turn.reply.sample.ids) for turn in episode.turns]
@@ -130,28 +133,28 @@ def outline(episode: Episode) -> Trajectory:
 
 
 def single_reply_trajectory(context: tuple[int, ...], ids: tuple[int, ...], logprobs: tuple[float, ...]) -> Trajectory:
-    """A single reply that was sampled in a context, in an episode of its own that paid nothing."""
-    seen, new = len(context), len(ids)
+    """Return a trajectory of a single reply to a context, with reward 0."""
+    prompt, completion = len(context), len(ids)
     segment = Segment(
         ids=context + ids,
-        loss_mask=(False,) * seen + (True,) * new,
-        logprobs=(0.0,) * seen + logprobs,
-        turns=(-1,) * seen + (0,) * new,
+        loss_mask=(False,) * prompt + (True,) * completion,
+        logprobs=(0.0,) * prompt + logprobs,
+        turns=(-1,) * prompt + (0,) * completion,
     )
     return Trajectory((segment,), rewards=(0.0,), states=("",), observations=(("act", ""),), group="")
 
 
 def _segment(turns: Sequence[tuple[int, Turn]]) -> Segment:
     ids: list[int] = []
-    said: list[bool] = []
+    loss_mask: list[bool] = []
     logprobs: list[float] = []
     numbers: list[int] = []
     for number, turn in turns:
         sample = turn.reply.sample
         assert sample is not None
-        seen, new = len(sample.prompt), len(sample.ids)
+        prompt, completion = len(sample.prompt), len(sample.ids)
         ids += sample.prompt + sample.ids
-        said += [False] * seen + [turn.loss] * new
-        logprobs += [0.0] * seen + (list(sample.logprobs) if turn.loss else [0.0] * new)
-        numbers += [-1] * seen + [number if turn.loss else -1] * new
-    return Segment(tuple(ids), tuple(said), tuple(logprobs), tuple(numbers))
+        loss_mask += [False] * prompt + [turn.loss] * completion
+        logprobs += [0.0] * prompt + (list(sample.logprobs) if turn.loss else [0.0] * completion)
+        numbers += [-1] * prompt + [number if turn.loss else -1] * completion
+    return Segment(tuple(ids), tuple(loss_mask), tuple(logprobs), tuple(numbers))

@@ -1,1 +1,1 @@
-"""The ways to train: RL, SFT, DPO and AgentEvol, from a configuration to a finished run."""
+"""Trainers for RL, SFT, DPO and AgentEvol, from a configuration to a finished run."""

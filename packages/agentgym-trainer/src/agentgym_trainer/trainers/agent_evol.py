@@ -1,8 +1,8 @@
-"""AgentEvol (arXiv 2406.04151): an agent that explores its worlds, and learns from what went well there.
+"""AgentEvol (arXiv 2406.04151): an agent explores its environments and is trained on its successful episodes.
 
-Behavioural cloning of the base data makes the first model. In each iteration the last model plays; what went well is
-merged with the base data, and the model that the run began with is trained on both, as in any run of supervised
-fine-tuning. An iteration is a folder, and what lies in it is not made again.
+Behavioural cloning of the base data gives the first model. In each iteration the last model plays; its successful
+episodes are merged with the base data, and the run's initial model is trained on both by ordinary supervised
+fine-tuning. Every iteration has a folder; files that exist there are not produced again.
 """
 
 from __future__ import annotations
@@ -40,23 +40,23 @@ from agentgym_trainer.trainers.exploration import Explorer
 from agentgym_trainer.trainers.setup import model_from_scratch, open_accelerator, save_start
 from agentgym_trainer.trainers.training_data import gather_episodes, good_enough
 
-_MERGING = 4  # among the numbers that seeds are made of
+_MERGING = 4  # distinguishes the seeds of merging from those of other uses
 
 
 @dataclass(frozen=True, slots=True)
 class Iteration:
-    """The folder of an iteration. The one with the number 0 is behavioural cloning, and has nothing that was played."""
+    """The folder of an iteration. Iteration 0 is behavioural cloning and has no played episodes."""
 
     path: Path
 
     @property
     def sampled(self) -> Path:
-        """All episodes that were played."""
+        """The file of all episodes that were played."""
         return self.path / "sampled.jsonl"
 
     @property
     def kept(self) -> Path:
-        """Those of them that are learned from."""
+        """The file of the played episodes that are trained on."""
         return self.path / "kept.jsonl"
 
     @property
@@ -66,18 +66,18 @@ class Iteration:
 
 
 def train(config: AgentEvolConfig, folder: RunFolder, tracker: RunConsole, stopping: Stopping) -> Reached:
-    """Begin an evolution or go on with one, as far as `stopping` lets it. All processes of the run call this.
+    """Start or resume an AgentEvol run until it ends or `stopping` is set. All processes of the run must call this.
 
     Returns:
-        How many models have been trained, behavioural cloning's included. At the end the folder holds the last one,
-        evaluations, and a line of metrics for each.
+        The number of trained models, including that of behavioural cloning. At the end the folder holds the last
+        model, evaluations, and a line of metrics for each model.
 
     Raises:
-        UsageError: when the model, a world, a file or an option doesn't exist, or the engine can't be had.
-        RunStopped: when there is nothing to learn from in an iteration, more episodes failed than the configuration
-            bears, or something isn't finite.
-        EngineError: when the engine can't be brought back.
-        Stopped: when the run is to end at once. What is done is saved.
+        UsageError: when the model, an environment, a file or an option doesn't exist, or the engine can't be started.
+        RunStopped: when an iteration has no data to train on, more episodes failed than `max_failed` allows, or values
+            aren't finite.
+        EngineError: when the engine can't be recovered.
+        Stopped: when the run must end immediately. The progress is saved.
     """
     torch.set_num_threads(config.threads)
     open_accelerator(config)
@@ -85,10 +85,10 @@ def train(config: AgentEvolConfig, folder: RunFolder, tracker: RunConsole, stopp
 
 
 class Evolution:
-    """One run."""
+    """One AgentEvol run."""
 
     def __init__(self, config: AgentEvolConfig, folder: RunFolder, tracker: RunConsole, stopping: Stopping) -> None:
-        """Make nothing yet."""
+        """Prepare the run without starting it."""
         self.config = config
         self.folder = folder
         self.tracker = tracker
@@ -96,7 +96,7 @@ class Evolution:
         self._stopping = stopping
 
     def run(self) -> Reached:
-        """Go on with the first iteration that isn't complete."""
+        """Continue with the first incomplete iteration."""
         base, last = self._begin(), self.config.iterations + 1
         done = self.ranks.broadcast(self.folder.whole_lines)
         with self.ranks.errors_together():
@@ -110,21 +110,21 @@ class Evolution:
                 if self.ranks.is_main:
                     if number >= done:
                         self._conclude(number, seconds=time.perf_counter() - began)
-                    # They are for going on, and weigh several times what the model does.
+                    # Only needed to resume this iteration, and several times as large as the model.
                     shutil.rmtree(self.iteration(number).training.checkpoints, ignore_errors=True)
         return Reached(last, of=last)
 
     def iteration(self, number: int) -> Iteration:
-        """That of this number, from 0."""
+        """Return the iteration of this number, from 0."""
         return Iteration(self.folder.path / f"iteration-{number:04d}")
 
     def sources(self, number: int) -> list[Path]:
-        """Files of kept episodes that an iteration learns from."""
+        """Return the files of kept episodes that an iteration trains on."""
         first = 1 if self.config.memory == "all" else max(1, number)
         return [self.iteration(i).kept for i in range(first, number + 1)]
 
     def _begin(self) -> list[Episode]:
-        """The base data; and the model that each iteration trains, where it is made here."""
+        """Return the base data, and create the initial model if it is made from scratch."""
         config, folder = self.config, self.folder
         with open_environments(config) as worlds, self.tracker.showing():
             if config.model != "scratch" and not folder.data.exists():
@@ -136,7 +136,7 @@ class Evolution:
         return base
 
     def _explore(self, number: int, base: Sequence[Episode]) -> bool:
-        """Let the last model play and keep what is to be learned from. Whether it came to its end."""
+        """Let the last model play and save the episodes to train on; return whether this was completed."""
         own = self.iteration(number)
         if number and not self.ranks.broadcast(own.kept.exists()):
             with open_environments(self.config) as worlds, self.tracker.showing():
@@ -152,7 +152,7 @@ class Evolution:
         return True
 
     def _learn(self, number: int, base: Sequence[Episode]) -> bool:
-        """Train on the merged data. Whether it came to its end."""
+        """Train on the merged data; return whether this was completed."""
         own, sources = self.iteration(number).training, self.sources(number)
         config = _retraining(self.config, self.folder, sources)
         with self.ranks.errors_together():
@@ -163,18 +163,18 @@ class Evolution:
         return reached.done
 
     def _prepare(self, number: int, config: SFTConfig, data: Sequence[Episode]) -> None:
-        """Begin the run that trains on this data. What the untrained model does in evaluations is known already."""
+        """Create the run that trains on this data, with the known evaluation of the initial model."""
         own = self.iteration(number).training
         self.tracker.say(f"Iteration {number} of {self.config.iterations}: training on {len(data)} episodes.")
         if not own.settings.exists():
-            shutil.rmtree(own.path, ignore_errors=True)  # half of it may be there
+            shutil.rmtree(own.path, ignore_errors=True)  # it may be incomplete
             RunFolder.create(own.path, config, f"iteration {number}")
         for manner in MANNERS if number else ():
             own.save_evaluation(0, manner, self.folder.read_evaluation(0, manner) or [])
         own.save_data(data)
 
     def _merged(self, number: int, base: Sequence[Episode], sources: Iterable[Path]) -> list[Episode]:
-        """What an iteration learns from, each episode once."""
+        """Return the episodes that an iteration trains on, without duplicates."""
         share = self.config.base if number else 1.0
         rng = np.random.default_rng([self.config.seed, number, _MERGING])
         chosen = sorted(rng.choice(len(base), round(share * len(base)), replace=False).tolist())
@@ -182,32 +182,32 @@ class Evolution:
         merged = distinct([*(base[i] for i in chosen), *kept])
         if not merged:
             raise RunStopped(
-                f"There is nothing to learn from in iteration {number}: none of the episodes in "
-                f"{self.iteration(number).sampled} is kept, and `base` is {share:g}. Begin another run with a higher "
+                f"There is nothing to train on in iteration {number}: none of the episodes in "
+                f"{self.iteration(number).sampled} is kept, and `base` is {share:g}. Start another run with a higher "
                 "share of the base data, or with exploration.keep all."
             )
         return merged
 
     def _conclude(self, number: int, *, seconds: float) -> None:
-        """Make what has come of an iteration the run's. The line of metrics, written last, says that all is done."""
+        """Copy an iteration's results to the run's folder. The line of metrics comes last and marks it complete."""
         own, step = self.iteration(number).training, number + 1
         copies = {step: own.evaluated_steps(MANNERS[0])[-1]} | ({} if number else {0: 0})
         for manner in MANNERS:
-            for here, there in copies.items():
-                self.folder.save_evaluation(here, manner, own.read_evaluation(there, manner) or [])
+            for target, source in copies.items():
+                self.folder.save_evaluation(target, manner, own.read_evaluation(source, manner) or [])
         self.folder.model.unlink(missing_ok=True)
         self.folder.model.symlink_to(own.model.relative_to(self.folder.path))
-        self.folder.log({"step": step, "iteration": number, **self._figures(number), "seconds": seconds})
+        self.folder.log({"step": step, "iteration": number, **self._metrics(number), "seconds": seconds})
 
-    def _figures(self, number: int) -> dict[str, Any]:
-        """What was played and learned from, and success in evaluations; of all worlds and of each."""
+    def _metrics(self, number: int) -> dict[str, Any]:
+        """Return metrics of the played episodes, the data and the evaluations, over all environments and for each."""
         own = self.iteration(number)
         merged, kept, sampled = list(read_episodes(own.training.data)), list[Episode](), list[Episode]()
         if number:
             kept, sampled = list(read_episodes(own.kept)), list(read_episodes(own.sampled))
         played = {manner: self.folder.read_evaluation(number + 1, manner) or [] for manner in MANNERS}
 
-        def figures(world: str | None) -> dict[str, Any]:
+        def metrics(world: str | None) -> dict[str, Any]:
             def chosen(episodes: Iterable[Episode]) -> list[EpisodeOutcome]:
                 return [EpisodeOutcome.of(episode) for episode in episodes if world in (None, episode.env)]
 
@@ -221,21 +221,21 @@ class Evolution:
             }
 
         worlds = dict.fromkeys(episode.env for episodes in played.values() for episode in episodes)
-        return {**figures(None), "worlds": {world: figures(world) for world in worlds}}
+        return {**metrics(None), "worlds": {world: metrics(world) for world in worlds}}
 
 
 def worth_learning(sampled: Iterable[Episode], rule: Exploration) -> list[Episode]:
-    """Those that are kept of what was played. Never one that was cut at the token budget: half a reply ends it."""
+    """Select the played episodes to train on, without those cut at the token budget: they end in half a reply."""
     good = [episode for episode in good_enough(sampled, rule) if episode.stop != "length"]
     by_task = defaultdict[tuple[str, str], list[Episode]](list)
     for episode in good:
         by_task[episode.env, episode.task_id].append(episode)
-    ranked = (sorted(some, key=lambda episode: episode.score or 0.0, reverse=True) for some in by_task.values())
-    return [episode for some in ranked for episode in some[: rule.most or None]]
+    ranked = (sorted(same, key=lambda episode: episode.score or 0.0, reverse=True) for same in by_task.values())
+    return [episode for same in ranked for episode in same[: rule.most or None]]
 
 
 def distinct(episodes: Iterable[Episode]) -> list[Episode]:
-    """The episodes without those in which the same was seen and said as in an earlier one of the same task."""
+    """Remove episodes with the same observations and replies as an earlier one of the same task."""
     first: dict[Any, Episode] = {}
     for episode in episodes:
         first.setdefault(seen_and_said(episode), episode)
@@ -243,7 +243,7 @@ def distinct(episodes: Iterable[Episode]) -> list[Episode]:
 
 
 def _retraining(config: AgentEvolConfig, folder: RunFolder, sources: Iterable[Path]) -> SFTConfig:
-    """The run of supervised fine-tuning that each iteration consists of."""
+    """Return the configuration of an iteration's supervised fine-tuning."""
     settings: dict[str, Any] = {f.name: getattr(config, f.name) for f in fields(SFTConfig)}
     model = str(folder.start) if config.model == "scratch" else config.model
     data = DataConfig(files=tuple(map(str, (folder.data, *sources))), keep="all")

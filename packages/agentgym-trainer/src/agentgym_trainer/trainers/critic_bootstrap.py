@@ -1,4 +1,4 @@
-"""What a critic expects where episodes that the horizon truncated would have gone on (`truncation` bootstrap)."""
+"""Value bootstrapping for episodes that the horizon truncated (`truncation` bootstrap)."""
 
 from __future__ import annotations
 
@@ -17,9 +17,13 @@ from agentgym_trainer.tokens.trajectory import Trajectory, single_reply_trajecto
 
 
 def bootstrap_values(learner: Learner, chat: Chat, episodes: Sequence[Episode], generation: Generation) -> Tensor:
-    """The critic's value at the end of each truncated episode's context, the last observation included, E, float32, on
-    the learner's device; 0 for the other episodes, and where the budgets of `generation` leave no token to a next
-    reply. Every process must call it.
+    """Return the critic's value at the end of each truncated episode. Every process must call this.
+
+    The value is taken at the end of the episode's context, the last observation included. It is 0 for other episodes,
+    and where the budgets of `generation` leave no token for another reply.
+
+    Returns:
+        The values, float32 [E], on the learner's device.
 
     Raises:
         ValueError: as `next_context`.
@@ -27,12 +31,12 @@ def bootstrap_values(learner: Learner, chat: Chat, episodes: Sequence[Episode], 
     cut: list[int] = []
     made: list[Trajectory] = []
     for e, episode in enumerate(episodes):
-        said = sum(len(turn.reply.sample.ids) for turn in episode.turns if turn.reply.sample)
-        if episode.stop == "truncated" and not 0 < generation.max_completion_tokens <= said:
+        sampled = sum(len(turn.reply.sample.ids) for turn in episode.turns if turn.reply.sample)
+        if episode.stop == "truncated" and not 0 < generation.max_completion_tokens <= sampled:
             context = next_context(chat, episode)
             if len(context) < generation.max_context:
                 cut.append(e)
-                # The critic is asked before a token is sampled; which one that is makes no difference to it.
+                # The value is taken before the reply, so it doesn't depend on the reply's token.
                 made.append(single_reply_trajectory(context, (chat.end_id,), (0.0,)))
     values = learner.values(make_batch(made))
     return values.new_zeros(len(episodes)).index_put((torch.tensor(cut, device=values.device).long(),), values)

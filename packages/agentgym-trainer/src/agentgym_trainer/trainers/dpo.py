@@ -1,8 +1,8 @@
-"""Direct preference optimization through TRL's trainer, on pairs of episodes as token ids.
+"""Direct preference optimization with TRL's trainer, on pairs of episodes as token ids.
 
-TRL computes the loss; which tokens stand where, and which of them are compared, is ours: a collator gives it rows in
-which only what the agent said since the two diverged counts. A conversation that begins anew, as with a window, stands
-in the same row as the one before, and neither sees the other.
+TRL computes the loss. This module tokenizes and masks: only the completion tokens after the point where the two
+episodes diverge count. The segments of an episode whose context is rebuilt, as with a window, share a row and don't
+attend to each other.
 """
 
 from __future__ import annotations
@@ -46,44 +46,45 @@ from agentgym_trainer.trainers.trl_run import TrainingSetup, train_on_data, trai
 REFERENCE = "reference.safetensors"
 
 Row = dict[str, list[dict[str, list[int]]]]
-"""A pair as `chosen` and `rejected`: for each the segments with something to compare, of `ids` and `said`."""
+"""A pair as `chosen` and `rejected`: for each, the segments with tokens in the loss, as `ids` and `loss_mask`."""
 
 
 def encode_pair(chat: Chat, pair: Pair) -> Row:
-    """The pair as token ids. Segments that end before the two diverge are in neither."""
+    """Encode a pair as token ids, without segments that end before the two episodes diverge."""
     sides = zip(("chosen", "rejected"), pair.compared(), strict=True)
     found = {name: trajectory(encode(chat, episode)).segments for name, episode in sides}
     return {
         name: [
-            {"ids": list(s.ids), "loss_mask": [int(said) for said in s.loss_mask]} for s in segments if any(s.loss_mask)
+            {"ids": list(s.ids), "loss_mask": [int(in_loss) for in_loss in s.loss_mask]}
+            for s in segments
+            if any(s.loss_mask)
         ]
         for name, segments in found.items()
     }
 
 
 def length(row: Row) -> int:
-    """Tokens of the longer side, which go through the model together."""
+    """Return the number of tokens of the longer side."""
     return max(sum(len(segment["ids"]) for segment in side) for side in row.values())
 
 
 def longest_segment(row: Row) -> int:
-    """Tokens of the longest segment of either side: the most that stood in one context."""
+    """Return the number of tokens of the longest segment of either side, which is the longest context."""
     return max(len(segment["ids"]) for side in row.values() for segment in side)
 
 
 @dataclass(frozen=True)
 class PairCollator:
-    """Rows as TRL's trainer reads them: first all that were chosen, then all that were rejected."""
+    """Collates pairs as TRL's trainer expects them: first all chosen sides, then all rejected ones."""
 
     pad_id: int
 
     def __call__(self, rows: Sequence[Row]) -> dict[str, Tensor]:
-        """Tensors [2 * pairs, tokens], padded to the longest.
+        """Collate pairs into tensors [2 * pairs, tokens], padded to the longest side.
 
         Returns:
-            `input_ids`; `completion_mask`, 1 where the agent said the token since the two diverged; `attention_mask`,
-            and where a row has several segments `position_ids` and a mask of who sees whom, bool [2 * pairs, 1, tokens,
-            tokens].
+            `input_ids`; `completion_mask`, 1 for completion tokens after the point of divergence; `attention_mask`.
+            If a row has several segments, also `position_ids`, and the mask is bool [2 * pairs, 1, tokens, tokens].
         """
         sides = [row[name] for name in ("chosen", "rejected") for row in rows]
         padded = {
@@ -99,20 +100,21 @@ class PairCollator:
 
 
 class PairTrainer(GuardedTrainer, DPOTrainer):
-    """TRL's trainer on pairs that are token ids already.
+    """TRL's trainer for pairs that are already tokenized.
 
-    Where an adapter trains, the reference is the model without it; where it moves, checkpoints keep it.
+    When an adapter trains, the reference is the model without it. Checkpoints contain a reference that is updated
+    during training.
     """
 
     def __init__(self, model: Any, rows: Sequence[Row], chat: Chat, settings: TRLDPOConfig, reference: Any) -> None:
-        """Train `model` on these pairs.
+        """Create a trainer of `model` on these pairs.
 
         Args:
-            model: A causal language model, or a peft model of one.
+            model: A causal language model, or a PEFT model of one.
             rows: The pairs.
-            chat: That of the model.
-            settings: What TRL is told.
-            reference: A model that nobody else uses; None where an adapter trains.
+            chat: The chat of the model.
+            settings: TRL's settings.
+            reference: The reference model, not used elsewhere; None when an adapter trains.
         """
         super().__init__(
             model=model,
@@ -124,7 +126,7 @@ class PairTrainer(GuardedTrainer, DPOTrainer):
         )
         self.moves = settings.sync_ref_model
         if reference is None:
-            # A copy of the new adapter, which does nothing yet: what it stands for is the model without one.
+            # TRL's copy of the new adapter, which has no effect yet, equals the model without an adapter.
             model.delete_adapter("ref")
 
     def _prepare_dataset(self, dataset: Any, processing_class: Any, args: Any, dataset_name: str) -> Any:
@@ -135,7 +137,7 @@ class PairTrainer(GuardedTrainer, DPOTrainer):
         if self.moves and self.args.should_save:
             weights: dict[str, Tensor] = self._reference().state_dict()
             folder = Path(str(self.args.output_dir), f"checkpoint-{self.state.global_step}")
-            # Clones, because safetensors takes no two names for one tensor, such as that of tied embeddings.
+            # Clones, because safetensors rejects shared tensors, such as tied embeddings.
             with writing(folder):
                 save_file({name: tensor.clone() for name, tensor in weights.items()}, folder / REFERENCE)
 
@@ -149,32 +151,32 @@ class PairTrainer(GuardedTrainer, DPOTrainer):
 
 
 def train(config: DPOConfig, folder: RunFolder, tracker: RunConsole, stopping: Stopping) -> Reached:
-    """Begin a run of direct preference optimization or go on with one. All processes of the run call this.
+    """Start or resume a run of direct preference optimization. All processes of the run must call this.
 
     Returns:
-        How far it came. At the end, the folder holds the model, evaluations, and metrics of the whole run.
+        The progress of the run. At the end, the folder holds the model, evaluations, and metrics of the whole run.
 
     Raises:
-        UsageError: when the model, a world, a file or an option doesn't exist, the engine can't be had, or the episodes
-            make no pair.
-        EngineError: when the engine can't be brought back.
-        Stopped: when the run is to end at once. What is done is saved.
+        UsageError: when the model, an environment, a file or an option doesn't exist, the engine can't be started, or
+            the episodes make no pair.
+        EngineError: when the engine can't be recovered.
+        Stopped: when the run must end immediately. The progress is saved.
     """
     if config.player == "model" and config.model == "scratch" and not config.data.files:
         raise UsageError(
-            "A model from scratch does nothing well yet that it could prefer. Name one that was trained, such as "
-            "--model runs/sft-textcraft/model, or have experts play with --player expert."
+            "A model from scratch solves no tasks yet, so its episodes make no preference pairs. Use a trained model, "
+            "such as --model runs/sft-textcraft/model, or let experts play with --player expert."
         )
     if config.reference.model:
         check_model(config.reference.model)
 
-    def make_trainer(pupil: TrainingSetup) -> PairTrainer:
-        pairs = make_pairs(pupil.episodes, config.pairs)
-        tasks = len({pair.chosen.task_id for pair in pairs}), len({episode.task_id for episode in pupil.episodes})
-        rows, left_out = learnable(pupil, pairs, config)
-        tracker.say(f"Learning from {len(rows)} pairs of episodes, of {tasks[0]} of {tasks[1]} tasks{left_out}.")
+    def make_trainer(setup: TrainingSetup) -> PairTrainer:
+        pairs = make_pairs(setup.episodes, config.pairs)
+        tasks = len({pair.chosen.task_id for pair in pairs}), len({episode.task_id for episode in setup.episodes})
+        rows, left_out = learnable(setup, pairs, config)
+        tracker.say(f"Training on {len(rows)} pairs of episodes, from {tasks[0]} of {tasks[1]} tasks{left_out}.")
         settings = dpo_settings(config, trainer_arguments(config, folder, longest=2 * max(map(length, rows))))
-        return PairTrainer(pupil.model, rows, pupil.chat, settings, _reference_of(config, pupil))
+        return PairTrainer(setup.model, rows, setup.chat, settings, _reference_of(config, setup))
 
     def play(held_out: Evaluator) -> list[Episode]:
         return play_pairs(config, held_out)
@@ -182,43 +184,44 @@ def train(config: DPOConfig, folder: RunFolder, tracker: RunConsole, stopping: S
     return train_on_data(config, folder, tracker, stopping, make_trainer, play=None if config.data.files else play)
 
 
-def learnable(pupil: TrainingSetup, pairs: Sequence[Pair], config: DPOConfig) -> tuple[list[Row], str]:
-    """The pairs that can be learned from, and the end of a sentence on them that says why others can't.
+def learnable(setup: TrainingSetup, pairs: Sequence[Pair], config: DPOConfig) -> tuple[list[Row], str]:
+    """Return the pairs that can be trained on, and the end of a sentence that says why others can't.
 
     Raises:
         UsageError: when there is none; the message says why.
     """
-    told = [row for pair in pairs if all((row := encode_pair(pupil.chat, pair)).values())]
-    rows = [row for row in told if longest_segment(row) <= config.generation.max_context]
+    in_loss = [row for pair in pairs if all((row := encode_pair(setup.chat, pair)).values())]
+    rows = [row for row in in_loss if longest_segment(row) <= config.generation.max_context]
     if not rows:
-        raise UsageError(_why_none(config, len(pupil.episodes), len(pairs), len(told)))
-    unsaid, too_long = len(pairs) - len(told), len(told) - len(rows)
+        raise UsageError(_why_none(config, len(setup.episodes), len(pairs), len(in_loss)))
+    masked, too_long = len(pairs) - len(in_loss), len(in_loss) - len(rows)
     left_out = f"; {too_long} more are longer than generation.max_context" if too_long else ""
-    if unsaid:
-        left_out += f"; in {unsaid} more one side has nothing to learn from (`loss: false`)"
+    if masked:
+        left_out += f"; in {masked} more, one side has no tokens in the loss (`loss: false`)"
     return rows, left_out
 
 
 def play_pairs(config: DPOConfig, held_out: Evaluator) -> list[Episode]:
-    """Several episodes of each of some training tasks, by the model as it is or by experts; once played, they are read
-    back. All processes call this, and all have them.
+    """Play several episodes of each of some training tasks with the initial model or experts, or read them back.
+
+    All processes must call this; it returns the same episodes on all of them.
     """
     folder, ranks, tracker = held_out.folder, held_out.ranks, held_out.tracker
     if not ranks.broadcast(folder.data.exists()):
         chosen = _tasks(config, held_out.worlds)
         who, count = f"the {config.player}", sum(len(tasks) for _, tasks in chosen)
-        tracker.say(f"Of {count} training tasks {config.samples} episodes each are played by {who}.")
+        tracker.say(f"Playing {config.samples} episodes of each of {count} training tasks with {who}.")
         found = _by_model(config, held_out, chosen) if config.player == "model" else _by_experts(config, chosen)
         folder.keeps_data = config.player == "model"
         with ranks.errors_together():
             if ranks.is_main:
                 keep_episodes(found, config.data, who, folder, tracker)
-                tracker.say(f"Another run learns from the same with --data.files {folder.data}")
+                tracker.say(f"To train another run on the same episodes: --data.files {folder.data}")
     return folder.read_data()
 
 
 def dpo_settings(config: DPOConfig, arguments: dict[str, Any]) -> TRLDPOConfig:
-    """What TRL is told: `arguments`, and what is DPO's own."""
+    """Return TRL's settings: `arguments` and those specific to DPO."""
     return TRLDPOConfig(
         **arguments,
         beta=config.beta,
@@ -235,7 +238,7 @@ def dpo_settings(config: DPOConfig, arguments: dict[str, Any]) -> TRLDPOConfig:
 
 
 def _tasks(config: DPOConfig, worlds: Sequence[OpenEnvironment]) -> list[tuple[OpenEnvironment, list[Task]]]:
-    """Training tasks of each world, as many as its share is of all."""
+    """Return training tasks of each environment, in proportion to its weight."""
     rng = np.random.default_rng([config.seed, config.samples])
     shares = apportion(max(1, config.data.episodes // config.samples), [world.weight for world in worlds], rng)
     return [
@@ -247,10 +250,10 @@ def _tasks(config: DPOConfig, worlds: Sequence[OpenEnvironment]) -> list[tuple[O
 def _by_model(
     config: DPOConfig, held_out: Evaluator, chosen: Sequence[tuple[OpenEnvironment, list[Task]]]
 ) -> list[Episode]:
-    dealt = list[GroupSpec]()
+    groups = list[GroupSpec]()
     for world, tasks in chosen:
-        dealt += group_specs(world, tasks, samples=config.samples, seed=config.seed, after=len(dealt))
-    return held_out.play(dealt, config.generation.temperature)
+        groups += group_specs(world, tasks, samples=config.samples, seed=config.seed, after=len(groups))
+    return held_out.play(groups, config.generation.temperature)
 
 
 def _by_experts(config: DPOConfig, chosen: Sequence[tuple[OpenEnvironment, list[Task]]]) -> list[Episode]:
@@ -258,33 +261,37 @@ def _by_experts(config: DPOConfig, chosen: Sequence[tuple[OpenEnvironment, list[
     return [
         episode
         for world, tasks in chosen
-        for episode in world.watch(expert, tasks * config.samples, seed=config.seed, horizon=turns)
+        for episode in world.play(expert, tasks * config.samples, seed=config.seed, horizon=turns)
     ]
 
 
-def _why_none(config: DPOConfig, episodes: int, pairs: int, told: int) -> str:
-    """Why nothing can be learned: of so many `pairs`, so many have something `told` on both sides."""
-    if told:
+def _why_none(config: DPOConfig, episodes: int, pairs: int, in_loss: int) -> str:
+    """Return why no pair can be trained on; `in_loss` of the `pairs` have tokens in the loss on both sides."""
+    if in_loss:
         return (
-            f"All {told} pairs have a context of more than generation.max_context, {config.generation.max_context} "
-            "tokens. Raise it, or have episodes played with the habit window, which keeps contexts short."
+            f"All {in_loss} pairs have a context of more than generation.max_context, {config.generation.max_context} "
+            "tokens. Raise it, or play episodes with the habit window, which keeps contexts short."
         )
     if pairs:
-        return f"In all {pairs} pairs there is a side with nothing to learn from: its replies are marked `loss: false`."
+        return f"In all {pairs} pairs, one side has no tokens in the loss: its replies are marked `loss: false`."
     return (
-        f"The {episodes} episodes make no pair: no two of a task and an agent begin alike and differ in score by "
-        f"pairs.min_gap, {config.pairs.min_gap:g}, or more. Lower it, or have more episodes of each task."
+        f"The {episodes} episodes make no pair: no two episodes of the same task and agent start with the same context "
+        f"and differ in score by at least pairs.min_gap, {config.pairs.min_gap:g}. Lower it, or play more episodes of "
+        "each task."
     )
 
 
-def _reference_of(config: DPOConfig, pupil: TrainingSetup) -> Any:
-    """The model that the policy is held against, or None for the policy without its adapter."""
+def _reference_of(config: DPOConfig, setup: TrainingSetup) -> Any:
+    """Return the reference model, or None if it is the policy without its adapter."""
     if config.reference.model:
-        model, chat = load_model(config.reference.model, dtype=pupil.model.dtype, device=pupil.model.device)
-        if chat.tokenizer.get_vocab() != pupil.chat.tokenizer.get_vocab():
-            raise UsageError(f"The reference {config.reference.model} has another vocabulary than {config.model}.")
+        model, chat = load_model(config.reference.model, dtype=setup.model.dtype, device=setup.model.device)
+        if chat.tokenizer.get_vocab() != setup.chat.tokenizer.get_vocab():
+            raise UsageError(
+                f"The reference {config.reference.model} has another vocabulary than {config.model}; choose one with "
+                "the same tokenizer."
+            )
         return model.eval()
-    return None if config.lora.rank else deepcopy(pupil.model).eval()
+    return None if config.lora.rank else deepcopy(setup.model).eval()
 
 
 def _padded(rows: Sequence[Sequence[int]], value: int) -> Tensor:

@@ -1,7 +1,7 @@
-"""Evaluation on tasks that nothing trains on, sampled as in training and greedily, kept in the run's folder.
+"""Evaluation on held-out tasks, sampled as in training and greedily, saved in the run's folder.
 
-In the course of a run it is the tasks of `evaluation.split` that are played, and every decision is made by them. The
-test split is played when the run is over; whoever decides anything never sees it.
+During training, the tasks of `evaluation.split` are played, and all decisions are based on them. The test split is only
+played after training, and no decision depends on it.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import MANNERS, Manner, RunFolder
 from agentgym_trainer.tokens.chat import Chat
 
-_EVALUATION = 2  # among the numbers that seeds are made of in the loop
+_EVALUATION = 2  # distinguishes the seeds of evaluations from those of other uses in the loop
 
 
 class Evaluator:
-    """The tasks that a run is evaluated on. All of its processes play their share."""
+    """Plays the evaluation tasks of a run. Every process plays its share."""
 
     def __init__(
         self,
@@ -40,7 +40,7 @@ class Evaluator:
         tracker: RunConsole,
         rollouts: RolloutRunner,
     ) -> None:
-        """Play nothing yet."""
+        """Prepare evaluations without playing."""
         self.config = config
         self.folder = folder
         self.worlds = worlds
@@ -53,12 +53,11 @@ class Evaluator:
     def evaluate(
         self, step: int, playing: Callable[[], AbstractContextManager[object]]
     ) -> dict[Manner, list[EpisodeOutcome]]:
-        """Play the tasks of `evaluation.split` at the training temperature and greedily; what was played before is read
-        back.
+        """Play the tasks of `evaluation.split` at the training temperature and greedily, or read saved episodes back.
 
         Args:
-            step: Updates done.
-            playing: Open while they are played; has the engine sample with the weights of this step.
+            step: Number of updates done.
+            playing: Returns a context manager within which the engine samples with the weights of this step.
         """
         played: dict[Manner, list[EpisodeOutcome]] = {}
         for manner in MANNERS:
@@ -67,35 +66,35 @@ class Evaluator:
         return played
 
     def test(self, step: int, playing: Callable[[], AbstractContextManager[object]]) -> None:
-        """Play the test tasks likewise. For when the run is over."""
+        """Play the test tasks in the same way, after training."""
         for manner in MANNERS:
             self._played("test", step, manner, playing)
 
-    def play(self, dealt: Sequence[GroupSpec], temperature: float) -> list[Episode]:
-        """The episodes of all processes for the one that leads, in the order of the tasks.
+    def play(self, groups: Sequence[GroupSpec], temperature: float) -> list[Episode]:
+        """Play groups on all processes; return the episodes in order on the main process, and none on the others.
 
         Raises:
-            TooManyFailed: when more episodes of the sitting failed than the configuration bears.
+            TooManyFailed: when more episodes of this session failed than `max_failed` allows.
         """
-        own, engine = self.ranks.share(dealt), self.rollouts.engine
-        player = engine_policy(self.config, engine, self.chat, temperature=temperature)
+        own, engine = self.ranks.share(groups), self.rollouts.engine
+        policy = engine_policy(self.config, engine, self.chat, temperature=temperature)
         with self.ranks.errors_together():
-            played = play_groups(own, self.rollouts, player, horizon=self.config.horizon.longest)
-        gathered = self.ranks.gather_to_main([(deal.number, some) for deal, some in zip(own, played, strict=True)])
-        episodes = [episode for _, some in sorted(gathered, key=lambda item: item[0]) for episode in some]
+            played = play_groups(own, self.rollouts, policy, horizon=self.config.horizon.longest)
+        gathered = self.ranks.gather_to_main([(group.number, found) for group, found in zip(own, played, strict=True)])
+        episodes = [episode for _, found in sorted(gathered, key=lambda item: item[0]) for episode in found]
         with self.ranks.errors_together():
             self._failed.count(map(EpisodeOutcome.of, episodes))
         return episodes
 
     def is_due(self, step: int, last: int) -> bool:
-        """Whether there is an evaluation after this step of a run whose last step is `last`."""
+        """Whether an evaluation is due after this step of a run whose last step is `last`."""
         every = self.config.evaluation.every
         return step == last or (every > 0 and step % every == 0)
 
     def _played(
         self, split: Split, step: int, manner: Manner, playing: Callable[[], AbstractContextManager[object]]
     ) -> list[Episode]:
-        """The episodes, shown, for the process that leads; the others get none."""
+        """Return the episodes on the main process, where the results are shown, and none on the others."""
         episodes = self._episodes(split, step, manner, playing)
         if self.ranks.is_main:
             ks = self.config.evaluation.ks if manner == "sampled" else (1,)
@@ -105,30 +104,30 @@ class Evaluator:
     def _episodes(
         self, split: Split, step: int, manner: Manner, playing: Callable[[], AbstractContextManager[object]]
     ) -> list[Episode]:
-        config, tested = self.config, split == "test"
-        known = self.folder.read_evaluation(step, manner, test=tested) if self.ranks.is_main else None
+        config, test = self.config, split == "test"
+        known = self.folder.read_evaluation(step, manner, test=test) if self.ranks.is_main else None
         if self.ranks.broadcast(known is not None):
             return known or []
         samples, temperature = config.evaluation.samples, config.generation.temperature
         if manner == "greedy":
             samples, temperature = 1, 0.0
         with playing():
-            dealt = self._deals(split, samples, seed_of(config.seed, step, _EVALUATION))
-            episodes = self.play(dealt, temperature)
+            groups = self._deals(split, samples, seed_of(config.seed, step, _EVALUATION))
+            episodes = self.play(groups, temperature)
         if self.ranks.is_main:
-            self.folder.save_evaluation(step, manner, episodes, test=tested)
+            self.folder.save_evaluation(step, manner, episodes, test=test)
         return episodes
 
     def _deals(self, split: Split, samples: int, seed: int) -> list[GroupSpec]:
-        dealt = list[GroupSpec]()
+        groups = list[GroupSpec]()
         for world in self.worlds:
             tasks = evaluated_tasks(self.config, world, split)
-            dealt += group_specs(world, tasks, samples=samples, seed=seed, after=len(dealt))
-        return dealt
+            groups += group_specs(world, tasks, samples=samples, seed=seed, after=len(groups))
+        return groups
 
 
 def evaluated_tasks(config: BaseConfig, world: OpenEnvironment, split: Split) -> list[Task]:
-    """The tasks of a world that the run plays of this split: in its course, or of `test` at its end."""
-    tasks, asked = world.tasks.split(split), config.evaluation
-    wanted = asked.test_tasks if split == "test" else asked.tasks
+    """Return the tasks of this split on which the run is evaluated in an environment."""
+    tasks, settings = world.tasks.split(split), config.evaluation
+    wanted = settings.test_tasks if split == "test" else settings.tasks
     return spread(tasks, min(wanted or len(tasks), len(tasks)))

@@ -1,7 +1,7 @@
-"""Exploration: the last model of an evolution plays training tasks of all worlds.
+"""The exploration step of AgentEvol: the last model plays training tasks of all environments.
 
-Every episode is on disk as soon as it ends, and a killed exploration goes on with those that are missing. Knows nothing
-about what is learned from them.
+Every episode is written to disk as soon as it ends, and an interrupted exploration resumes with the missing ones.
+Selecting the episodes to train on is not part of this module.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ from agentgym_trainer.run.disk import writing
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.trainers.setup import saved_model
 
-_EXPLORATION = 3  # among the numbers that seeds are made of
-_Place = tuple[str, str | None, int]
-"""World, task and sample: there is one episode of each."""
+_EXPLORATION = 3  # distinguishes the seeds of exploration from those of other uses
+_EpisodeKey = tuple[str, str | None, int]
+"""Environment, task and sample, which identify an episode."""
 
 
 @dataclass(frozen=True)
 class Explorer:
-    """Has a model play. All processes of the run play their share."""
+    """Plays episodes with a model. Every process of the run plays its share."""
 
     config: AgentEvolConfig
     worlds: Sequence[OpenEnvironment]
@@ -45,71 +45,71 @@ class Explorer:
     """Environments and ids of the tasks of the base data."""
     tracker: RunConsole
     stopping: Stopping
-    """Asked after every episode: whether to leave it there."""
+    """Called after every episode; True ends the exploration early."""
 
     def deal(self, number: int) -> list[tuple[OpenEnvironment, list[EpisodeSpec]]]:
-        """What each world has to offer in this iteration."""
-        chosen, dealt = self.config.exploration, list[tuple[OpenEnvironment, list[EpisodeSpec]]]()
+        """Return the episodes to play in each environment in this iteration."""
+        settings, specs = self.config.exploration, list[tuple[OpenEnvironment, list[EpisodeSpec]]]()
         rng = np.random.default_rng([self.config.seed, number, _EXPLORATION])
-        shares = apportion(chosen.tasks, [world.weight for world in self.worlds], rng)
+        shares = apportion(settings.tasks, [world.weight for world in self.worlds], rng)
         for world, share in zip(self.worlds, shares, strict=True):
-            tasks = [task for task in world.tasks.train if chosen.known or (world.name, task.id) not in self.known]
+            tasks = [task for task in world.tasks.train if settings.known or (world.name, task.id) not in self.known]
             tasks = tasks or list(world.tasks.train)
-            places = evenly([task.id for task in tasks], share, rng) if chosen.tasks else range(len(tasks))
+            chosen = evenly([task.id for task in tasks], share, rng) if settings.tasks else range(len(tasks))
             seed = seed_of(self.config.seed, number, _EXPLORATION)
-            dealt.append((world, episode_specs([tasks[i] for i in places], samples=chosen.samples, seed=seed)))
-        return dealt
+            specs.append((world, episode_specs([tasks[i] for i in chosen], samples=settings.samples, seed=seed)))
+        return specs
 
     def explore(self, model: Path, number: int, folder: Path) -> bool:
-        """Play what is to be played in an iteration and leave it in `folder/sampled.jsonl`, in the order of dealing.
+        """Play the episodes of an iteration and write them to `folder/sampled.jsonl` in the order of `deal`.
 
         Args:
-            model: Folder of who plays.
-            number: Of the iteration, which tasks and seeds hang on.
-            folder: Of the iteration.
+            model: Folder of the model that plays.
+            number: Number of the iteration, which determines tasks and seeds.
+            folder: Folder of the iteration.
 
         Returns:
-            Whether all was played.
+            Whether all episodes were played.
 
         Raises:
-            EngineError: when the engine can't be brought back.
-            TooManyFailed: when more episodes failed than the configuration bears. Those before them are kept.
-            Stopped: when the run is to end at once. The episodes that have ended are kept.
+            EngineError: when the engine can't be recovered.
+            TooManyFailed: when more episodes failed than `max_failed` allows. Earlier episodes are kept.
+            Stopped: when the run must end immediately. Finished episodes are kept.
         """
         ranks, sampled, parts = Ranks(), folder / "sampled.jsonl", folder / "sampling"
         if ranks.broadcast(sampled.exists()):
             return True
-        dealt = self.deal(number)
-        places = [(world.name, job.task_id, job.sample) for world, some in dealt for job in some]
-        known = ranks.broadcast({_place(episode) for episode in _played(parts)} if ranks.is_main else set[_Place]())
-        if len(known) < len(places):
-            left = [
-                (world, [job for job in some if (world.name, job.task_id, job.sample) not in known])
-                for world, some in dealt
+        specs = self.deal(number)
+        keys = [(world.name, spec.task_id, spec.sample) for world, own in specs for spec in own]
+        known = ranks.broadcast({_key(episode) for episode in _played(parts)} if ranks.is_main else set[_EpisodeKey]())
+        if len(known) < len(keys):
+            missing = [
+                (world, [spec for spec in own if (world.name, spec.task_id, spec.sample) not in known])
+                for world, own in specs
             ]
-            if not self._play(model, left, parts):
+            if not self._play(model, missing, parts):
                 return False
         with ranks.errors_together():
             if ranks.is_main:
-                found = {_place(episode): episode for episode in _played(parts)}
+                found = {_key(episode): episode for episode in _played(parts)}
                 with writing(sampled):
-                    write_whole(sampled, "".join(f"{found[place].to_json()}\n" for place in places))
+                    write_whole(sampled, "".join(f"{found[key].to_json()}\n" for key in keys))
                 shutil.rmtree(parts)
         return True
 
-    def _play(self, model: Path, dealt: Sequence[tuple[OpenEnvironment, list[EpisodeSpec]]], parts: Path) -> bool:
-        """Play this process's share, and keep each episode as it ends. Whether all processes came to their end."""
+    def _play(self, model: Path, specs: Sequence[tuple[OpenEnvironment, list[EpisodeSpec]]], parts: Path) -> bool:
+        """Play this process's share and save each episode when it ends; return whether all processes finished."""
         ranks, config = Ranks(), self.config
-        own = [RolloutRequest(world, ranks.share(some), config.horizon.longest) for world, some in dealt]
+        requests = [RolloutRequest(world, ranks.share(own), config.horizon.longest) for world, own in specs]
         failed = FailureLimit(config.max_failed)
-        total, stopped = sum(len(ranks.share(some)) for _, some in dealt), False
+        total, stopped = sum(len(ranks.share(own)) for _, own in specs), False
         named, temperature = replace(config, model=str(model)), config.exploration.temperature
         if temperature is None:
             temperature = config.generation.temperature
-        playing = saved_model(config, str(model), parts.parent, self.tracker.say, self.stopping.check)
-        with playing as (rollouts, chat), ranks.errors_together():
-            player = engine_policy(named, rollouts.engine, chat, temperature=temperature)
-            with Store(parts / str(ranks.index), {}) as store, closing(rollouts.play(own, player)) as played:
+        opened = saved_model(config, str(model), parts.parent, self.tracker.say, self.stopping.check)
+        with opened as (rollouts, chat), ranks.errors_together():
+            policy = engine_policy(named, rollouts.engine, chat, temperature=temperature)
+            with Store(parts / str(ranks.index), {}) as store, closing(rollouts.play(requests, policy)) as played:
                 for episode in self.tracker.phase("Exploring", played, total):
                     failed.count([EpisodeOutcome.of(episode)])
                     with writing(parts):
@@ -120,9 +120,9 @@ class Explorer:
 
 
 def _played(parts: Path) -> list[Episode]:
-    """What any process has played so far."""
+    """Return the episodes that all processes have played so far."""
     return [episode for path in sorted(parts.glob("*/episodes.jsonl")) for episode in read_episodes(path)]
 
 
-def _place(episode: Episode) -> _Place:
+def _key(episode: Episode) -> _EpisodeKey:
     return episode.env, episode.task_id, episode.sample

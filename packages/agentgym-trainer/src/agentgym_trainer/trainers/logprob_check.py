@@ -1,6 +1,6 @@
-"""Whether the engine samples from what the learner trains: both say how likely the same tokens are, and are compared.
+"""A check that engine and learner have the same policy: it compares their log-probabilities of the same tokens.
 
-Knows nothing of how weights come to an engine, only that they should be there.
+It does not depend on how the weights are transferred to the engine.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from agentgym_trainer.tokens.batch import make_batch
 from agentgym_trainer.tokens.trajectory import Trajectory, single_reply_trajectory, trajectory
 
 PROBES = 8
-"""Contexts that are enough for a comparison."""
+"""A sufficient number of contexts for a comparison."""
 _TOKENS = 16
 
 
 def last_contexts(episodes: Sequence[Episode]) -> list[tuple[int, ...]]:
-    """What stood before the last words of some episodes, taken from all over them: neighbours play the same task."""
+    """Return the contexts of the last replies of some episodes, spread evenly because neighbours share a task."""
     stride = max(1, len(episodes) // PROBES)
     spread = (episode for start in range(stride) for episode in episodes[start::stride])
     return list(islice(_contexts(spread), PROBES))
@@ -42,37 +42,39 @@ def check_logprobs(
     tolerance: float,
     seed: int,
 ) -> float:
-    """Let the engine go on from these contexts and compare its log-probabilities with the learner's, after a load.
+    """Sample from the engine after a load, and compare the log-probabilities of engine and learner.
 
-    Every process calls this, each with some contexts of its own.
+    Every process must call this with contexts of its own.
 
     Args:
-        rollouts: The engine that is asked.
-        learner: Has just given it its weights.
-        contexts: `PROBES` are enough.
+        rollouts: The runner of the engine.
+        learner: The learner whose weights the engine has just loaded.
+        contexts: Contexts to sample from; `PROBES` are enough.
         ranks: The processes of the run.
-        temperature: The one that the learner takes log-probabilities at.
-        tolerance: The most that they may be apart.
-        seed: What is sampled hangs on it.
+        temperature: The temperature of the learner's log-probabilities.
+        tolerance: The maximum allowed difference.
+        seed: The sampling seed.
 
     Returns:
-        How far they are apart, in nats on average over all tokens of all processes.
+        The mean absolute difference in nats, over all tokens of all processes.
 
     Raises:
-        Disagreement: on all processes, when that is above the tolerance or not a number.
-        EngineGone: when the engine can't be brought back.
+        LogprobMismatch: on all processes, when the difference exceeds the tolerance or is not a number.
+        EngineGone: when the engine can't be recovered.
     """
     with ranks.errors_together():
-        said = rollouts.run(_go_on(rollouts.engine, contexts, SamplingParams(temperature, _TOKENS, seed)), checked=True)
-    gap = _gap(learner, said)
-    # Not the other way round, or a NaN would pass.
+        sampling = SamplingParams(temperature, _TOKENS, seed)
+        sampled = rollouts.run(_sample(rollouts.engine, contexts, sampling), checked=True)
+    gap = _gap(learner, sampled)
+    # `gap > tolerance` would let NaN pass.
     if gap <= tolerance:
         return gap
     raise LogprobMismatch(
-        f"After update {rollouts.engine.version} the engine's log-probabilities are {gap:.3g} nats a token away from "
-        f"the learner's, and engine.tolerance allows {tolerance:g}: what it samples would not be what is trained. "
-        "Either the weights did not reach it whole, or it computes in another precision than the learner; if that is "
-        "meant, set engine.tolerance above it and algorithm.correction.level to token."
+        f"After update {rollouts.engine.version}, the log-probabilities of engine and learner differ by {gap:.3g} nats "
+        f"per token, and engine.tolerance allows {tolerance:g}: the engine doesn't sample from the policy that is "
+        "trained. Either the weights did not arrive completely, or the engine computes in another precision than the "
+        "learner; if that is intended, raise engine.tolerance above the difference and set algorithm.correction.level "
+        "to token."
     )
 
 
@@ -84,8 +86,8 @@ def _contexts(episodes: Iterable[Episode]) -> Iterable[tuple[int, ...]]:
                 yield last.ids[: last.turns.index(max(last.turns))]
 
 
-async def _go_on(engine: Engine, contexts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Trajectory]:
-    """What the engine says next, with its log-probabilities."""
+async def _sample(engine: Engine, contexts: Sequence[Sequence[int]], sampling: SamplingParams) -> list[Trajectory]:
+    """Sample a reply to each context, with the engine's log-probabilities."""
     fitting = [
         replace(sampling, max_tokens=min(sampling.max_tokens, engine.max_context - len(context)))
         for context in contexts
@@ -97,9 +99,9 @@ async def _go_on(engine: Engine, contexts: Sequence[Sequence[int]], sampling: Sa
     ]
 
 
-def _gap(learner: Learner, said: Sequence[Trajectory]) -> float:
-    """Mean absolute difference over the tokens of all processes."""
-    batch = make_batch(said).to(learner.accelerator.device)
-    apart_N = (learner.logprobs(batch) - batch.experience.rollout_logprobs_N).abs()
-    apart, tokens = learner.total(torch.stack([apart_N.sum(), torch.ones_like(apart_N).sum()])).tolist()
-    return apart / tokens
+def _gap(learner: Learner, sampled: Sequence[Trajectory]) -> float:
+    """Return the mean absolute difference over the tokens of all processes."""
+    batch = make_batch(sampled).to(learner.accelerator.device)
+    gap_N = (learner.logprobs(batch) - batch.experience.rollout_logprobs_N).abs()
+    total, tokens = learner.total(torch.stack([gap_N.sum(), torch.ones_like(gap_N).sum()])).tolist()
+    return total / tokens

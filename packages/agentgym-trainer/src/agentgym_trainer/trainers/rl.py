@@ -1,4 +1,4 @@
-"""A whole run: worlds, a model to begin with, reinforcement learning, and what is left in the run folder."""
+"""A whole run of reinforcement learning: environments, the initial model, the training loop, the final model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from agentgym_trainer.run.console import RunConsole
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.stopping import Stopping
 from agentgym_trainer.tokens.demonstrations import Demonstrations
-from agentgym_trainer.trainers.rl_loop import RLLoop, samples_apart
+from agentgym_trainer.trainers.rl_loop import RLLoop, engine_has_weights
 from agentgym_trainer.trainers.setup import (
     export_model,
     init_processes,
@@ -40,40 +40,40 @@ from agentgym_trainer.trainers.training_data import gather_episodes
 from agentgym_trainer.trainers.warm_start import warm_start
 
 
-def train(config: RLConfig, folder: RunFolder, tracker: RunConsole, stopping: Stopping) -> Reached:
-    """Begin a run or go on with one, as far as `stopping` lets it. All processes of the run call this.
+def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: Stopping) -> Reached:
+    """Start or resume a run and train until it is finished or `stopping` ends it. All processes of the run call this.
 
     Returns:
-        How far it came. At the end, the folder holds the model, evaluations, and metrics of the whole run.
+        How far the run got. Once it is finished, the folder holds the model, evaluations and metrics of the whole run.
 
     Raises:
-        UsageError: when the model, a world or one of its options doesn't exist, or the engine can't be had.
-        EngineError: when the engine can't be brought back, or doesn't sample from what is trained.
-        TooManyFailed: when more episodes failed than the configuration bears.
-        NotFinite: when the weights aren't finite, or too many optimizer steps in a row were skipped.
-        OSError: when something can't be written, for one because the disk is full.
-        Stopped: when the run is to end at once. What is done is saved.
+        UsageError: if the model, an environment or one of its options doesn't exist, or the engine can't be started.
+        EngineError: if the engine can't be brought back, or its log-probabilities disagree with the learner's.
+        TooManyFailed: if more episodes failed than `max_failed` allows.
+        NotFinite: if the weights aren't finite, or too many optimizer steps in a row were skipped.
+        OSError: if a file can't be written, for example because the disk is full.
+        Stopped: if the run was told to end immediately. It is saved.
     """
     torch.set_num_threads(config.threads)
     accelerator, ranks = open_accelerator(config), init_processes(config)
     attention = choose_attention(accelerator.device, config.precision)
     processes = f" by {ranks.count} processes" if ranks.count > 1 else ""
-    tracker.say(f"Training on {accelerator.device}{processes} with attention {attention}.")
-    with open_environments(config) as worlds, tracker.showing():
+    console.say(f"Training on {accelerator.device}{processes} with attention {attention}.")
+    with open_environments(config) as worlds, console.showing():
         if config.model != "scratch" and not folder.start.exists():
             check_model(config.model)
-        shown: list[Episode] = []
+        demonstrated: list[Episode] = []
         if config.imitation.weight:
-            shown = gather_episodes(config, config.imitation.data, worlds, folder, tracker, stopping)
-        made_here = _is_made_here(config)
-        if made_here and not ranks.broadcast(folder.start.exists()):
-            _make_start(config, folder, accelerator, attention, worlds, tracker, stopping)
-        name = str(folder.start) if made_here else config.model
+            demonstrated = gather_episodes(config, config.imitation.data, worlds, folder, console, stopping)
+        needs_start = _needs_start(config)
+        if needs_start and not ranks.broadcast(folder.start.exists()):
+            _make_start(config, folder, accelerator, attention, worlds, console, stopping)
+        name = str(folder.start) if needs_start else config.model
         model, chat = load_model(name, dtype=torch.float32, device=accelerator.device)
         with refusing(config):
-            actor = _actor(config, model, attention)
-        apart = samples_apart(config, accelerator)
-        engine = open_engine(config, name, actor.policy, chat, accelerator, folder.path, tracker.say, apart=apart)
+            actor = _policy_model(config, model, attention)
+        own_copy = engine_has_weights(config, accelerator)
+        engine = open_engine(config, name, actor.policy, chat, accelerator, folder.path, console.say, apart=own_copy)
         with RolloutRunner(engine, stopping.check) as rollouts:
             with refusing(config):
                 learner = Learner(
@@ -84,32 +84,32 @@ def train(config: RLConfig, folder: RunFolder, tracker: RunConsole, stopping: St
                     critic_lr=config.critic.lr,
                     reference=config.algorithm.needs_reference,
                 )
-            # Dropout draws from torch's own generator and takes no other; checkpoints keep its state.
+            # Dropout only draws from torch's global generator, whose state is part of checkpoints.
             set_seed(config.seed, device_specific=True)
-            dealt = {"batch": config.imitation.batch, "longest": config.generation.max_context, "seed": config.seed}
-            demonstrations = Demonstrations(shown, chat, **dealt, ranks=ranks) if shown else None
-            if demonstrations and ranks.is_main and (told := str(demonstrations.trimming())):
-                tracker.say(told)
-            loop = RLLoop(config, folder, worlds, learner, chat, tracker, rollouts, demonstrations)
+            settings = {"batch": config.imitation.batch, "longest": config.generation.max_context, "seed": config.seed}
+            demonstrations = Demonstrations(demonstrated, chat, **settings, ranks=ranks) if demonstrated else None
+            if demonstrations and ranks.is_main and (trimmed := str(demonstrations.trimming())):
+                console.say(trimmed)
+            loop = RLLoop(config, folder, worlds, learner, chat, console, rollouts, demonstrations)
             with loop.checkpoints.naming_last():
-                progress = loop.run(stopping)
-        if progress.step == config.steps and ranks.is_main:
-            export_model(loop.checkpoints.at(progress.step), folder.model)
-    return Reached(progress.step, of=config.steps)
+                state = loop.run(stopping)
+        if state.step == config.steps and ranks.is_main:
+            export_model(loop.checkpoints.at(state.step), folder.model)
+    return Reached(state.step, of=config.steps)
 
 
-def _is_made_here(config: RLConfig) -> bool:
-    # An adapter's model, merged, lies nowhere yet; a new adapter would note the one without it as its own.
+def _needs_start(config: RLConfig) -> bool:
+    # An adapter has to be merged and saved first: a new adapter would record the base model without it as its base.
     return config.model == "scratch" or config.warm_start.episodes > 0 or is_adapter(config.model)
 
 
-def _actor(config: RLConfig, model: Any, attention: str) -> PolicyModel:
-    """What trains: the model or an adapter of it, with a critic if the algorithm needs one."""
+def _policy_model(config: RLConfig, model: Any, attention: str) -> PolicyModel:
+    """The model that trains, or an adapter of it, with a critic if the algorithm needs one."""
     critic = None
     if config.gradient_checkpointing:
         model.gradient_checkpointing_enable()
     if config.algorithm.needs_critic:
-        # Before the model has an adapter: the critic's copy trains all its weights.
+        # Copied before the model gets an adapter, so that all weights of the critic train.
         critic = separate_critic(model) if config.critic.where == "separate" else ValueHead(model.config.hidden_size)
     if config.lora.rank:
         model = with_lora(model, config.lora, seed=config.seed)
@@ -122,14 +122,14 @@ def _make_start(
     accelerator: Accelerator,
     attention: str,
     worlds: Sequence[OpenEnvironment],
-    tracker: RunConsole,
+    console: RunConsole,
     stopping: Stopping,
 ) -> None:
-    """Make the model that reinforcement learning begins with: from scratch, by imitation, by merging an adapter."""
+    """Make the initial model: from scratch, by imitation, or by merging an adapter."""
     warm, expert, ranks = config.warm_start, Oracle(config.warm_start.noise), Ranks()
-    watched = stopping.heeded(play_tasks(expert, config, worlds, warm.episodes))
+    episodes = stopping.heeded(play_tasks(expert, config, worlds, warm.episodes))
     with ranks.errors_together():
-        demonstrations = list(tracker.phase("Watching the expert", watched, warm.episodes))
+        demonstrations = list(console.phase("Watching the expert", episodes, warm.episodes))
     if config.model == "scratch":
         model, chat = model_from_scratch(config, worlds, expert, demonstrations)
     else:
@@ -142,7 +142,7 @@ def _make_start(
     steps = warm_start(
         learner, chat, demonstrations, epochs=warm.epochs, batch=warm.batch, seed=config.seed, ranks=ranks
     )
-    for _ in tracker.phase("Imitating it", steps, total):
+    for _ in console.phase("Imitating it", steps, total):
         if ranks.any(stopping()):
             raise KeyboardInterrupt
     weights = dict(learner.weights(0).tensors())

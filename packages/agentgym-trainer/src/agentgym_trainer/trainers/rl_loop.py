@@ -1,8 +1,8 @@
-"""The training loop: load, collect, trajectories, batch, assess, credit, update; again, with a slightly better player.
+"""The training loop of reinforcement learning; `RLLoop.step` is one step of it.
 
-The one room where rollouts and the learner meet. Everything drawn at step t comes from (seed, t) and from what lies in
-the checkpoint, so a run that was killed goes on from its last checkpoint exactly as if it had not been. With many
-processes all draw the same and each plays its share; figures and decisions are made of what all played.
+Everything drawn in step t depends on (seed, t) and the checkpoint alone, so a run that was killed resumes from its last
+checkpoint exactly as if it had not been. With several processes, all of them draw the same tasks and each plays its
+share; metrics and decisions are computed from what all of them played.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from agentgym_envs import Episode, Message
 from agentgym_eval.util.errors import RunStopped
 from numpy.typing import NDArray
 
-from agentgym_trainer.algorithms import Imitation
+from agentgym_trainer.algorithms import AdvantageOutput, Imitation, TokenBatch
 from agentgym_trainer.config import RLConfig
 from agentgym_trainer.curriculum.horizon import StepOutcome, begun, next_stage
 from agentgym_trainer.curriculum.state import TrainingState
@@ -51,7 +51,7 @@ from agentgym_trainer.run.metrics import (
 )
 from agentgym_trainer.run.rollout_log import RolloutLogger, split_by_episode
 from agentgym_trainer.stopping import Stopped
-from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.batch import Batch, make_batch
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.demonstrations import Demonstrations
 from agentgym_trainer.tokens.trajectory import trajectory
@@ -61,23 +61,40 @@ from agentgym_trainer.trainers.logprob_check import PROBES, check_logprobs, last
 from agentgym_trainer.trainers.setup import has_own_weights
 from agentgym_trainer.trainers.task_dependence import task_dependence
 
-_UPDATE, _PROBE = 1, 3  # beside what the arena draws, 0, and what is held out, 2
+_UPDATE, _PROBE = 1, 3  # parts of seeds; the collector uses 0 and evaluations use 2
+
+
+@dataclass(frozen=True, slots=True)
+class Rollouts:
+    """The groups of one step."""
+
+    own: list[EpisodeGroup]
+    """Groups that this process played."""
+    groups: list[GroupOutcome]
+    """Outcomes of the groups of all processes: those drawn first, then those that replaced others."""
+    usage: dict[str, int]
+    """Tokens that the engines prefilled, reused from their caches and generated, over all processes."""
+    sampler: Any
+    """State of the task sampler after these groups."""
 
 
 @dataclass(frozen=True, slots=True)
 class StepBatch:
-    """What a step has to learn from."""
+    """What a step trains on."""
 
-    own: list[EpisodeGroup]
-    """The groups that this process played."""
-    groups: list[GroupOutcome]
-    """What came of those of all processes: first of those drawn first, then of those in the place of others."""
-    tokens: dict[str, int]
-    """How many of them the engines read, found in their caches and sampled, over all processes."""
+    episodes: list[Episode]
+    keys: list[tuple[int, int]]
+    """Group number and sample of each episode: their order doesn't depend on the number of processes."""
+    in_loss: list[bool]
+    """Whether each episode is in the loss; the others count in baselines and statistics only."""
+    batch: Batch
+    """Token ids of all episodes, packed without padding."""
+    tokens: TokenBatch
+    """Log-probabilities, rewards and masks of the completion tokens."""
 
 
 class RLLoop:
-    """Reinforcement learning from a given start."""
+    """Reinforcement learning from a given model."""
 
     def __init__(
         self,
@@ -86,309 +103,343 @@ class RLLoop:
         worlds: Sequence[OpenEnvironment],
         learner: Learner,
         chat: Chat,
-        tracker: RunConsole,
+        console: RunConsole,
         rollouts: RolloutRunner,
         demonstrations: Demonstrations | None = None,
     ) -> None:
         self.config = config
+        self.algorithm = config.async_rollout.corrected(config.algorithm)
         self.folder = folder
         self.worlds = worlds
         self.learner = learner
         self.chat = chat
-        self.tracker = tracker
+        self.console = console
         self.rollouts = rollouts
         self.demonstrations = demonstrations
         self.ranks = Ranks()
-        minutes, say = config.save_minutes, tracker.say
+        minutes, say = config.save_minutes, console.say
         self.checkpoints = Checkpoints(folder.checkpoints, keep=config.keep_checkpoints, minutes=minutes, say=say)
-        self.arena = RolloutCollector(config, worlds, chat, rollouts, self.ranks)
-        self.held_out = Evaluator(config, folder, worlds, chat, tracker, rollouts)
-        self.recorder = RolloutLogger(config, folder, learner, chat, self.ranks)
-        self._failed = FailureLimit(config.max_failed)
+        self.collector = RolloutCollector(config, worlds, chat, rollouts, self.ranks)
+        self.evaluator = Evaluator(config, folder, worlds, chat, console, rollouts)
+        self.rollout_logger = RolloutLogger(config, folder, learner, chat, self.ranks)
         self.monitor = Monitor(config.warnings)
-        self._loaded: int | None = None
+        self._failures = FailureLimit(config.max_failed)
+        self._synced: int | None = None
         self._gap: float | None = None
         self._recent: list[Episode] = []
-        self._known = self._used()
+        self._counted = self._engine_usage()
         self._seconds = defaultdict[str, float](float)
 
     def run(self, stopping: Callable[[], bool]) -> TrainingState:
         """Train from the last checkpoint, if there is one, to the last step.
 
         Args:
-            stopping: Asked after every step; when it says so, the run is saved and ends early.
+            stopping: Called after every step; if it returns True, the run is saved and ends early.
 
         Raises:
-            EngineError: when the engine can't be brought back, or doesn't sample from what is trained. What is done is
+            EngineError: if the engine can't be brought back, or its log-probabilities disagree with the learner's. The
+                run is saved.
+            PluginError: if code of another package can't be used. The run is saved.
+            TooManyFailed: if more episodes failed than `max_failed` allows. The run is saved.
+            NotFinite: if the weights aren't finite, or too many optimizer steps in a row were skipped. Nothing is
                 saved.
-            ExtensionError: when the code of another package can't be used. What is done is saved.
-            TooManyFailed: when more episodes failed than the configuration bears. What is done is saved.
-            NotFinite: when the weights aren't finite, or too many optimizer steps in a row were skipped. Nothing is
-                saved.
-            RunStopped: when the code of another package is in the loss, where an update was under way.
-            Stopped: when the check of `rollouts` has ended what was being played. What is done is saved.
+            RunStopped: if code of another package in the loss raised during an update. Nothing is saved.
+            Stopped: if the check of `rollouts` ended the rollout under way. The run is saved.
         """
         config, resumed = self.config, self.checkpoints.resume(self.learner)
         with blaming(config.horizon, doing="say how many turns episodes have"):
-            progress = resumed or TrainingState(stage=begun(config.horizon))
+            state = resumed or TrainingState(stage=begun(config.horizon))
         with self.ranks.errors_together():
             if self.ranks.is_main:
-                # The line of an update of which an evaluation is still to come is written once that is played.
-                kept = self.checkpoints.at(progress.step) / METRICS
-                if told := self.folder.rewind(progress.step - bool(progress.learned), kept):
-                    self.tracker.say(told)
-                self.folder.forget_rollouts(progress.step)
+                # The line of an update whose evaluation is still to come is written after that evaluation.
+                kept = self.checkpoints.at(state.step) / METRICS
+                if told := self.folder.rewind(state.step - bool(state.learned), kept):
+                    self.console.say(told)
+                self.folder.forget_rollouts(state.step)
                 self.monitor.resume(self.folder.read_metrics())
         try:
-            if not progress.step:
+            if not state.step:
                 self.evaluate(0)
             stopped = self.ranks.any(stopping())
-            while progress.learned or (progress.step < config.steps and not stopped):
-                progress = progress if progress.learned else self.learn(progress)
-                progress = self.conclude(progress)
-                # Asked once, so that a run never ends early without having been saved.
+            while state.learned or (state.step < config.steps and not stopped):
+                if not state.learned:
+                    state = self.step(state)
+                state = self.finish_step(state)
+                # Called once, so that a run never ends early without having been saved.
                 stopped = self.ranks.any(stopping())
-                is_best = progress.best is not None and progress.best.step == progress.step
-                due = self._is_due(progress.step, config.save_every) or self.ranks.broadcast(self.checkpoints.overdue)
+                is_best = state.best is not None and state.best.step == state.step
+                due = self._is_due(state.step, config.save_every) or self.ranks.broadcast(self.checkpoints.overdue)
                 if stopped or is_best or due:
-                    self._save(progress)
-                    resumed = progress
+                    self._save(state)
+                    resumed = state
         except (EngineError, PluginError, TooManyFailed, Stopped):
-            # The learner is where `progress` is: no update was under way.
-            if progress.step and progress != resumed:
-                self._save(progress)
+            # No update was under way, so the learner is at `state`.
+            if state.step and state != resumed:
+                self._save(state)
             raise
         finally:
-            self.arena.close()
-        return progress
+            self.collector.close()
+        return state
 
-    def learn(self, progress: TrainingState) -> TrainingState:
-        """One update from new episodes. What hangs on an evaluation is still to come."""
-        config = self.config
-        collected = self.collect(progress)
-        groups = collected.groups
-        with blaming(config.sampler, doing=f"take note of step {progress.step + 1}"):
-            sampler = remembered(config.sampler, progress.sampler, success_by_task(groups))
-        metrics = self.update(progress.step, collected)
-        after = replace(
-            progress,
-            step=progress.step + 1,
-            env_steps=progress.env_steps + sum(episode.turns for group in groups for episode in group.episodes),
-            sampler=sampler,
-            ahead=self.arena.under_way(),
+    def step(self, state: TrainingState) -> TrainingState:
+        """Take one training step; `finish_step` evaluates and logs it."""
+        self.sync_weights(state.step)  # the engine samples from the current policy
+        rollouts = self.collect(state)  # `group_size` episodes of each of `tasks_per_step` tasks
+        batch = self.make_batch(rollouts)  # token ids, loss mask, rollout log-probabilities, rewards
+        batch = self.compute_logprobs(batch)  # old and reference log-probabilities, values: what the algorithm needs
+        advantages = self.compute_advantages(batch, state.step)  # such as group-relative ones
+        metrics = self.update(batch, advantages, rollouts, state.step)  # the clipped loss, in mini-batches
+        return self.record_step(state, rollouts, metrics)
+
+    def sync_weights(self, step: int) -> None:
+        """Load the weights of this step into the engine, with empty caches, as in a run that was resumed."""
+        if self._synced != step:
+            with self._timed("load"):
+                # A copy, where an engine that dies while the learner works has to be given them again.
+                weights = self.learner.weights(step, copied=self.config.async_rollout.max_staleness > 0)
+                with self.ranks.errors_together():
+                    self.rollouts.load(weights)
+                if engine_has_weights(self.config, self.learner.accelerator):
+                    before = self._engine_usage()
+                    self._gap = self._check_logprobs(step)
+                    # In asynchronous rollouts the probe can't be told from the episodes sampled at the same time.
+                    if not self.config.async_rollout.max_staleness:
+                        self._counted += self._engine_usage() - before
+            self._synced = step
+
+    def collect(self, state: TrainingState) -> Rollouts:
+        """Play the groups of this step.
+
+        Raises:
+            TooManyFailed: if more episodes failed than `max_failed` allows.
+        """
+        with self._timed("rollout"):
+            own, groups = self.collector.collect(state)
+            self._sleep()
+        self._failures.count(episode for group in groups for episode in group.episodes)
+        self._recent = [episode for group in own for episode in group.episodes] or self._recent
+        before, self._counted = self._counted, self._engine_usage()
+        *tokens, busy = self._counted - before
+        self._seconds["engine"] += busy
+        totals = np.sum(self.ranks.gather([tokens]), axis=0).astype(int).tolist()
+        usage = dict(zip(("prefilled", "reused", "generated"), totals, strict=True))
+        with blaming(self.config.sampler, doing=f"take note of step {state.step + 1}"):
+            sampler = remembered(self.config.sampler, state.sampler, success_by_task(groups))
+        return Rollouts(own, groups, usage, sampler)
+
+    def make_batch(self, rollouts: Rollouts) -> StepBatch:
+        """The episodes that train, as tensors: all that didn't fail, of groups that are kept."""
+        with self._timed("logprobs"):
+            kept = [(g, e) for g in rollouts.own if g.treatment == "keep" for e in g.usable]
+            trajectories = [group.trajectory(episode, trajectory(episode)) for group, episode in kept]
+            batch = make_batch(trajectories)
+        return StepBatch(
+            episodes=[episode for _, episode in kept],
+            # Two groups of the same task, one of which was sampled ahead, remain two groups.
+            keys=[(group.number, episode.sample) for group, episode in kept],
+            in_loss=[each.in_loss for each in trajectories],
+            batch=batch,
+            tokens=batch.experience,
         )
-        line = self._line(after, collected, metrics)
+
+    def compute_logprobs(self, batch: StepBatch) -> StepBatch:
+        """Add old and reference log-probabilities and values under the weights before the update, if needed."""
+        with self._timed("logprobs"):
+            tokens = self.learner.compute_logprobs(batch.batch, self.algorithm)
+            if self.config.truncation == "bootstrap":
+                value_E = bootstrap_values(self.learner, self.chat, batch.episodes, self.config.generation)
+                tokens = tokens.with_logprobs(bootstrap_E=value_E)
+        return replace(batch, tokens=tokens)
+
+    def compute_advantages(self, batch: StepBatch, step: int) -> AdvantageOutput:
+        """The advantage of every completion token, and value targets where there is a critic."""
+        doing = f"estimate advantages of step {step + 1}"
+        with self._timed("logprobs"), blaming(self.algorithm, self.algorithm.advantages, doing=doing):
+            return self.algorithm.compute_advantages(batch.tokens, self.learner.total)
+
+    def update(self, batch: StepBatch, advantages: AdvantageOutput, rollouts: Rollouts, step: int) -> dict[str, Any]:
+        """Update the weights. Returns metrics."""
+        config = self.config
+        with self._timed("logprobs"):
+            auxiliary = self._sft_term(step)
+            dependence = self._task_dependence(step, rollouts)
+        self._log_rollouts(batch, advantages, rollouts, step)
+        doing = f"take update {step + 1}; the last checkpoint is from before it"
+        with self._timed("update"), blaming(self.algorithm, doing=doing, error=RunStopped):
+            metrics = self.learner.update(
+                batch.batch,
+                batch.tokens,
+                advantages,
+                self.algorithm,
+                epochs=config.epochs,
+                minibatches=config.minibatches,
+                share=batch_fill(rollouts.groups, config) if config.scale_minibatches else 1.0,
+                seed=seed_of(config.seed, step, _UPDATE),
+                places=batch.keys,
+                auxiliary=auxiliary,
+            )
+        if skipped := metrics.get("skipped"):
+            self.console.say(
+                f"In step {step + 1}, {skipped:.0f} of the optimizer steps were skipped: values in the "
+                f"{listed(self.learner.skips.causes)} weren't finite."
+            )
+        packed = {name: metrics.pop(name) for name in ("padding", "fill") if name in metrics}
+        lengths = zip(batch.batch.episodes, batch.batch.lengths, strict=True)
+        read = sum(length for episode, length in lengths if batch.in_loss[episode])
+        own = (sum(batch.in_loss), read, len(auxiliary.batch.ids_S) if auxiliary else 0)
+        trained, tokens, imitated = np.sum(self.ranks.gather([own]), axis=0).tolist()
+        counts = {"trained": tokens} | ({"imitated": imitated} if auxiliary else {})
+        return {"trained": trained, "tokens": {**counts, **packed}, **dependence, **advantages.metrics, **metrics}
+
+    def record_step(self, state: TrainingState, rollouts: Rollouts, metrics: dict[str, Any]) -> TrainingState:
+        """The state after an update. `learned` holds its metrics until `finish_step` logs them."""
+        groups = rollouts.groups
+        after = replace(
+            state,
+            step=state.step + 1,
+            env_steps=state.env_steps + sum(episode.turns for group in groups for episode in group.episodes),
+            sampler=rollouts.sampler,
+            ahead=self.collector.under_way(),
+        )
+        line = self._metrics_line(after, rollouts, metrics)
         return replace(after, learned={"cut": cut_while_improving(groups), "line": without_nonfinite(line)})
 
-    def conclude(self, progress: TrainingState) -> TrainingState:
-        """An evaluation if it is due, the line of the step, and where the run stands then."""
-        step, learned, split = progress.step, progress.learned or {}, self.config.evaluation.split
-        played = self.evaluate(step) if self.held_out.is_due(step, self.config.steps) else {}
+    def finish_step(self, state: TrainingState) -> TrainingState:
+        """Evaluate if it is due, log the step, and choose the horizon of the next one."""
+        step, learned, split = state.step, state.learned or {}, self.config.evaluation.split
+        played = self.evaluate(step) if self.evaluator.is_due(step, self.config.steps) else {}
         success = success_metrics(played)
         line = learned["line"] | {split: success}
-        for name, figures in line["worlds"].items():
-            figures[split] = success_metrics(played, name)
+        for name, metrics in line["worlds"].items():
+            metrics[split] = success_metrics(played, name)
         for phase, seconds in self._taken().items():
             line["seconds"][phase] = line["seconds"].get(phase, 0.0) + seconds
         if self.ranks.is_main:
             line["warnings"] = [asdict(warning) for warning in self.monitor.observe(line)]
             self.folder.log(line)
-        self.tracker.step(line, self.config.steps)
-        seen = StepOutcome(task_means(played["sampled"]) if played else None, learned["cut"])
+        self.console.step(line, self.config.steps)
+        outcome = StepOutcome(task_means(played["sampled"]) if played else None, learned["cut"])
         with blaming(self.config.horizon, doing=f"say how many turns episodes have after step {step}"):
-            stage = next_stage(self.config.horizon, progress.stage, step, seen)
-        return replace(progress, stage=stage, learned=None).evaluated(success.get("sampled"))
+            stage = next_stage(self.config.horizon, state.stage, step, outcome)
+        return replace(state, stage=stage, learned=None).evaluated(success.get("sampled"))
 
-    def collect(self, progress: TrainingState) -> StepBatch:
-        """The groups of this step, and what it took to play them."""
-        self._load(progress.step)
-        with self._timed("rollout"):
-            own, groups = self.arena.collect(progress)
-            self._rest()
-        self._failed.count(episode for group in groups for episode in group.episodes)
-        self._recent = [episode for group in own for episode in group.episodes] or self._recent
-        before, self._known = self._known, self._used()
-        *tokens, busy = self._known - before
-        self._seconds["engine"] += busy
-        totals = np.sum(self.ranks.gather([tokens]), axis=0).astype(int).tolist()
-        return StepBatch(own, groups, dict(zip(("prefilled", "reused", "generated"), totals, strict=True)))
+    def evaluate(self, step: int) -> dict[Manner, list[EpisodeOutcome]]:
+        """Play the held-out tasks, sampled as in training and greedily; results on disk are read instead."""
+        with self._timed("evaluation"):
+            return self.evaluator.evaluate(step, lambda: self._evaluating(step))
 
-    def update(self, step: int, collected: StepBatch) -> dict[str, Any]:
-        """Credit and one update of the weights."""
-        config, algorithm = self.config, self.config.async_rollout.corrected(self.config.algorithm)
-        groups = [group for group in collected.own if group.treatment == "keep"]
-        usable = [(group, episode) for group in groups for episode in group.usable]
-        places = [(group.number, episode.sample) for group, episode in usable]
-        with self._timed("logprobs"):
-            # Two groups of the same task, of which one was played ahead, are two groups.
-            made = [group.trajectory(episode, trajectory(episode)) for group, episode in usable]
-            batch, in_loss = make_batch(made), [each.in_loss for each in made]
-            experience = self.learner.compute_logprobs(batch, algorithm)
-            if config.truncation == "bootstrap":
-                episodes = [episode for _, episode in usable]
-                value_E = bootstrap_values(self.learner, self.chat, episodes, config.generation)
-                experience = experience.with_logprobs(bootstrap_E=value_E)
-            with blaming(algorithm, algorithm.advantages, doing=f"estimate advantages of step {step + 1}"):
-                credit = algorithm.compute_advantages(experience, self.learner.total)
-            beside = self._beside(step)
-            dependence = self._dependence(step, collected)
-        if self.recorder.is_due(step + 1):
-            with self._timed("record"):
-                of_episode = zip(places, split_by_episode(credit.advantages_N, batch), in_loss, strict=True)
-                advantages = {place: own for place, own, trains in of_episode if trains}
-                self.recorder.record(step + 1, collected.own, collected.groups, advantages)
-        doing = f"take update {step + 1}; the last checkpoint is from before it"
-        with self._timed("update"), blaming(algorithm, doing=doing, error=RunStopped):
-            learned = self.learner.update(
-                batch,
-                experience,
-                credit,
-                algorithm,
-                epochs=config.epochs,
-                minibatches=config.minibatches,
-                share=batch_fill(collected.groups, config) if config.scale_minibatches else 1.0,
-                seed=seed_of(config.seed, step, _UPDATE),
-                places=places,
-                auxiliary=beside,
-            )
-        if skipped := learned.get("skipped"):
-            self.tracker.say(
-                f"In step {step + 1}, {skipped:.0f} of the optimizer steps were skipped: values in the "
-                f"{listed(self.learner.skips.causes)} weren't finite."
-            )
-        packed = {name: learned.pop(name) for name in ("padding", "fill") if name in learned}
-        read = sum(length for e, length in zip(batch.episodes, batch.lengths, strict=True) if in_loss[e])
-        own = (sum(in_loss), read, len(beside.batch.ids_S) if beside else 0)
-        trained, tokens, imitated = np.sum(self.ranks.gather([own]), axis=0).tolist()
-        counts = {"trained": tokens} | ({"imitated": imitated} if beside else {})
-        return {"trained": trained, "tokens": {**counts, **packed}, **dependence, **credit.metrics, **learned}
+    @contextmanager
+    def _evaluating(self, step: int) -> Generator[None]:
+        """Sample with the weights of this step, and don't count the engine's usage as training."""
+        self.sync_weights(step)
+        self.collector.settle()
+        before = self._engine_usage()
+        yield
+        self._sleep()
+        self._counted += self._engine_usage() - before
 
-    def _dependence(self, step: int, collected: StepBatch) -> dict[str, float]:
-        """How much replies depend on their tasks, in steps in which that is measured."""
-        settings = self.config.warnings
-        if not settings.template_every or step % settings.template_every:
-            return {}
-        return task_dependence(
-            self.learner,
-            self.ranks,
-            collected.own,
-            tasks=settings.template_tasks,
-            max_context=self.config.generation.max_context,
-        )
-
-    def _beside(self, step: int) -> LossTerm | None:
-        """What is imitated beside acting."""
+    def _sft_term(self, step: int) -> LossTerm | None:
+        """The auxiliary loss on demonstrations, if there are any."""
         if self.demonstrations is None:
             return None
         own, algorithm = self.demonstrations.of_step(step), Imitation()
-        batch = make_batch([made for _, made in own])
-        experience = self.learner.compute_logprobs(batch, algorithm)
+        batch = make_batch([trajectory for _, trajectory in own])
+        tokens = self.learner.compute_logprobs(batch, algorithm)
         return LossTerm(
             batch,
-            experience,
-            algorithm.compute_advantages(experience, self.learner.total),
+            tokens,
+            algorithm.compute_advantages(tokens, self.learner.total),
             algorithm,
             places=[place for place, _ in own],
             weight=self.config.imitation.weight,
             name="sft/",
         )
 
-    def evaluate(self, step: int) -> dict[Manner, list[EpisodeOutcome]]:
-        """Play the tasks of evaluations as in training and greedily; what was played before is read back."""
-        with self._timed("evaluation"):
-            return self.held_out.evaluate(step, lambda: self._playing(step))
+    def _task_dependence(self, step: int, rollouts: Rollouts) -> dict[str, float]:
+        """How much replies depend on their tasks, in the steps that measure it."""
+        settings = self.config.warnings
+        if not settings.template_every or step % settings.template_every:
+            return {}
+        return task_dependence(
+            self.learner,
+            self.ranks,
+            rollouts.own,
+            tasks=settings.template_tasks,
+            max_context=self.config.generation.max_context,
+        )
 
-    @contextmanager
-    def _playing(self, step: int) -> Generator[None]:
-        """Whatever the engine does meanwhile, it does with the weights of this step, and for no training."""
-        self._load(step)
-        self.arena.settle()
-        before = self._used()
-        yield
-        self._rest()
-        self._known += self._used() - before
+    def _log_rollouts(self, batch: StepBatch, advantages: AdvantageOutput, rollouts: Rollouts, step: int) -> None:
+        """Write the step's episodes and tokens to the run folder, in the steps that keep them."""
+        if self.rollout_logger.is_due(step + 1):
+            with self._timed("record"):
+                by_episode = split_by_episode(advantages.advantages_N, batch.batch)
+                trained = zip(batch.keys, by_episode, batch.in_loss, strict=True)
+                kept = {key: values for key, values, in_loss in trained if in_loss}
+                self.rollout_logger.record(step + 1, rollouts.own, rollouts.groups, kept)
 
-    def _load(self, step: int) -> None:
-        """Have the engine sample with the weights of this step. Caches are empty then, as in a run that was resumed."""
-        if self._loaded != step:
-            with self._timed("load"):
-                # An engine that dies while the learner works gets them again.
-                weights = self.learner.weights(step, copied=self.config.async_rollout.max_staleness > 0)
-                with self.ranks.errors_together():
-                    self.rollouts.load(weights)
-                if samples_apart(self.config, self.learner.accelerator):
-                    before = self._used()
-                    self._gap = self._compare(step)
-                    # Of what is played at the same time, the probe is a small part, and not to be told from it.
-                    if not self.config.async_rollout.max_staleness:
-                        self._known += self._used() - before
-            self._loaded = step
-
-    def _compare(self, step: int) -> float:
+    def _check_logprobs(self, step: int) -> float:
         """How far the engine's log-probabilities are from the learner's."""
-        # Before anything was played, any words will do.
-        words = self.worlds[0].tasks.train.ids[:PROBES]
+        # Before anything was played, the first task ids serve as text.
+        texts = self.worlds[0].tasks.train.ids[:PROBES]
         return check_logprobs(
             self.rollouts,
             self.learner,
-            last_contexts(self._recent) or [self.chat.open((Message("user", some),)) for some in words],
+            last_contexts(self._recent) or [self.chat.open((Message("user", text),)) for text in texts],
             ranks=self.ranks,
             temperature=self.config.generation.temperature,
             tolerance=self.config.engine.tolerance,
             seed=seed_of(self.config.seed, step, _PROBE),
         )
 
-    def _rest(self) -> None:
-        """Make room for the learner. What caches hold must not show in what is sampled next. An engine that is to work
-        while the learner does has its room.
+    def _sleep(self) -> None:
+        """Free the engine's memory for the learner, unless the engine samples while the learner works. The contents of
+        caches never influence what is sampled next.
         """
         if not self.config.async_rollout.max_staleness:
             with self.ranks.errors_together():
                 self.rollouts.sleep()
 
-    def _used(self) -> NDArray[np.float64]:
-        """What the engine has done so far."""
+    def _engine_usage(self) -> NDArray[np.float64]:
+        """Tokens and seconds of the engine so far."""
         usage = self.rollouts.engine.usage
         return np.array([usage.prefilled, usage.reused, usage.generated, usage.busy])
 
-    def _save(self, progress: TrainingState) -> None:
+    def _save(self, state: TrainingState) -> None:
         with self._timed("checkpoint"):
-            self.checkpoints.save(self.learner, self.chat.tokenizer, progress, self.folder.metrics)
+            self.checkpoints.save(self.learner, self.chat.tokenizer, state, self.folder.metrics)
 
     def _is_due(self, step: int, every: int) -> bool:
-        """Whether what is done every so many steps (never, when 0) and after the last one is done after this one."""
+        """Whether something done every `every` steps (never if 0), and after the last one, is due after this step."""
         return step == self.config.steps or (every > 0 and step % every == 0)
 
     @contextmanager
     def _timed(self, phase: str) -> Generator[None]:
-        """Count the seconds of a phase, without those of phases within it."""
+        """Add the seconds of this context to a phase, without those of phases nested in it."""
         began, within = time.perf_counter(), sum(self._seconds.values())
         yield
         within = sum(self._seconds.values()) - within
         self._seconds[phase] += time.perf_counter() - began - within
 
     def _taken(self) -> dict[str, float]:
-        """Seconds of each phase since this was last asked."""
+        """Seconds of each phase since the last call."""
         seconds, self._seconds = self._seconds, defaultdict[str, float](float)
         return dict(seconds)
 
-    def _line(self, progress: TrainingState, collected: StepBatch, metrics: dict[str, Any]) -> dict[str, Any]:
-        """The step's line, without what is held out. What the checkpoint took is that of the step before: the step's
-        own is still to come.
+    def _metrics_line(self, state: TrainingState, rollouts: Rollouts, metrics: dict[str, Any]) -> dict[str, Any]:
+        """The step's line of metrics, without its evaluation. The seconds of `checkpoint` are those of the step before,
+        since this step's checkpoint is still to be written.
         """
-        stage, seconds = progress.stage, self._taken()
-        figures = step_metrics(collected.groups, [world.name for world in self.worlds])
-        tokens = figures["tokens"] | collected.tokens | metrics.pop("tokens")
+        stage, seconds = state.stage, self._taken()
+        episodes = step_metrics(rollouts.groups, [world.name for world in self.worlds])
+        tokens = episodes["tokens"] | rollouts.usage | metrics.pop("tokens")
         return {
-            "step": progress.step,
-            "env_steps": progress.env_steps,
+            "step": state.step,
+            "env_steps": state.env_steps,
             "horizon": stage.turns,
             "stage": {"number": stage.number, "since": stage.since, "why": stage.reason},
-            **figures,
-            "staleness": staleness_metrics(
-                collected.groups, progress.step - 1, self.config.async_rollout.max_staleness
-            ),
-            "lengths": length_metrics(collected.groups),
+            **episodes,
+            "staleness": staleness_metrics(rollouts.groups, state.step - 1, self.config.async_rollout.max_staleness),
+            "lengths": length_metrics(rollouts.groups),
             **({} if self._gap is None else {"logprob_check_gap": self._gap}),
             "tokens": tokens,
             **metrics,
@@ -397,6 +448,6 @@ class RLLoop:
         }
 
 
-def samples_apart(config: RLConfig, accelerator: Accelerator) -> bool:
-    """Whether the engine samples from weights of its own: a module can't train and be sampled from at once."""
+def engine_has_weights(config: RLConfig, accelerator: Accelerator) -> bool:
+    """Whether the engine samples from its own copy of the weights: a module can't train and sample at the same time."""
     return config.async_rollout.max_staleness > 0 or has_own_weights(config, accelerator)

@@ -1,6 +1,6 @@
-"""What a run begins with, whatever it learns from: processes, an engine, players without a model, a model from scratch.
+"""Setup steps that all trainers share: processes, engines, episodes of scripted policies, models from scratch.
 
-And what every run ends with, its model as a whole one.
+It also contains the export of the final model, with which every run ends.
 """
 
 from __future__ import annotations
@@ -41,14 +41,15 @@ from agentgym_trainer.tokens.chat import Chat
 
 
 def init_processes(config: BaseConfig) -> Ranks:
-    """Take part in a run as one of the processes that the launcher has started, or as the only one."""
+    """Join a run as one of the processes started by the launcher, or as the only one."""
     open_accelerator(config)
     return Ranks()
 
 
 def has_own_weights(config: BaseConfig, accelerator: Accelerator) -> bool:
-    """Whether the engine samples from weights of its own, and not from the very module that trains, in any case: one
-    that is sharded can't be sampled from by one process.
+    """Whether the engine must have weights of its own instead of sharing the training module.
+
+    A sharded module can't be sampled from by a single process.
     """
     return config.engine.kind != "transformers" or accelerator.distributed_type == DistributedType.FSDP
 
@@ -64,20 +65,20 @@ def open_engine(
     *,
     apart: bool,
 ) -> Engine:
-    """The engine that the configuration asks for, before `policy`, which came from the model `name`, is distributed.
+    """Return the configured engine. Must be called before `policy` is distributed.
 
     Args:
-        config: Names the engine and what it needs.
-        name: Where the model lies.
-        policy: What trains.
+        config: The configuration of the run.
+        name: Path or name of the model from which `policy` was loaded.
+        policy: The model that trains.
         chat: Its chat.
-        accelerator: Decides on precision.
-        folder: For an engine's log.
-        say: Told what takes a while.
-        apart: Whether it samples from weights of its own, see `has_own_weights`.
+        accelerator: Determines the precision.
+        folder: Folder of the engine's log.
+        say: Called with messages about slow steps.
+        apart: Whether the engine has weights of its own, see `has_own_weights`.
 
     Raises:
-        UsageError: when it isn't installed, or can't run the model.
+        UsageError: when the engine isn't installed, or can't run the model.
     """
     precision = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
     longest = config.generation.max_context
@@ -90,12 +91,12 @@ def open_engine(
             case "vllm":
                 from agentgym_trainer.engines.vllm.in_process import vllm_engine
 
-                how: Any = {"max_context": longest, "dtype": precision, "lora_rank": config.lora.rank}
-                return vllm_engine(name, config.engine.memory, end_id=chat.end_id, **how)
+                options: Any = {"max_context": longest, "dtype": precision, "lora_rank": config.lora.rank}
+                return vllm_engine(name, config.engine.memory, end_id=chat.end_id, **options)
             case "vllm-server":
                 return _server(config, name, precision, chat.end_id, longest, folder, say)
     except (ImportError, ValueError) as error:
-        raise UsageError(f"The engine {config.engine.kind} can't be had: {error}") from error
+        raise UsageError(f"The engine {config.engine.kind} can't be started: {error}") from error
 
 
 @contextmanager
@@ -108,19 +109,19 @@ def saved_model(
     *,
     version: int = 0,
 ) -> Generator[tuple[RolloutRunner, Chat]]:
-    """A whole model by name or path, ready to play. All processes of the run call this.
+    """Load a whole model by name or path and open an engine for it. All processes of the run must call this.
 
     Args:
-        config: Of the run.
-        model: Who plays.
-        folder: For an engine's log.
-        say: Told what takes a while.
-        check: Called while episodes are waited for; what it raises ends their play.
-        version: Number of updates that it has seen, which its samples carry.
+        config: The configuration of the run.
+        model: Name or path of the model.
+        folder: Folder of the engine's log.
+        say: Called with messages about slow steps.
+        check: Called while waiting for episodes; an exception that it raises ends the rollouts.
+        version: Number of updates that the model has seen, which its samples carry.
 
     Raises:
-        UsageError: when the engine can't be had.
-        EngineError: when it can't be brought back.
+        UsageError: when the engine can't be started.
+        EngineError: when the engine can't be recovered.
     """
     accelerator = open_accelerator(config)
     policy, chat = load_model(model, dtype=torch.float32, device=accelerator.device)
@@ -142,12 +143,14 @@ def _server(
     folder: Path,
     say: Callable[[str], None],
 ) -> Engine:
-    """A vLLM server: one of those that run, in turn, or else one for all processes of a machine, started by the first
-    of them. Whoever of its clients is the first gives it the weights.
+    """Return the client of a vLLM server.
+
+    Running servers (`engine.urls`) are assigned to the processes round-robin. Otherwise the first process of each
+    machine starts one for all its processes. The first client of a server pushes the weights.
 
     Raises:
-        ValueError: when there are more servers than processes, so that some would have nothing to do.
-        ImportError: without vLLM, where one has to be started.
+        ValueError: when there are more servers than processes, so that some would be idle.
+        ImportError: when a server has to be started and vLLM isn't installed.
     """
     from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings
     from agentgym_trainer.engines.vllm.server import VllmServer
@@ -155,8 +158,8 @@ def _server(
     settings, ranks = config.engine, Ranks()
     if len(settings.urls) > ranks.count:
         raise ValueError(
-            f"engine.urls names {len(settings.urls)} servers, each process that trains uses one of them, and there are "
-            f"{ranks.count} of these. Name no more servers than that, or one that has --data-parallel-size."
+            f"engine.urls names {len(settings.urls)} servers, but each training process uses one of them, and there "
+            f"are {ranks.count} processes. Name at most that many servers, or one with --data-parallel-size."
         )
     where: str | VllmProcess
     if settings.urls:
@@ -174,7 +177,7 @@ def _server(
         own, pushes = VllmProcess(serving, folder / f"vllm-{ranks.index}.log"), ranks.index == ranks.first_here
         urls = ranks.gather([own.url])
         where = own if pushes else urls[ranks.first_here]
-        say(f"Starting a vLLM server, which takes a while; its log is {own.log}.")
+        say(f"Starting a vLLM server, which takes a while; its log file is {own.log}.")
     return VllmServer(
         where,
         run=ranks.broadcast(uuid4().hex),
@@ -186,51 +189,51 @@ def _server(
 
 
 def open_accelerator(config: BaseConfig) -> Accelerator:
-    """The accelerator of this process.
+    """Return the accelerator of this process.
 
     Raises:
-        UsageError: when the launcher asks for what no engine could get its weights from.
+        UsageError: when the launcher requests DeepSpeed ZeRO-3, whose weights can't be sent to engines.
     """
     on_cpu = config.device == "cpu" or not torch.accelerator.is_available()
-    # Who has played its share waits for the others, however long their worlds take; the dead are the launcher's part.
+    # Processes wait for each other's rollouts, however slow the environments are. The launcher detects dead processes.
     patience = InitProcessGroupKwargs(timeout=timedelta(days=1))
     accelerator = Accelerator(cpu=on_cpu, mixed_precision=config.precision, kwargs_handlers=[patience])
     deepspeed = accelerator.deepspeed_plugin
     if deepspeed is not None and deepspeed.zero_stage == 3:
         raise UsageError(
-            "DeepSpeed's ZeRO-3 parts the weights in a way that engines can't be given them; use FSDP2 "
+            "DeepSpeed's ZeRO-3 shards the weights so that they can't be sent to engines; use FSDP2 "
             "(accelerate_configs/fsdp2.yaml) or ZeRO-2."
         )
     return accelerator
 
 
 def save_start(folder: RunFolder, model: Any, chat: Chat, weights: Mapping[str, Tensor] | None = None) -> None:
-    """Leave what a run begins with in its folder: all of it or nothing. One process calls this.
+    """Save the initial model in the run's folder, atomically. Only one process may call this.
 
     Args:
-        folder: Of the run.
-        model: What is to be saved.
+        folder: The folder of the run.
+        model: The model to save.
         chat: Its chat.
-        weights: What to save instead of the model's own weights, which may be in shards.
+        weights: Weights to save instead of the model's own, which may be sharded.
 
     Raises:
-        OSError: when it can't be written, for one because the disk is full. Nothing is left of it.
+        OSError: when it can't be written, for example because the disk is full. No partial files are left.
     """
     _save_model(model, chat, folder.start, weights)
 
 
 def export_model(checkpoint: Path, folder: Path) -> None:
-    """The model of a checkpoint as a whole one: shards were put together there, and adapters are merged here.
+    """Export the model of a checkpoint as a whole model, with adapters merged.
 
     Raises:
-        OSError: when it can't be written, for one because the disk is full. Nothing is left of it.
+        OSError: when it can't be written, for example because the disk is full. No partial files are left.
     """
     model, chat = load_model(str(checkpoint), dtype=torch.float32, device=torch.device("cpu"))
     _save_model(model, chat, folder)
 
 
 def _save_model(model: Any, chat: Chat, folder: Path, weights: Mapping[str, Tensor] | None = None) -> None:
-    """Write a model and its tokenizer in the place of what is there: all of it or nothing."""
+    """Write a model and its tokenizer atomically, replacing an existing folder."""
     unfinished = folder.with_name(f".{folder.name}")
     shutil.rmtree(unfinished, ignore_errors=True)
     try:
@@ -240,34 +243,34 @@ def _save_model(model: Any, chat: Chat, folder: Path, weights: Mapping[str, Tens
             shutil.rmtree(folder, ignore_errors=True)
             unfinished.rename(folder)
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)  # there only where it could not be written whole
+        shutil.rmtree(unfinished, ignore_errors=True)  # it only exists after an error
 
 
 @contextmanager
 def refusing(config: BaseConfig) -> Generator[None]:
-    """Tell in a sentence why a model can't be trained as it was asked for."""
+    """Turn a ValueError into a UsageError that says why the model can't be trained with these settings."""
     try:
         yield
     except UsageError:
         raise
     except ValueError as error:
-        raise UsageError(f"The model {config.model} can't be trained like this: {error}") from error
+        raise UsageError(f"The model {config.model} can't be trained with these settings: {error}") from error
 
 
 def play_tasks(
     policy: Policy, config: BaseConfig, worlds: Sequence[OpenEnvironment], episodes: int, *, tasks: int = 0
 ) -> Iterator[Episode]:
-    """Let a player who needs no model play training tasks, of each world its share.
+    """Play training tasks of all environments, in proportion to their weights, with a policy that needs no engine.
 
     Args:
-        policy: Who plays.
-        config: Of the run.
-        worlds: Where.
-        episodes: How many are played.
-        tasks: On how many tasks; 0: any.
+        policy: The policy.
+        config: The configuration of the run.
+        worlds: The environments.
+        episodes: Number of episodes.
+        tasks: Number of different tasks; 0: no limit.
 
     Raises:
-        TooManyFailed: when more episodes fail than the configuration bears.
+        TooManyFailed: when more episodes fail than `max_failed` allows.
     """
     rng = np.random.default_rng([config.seed, episodes])
     weights = [world.weight for world in worlds]
@@ -278,7 +281,7 @@ def play_tasks(
         if tasks:
             known = [known[i] for i in evenly(known.ids, min(limit, len(known)), rng)]
         chosen = [known[i] for i in evenly([task.id for task in known], share, rng)]
-        for episode in world.watch(policy, chosen, seed=config.seed, horizon=config.horizon.longest):
+        for episode in world.play(policy, chosen, seed=config.seed, horizon=config.horizon.longest):
             failed.count([EpisodeOutcome.of(episode)])
             yield episode
 
@@ -286,10 +289,10 @@ def play_tasks(
 def model_from_scratch(
     config: BaseConfig, worlds: Sequence[OpenEnvironment], expert: Policy, seen: Sequence[Episode]
 ) -> tuple[Any, Chat]:
-    """A model from scratch, whose tokenizer knows `seen` and what a world says to a learner and to an expert."""
+    """Create a model from scratch, whose tokenizer is trained on `seen` and on episodes of a novice and the expert."""
     texts = [
         episode
-        for player in (expert, Scripted(("?",)))
-        for episode in play_tasks(player, config, worlds, config.scratch.episodes)
+        for policy in (expert, Scripted(("?",)))
+        for episode in play_tasks(policy, config, worlds, config.scratch.episodes)
     ]
     return scratch_model(config.scratch, [*seen, *texts], seed=config.seed)

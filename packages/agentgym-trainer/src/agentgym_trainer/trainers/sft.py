@@ -1,6 +1,6 @@
-"""Supervised fine-tuning: what was said in the data becomes likelier, and nothing else is learnt from.
+"""Supervised fine-tuning on the completion tokens of episodes.
 
-TRL's `SFTTrainer` trains; ids and labels are ours, from the very encoding that reinforcement learning has.
+TRL's `SFTTrainer` trains on ids and labels from the same encoding as in reinforcement learning.
 """
 
 from __future__ import annotations
@@ -30,27 +30,27 @@ from agentgym_trainer.trainers.trl_guard import GuardedTrainer
 from agentgym_trainer.trainers.trl_run import TrainingSetup, train_on_data, trainer_arguments
 
 IGNORED = -100
-"""The label of a token that nothing is learnt from, as in torch and transformers."""
+"""The label of tokens that are not in the loss, as in torch and transformers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Example:
-    """A run of tokens and what is to be learnt from it."""
+    """A sequence of tokens with labels and a weight."""
 
     ids: tuple[int, ...]
     labels: tuple[int, ...]
-    """The ids of what was said, and `IGNORED` elsewhere."""
+    """The ids of completion tokens, and `IGNORED` for others."""
     weight: float
-    """The score of its episode, which its part of the loss is multiplied by where that is asked for."""
+    """The score of the episode, which multiplies the example's loss if `weighted` is set."""
 
 
 class Imitator(GuardedTrainer, SFTTrainer):
-    """TRL's trainer, in which rows may have weights."""
+    """TRL's SFT trainer with support for weights of rows."""
 
     def compute_loss(
         self, model: Any, inputs: dict[str, Any], return_outputs: bool = False, num_items_in_batch: Any = None
     ) -> Any:
-        """The mean over what was said; each row's part is multiplied by its `weight`, if there is one."""
+        """Return the mean loss over completion tokens; each row's part is multiplied by its `weight`, if given."""
         weight_B = inputs.pop("weight", None)
         weighed: Any = model if weight_B is None else _weighing(model, weight_B)
         return super().compute_loss(weighed, inputs, return_outputs, num_items_in_batch)
@@ -62,23 +62,23 @@ class Imitator(GuardedTrainer, SFTTrainer):
 
 
 class WeightCollator(DataCollatorForLanguageModeling):
-    """TRL's collator, with the rows' weights beside their tokens."""
+    """TRL's collator with the weights of rows."""
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
-        """TRL's tensors, and `weight`, float [rows]."""
+        """Return TRL's tensors and `weight`, float [rows]."""
         weights = torch.tensor([example["weight"] for example in examples])
         return {**super().torch_call(examples), "weight": weights}
 
 
 class PackCollator(DataCollatorForLanguageModeling):
-    """TRL's collator of packed rows, told where each example ends in the way that our attention wants it."""
+    """TRL's collator of packed rows, with the segment boundaries in the format of this package's attention."""
 
     def __init__(self, pad_token_id: int, device: torch.device) -> None:
         super().__init__(pad_token_id, padding_free=True)
         self._device = device
 
     def torch_call(self, examples: list[dict[str, Any]]) -> dict[str, Any]:
-        """One row of examples that don't see each other, and its labels."""
+        """Return one row of examples that don't attend to each other, and its labels."""
         made = super().torch_call(examples)
         lengths: list[int] = made["cu_seq_lens_q"].diff().tolist()
         row = packed_inputs(made["input_ids"][0], made["position_ids"][0], Segments(lengths, self._device))
@@ -86,7 +86,7 @@ class PackCollator(DataCollatorForLanguageModeling):
 
 
 def _weighing(model: Any, weight_B: Tensor) -> Callable[..., Any]:
-    """The model, with log-probabilities multiplied by the weight of their row."""
+    """Wrap the model so that log-probabilities are multiplied by the weight of their row."""
 
     def forward(**inputs: Any) -> Any:
         outputs = model(**inputs)
@@ -97,52 +97,54 @@ def _weighing(model: Any, weight_B: Tensor) -> Callable[..., Any]:
 
 
 def train(config: SFTConfig, folder: RunFolder, tracker: RunConsole, stopping: Stopping) -> Reached:
-    """Begin a run of supervised fine-tuning or go on with one. All processes of the run call this.
+    """Start or resume a run of supervised fine-tuning. All processes of the run must call this.
 
     Returns:
-        How far it came. At the end, the folder holds the model, evaluations, and metrics of the whole run.
+        The progress of the run. At the end, the folder holds the model, evaluations, and metrics of the whole run.
 
     Raises:
-        UsageError: when the model, a world, a file or an option doesn't exist, or the engine can't be had.
-        EngineError: when the engine can't be brought back.
-        Stopped: when the run is to end at once. What is done is saved.
+        UsageError: when the model, an environment, a file or an option doesn't exist, or the engine can't be started.
+        EngineError: when the engine can't be recovered.
+        Stopped: when the run must end immediately. The progress is saved.
     """
 
-    def make_trainer(pupil: TrainingSetup) -> Imitator:
+    def make_trainer(setup: TrainingSetup) -> Imitator:
         trimming = Trimming(config.generation.max_context)
-        examples = list(encode_examples(pupil.chat, pupil.episodes, trimming))
+        examples = list(encode_examples(setup.chat, setup.episodes, trimming))
         if not examples:
-            raise UsageError(_why_none(len(pupil.episodes), trimming))
+            raise UsageError(_why_none(len(setup.episodes), trimming))
         if trimming.lost:
             tracker.say(str(trimming))
-        return make_imitator(config, folder, pupil, examples)
+        return make_imitator(config, folder, setup, examples)
 
     return train_on_data(config, folder, tracker, stopping, make_trainer)
 
 
 def encode_examples(chat: Chat, episodes: Iterable[Episode], trimming: Trimming) -> Iterator[Example]:
-    """The examples of episodes: one for each context, up to the last turn that ends within the budget of `trimming`."""
+    """Yield one example per context of the episodes, up to the last turn that ends within the budget of `trimming`."""
     for episode in episodes:
         for segment in trajectory(encode(chat, episode)).segments:
             if (fits := trimming.trim(segment)).ids:
-                labels = (token if said else IGNORED for token, said in zip(fits.ids, fits.loss_mask, strict=True))
+                labels = (
+                    token if in_loss else IGNORED for token, in_loss in zip(fits.ids, fits.loss_mask, strict=True)
+                )
                 yield Example(fits.ids, tuple(labels), episode.score or 0.0)
 
 
 def _why_none(episodes: int, trimming: Trimming) -> str:
-    """Why there is nothing to learn from in so many episodes."""
+    """Return why the episodes contain nothing to train on."""
     if trimming.said:
         return (
-            f"In none of the {episodes} episodes a reply ends within generation.max_context, {trimming.longest} "
+            f"In none of the {episodes} episodes does a reply end within generation.max_context, {trimming.longest} "
             "tokens. Raise it."
         )
     return (
-        f"In the {episodes} episodes nothing is to be learned from: no reply, or none that isn't marked `loss: false`."
+        f"The {episodes} episodes contain nothing to train on: there are no replies, or all are marked `loss: false`."
     )
 
 
-def make_imitator(config: SFTConfig, folder: RunFolder, pupil: TrainingSetup, examples: list[Example]) -> Imitator:
-    """The trainer of a run on these examples."""
+def make_imitator(config: SFTConfig, folder: RunFolder, setup: TrainingSetup, examples: list[Example]) -> Imitator:
+    """Return the trainer of a run on these examples."""
     row = config.generation.max_context
     longest = row if config.packing else max(len(example.ids) for example in examples)
     arguments = TRLSFTConfig(
@@ -157,18 +159,18 @@ def make_imitator(config: SFTConfig, folder: RunFolder, pupil: TrainingSetup, ex
     collator = None
     if config.weighted:
         columns["weight"] = [example.weight for example in examples]
-        collator = WeightCollator(pupil.chat.pad_id)
+        collator = WeightCollator(setup.chat.pad_id)
     trainer = Imitator(
-        model=pupil.model,
+        model=setup.model,
         args=arguments,
         data_collator=collator,
         train_dataset=Dataset.from_dict(columns),
-        processing_class=pupil.chat.tokenizer,
+        processing_class=setup.chat.tokenizer,
     )
     if config.packing:
-        # Without a mask over the whole row, which would take the square of its length.
+        # Packed attention avoids a mask over the whole row, whose size is quadratic in its length.
         use_attention(
             trainer.accelerator.unwrap_model(trainer.model), choose_attention(arguments.device, config.precision)
         )
-        trainer.data_collator = PackCollator(pupil.chat.pad_id, arguments.device)
+        trainer.data_collator = PackCollator(setup.chat.pad_id, arguments.device)
     return trainer

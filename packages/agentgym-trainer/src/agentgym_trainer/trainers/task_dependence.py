@@ -1,11 +1,11 @@
-"""How much replies depend on their tasks: the mutual information of task and first reply, by in-batch cross-scoring.
+"""The mutual information of tasks and first replies, estimated by in-batch cross-scoring.
 
-Template collapse (RAGEN-2, arXiv 2604.06268): replies keep their entropy and no longer depend on the prompt. Entropy is
-measured within one prompt and can't see it. So the policy is asked how likely each reply is after the prompts of other
-tasks, too.
+It detects template collapse (RAGEN-2, arXiv 2604.06268): replies keep their entropy but no longer depend on the prompt.
+Entropy is measured within one prompt and doesn't show it. Therefore the policy also scores each reply after the prompts
+of other tasks.
 
-Deviation: of every task one first reply is scored, with all that the agent said in it; the authors also score later
-turns and only what was said as reasoning.
+Deviation: one first reply per task is scored, with all its tokens; the authors also score later turns, and only the
+reasoning.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ _SAME = 1e-3
 
 @dataclass(frozen=True, slots=True, order=True)
 class FirstReply:
-    """What an agent replied to the first prompt of a task."""
+    """An agent's reply to the first prompt of a task."""
 
     env: str
     number: int
-    """Of the group, among all of the step."""
+    """Number of the group in the step."""
     task: str
     prompt: tuple[int, ...]
-    """All ids up to the reply."""
+    """All ids before the reply."""
     reply: tuple[int, ...]
 
 
 def mutual_information(logp_RC: Tensor) -> tuple[float, float]:
-    """How much replies tell about the prompts that they were given to, of which each is as likely as any other.
+    """Estimate the mutual information of replies and their prompts, under a uniform distribution over prompts.
 
     Args:
-        logp_RC: Log-probability of each reply after each prompt, in nats, float64; that after its own on the diagonal.
+        logp_RC: Log-probability of each reply after each prompt, in nats, float64; its own prompt is on the diagonal.
 
     Returns:
         The estimate of I(prompt; reply) in nats, at most log C: the mean over replies of
-        log p(reply | prompt) - log mean_c p(reply | prompt_c), expected to be 0 where replies don't depend on the
-        prompt. And the retrieval accuracy: how often the own prompt is the likeliest, ties counting as their share; 1/C
-        by chance.
+        log p(reply | prompt) - log mean_c p(reply | prompt_c), with expectation 0 if replies don't depend on the
+        prompt. And the retrieval accuracy: how often the own prompt is the likeliest, with ties counted fractionally;
+        1/C by chance.
     """
     own_R, prompts = logp_RC.diagonal(), logp_RC.shape[1]
     nats = (own_R - (logp_RC.logsumexp(1) - math.log(prompts))).mean()
@@ -61,28 +61,29 @@ def mutual_information(logp_RC: Tensor) -> tuple[float, float]:
 def task_dependence(
     learner: Learner, ranks: Ranks, groups: Sequence[EpisodeGroup], *, tasks: int, max_context: int
 ) -> dict[str, float]:
-    """`mutual_information` and `retrieval_accuracy` of the learner's policy as it is now, over tasks that all processes
-    played; means over replies where there are several environments, and only tasks of the same are compared. Every
-    process must call it.
+    """Return `mutual_information` and `retrieval_accuracy` of the learner's current policy.
+
+    They are computed over the tasks that all processes played. Only tasks of the same environment are compared; with
+    several environments, the result is the mean over replies. Every process must call this.
 
     Args:
         learner: Scores `tasks` x `tasks` replies without a gradient.
-        ranks: The processes, which share them.
-        groups: Those that this process played, trained on or not.
-        tasks: At most so many are compared, the first of the step.
-        max_context: Replies are cut to as many tokens as fit behind the longest prompt.
+        ranks: The processes, which share the work.
+        groups: The groups that this process played, trained on or not.
+        tasks: Maximum number of tasks to compare, the first of the step.
+        max_context: Replies are truncated to the tokens that fit after the longest prompt.
 
     Returns:
-        Nothing where no environment has two tasks with a reply.
+        The two metrics; empty if no environment has two tasks with a reply.
     """
     chosen = _chosen(ranks.gather(_first_replies(groups)), tasks)
     pairs: list[tuple[int, int, int]] = []
     made: list[tuple[tuple[int, ...], tuple[int, ...]]] = []
     for env, replies in enumerate(chosen):
-        room = max_context - max(len(each.prompt) for each in replies)
-        if room > 0:
+        space = max_context - max(len(each.prompt) for each in replies)
+        if space > 0:
             pairs += [(env, r, c) for r in range(len(replies)) for c in range(len(replies))]
-            made += [(prompt.prompt, reply.reply[:room]) for reply in replies for prompt in replies]
+            made += [(prompt.prompt, reply.reply[:space]) for reply in replies for prompt in replies]
     batch = make_batch(
         [single_reply_trajectory(prompt, reply, (0.0,) * len(reply)) for prompt, reply in ranks.share(made)]
     )
@@ -105,7 +106,7 @@ def task_dependence(
 
 
 def _first_replies(groups: Sequence[EpisodeGroup]) -> list[FirstReply]:
-    """One of each group: of its first episode that didn't fail and has one."""
+    """Return one first reply per group, of its first episode that didn't fail and has one."""
     found: list[FirstReply] = []
     for group in groups:
         for episode in group.usable:
@@ -117,7 +118,7 @@ def _first_replies(groups: Sequence[EpisodeGroup]) -> list[FirstReply]:
 
 
 def _chosen(found: Sequence[FirstReply], most: int) -> list[list[FirstReply]]:
-    """Those of the first tasks of the step, by environment; of environments with at least two tasks."""
+    """Return the replies for the first tasks of the step, by environment, for environments with at least two tasks."""
     by_env: dict[str, dict[str, FirstReply]] = {}
     for each in sorted(found):
         by_env.setdefault(each.env, {}).setdefault(each.task, each)

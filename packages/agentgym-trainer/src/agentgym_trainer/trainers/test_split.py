@@ -1,7 +1,7 @@
-"""What a run is told on: the test split, played once, when training is over.
+"""The final test of a run: the test split, played once after training.
 
-By the model that the run began with and by the one that it left, as they lie on the disk. Nothing is decided any more,
-so no decision has seen what is played here.
+Both the initial and the final model play, loaded from disk. All decisions have been made by then, so none depends on
+the test tasks.
 """
 
 from __future__ import annotations
@@ -22,22 +22,22 @@ from agentgym_trainer.trainers.setup import saved_model
 
 
 def play_test(config: BaseConfig, folder: RunFolder, tracker: RunConsole, stopping: Stopping, *, steps: int) -> bool:
-    """Play the test tasks with the first and the last model of a run. What was played before stays as it is.
+    """Play the test tasks with the initial and the final model of a run. Saved evaluations are not played again.
 
     Args:
-        config: Of the run.
-        folder: Of the run, with its last model in it.
-        tracker: Shows how it goes.
-        stopping: Asked before each model: whether to leave it there.
-        steps: Updates that the last model has seen; of an evolution, models trained.
+        config: The configuration of the run.
+        folder: The folder of the run, with its final model.
+        tracker: Shows the progress.
+        stopping: Called before each model; True ends the test early.
+        steps: Number of updates of the final model; for AgentEvol, number of trained models.
 
     Returns:
-        Whether all of it has been played; True where the configuration leaves the test out.
+        Whether the test is complete; True if the configuration disables it.
 
     Raises:
-        UsageError: when a world or the engine can't be had.
-        EngineError: when the engine can't be brought back.
-        Stopped: when the run is to end at once. What was played to its end is kept.
+        UsageError: when an environment or the engine can't be started.
+        EngineError: when the engine can't be recovered.
+        Stopped: when the run must end immediately. Completed evaluations are kept.
     """
     if not config.evaluation.test:
         return True
@@ -49,14 +49,14 @@ def play_test(config: BaseConfig, folder: RunFolder, tracker: RunConsole, stoppi
         if not ranks.broadcast(all(step in folder.evaluated_steps(manner, test=True) for manner in MANNERS)):
             _play(config, folder, tracker, stopping, model, step)
         if ranks.is_main:
-            folder.tell(_figures(folder, step))
+            folder.tell(_metrics(folder, step))
     return True
 
 
 def _play(
     config: BaseConfig, folder: RunFolder, tracker: RunConsole, stopping: Stopping, model: str, step: int
 ) -> None:
-    # Where an adapter trained, it has been merged into what lies on the disk.
+    # Adapters have been merged into the saved models.
     whole = replace(config, lora=Lora())
     with (
         open_environments(config) as worlds,
@@ -66,8 +66,8 @@ def _play(
         Evaluator(whole, folder, worlds, chat, tracker, rollouts).test(step, nullcontext)
 
 
-def _figures(folder: RunFolder, step: int) -> dict[str, object]:
-    """Success of a model on test tasks, of all worlds and of each, as a line of metrics has that of evaluations."""
+def _metrics(folder: RunFolder, step: int) -> dict[str, object]:
+    """Return the success of a model on test tasks, over all environments and for each, in the format of metrics."""
     played = {
         manner: [EpisodeOutcome.of(episode) for episode in folder.read_evaluation(step, manner, test=True) or []]
         for manner in MANNERS

@@ -1,6 +1,6 @@
-"""What a run learns from: episodes of files, or played by the worlds' experts, and of those the ones to keep.
+"""Training data: episodes from files or played by the environments' experts, filtered by score.
 
-They lie in the run folder from then on, so that a resumed run learns from the very same.
+They are saved in the run folder, so that a resumed run trains on the same episodes.
 """
 
 from __future__ import annotations
@@ -32,19 +32,19 @@ def gather_episodes(
     tracker: RunConsole,
     stopping: Stopping,
 ) -> list[Episode]:
-    """The episodes that a run learns from. All processes call this, and all have them.
+    """Return the episodes that a run trains on. All processes must call this; all get the same episodes.
 
     Args:
-        config: Of the run.
-        data: Says where they come from, and which are kept.
-        worlds: Those of the run, for experts to play in.
-        folder: Of the run; they are kept there, and read back.
-        tracker: Is told how many there are.
-        stopping: Says whether the run is to end at once.
+        config: The configuration of the run.
+        data: The source of the episodes, and which ones are kept.
+        worlds: The environments of the run, in which experts play.
+        folder: The folder of the run, in which the episodes are saved.
+        tracker: Shows the number of episodes.
+        stopping: Whether the run must end immediately.
 
     Raises:
-        UsageError: when a file can't be read, no episode is kept, or one can't have been played like that.
-        Stopped: when the run is to end at once.
+        UsageError: when a file can't be read, no episode is kept, or one can't have been played by its agent.
+        Stopped: when the run must end immediately.
     """
     ranks = Ranks()
     with ranks.errors_together():
@@ -62,14 +62,14 @@ def _collect(
     stopping: Stopping,
 ) -> None:
     if not data.files:
-        watched = play_tasks(Oracle(data.noise), config, worlds, data.episodes, tasks=data.tasks)
-        played = stopping.heeded(watched)
-        found = list(tracker.phase("Watching the expert", played, data.episodes))
+        demonstrations = play_tasks(Oracle(data.noise), config, worlds, data.episodes, tasks=data.tasks)
+        played = stopping.heeded(demonstrations)
+        found = list(tracker.phase("Collecting demonstrations", played, data.episodes))
         keep_episodes(found, data, "the experts", folder, tracker)
         return
-    changed = Counter[str]()
-    found = list(read_data(data.files, score=data.score, keep=True, told=lambda what: changed.update([what])))
-    for what, times in changed.most_common():
+    changes = Counter[str]()
+    found = list(read_data(data.files, score=data.score, keep=True, told=lambda what: changes.update([what])))
+    for what, times in changes.most_common():
         tracker.say(f"In the data, {what} ({times} times).")
     kept = keep_episodes(found, data, ", ".join(data.files), folder, tracker)
     for sentence in (*played_otherwise(config, worlds, kept), *not_held_out(config, worlds, kept)):
@@ -79,83 +79,88 @@ def _collect(
 def played_otherwise(
     config: BaseConfig, worlds: Sequence[OpenEnvironment], episodes: Iterable[Episode]
 ) -> Iterator[str]:
-    """A sentence on each world whose episodes had another agent than plays in the run, or were told something else of
-    its instructions; and the flags that mend it. Episodes that don't say who played are passed over.
+    """Yield a message for each environment whose episodes had another agent or use of instructions than the run.
+
+    The message contains the flags that make the run match. Episodes without an agent are skipped.
     """
     played = {world.name: Counter[tuple[str, bool]]() for world in worlds}
     for episode in episodes:
         if episode.agent and episode.env in played:
             played[episode.env][episode.agent, bool(episode.instructions)] += 1
-    for number, (world, asked) in enumerate(zip(worlds, config.worlds, strict=True)):
-        own = world.wrapped.agent, asked.instructions
-        others = Counter({player: count for player, count in played[world.name].items() if player != own})
+    for number, (world, settings) in enumerate(zip(worlds, config.worlds, strict=True)):
+        own = world.wrapped.agent, settings.instructions
+        others = Counter({agent: count for agent, count in played[world.name].items() if agent != own})
         if others:
-            place = "world" if number == 0 else f"extra-worlds.{number - 1}"
-            (agent, told), _ = others.most_common(1)[0]
+            flag = "world" if number == 0 else f"extra-worlds.{number - 1}"
+            (name, instructed), _ = others.most_common(1)[0]
             yield (
                 f"{others.total()} of {played[world.name].total()} episodes of {world.name} were played by "
-                f"{' and '.join(_player(*player) for player, _ in others.most_common())}, but this run plays and is "
-                f"evaluated as {_player(*own)}. To play as {'most of them' if len(others) > 1 else 'they'} did: "
-                f"--{place}.agent {agent} --{place}.{'' if told else 'no-'}instructions."
+                f"{' and '.join(_agent(*agent) for agent, _ in others.most_common())}, but this run plays and is "
+                f"evaluated as {_agent(*own)}. To play as {'most of them' if len(others) > 1 else 'they'} did: "
+                f"--{flag}.agent {name} --{flag}.{'' if instructed else 'no-'}instructions."
             )
 
 
 def not_held_out(config: BaseConfig, worlds: Sequence[OpenEnvironment], episodes: Iterable[Episode]) -> Iterator[str]:
-    """A sentence on each world and split of whose tasks there are episodes among those to be learned from, where the
-    run plays that split to be evaluated.
-    """
+    """Yield a message for each environment and evaluation split whose tasks occur in the training episodes."""
     tasks: Mapping[str, Counter[str]] = {world.name: Counter() for world in worlds}
     for episode in episodes:
         if episode.env in tasks:
             tasks[episode.env][episode.task_id] += 1
     for world in worlds:
-        learned = tasks[world.name]
+        trained = tasks[world.name]
         for split in ("dev", "test"):
-            known = sum(learned[task_id] for task_id in world.tasks.split(split).ids if task_id in learned)
+            known = sum(trained[task_id] for task_id in world.tasks.split(split).ids if task_id in trained)
             if known and split in played_splits(config):
                 evaluated = [task.id for task in evaluated_tasks(config, world, split)]
-                seen = sum(task_id in learned for task_id in evaluated)
+                seen = sum(task_id in trained for task_id in evaluated)
                 yield (
-                    f"{known} of {learned.total()} episodes of {world.name} are of its {split} tasks; {seen} of the "
-                    f"{len(evaluated)} {split} tasks that this run plays are among them, and no longer held out. Learn "
-                    "from training tasks instead: collect --split train."
+                    f"{known} of {trained.total()} episodes of {world.name} are of its {split} tasks; {seen} of the "
+                    f"{len(evaluated)} {split} tasks that this run is evaluated on are among them, and no longer held "
+                    "out. Use episodes of training tasks instead: collect --split train."
                 )
 
 
-def _player(agent: str, told: bool) -> str:
-    return f"{agent} with{'' if told else 'out'} instructions"
+def _agent(name: str, instructed: bool) -> str:
+    return f"{name} with{'' if instructed else 'out'} instructions"
 
 
 def keep_episodes(
     found: Sequence[Episode], data: DataConfig, where: str, folder: RunFolder, tracker: RunConsole
 ) -> list[Episode]:
-    """Leave those that are to be learned from in the folder of the run.
+    """Filter episodes by score, check them, and save them in the folder of the run.
+
+    Args:
+        found: The episodes.
+        data: The filter.
+        where: The source of the episodes, for messages.
+        folder: The folder of the run.
+        tracker: Shows the number of episodes.
 
     Returns:
-        Those.
+        The episodes that are kept.
 
     Raises:
-        UsageError: when that is none, or one's agent would not have come to such turns; `where` says where they come
-            from.
+        UsageError: when none is kept, or replaying one with its agent gives other turns.
     """
     kept = list(good_enough(found, data))
     if not kept:
         raise UsageError(
-            f"Of the {len(found)} episodes of {where} none is kept: data.keep is {data.keep}, and data.min_score "
-            f"{data.min_score:g}. Lower them, or name other files."
+            f"None of the {len(found)} episodes of {where} is kept: data.keep is {data.keep} and data.min_score is "
+            f"{data.min_score:g}. Relax them, or use other episodes."
         )
     try:
         for episode in kept:
             deque(replay(episode), maxlen=0)
     except ValueError as error:
-        raise UsageError(f"The episodes of {where} can't be learned from. {error}") from error
-    tracker.say(f"Learning from {len(kept)} of {len(found)} episodes of {where}.")
+        raise UsageError(f"The episodes of {where} can't be used for training. {error}") from error
+    tracker.say(f"Training on {len(kept)} of {len(found)} episodes of {where}.")
     folder.save_data(kept)
     return kept
 
 
 def good_enough(episodes: Iterable[Episode], rule: DataConfig | Exploration) -> Iterator[Episode]:
-    """Those that are kept. Failed ones never are."""
+    """Yield the episodes that satisfy the rule. Failed ones never do."""
     thresholds = rule.threshold_by_env if isinstance(rule, Exploration) else {}
     for episode in episodes:
         score, threshold = episode.score or 0.0, thresholds.get(episode.env)

@@ -1,7 +1,7 @@
-"""What is mixed into TRL's trainers: they skip what isn't finite, save nothing of the kind, and keep quiet.
+"""A mixin for TRL's trainers that skips non-finite steps, refuses to save non-finite weights, and disables telemetry.
 
-As in `learner.py`, a step in which a loss or a gradient isn't finite, on whichever process, is skipped on all of them.
-TRL's learning-rate schedule goes on meanwhile.
+As in `learner.py`, a step in which a loss or gradient of any process isn't finite is skipped on all of them. TRL's
+learning-rate schedule still advances.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from agentgym_trainer.run.disk import writing
 
 
 class GuardedTrainer:
-    """Comes before a trainer of TRL's among the bases of a class."""
+    """A mixin that must precede a TRL trainer among the base classes."""
 
     accelerator: Any
     args: Any
@@ -27,32 +27,33 @@ class GuardedTrainer:
     def __init__(self, *args: Any, **more: Any) -> None:
         super().__init__(*args, **more)
         self.skips = Skips(1)
-        """Whoever runs the trainer says how many it bears."""
+        """Limit of skipped steps; the caller replaces it with the configured one."""
         self.skipped = False
         """Whether the last optimizer step was skipped."""
-        self._sick: Any = 0
+        self._nonfinite: Any = 0
 
     def create_model_card(self, *_: Any, **__: Any) -> None:
-        """Write no model card beside the checkpoints."""
+        """Do nothing: no model card is written to checkpoints."""
 
     def _send_telemetry(self) -> None:
-        """Say no word of the run to anyone."""
+        """Do nothing: no telemetry is sent."""
 
     def training_step(self, *args: Any, **more: Any) -> Any:
-        """The loss of a micro-batch, which is remembered where it isn't finite."""
+        """Return the loss of a micro-batch, and count losses that aren't finite."""
         trainer: Any = super()
         loss = trainer.training_step(*args, **more)
-        self._sick = self._sick + (~loss.detach().isfinite()).sum()
+        self._nonfinite = self._nonfinite + (~loss.detach().isfinite()).sum()
         return loss
 
     def _get_grad_norm(self, model: Any, grad_norm: Any = None) -> Any:
-        """The norm of an optimizer step's gradients, which are dropped where it or a loss isn't finite: an optimizer
-        leaves weights that have none as they are.
+        """Return the gradient norm of an optimizer step, and clear the gradients if it or a loss isn't finite.
+
+        The optimizer leaves weights without gradients unchanged.
         """
         trainer: Any = super()
         norm = trainer._get_grad_norm(model, grad_norm)
         accelerator: Any = self.accelerator
-        losses, self._sick = int(accelerator.reduce(self._sick, "sum")), 0
+        losses, self._nonfinite = int(accelerator.reduce(self._nonfinite, "sum")), 0
         size = float(norm.full_tensor() if isinstance(norm, DTensor) else norm)
         causes = [*(["loss"] if losses else []), *([] if math.isfinite(size) else [GRADIENTS])]
         self.skipped = bool(causes)
@@ -65,7 +66,7 @@ class GuardedTrainer:
         return norm
 
     def _save_checkpoint(self, model: Any, trial: Any) -> None:
-        """Write a checkpoint of weights that are finite, or tell in a sentence why it can't be written."""
+        """Write a checkpoint if the weights are finite; errors on writing become a message for the user."""
         trainer: Any = super()
         check_weights(model.parameters(), self.accelerator)
         written = Path(str(self.args.output_dir), f"checkpoint-{self.state.global_step}")

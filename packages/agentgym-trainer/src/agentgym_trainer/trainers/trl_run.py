@@ -1,7 +1,7 @@
-"""Runs that learn from data with a trainer of TRL's: what they have in common, whatever the loss.
+"""Runs that train on data with one of TRL's trainers (SFT, DPO).
 
-The trainer updates the weights; here it is surrounded with what every run of ours has: worlds to be evaluated in
-before, after and in between, checkpoints that survive a kill, metrics, and a model at the end.
+TRL's trainer updates the weights. This module adds evaluations before, during and after training, checkpoints that
+survive a killed process, metrics, and the export of the final model.
 """
 
 from __future__ import annotations
@@ -54,20 +54,20 @@ from agentgym_trainer.trainers.training_data import gather_episodes
 
 @dataclass(frozen=True, slots=True)
 class TrainingSetup:
-    """Who learns, and from what."""
+    """The model to train and its data."""
 
     model: Any
-    """A Hugging Face causal language model, or a peft model of one where an adapter trains."""
+    """A Hugging Face causal language model, or a PEFT model of one when an adapter trains."""
     chat: Chat
     episodes: Sequence[Episode]
 
 
 MakeTrainer = Callable[[TrainingSetup], Any]
-"""Makes a trainer of TRL's, with `Guarded` mixed in and the `trainer_arguments` of the run."""
+"""Creates one of TRL's trainers, with `GuardedTrainer` mixed in and the `trainer_arguments` of the run."""
 
 
 Play = Callable[[Evaluator], list[Episode]]
-"""Plays the episodes that a run learns from; all processes call it, and all have them."""
+"""Plays the episodes that a run trains on. All processes must call it; all get the same episodes."""
 
 
 def train_on_data(
@@ -79,22 +79,22 @@ def train_on_data(
     *,
     play: Play | None = None,
 ) -> Reached:
-    """Begin a run or go on with one, as far as `stopping` lets it. All processes of the run call this.
+    """Start or resume a run until it ends or `stopping` is set. All processes of the run must call this.
 
     Args:
-        config: Of the run.
-        folder: Of the run.
-        tracker: Shows how it goes.
-        stopping: Asked after every step.
-        make_trainer: Makes the trainer.
-        play: Has the model that training begins with play the episodes; None: they come from where `config.data` says.
+        config: The configuration of the run.
+        folder: The folder of the run.
+        tracker: Shows the progress.
+        stopping: Called after every step; True ends the run early.
+        make_trainer: Creates the trainer.
+        play: Plays the training episodes with the initial model; None: they come from the source in `config.data`.
 
     Raises:
-        UsageError: when the model, a world, a file or an option doesn't exist, or the engine can't be had.
-        EngineError: when the engine can't be brought back.
-        Stopped: when the run is to end at once. What is done is saved.
+        UsageError: when the model, an environment, a file or an option doesn't exist, or the engine can't be started.
+        EngineError: when the engine can't be recovered.
+        Stopped: when the run must end immediately. The progress is saved.
     """
-    # They would tear the run's own bars apart.
+    # These bars would garble the run's own.
     disable_progress_bars()
     torch.set_num_threads(config.threads)
     accelerator, ranks = open_accelerator(config), Ranks()
@@ -125,25 +125,28 @@ def train_on_data(
 
 
 def trainer_arguments(config: OfflineConfig, folder: RunFolder, *, longest: int) -> dict[str, Any]:
-    """What any trainer of TRL's is told.
+    """Return the arguments that all of TRL's trainers have in common.
 
     Args:
-        config: Of the run.
-        folder: Where checkpoints go.
-        longest: Tokens of the longest example, which decide how many go through the model at once.
+        config: The configuration of the run.
+        folder: The folder of the run, where checkpoints are written.
+        longest: Number of tokens of the longest example, which determines the micro-batch size.
 
     Raises:
-        UsageError: when the batch can't be shared out among the processes.
+        UsageError: when the batch isn't divisible by the number of processes.
     """
     optimizer, ranks = config.optimizer, Ranks()
     if config.batch % ranks.count:
-        raise UsageError(f"A batch of {config.batch} can't be shared out evenly among {ranks.count} processes.")
+        raise UsageError(
+            f"A batch of {config.batch} can't be divided evenly among {ranks.count} processes; choose a multiple of "
+            f"{ranks.count}."
+        )
     share, fits = config.batch // ranks.count, max(1, optimizer.micro_tokens // longest)
-    at_once = max(count for count in range(1, min(share, fits) + 1) if share % count == 0)
+    micro_batch = max(count for count in range(1, min(share, fits) + 1) if share % count == 0)
     return {
         "output_dir": str(folder.checkpoints),
-        "per_device_train_batch_size": at_once,
-        "gradient_accumulation_steps": share // at_once,
+        "per_device_train_batch_size": micro_batch,
+        "gradient_accumulation_steps": share // micro_batch,
         "num_train_epochs": config.epochs,
         "learning_rate": optimizer.lr,
         "adam_beta1": optimizer.betas[0],
@@ -167,10 +170,10 @@ def trainer_arguments(config: OfflineConfig, folder: RunFolder, *, longest: int)
 
 
 class TRLRunCallback(TrainerCallback):
-    """One run, as its trainer goes on."""
+    """One run: evaluations, checkpoints and metrics, as a callback of its trainer."""
 
     def __init__(self, config: OfflineConfig, trainer: Any, held_out: Evaluator, stopping: Stopping) -> None:
-        """Surround `trainer`; asked after every step, `stopping` says whether the run is to be saved and end early."""
+        """Prepare a run of `trainer`; when `stopping` returns True after a step, the run is saved and ends early."""
         self.config = config
         self.trainer = trainer
         self.trainer.skips = Skips(config.optimizer.max_skips)
@@ -188,12 +191,12 @@ class TRLRunCallback(TrainerCallback):
         self._since = time.perf_counter()
 
     def run(self) -> Reached:
-        """Train from the last checkpoint, if there is one, to the end or to where it is to stop.
+        """Train from the last checkpoint, if there is one, until the end or an early stop.
 
         Raises:
             OSError: when a checkpoint can't be written.
-            TooManyFailed, EngineError, Stopped: when one of them has ended an evaluation. What is done is saved.
-            NotFinite: when the weights aren't finite, or too many optimizer steps in a row were skipped.
+            TooManyFailed, EngineError, Stopped: when an evaluation raised it. The progress is saved.
+            NotFinite: when the weights aren't finite, or too many consecutive optimizer steps were skipped.
         """
         latest = self.ranks.broadcast(self.checkpoints.latest() if self.ranks.is_main else None)
         step = self.checkpoints.step_of(latest) if latest else 0
@@ -214,16 +217,16 @@ class TRLRunCallback(TrainerCallback):
         return Reached(state.global_step, of=state.max_steps)
 
     def on_train_begin(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Make good the evaluation that was cut short in the sitting before, after its step was saved."""
+        """Repeat an evaluation that was interrupted in the previous session, after its step was saved."""
         step = state.global_step
-        if step and self.held_out.is_due(step, state.max_steps) and not self.ranks.broadcast(self._has_told(step)):
+        if step and self.held_out.is_due(step, state.max_steps) and not self.ranks.broadcast(self._is_evaluated(step)):
             self._test(state)
             if self.ranks.is_main:
                 self.folder.amend(step, self._tested)
                 self.checkpoints.tidy(step, self._best)
 
     def on_step_end(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Evaluate where it is due, save where that is overdue, and stop where it is asked for."""
+        """Evaluate if it is due, save if that is overdue, and stop if requested."""
         self._tested = {}
         if self.held_out.is_due(state.global_step, state.max_steps):
             try:
@@ -238,44 +241,44 @@ class TRLRunCallback(TrainerCallback):
             control.should_save = control.should_training_stop = True
 
     def on_log(self, args: Any, state: TrainerState, control: TrainerControl, **given: Any) -> None:
-        """Write the line of a step."""
+        """Write the line of metrics of a step."""
         logs: dict[str, Any] = given["logs"]
-        if "loss" not in logs:  # the trainer's last words on the whole
+        if "loss" not in logs:  # the trainer's summary at the end
             return
         now = time.perf_counter()
         seconds = {"update": now - self._since - self._evaluating, "evaluation": self._evaluating}
         self._since, self._evaluating = now, 0.0
-        figures = {name: value for name, value in logs.items() if name not in ("num_tokens", "total_flos")}
-        figures |= {"skipped": float(self.trainer.skipped)}
-        if self.trainer.skipped:  # TRL shows the mean of earlier losses in its place
-            del figures["loss"], figures["grad_norm"]
+        metrics = {name: value for name, value in logs.items() if name not in ("num_tokens", "total_flos")}
+        metrics |= {"skipped": float(self.trainer.skipped)}
+        if self.trainer.skipped:  # TRL then logs the mean of earlier losses
+            del metrics["loss"], metrics["grad_norm"]
             causes = listed(self.trainer.skips.causes)
             self.tracker.say(f"Step {state.global_step} was skipped: values in the {causes} weren't finite.")
         if self.ranks.is_main:
-            self.folder.log({"step": state.global_step, **figures, **self._tested, "seconds": seconds})
-        self.tracker.lesson(state.global_step, state.max_steps, figures)
+            self.folder.log({"step": state.global_step, **metrics, **self._tested, "seconds": seconds})
+        self.tracker.lesson(state.global_step, state.max_steps, metrics)
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
-        """Make what the trainer has written one of our checkpoints."""
+        """Convert the folder that the trainer has written into one of our checkpoints."""
         with self.ranks.errors_together():
             if self.ranks.is_main:
                 written = self.folder.checkpoints / f"checkpoint-{state.global_step}"
                 self.checkpoints.adopt(written, state.global_step, self._best, self.folder.metrics)
 
     def _test(self, state: TrainerState) -> None:
-        """Evaluate, and see whether this is the best step so far."""
+        """Evaluate, and update the best step."""
         began = time.perf_counter()
         self._tested = self._evaluate(state.global_step)
         self._evaluating = time.perf_counter() - began
         self._best = _better(self._best, state.global_step, self._tested[self.config.evaluation.split]["sampled"])
 
-    def _has_told(self, step: int) -> bool:
-        """Whether the line of this step has its evaluation."""
+    def _is_evaluated(self, step: int) -> bool:
+        """Whether the line of this step contains its evaluation."""
         split = self.config.evaluation.split
         return any(split in line for line in self.folder.read_metrics() if line["step"] == step)
 
     def _evaluate(self, step: int) -> dict[str, Any]:
-        """Success on the tasks of evaluations, of all worlds and of each."""
+        """Return the success on evaluation tasks, over all environments and for each."""
         played, split = self.held_out.evaluate(step, lambda: self._playing(step)), self.config.evaluation.split
         names = [world.name for world in self.held_out.worlds]
         worlds = {name: {split: success_metrics(played, name)} for name in names}
@@ -283,7 +286,7 @@ class TRLRunCallback(TrainerCallback):
 
     @contextmanager
     def _playing(self, step: int) -> Generator[None]:
-        """The engine samples with the weights of this step. Nothing that is drawn meanwhile shows in the training."""
+        """Have the engine sample with the weights of this step, without affecting the training's random state."""
         model, rollouts = self.trainer.model, self.held_out.rollouts
         was_training, cuda = model.training, [model.device] if model.device.type == "cuda" else []
         model.eval()
@@ -300,7 +303,7 @@ class TRLRunCallback(TrainerCallback):
             model.train(was_training)
 
     def _best_so_far(self) -> Best | None:
-        """The best step among the evaluations that lie in the folder; that before the first update is no candidate."""
+        """Return the best step among the saved evaluations, except the one before the first update."""
         best = None
         for step in self.folder.evaluated_steps("sampled"):
             outcomes = map(EpisodeOutcome.of, self.folder.read_evaluation(step, "sampled") or [])
@@ -308,15 +311,15 @@ class TRLRunCallback(TrainerCallback):
         return best
 
     def _tidy(self, step: int, latest: Path | None) -> None:
-        """Take back what a killed process has left behind the checkpoint that the run goes on from."""
-        if told := self.folder.rewind(step, latest and latest / METRICS):
-            self.tracker.say(told)
+        """Remove what a killed process has written after the checkpoint from which the run resumes."""
+        if message := self.folder.rewind(step, latest and latest / METRICS):
+            self.tracker.say(message)
         for leftover in self.folder.checkpoints.glob("checkpoint-*"):
             shutil.rmtree(leftover)
 
 
 def _better(best: Best | None, step: int, success: float | None) -> Best | None:
-    """The better of two checkpoints, the first of equals. `success` is None where every episode failed."""
+    """Return the better of two checkpoints, the first if they are equal. `success` is None if every episode failed."""
     known = TrainingState(Stage(1), step, best=best).evaluated(success)
     return known.best
 
@@ -324,7 +327,7 @@ def _better(best: Best | None, step: int, success: float | None) -> Best | None:
 def _make_start(
     config: OfflineConfig, folder: RunFolder, worlds: Sequence[OpenEnvironment], episodes: Sequence[Episode]
 ) -> None:
-    """Leave the model that learns where it can be loaded from: made from scratch, or an adapter merged with its own."""
+    """Save the initial model in the run's folder: created from scratch, or merged from an adapter and its model."""
     ranks = Ranks()
     with ranks.errors_together():
         if ranks.is_main:

@@ -1,7 +1,7 @@
-"""Imitation of a world's expert, so that reinforcement learning begins with a player who knows the grammar.
+"""Warm start: imitation of an environment's expert, so that RL starts with a policy that knows the action format.
 
-The very learner that reinforcement learning uses does it, with likelihood in place of the surrogate: the tokens and
-the mask of what was said are then the same on both sides, end-of-turn token included.
+It uses the learner of reinforcement learning, with the likelihood in place of the surrogate loss. Tokens and
+`loss_mask`, end-of-turn token included, are therefore the same as in RL.
 """
 
 from __future__ import annotations
@@ -30,16 +30,16 @@ def warm_start(
     seed: int,
     ranks: Ranks,
 ) -> Iterator[dict[str, float]]:
-    """Train on what was said in `episodes`, and yield the metrics of each optimizer step.
+    """Train on the completion tokens of `episodes`, and yield the metrics of each optimizer step.
 
     Args:
-        learner: Made with the learning rate of imitation.
+        learner: A learner with the learning rate of imitation.
         chat: Encodes the episodes.
-        episodes: The demonstrations; failed ones are left out.
-        epochs: Passes over them.
-        batch: Episodes in an optimizer step.
-        seed: Orders the episodes.
-        ranks: The processes that share each step's episodes out among them; all have all episodes.
+        episodes: The demonstrations, the same on all processes; failed ones are skipped.
+        epochs: Number of passes over the demonstrations.
+        batch: Number of episodes per optimizer step.
+        seed: Seed of the order of the episodes.
+        ranks: The processes, each of which takes a share of every step's episodes.
     """
     trajectories = [trajectory(encode(chat, episode)) for episode in episodes if not episode.failed]
     rng = np.random.default_rng(seed)

@@ -18,4 +18,4 @@ __all__ = [
 REPLY_FORMATS: dict[str, type[ReplyWrapper]] = {
     form.reply_format: form for form in (ReAct, Bare, Tags, FunctionCall, CodeAct)
 }
-"""The forms of replies by name."""
+"""The reply formats by name."""

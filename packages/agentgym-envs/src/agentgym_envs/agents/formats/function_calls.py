@@ -1,4 +1,4 @@
-"""Forms of replies that call functions: `FunctionCall`, `CodeAct`. What functions there are, the world says."""
+"""Reply formats that call functions of the environment: `FunctionCall`, `CodeAct`."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ _TYPES = {"integer": "int", "boolean": "bool", "string": "str", "array": "list[s
 
 
 class CallingWrapper(ReplyWrapper):
-    """A world whose actions are calls of its functions."""
+    """An environment whose actions are calls of its functions."""
 
     @cached_property
     def functions(self) -> tuple[Function, ...]:
-        """Those of the world."""
+        """The environment's functions."""
         return self.env.get_wrapper_attr("functions")
 
     @abstractmethod
     def find(self, reply: str) -> Call:
-        """The call in `reply`. Raises CallError when there is none."""
+        """Return the call in `reply`. Raises CallError if there is none."""
 
     def parse(self, reply: str) -> str | Malformed:
-        """The action that the call in `reply` stands for."""
+        """Return the action that the call in `reply` means."""
         try:
             return writable(action_of(self.functions, self.find(reply)))
         except CallError as error:
@@ -35,10 +35,10 @@ class CallingWrapper(ReplyWrapper):
 
 
 class FunctionCall(CallingWrapper):
-    """One call of a function as JSON; see `find_call` for the forms that are understood.
+    """One function call as JSON; see `find_call` for the supported formats.
 
-    The functions are in `tools`. Experts write `{"thought": …, "function_name": …, "arguments": {…}}`, which is the
-    same for all models.
+    `tools` describes the functions. Experts write `{"thought": …, "function_name": …, "arguments": {…}}` for all
+    models.
     """
 
     reply_format = "function-call"
@@ -52,18 +52,18 @@ class FunctionCall(CallingWrapper):
         return tuple(function.schema for function in self.functions)
 
     def find(self, reply: str) -> Call:
-        """The one call in JSON."""
+        """Return the only JSON call."""
         return find_call(reply)
 
     def format(self, action: str, thought: str = "") -> str:
-        """The call of the function that is `action`."""
+        """Return the function call that means `action`."""
         return call_for(self.functions, action, " ".join(thought.split())).to_json()
 
 
 class CodeAct(CallingWrapper):
-    """One call of a function as a line of Python, fenced, after a thought (Wang et al. 2024, arXiv 2402.01030).
+    """One function call as a fenced line of Python, after a thought (Wang et al. 2024, arXiv 2402.01030).
 
-    Nothing is ever run: a call with literal arguments is all that is understood; see `find_code_call`.
+    The code is never executed. Only a call with literal arguments is supported; see `find_code_call`.
     """
 
     reply_format = "code-act"
@@ -73,26 +73,27 @@ class CodeAct(CallingWrapper):
     )
 
     def told(self, instructions: str) -> str:
-        """See `ReplyWrapper.told`: the functions are told as well."""
+        """Return the complete text for an agent, with the signatures of the functions; see `ReplyWrapper.told`."""
         signatures = "\n".join(map(_signature, self.functions))
         return super().told(f"{instructions}\n\nYour functions, which stand for the actions above:\n{signatures}")
 
     def find(self, reply: str) -> Call:
-        """The one call in Python."""
+        """Return the only Python call."""
         return find_code_call(reply, self.functions)
 
     def format(self, action: str, thought: str = "") -> str:
-        """Thought, and the call in a fence."""
-        said = " ".join(thought.replace("`", "'").replace("</", "< /").split())
+        """Return the thought followed by the fenced call."""
+        prose = " ".join(thought.replace("`", "'").replace("</", "< /").split())
         code = f"```python\n{write_code_call(call_for(self.functions, action))}\n```"
-        return f"{said}\n{code}" if said else code
+        return f"{prose}\n{code}" if prose else code
 
 
 def _signature(function: Function) -> str:
-    """The function as Python declares it, and what it does."""
+    """Return the function's Python signature with its documentation."""
     parameters = ", ".join(
         f"{name}: {_TYPES[schema['type']]}{' = None' if name in function.optional else ''}"
         for name, schema in function.properties.items()
     )
-    said = [f"{name}: {schema['description']}" for name, schema in function.properties.items()]
-    return "\n".join([f"{function.name}({parameters})", *(f"    {line}" for line in (function.description, *said))])
+    described = [f"{name}: {schema['description']}" for name, schema in function.properties.items()]
+    documentation = [f"    {line}" for line in (function.description, *described)]
+    return "\n".join([f"{function.name}({parameters})", *documentation])

@@ -1,7 +1,7 @@
-"""AgentGym's protocol, so that the client library of AgentGym works against this server.
+"""AgentGym's protocol, so that AgentGym's client library works with this server.
 
-Its base URL is `/compat/WORLD` for AgentGym's own numbers of tasks, and `/compat/WORLD/SPLIT` for places in our
-splits. docs/compat.md says what is the same and what isn't.
+The base URL is `/compat/WORLD` for AgentGym's own task numbers, and `/compat/WORLD/SPLIT` for indices into a split of
+agentgym-envs. docs/compat.md lists the differences.
 """
 
 from agentgym_envs.server.agentgym.routes import compat_router

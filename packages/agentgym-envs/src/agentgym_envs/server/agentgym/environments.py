@@ -1,6 +1,6 @@
-"""The environments that AgentGym's clients have open: small numbers, and our session behind each.
+"""The open environments of AgentGym clients: small integers, each mapped to a session.
 
-A number is never used again. Knows no payloads and no HTTP.
+Numbers are never reused. This module does not depend on payloads or HTTP.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from agentgym_envs.server.session_types import Session
 from agentgym_envs.server.sessions import Sessions
 
 Numbering = Split | None
-"""How a client counts tasks: by their places in a split of ours, or with None as AgentGym does."""
+"""How a client numbers tasks: by index in a split of agentgym-envs, or, if None, by AgentGym's numbers."""
 Options = Callable[[Numbering, str | None], Mapping[str, Any]]
-"""The options that a world is made with for a way of counting, and for a task where that matters."""
+"""Returns the options of an environment for a numbering and, if it matters, a task."""
 
 
 @dataclass(slots=True, eq=False)
 class Environment:
-    """What a client plays in."""
+    """An environment of a client."""
 
     number: int
     session: Session
     options: Mapping[str, Any]
-    """What its world was made with on account of its numbering and task."""
+    """The options for its numbering and task."""
     first: Result | None = None
-    """What the task began with."""
+    """The result of the last reset."""
 
 
 class Environments:
-    """The open environments of one world."""
+    """The open environments of one type."""
 
     def __init__(self, sessions: Sessions, name: str, options: Options) -> None:
-        """None are open yet.
+        """Start without open environments.
 
         Args:
-            sessions: What holds the worlds.
-            name: AgentGym's name of the world.
+            sessions: The server's sessions.
+            name: AgentGym's name of the environment.
             options: See `Options`.
         """
         self.name = name
@@ -53,7 +53,7 @@ class Environments:
         self._open: dict[int, Environment] = {}
 
     async def create(self, numbering: Numbering) -> Environment:
-        """Open another one. Raises Refusal as `Sessions.create`."""
+        """Open an environment. Raises the refusals of `Sessions.create`."""
         self._open = {number: one for number, one in self._open.items() if not one.session.closed}
         options = self._options(numbering, None)
         environment = Environment(next(self._numbers), await self._session(options), options)
@@ -61,10 +61,10 @@ class Environments:
         return environment
 
     def get(self, number: int) -> Environment:
-        """The one of that number, whose lease begins anew.
+        """Return the environment of that number and renew its lease.
 
         Raises:
-            Refusal: `unknown_session` when there is none (any more), `closing`.
+            Refusal: `unknown_session` if it does not exist or was closed, `closing`.
         """
         environment = self._open.get(number)
         try:
@@ -77,32 +77,34 @@ class Environments:
         raise Refusal(
             404,
             "unknown_session",
-            f"There is no environment {number} of {self.name}: it was closed, or its lease of "
-            f"{self._sessions.settings.lease:g} s ran out, or it never was. POST /compat/{self.name}/create makes one.",
+            f"There is no environment {number} of {self.name}: it was closed, its lease of "
+            f"{self._sessions.settings.lease:g} s expired, or it never existed. Create a new one: "
+            f"POST /compat/{self.name}/create.",
         )
 
-    async def reset(self, environment: Environment, numbering: Numbering, place: int) -> Result:
-        """Begin the task that `place` means.
+    async def reset(self, environment: Environment, numbering: Numbering, index: int) -> Result:
+        """Start an episode of the task with number `index` in `numbering`.
 
         Raises:
-            Refusal: `unknown_task` when it means none of ours, and as `Sessions.create` and `Sessions.call`.
+            Refusal: `unknown_task` if agentgym-envs has no such task; the refusals of `Sessions.create` and
+                `Sessions.call`.
         """
-        task = self._task(place) if numbering is None else None
+        task = self._task(index) if numbering is None else None
         options = self._options(numbering, task)
         if environment.options != options:
             session = await self._session(options)
-            self._sessions.close(environment.session)  # what it is now: meanwhile another reset may have come
+            self._sessions.close(environment.session)  # read again, since a concurrent reset may have changed it
             environment.session, environment.options = session, options
         if numbering is not None:
-            task = await self._task_at(environment.session, numbering, place)
+            task = await self._task_at(environment.session, numbering, index)
         environment.first = await self._sessions.call(environment.session, Reset(task))
         return environment.first
 
     async def step(self, environment: Environment, action: str) -> Result:
-        """Play an action; after the end nothing is played, and the end is told again with nothing paid.
+        """Take an action. After the end of the episode, return the last result again with a reward of 0.
 
         Raises:
-            Refusal: as `Sessions.call`.
+            Refusal: The refusals of `Sessions.call`.
         """
         last = environment.session.last
         if last is not None and last.over:
@@ -110,7 +112,7 @@ class Environments:
         return await self._sessions.call(environment.session, Step(action))
 
     def close(self, environment: Environment) -> None:
-        """Close one."""
+        """Close an environment."""
         self._open.pop(environment.number, None)
         self._sessions.close(environment.session)
 
@@ -124,15 +126,17 @@ class Environments:
             raise Refusal(
                 404,
                 "unknown_task",
-                f"{error.args[0]} All our tasks are at /compat/{self.name}/train and /compat/{self.name}/test.",
+                f"{error.args[0]} The tasks of agentgym-envs are at /compat/{self.name}/train and "
+                f"/compat/{self.name}/test.",
             ) from error
 
-    async def _task_at(self, session: Session, split: Split, place: int) -> str:
-        page = (await self._sessions.call(session, Ask("task_page", (split, place, 1, False)))).value
+    async def _task_at(self, session: Session, split: Split, index: int) -> str:
+        page = (await self._sessions.call(session, Ask("task_page", (split, index, 1, False)))).value
         if not page["tasks"]:
             raise Refusal(
                 404,
                 "unknown_task",
-                f"There is no task {place} in our split {split} of {self.name}, which has {page['total']:,}, from 0.",
+                f"There is no task {index} in the split {split} of {self.name}, which has {page['total']:,} tasks, "
+                "numbered from 0.",
             )
         return page["tasks"][0]

@@ -1,5 +1,7 @@
-"""What each of AgentGym's servers takes and answers: which fields name an environment and a task, where the
-action is in what a client sends, and the payloads. Rewards and scores are ours, in AgentGym's unit.
+"""The request and response formats of AgentGym's servers.
+
+They differ in the fields for environment and task numbers, in how to extract the action from a client's text, and in
+the payloads. Rewards and scores are those of agentgym-envs, in AgentGym's unit.
 """
 
 from __future__ import annotations
@@ -15,42 +17,42 @@ _FENCE = "```"
 
 
 class Protocol:
-    """The common form, which is that of BabyAI."""
+    """The common protocol, used by BabyAI."""
 
     name: ClassVar[str] = "babyai"
     environment: ClassVar[str] = "id"
-    """The field that has an environment's number."""
+    """Name of the field with the environment number."""
     task: ClassVar[str] = "data_idx"
-    """The field that has a task's number."""
+    """Name of the field with the task number."""
     closed: ClassVar[object] = True
-    """What `close` answers."""
-    begins_at_once: ClassVar[bool] = False
-    """Whether `create` answers with a first observation already."""
+    """Response of `close`."""
+    create_starts_episode: ClassVar[bool] = False
+    """Whether `create` starts an episode and returns the first observation."""
     unit: ClassVar[float] = 1.0
-    """What a score of 1 is there."""
+    """AgentGym's value of a score of 1."""
 
     def options(self, numbering: Numbering, task: str | None) -> Mapping[str, Any]:
-        """What our world is made with. There success is paid as Minigrid pays it."""
+        """Return the environment's options. AgentGym's BabyAI discounts the success reward by time, like Minigrid."""
         return {"time_discount": True}
 
     def action(self, sent: str) -> str:
-        """The action in what a client sends: most find it by themselves in a reply."""
+        """Extract the action from a client's text. Most clients send just the action."""
         return sent
 
     def created(self, environment: Environment) -> object:
-        """What `create` answers."""
+        """Return the response of `create`."""
         return {self.environment: environment.number}
 
     def began(self, environment: Environment, first: Result) -> object:
-        """What `reset` answers."""
+        """Return the response of `reset`."""
         return {**self._outcome(first), "deleted": False}
 
     def stepped(self, result: Result) -> object:
-        """What `step` answers."""
+        """Return the response of `step`."""
         return self._outcome(result)
 
     def observed(self, environment: Environment, last: Result) -> object:
-        """What `observation` answers."""
+        """Return the response of `observation`."""
         return self._outcome(last)
 
     def _outcome(self, result: Result) -> dict[str, Any]:
@@ -63,26 +65,26 @@ class Protocol:
 
 
 class TextCraft(Protocol):
-    """There is no score beside the reward, and an environment is created with a task."""
+    """TextCraft's protocol: responses have no score, and `create` starts an episode."""
 
     name = "textcraft"
-    begins_at_once = True
+    create_starts_episode = True
 
     def options(self, numbering: Numbering, task: str | None) -> Mapping[str, Any]:
-        """Nothing."""
+        """Return no options."""
         return {}
 
     def created(self, environment: Environment) -> object:
-        """The number, and the first task of the split."""
-        assert environment.first is not None, "it begins at once"
+        """Return the environment number and the first observation of the split's first task."""
+        assert environment.first is not None, "`create` starts an episode"
         return self.began(environment, environment.first)
 
     def began(self, environment: Environment, first: Result) -> object:
-        """The number once more."""
+        """Return the environment number and the first observation."""
         return {"id": environment.number, **self._outcome(first)}
 
     def observed(self, environment: Environment, last: Result) -> object:
-        """Text alone."""
+        """Return the observation text."""
         return last.observation
 
     def _outcome(self, result: Result) -> dict[str, Any]:
@@ -90,17 +92,17 @@ class TextCraft(Protocol):
 
 
 class SciWorld(Protocol):
-    """Scores go to 100, and a task begins with its description apart."""
+    """SciWorld's protocol: scores go up to 100, and `reset` returns the task description separately."""
 
     name = "sciworld"
     unit = 100.0
 
     def options(self, numbering: Numbering, task: str | None) -> Mapping[str, Any]:
-        """Nothing: no simplifications there either."""
+        """Return no options; AgentGym uses no simplifications either."""
         return {}
 
     def began(self, environment: Environment, first: Result) -> object:
-        """What is to be done is our first line, which the client puts before the rest again."""
+        """Return the first line as task description, which the client puts before the rest again."""
         _, _, name, variation = first.info["task_id"].split("/")
         description, _, room = first.observation.partition("\n")
         return {
@@ -113,50 +115,50 @@ class SciWorld(Protocol):
         }
 
     def observed(self, environment: Environment, last: Result) -> object:
-        """Text alone."""
+        """Return the observation text."""
         return last.observation
 
 
 class SearchQA(Protocol):
-    """Payloads are bare where one value is enough, and a client sends whole replies."""
+    """SearchQA's protocol: some responses are bare values, and clients send complete replies."""
 
     name = "searchqa"
     environment = "env_idx"
     task = "id"
 
     def options(self, numbering: Numbering, task: str | None) -> Mapping[str, Any]:
-        """The published set that the question is of; without a question, or for our own, the almanac."""
+        """Return the published data set of the question; without a task, none, which selects the almanac."""
         return {} if task is None else {"dataset": task.split("/")[2]}
 
     def action(self, sent: str) -> str:
-        """The first search or answer."""
-        found: list[tuple[int, int]] = []
+        """Extract the first `<search>` or `<answer>` element."""
+        spans: list[tuple[int, int]] = []
         for tag in ("search", "answer"):
             begin = sent.find(f"<{tag}>")
             end = sent.find(closing := f"</{tag}>", begin)
             if 0 <= begin < end:
-                found.append((begin, end + len(closing)))
-        return sent[slice(*min(found))] if found else sent
+                spans.append((begin, end + len(closing)))
+        return sent[slice(*min(spans))] if spans else sent
 
     def created(self, environment: Environment) -> object:
-        """The number."""
+        """Return the environment number."""
         return environment.number
 
     def began(self, environment: Environment, first: Result) -> object:
-        """How to answer, and the question."""
+        """Return the instructions and the question."""
         return f"{environment.session.instructions}\n\n{first.observation}"
 
     def stepped(self, result: Result) -> object:
-        """There is no score, and never any info."""
+        """Return the response of `step`, which has no score and no info."""
         return {"observation": result.observation, "reward": result.reward, "done": result.over, "info": None}
 
     def observed(self, environment: Environment, last: Result) -> object:
-        """How to answer and the question, at any time."""
+        """Return the instructions and the question, even in the middle of an episode."""
         return self.began(environment, environment.first or last)
 
 
 class WebArena(Protocol):
-    """The two ends are told apart, and a client sends whole replies."""
+    """WebArena's protocol: `terminated` and `truncated` are separate, and clients send complete replies."""
 
     name = "webarena"
     environment = "env_idx"
@@ -164,22 +166,22 @@ class WebArena(Protocol):
     closed: ClassVar[object] = {"closed": "closed"}
 
     def options(self, numbering: Numbering, task: str | None) -> Mapping[str, Any]:
-        """AgentGym's tasks are WebArena's on the real sites, ours are on those that come along."""
+        """Return the task set: WebArena's real sites for AgentGym's numbers, else the embedded sites."""
         return {"task_set": "webarena"} if numbering is None else {}
 
     def action(self, sent: str) -> str:
-        """What stands between the first two fences."""
+        """Extract the text between the first two code fences."""
         action, closed, _ = sent.partition(_FENCE)[2].partition(_FENCE)
         if not closed:
             return Malformed(sent, f"There was no action in your answer. Write one between {_FENCE} and {_FENCE}.")
         return action.strip()
 
     def began(self, environment: Environment, first: Result) -> object:
-        """The page; clients then ask for the observation, which is the same."""
+        """Return the page. Clients then request the observation, which is the same."""
         return {"observation": first.observation}
 
     def stepped(self, result: Result) -> object:
-        """Both ends."""
+        """Return the response of `step`, with `terminated` and `truncated`."""
         return {
             "observation": result.observation,
             "reward": result.reward,
@@ -189,9 +191,9 @@ class WebArena(Protocol):
         }
 
     def observed(self, environment: Environment, last: Result) -> object:
-        """Text alone."""
+        """Return the observation text."""
         return last.observation
 
 
 PROTOCOLS: tuple[Protocol, ...] = (Protocol(), TextCraft(), SciWorld(), SearchQA(), WebArena())
-"""One for each world that AgentGym and we share."""
+"""One protocol for each environment that AgentGym and agentgym-envs share."""

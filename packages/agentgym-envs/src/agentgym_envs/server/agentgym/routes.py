@@ -1,7 +1,7 @@
-"""The routes under `/compat`: create, reset, step, observation and close of each world, in AgentGym's words.
+"""The routes under `/compat`: create, reset, step, observation and close of each environment, as in AgentGym.
 
-Errors have our statuses and our form, where AgentGym answers 200 with an error inside, or with a score of 0: its
-clients take any status but 200 for an error.
+Errors have the statuses and the form of `/v1`, while AgentGym responds with 200 and an error inside, or a score of 0.
+AgentGym's clients treat any status except 200 as an error.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from agentgym_envs.server.errors import Refusal, json_response, refusal_of
 from agentgym_envs.server.sessions import Sessions
 
 _NUMBERINGS: dict[str | None, Numbering] = {None: None, "train": "train", "dev": "dev", "test": "test"}
-"""By what follows the world in a base URL."""
+"""The numbering for each split in a base URL; None if there is no split."""
 _Number = Annotated[int, Field(ge=0, lt=2**31)]
 
 
-class Wanted(BaseModel):
-    """All that a client may send; which of the numbers mean what differs by world."""
+class RequestFields(BaseModel):
+    """All fields that a client may send. The meaning of the numbers depends on the environment's `Protocol`."""
 
     id: _Number | None = None
     env_idx: _Number | None = None
@@ -36,7 +36,7 @@ class Wanted(BaseModel):
 
 
 def compat_router(sessions: Sessions) -> APIRouter:
-    """The routes of all worlds, over `sessions`. They aren't described at `/openapi.json`: it is another's protocol."""
+    """Create the routes of all environments. As AgentGym's protocol, they are not described at `/openapi.json`."""
     routes, router = _Routes(sessions), APIRouter(include_in_schema=False)
     for base in ("/compat/{world}", "/compat/{world}/{split}"):
         router.add_api_route(f"{base}/", routes.hello, methods=["GET"])
@@ -48,8 +48,8 @@ def compat_router(sessions: Sessions) -> APIRouter:
     return router
 
 
-class _Place(NamedTuple):
-    """What a base URL stands for."""
+class _Target(NamedTuple):
+    """What a base URL refers to."""
 
     protocol: Protocol
     environments: Environments
@@ -57,7 +57,7 @@ class _Place(NamedTuple):
 
 
 class _Routes:
-    """What the routes do."""
+    """The handlers of the routes."""
 
     def __init__(self, sessions: Sessions) -> None:
         self._worlds = {
@@ -65,15 +65,15 @@ class _Routes:
         }
 
     async def hello(self, request: Request) -> Response:
-        """Whether this is a base URL."""
-        self._place(request)
+        """Return "ok" if the URL is a base URL."""
+        self._target(request)
         return json_response("ok")
 
     async def create(self, request: Request) -> Response:
-        """Open an environment. What a client sends is not read: where there is anything, its server ignores it, too."""
-        protocol, environments, numbering = self._place(request)
+        """Open an environment. The body is ignored, as in AgentGym's servers."""
+        protocol, environments, numbering = self._target(request)
         environment = await environments.create(numbering)
-        if protocol.begins_at_once:
+        if protocol.create_starts_episode:
             try:
                 await environments.reset(environment, numbering, 0)
             except BaseException:
@@ -81,48 +81,52 @@ class _Routes:
                 raise
         return json_response(protocol.created(environment))
 
-    async def reset(self, request: Request, wanted: Wanted) -> Response:
-        """Begin a task."""
-        protocol, environments, numbering = self._place(request)
-        environment = environments.get(_number(wanted, protocol.environment))
-        first = await environments.reset(environment, numbering, _number(wanted, protocol.task))
+    async def reset(self, request: Request, fields: RequestFields) -> Response:
+        """Start an episode of a task."""
+        protocol, environments, numbering = self._target(request)
+        environment = environments.get(_number(fields, protocol.environment))
+        first = await environments.reset(environment, numbering, _number(fields, protocol.task))
         return json_response(protocol.began(environment, first))
 
-    async def step(self, request: Request, wanted: Wanted) -> Response:
-        """Play an action."""
-        protocol, environments, _ = self._place(request)
-        environment = environments.get(_number(wanted, protocol.environment))
-        if wanted.action is None:
-            raise Refusal(422, "invalid", "action: the text of an action is wanted.")
-        result = await environments.step(environment, protocol.action(wanted.action))
+    async def step(self, request: Request, fields: RequestFields) -> Response:
+        """Take an action."""
+        protocol, environments, _ = self._target(request)
+        environment = environments.get(_number(fields, protocol.environment))
+        if fields.action is None:
+            raise Refusal(422, "invalid", "action: the text of an action is required.")
+        result = await environments.step(environment, protocol.action(fields.action))
         return json_response(protocol.stepped(result))
 
-    async def observation(self, request: Request, wanted: Annotated[Wanted, Query()]) -> Response:
-        """The last observation once more."""
-        protocol, environments, _ = self._place(request)
-        environment = environments.get(_number(wanted, protocol.environment))
+    async def observation(self, request: Request, fields: Annotated[RequestFields, Query()]) -> Response:
+        """Return the last observation again."""
+        protocol, environments, _ = self._target(request)
+        environment = environments.get(_number(fields, protocol.environment))
         if environment.session.last is None:
             raise refusal_of(ResetNeeded(), Ask("observation"))
         return json_response(protocol.observed(environment, environment.session.last))
 
-    async def close(self, request: Request, wanted: Wanted) -> Response:
+    async def close(self, request: Request, fields: RequestFields) -> Response:
         """Close an environment."""
-        protocol, environments, _ = self._place(request)
-        environments.close(environments.get(_number(wanted, protocol.environment)))
+        protocol, environments, _ = self._target(request)
+        environments.close(environments.get(_number(fields, protocol.environment)))
         return json_response(protocol.closed)
 
-    def _place(self, request: Request) -> _Place:
+    def _target(self, request: Request) -> _Target:
         world, split = request.path_params["world"], request.path_params.get("split")
         if world not in self._worlds:
-            there = ", ".join(self._worlds)
-            raise Refusal(404, "unknown_world", f"AgentGym and we share no world {world!r}, but {there}.")
+            names = ", ".join(self._worlds)
+            raise Refusal(
+                404, "unknown_world", f"There is no environment {world!r} under /compat; choose one of {names}."
+            )
         if split not in _NUMBERINGS:
-            raise Refusal(404, "not_found", f"There is no split {split!r} of {world}; there are {', '.join(SPLITS)}.")
-        return _Place(*self._worlds[world], _NUMBERINGS[split])
+            raise Refusal(
+                404, "not_found", f"There is no split {split!r} of {world}; choose one of {', '.join(SPLITS)}."
+            )
+        return _Target(*self._worlds[world], _NUMBERINGS[split])
 
 
-def _number(wanted: Wanted, field: str) -> int:
-    number: int | None = getattr(wanted, field)
+def _number(fields: RequestFields, name: str) -> int:
+    number: int | None = getattr(fields, name)
     if number is None:
-        raise Refusal(422, "invalid", f"{field}: a whole number from 0 is wanted.")
+        raise Refusal(422, "invalid", f"{name}: an integer of at least 0 is required.")
     return number

@@ -1,5 +1,6 @@
-"""What an agent can say and which moves it stands for. A macro action walks only over cells in sight, so that what can
-be done depends on what is seen now and on nothing else.
+"""Text actions and the primitive moves they expand to.
+
+A macro action walks only over visible cells, so the available actions depend on the current view alone.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ from agentgym_envs.worlds.babyai.view import Thing, View
 
 _VERBS = ("go to", "pick up", "go through", "toggle and go through")
 GRAMMAR = "turn left, turn right, move forward, toggle, drop, " + ", ".join(f"{verb} <object> <id>" for verb in _VERBS)
-_SHOWN = 60
+_MAX_ECHO = 60
 
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """An action that can be carried out now: walk up to a thing, then make these moves."""
+    """An available action: walk up to a thing, then make these moves."""
 
     thing: Thing | None
     then: tuple[Move, ...]
 
     def moves(self, view: View) -> list[Move]:
-        """The primitive moves. One at least: going where one is lets Minigrid look whether the goal is reached."""
+        """Return the primitive moves, at least one: Minigrid checks whether the goal is reached only after a move."""
         path = view.path(self.thing) if self.thing is not None else []
         return [*path, *self.then] or [Move.DONE]
 
 
 def menu(view: View) -> dict[str, Plan]:
-    """Every action that can be carried out now."""
+    """Return all available actions."""
     plans = {"turn left": Plan(None, (Move.LEFT,)), "turn right": Plan(None, (Move.RIGHT,))}
     if view.can_step:
         plans["move forward"] = Plan(None, (Move.FORWARD,))
@@ -40,30 +41,31 @@ def menu(view: View) -> dict[str, Plan]:
         plans["drop"] = Plan(None, (Move.DROP,))
     for thing in view.things:
         if view.reachable(thing):
-            plans |= {f"{verb} {thing.name}": Plan(thing, then) for verb, then in _deeds(thing.thing, view.carrying)}
+            verbs = _verbs_for(thing.thing, view.carrying)
+            plans |= {f"{verb} {thing.name}": Plan(thing, then) for verb, then in verbs}
     return plans
 
 
 def normalise(action: str) -> str:
-    """The action in lower case with single spaces and no full stop; AgentGym's `pickup` is `pick up`."""
+    """Lower-case the action, collapse spaces and strip full stops; AgentGym's `pickup` becomes `pick up`."""
     return re.sub(r"^pickup\b", "pick up", " ".join(action.lower().split()).rstrip("."))
 
 
 def refusal(action: str, view: View) -> str:
-    """Why a normalised action that isn't on the menu can't be carried out."""
+    """Return the reason why a normalized action isn't available."""
     verb = next((verb for verb in _VERBS if action.startswith(f"{verb} ")), None)
     if action in ("move forward", "drop", "toggle"):
         return f"You can't {action} now: {_blocked(action, view)}."
     if verb is None:
-        return f"{action[:_SHOWN]!a} is not an action. The actions are: {GRAMMAR}."
+        return f"{action[:_MAX_ECHO]!a} is not an action. The actions are: {GRAMMAR}."
     name = action[len(verb) + 1 :]
     thing = next((thing for thing in view.things if thing.name == name), None)
     if thing is None:
-        return f"You see no {name[:_SHOWN]!a}; objects are named with color and id, such as red ball 1."
+        return f"You see no {name[:_MAX_ECHO]!a}; objects are named with color and id, such as red ball 1."
     return f"You can't {verb} {name} now: {_out_of_reach(verb, thing, view)}."
 
 
-def _deeds(thing: WorldObj, carrying: WorldObj | None) -> Iterator[tuple[str, tuple[Move, ...]]]:
+def _verbs_for(thing: WorldObj, carrying: WorldObj | None) -> Iterator[tuple[str, tuple[Move, ...]]]:
     yield "go to", ()
     if not isinstance(thing, Door):
         if carrying is None:
@@ -81,7 +83,7 @@ def _toggles(thing: WorldObj, carrying: WorldObj | None) -> bool:
 
 
 def opens(carrying: WorldObj | None, door: Door) -> bool:
-    """Whether what is held is the key to a door."""
+    """Whether the carried object is the key to a door."""
     return carrying is not None and carrying.type == "key" and carrying.color == door.color
 
 

@@ -1,8 +1,8 @@
-"""AgentGym's numbers of BabyAI's tasks: its 40 levels take turns, seed after seed.
+"""AgentGym's task numbers of BabyAI: number = 40 * seed + level index.
 
-Its fourth level is `BabyAI-GoToObjS6-v0`, in which Minigrid up to 2.3.1 built the rooms of GoToObjS4 by mistake; later
-versions have `GoToObjS6-v1` and nothing under the name that AgentGym asks for. So the fourth is GoToObjS4 here.
-Minigrid before 3.2 words the mission of some seeds of SynthS5R2, SynthLoc and SynthSeq otherwise: 24 of 300.
+AgentGym's fourth level is `BabyAI-GoToObjS6-v0`, for which Minigrid up to 2.3.1 built the rooms of GoToObjS4 by
+mistake. Later versions have `GoToObjS6-v1` and no level of that name, so the fourth level is GoToObjS4 here.
+Minigrid before 3.2 words the mission of some seeds of SynthS5R2, SynthLoc and SynthSeq differently: 24 of 300.
 """
 
 from __future__ import annotations
@@ -51,16 +51,16 @@ LEVELS = (
     "BossLevel",
     "BossLevelNoUnlock",
 )
-"""In its order, by our short names."""
+"""AgentGym's levels in its order, by our short names."""
 
 
 def from_agentgym(item: str | int) -> str:
-    """Our id of one of AgentGym's tasks, such as `babyai_123` or its `data_idx` 123.
+    """Convert an AgentGym id, such as `babyai_123` or its `data_idx` 123, to our task id.
 
-    Its seeds begin at 0 as those of our training split do; all its tasks, for testing as well, are in that split.
+    AgentGym's seeds start at 0 as in our training split, which therefore contains all of its tasks, also its test set.
 
     Raises:
-        KeyError: when it is no number, or our set has no such task.
+        KeyError: if the id is not a number, or our task set has no such task.
     """
     number = str(item).removeprefix("babyai_")
     if not number.isdecimal():
@@ -70,21 +70,21 @@ def from_agentgym(item: str | int) -> str:
     turns = all_levels()[name].train if name in all_levels() else ()
     if seed >= len(turns) or turns[seed] is None:
         raise KeyError(
-            f"AgentGym's task {item!r} is seed {seed} of {name}, which isn't in our set: of its "
-            "levels it has all but OpenDoorsOrderN4Debug, with those seeds from 0 to 511 that the expert solves."
+            f"AgentGym's task {item!r} is seed {seed} of {name}, which isn't in our task set: the set has all of its "
+            "levels except OpenDoorsOrderN4Debug, with those seeds from 0 to 511 that the expert solves."
         )
     return f"babyai/train/{name}/{seed}"
 
 
 def to_agentgym(task_id: str) -> str:
-    """AgentGym's id of one of our tasks, such as `babyai_123`.
+    """Convert one of our task ids to AgentGym's, such as `babyai_123`.
 
     Raises:
-        KeyError: when it has no such task: a seed of our test split, or a level that isn't one of its 40.
+        KeyError: if AgentGym has no such task: a seed of our test split, or a level that isn't one of its 40.
     """
     _, split, name, seed = task_id.split("/")
     if split != "train":
         raise KeyError(f"AgentGym has no task {task_id}: all of its tasks are in our training split.")
     if name not in LEVELS:
-        raise KeyError(f"AgentGym has no task {task_id}: {name} is none of its {len(LEVELS)} levels.")
+        raise KeyError(f"AgentGym has no task {task_id}: {name} is not one of its {len(LEVELS)} levels.")
     return f"babyai_{len(LEVELS) * int(seed) + LEVELS.index(name)}"

@@ -1,4 +1,4 @@
-"""The world `agentgym/BabyAI-v0`: Minigrid's levels under the contract of `TextEnv`."""
+"""The environment `agentgym/BabyAI-v0`: Minigrid's levels as a `TextEnv`."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from agentgym_envs.worlds.babyai.view import View
 
 
 class BabyAI(TextEnv):
-    """Grid rooms with doors, keys, balls and boxes, and a mission in a sentence.
+    """Grid rooms with doors, keys, balls and boxes, and a mission in natural language.
 
     Args:
-        levels: A level or several, such as `"GoToRedBall"` or `["BabyAI-GoToLocal-v0", "PickupLoc"]`; all by default.
-        time_discount: Pay success with Minigrid's `1 - 0.9 * moves / max_steps` rather than with 1.
-        available_actions_in_text: End each observation with the list of available actions.
-        render_mode: `ansi` for the text, `rgb_array` for Minigrid's picture.
+        levels: One level or several, such as `"GoToRedBall"` or `["BabyAI-GoToLocal-v0", "PickupLoc"]`; default all.
+        time_discount: Score a success with Minigrid's `1 - 0.9 * moves / max_steps` rather than with 1.
+        available_actions_in_text: Append the list of available actions to each observation.
+        render_mode: `ansi` for the text, `rgb_array` for Minigrid's image.
 
-    The score is 0 until the mission is accomplished. Minigrid's own end of an episode is ours: success or failure
-    terminates, its limit on primitive moves truncates, in the middle of a macro action if need be.
+    The score is 0 until the mission is accomplished. Episodes end as in Minigrid: success or failure terminates, and
+    the limit on primitive moves truncates, even in the middle of a macro action.
     `info["raw"]` has the `moves` made and `max_moves`. A task's difficulty is the number of turns the oracle takes.
     """
 
@@ -46,7 +46,7 @@ class BabyAI(TextEnv):
         super().__init__(render_mode=render_mode)
         for name, flag in (("time_discount", time_discount), ("available_actions_in_text", available_actions_in_text)):
             if not isinstance(flag, bool):
-                raise ValueError(f"{name} is true or false, not {flag!r}.")
+                raise ValueError(f"{name} must be true or false, not {flag!r}.")
         self._levels = choose(levels)
         self._time_discount = time_discount
         self._list_actions = available_actions_in_text
@@ -54,7 +54,7 @@ class BabyAI(TextEnv):
 
     @property
     def tasks(self) -> TaskSet:
-        """The tasks of the levels this world was made with."""
+        """The tasks of the levels this environment was created with."""
         return task_set(self._levels)
 
     def _start(self, task: Task) -> str:
@@ -67,10 +67,10 @@ class BabyAI(TextEnv):
         return f"Your goal: {self._simulator.mission}\n{self._look()}"
 
     def _act(self, action: str) -> Feedback:
-        asked = normalise(action)
-        plan = self._menu.get(asked)
+        normalised = normalise(action)
+        plan = self._menu.get(normalised)
         if plan is None:
-            return Feedback(refusal(asked, self._view) + self._listing(), valid=False)
+            return Feedback(refusal(normalised, self._view) + self._listing(), valid=False)
         simulator = self._simulator
         for move in plan.moves(self._view):
             if not simulator.do(move):
@@ -101,33 +101,33 @@ class BabyAI(TextEnv):
         return {"moves": self._simulator.level.step_count, "max_moves": self._simulator.level.max_steps}
 
     def oracle(self) -> str:
-        """The next action of an expert that knows the cells seen so far; see `Expert`."""
+        """Return the next action of an expert that uses the cells seen so far; see `Expert`."""
         return self._decision().action
 
     def oracle_thought(self) -> str:
-        """What is to be done, what stands in the way, and what of it the expert has seen."""
+        """Return the goal, the obstacles, and what the expert has seen of them."""
         return self._decision().thought
 
     def oracle_plan(self) -> str:
-        """The deeds that are left, and what the first takes as far as the expert has seen."""
+        """Return the remaining subgoals, and what the first requires as far as the expert has seen."""
         return Expert(self._simulator, self._view, self._menu, self._seen).plan()
 
     def _decision(self) -> Intent:
-        """The expert's, which takes as long as a step does; made once in each state."""
+        """Return the expert's decision, computed once per state since it takes as long as a step."""
         self._intent = self._intent or Expert(self._simulator, self._view, self._menu, self._seen).intent()
         return self._intent
 
     def scene(self) -> dict[str, Any]:
-        """The grid, its things, and which cells the agent sees and has seen; see `babyai.scene.draw`."""
+        """Return the grid, its objects, and the cells that the agent sees and has seen; see `babyai.scene.draw`."""
         return draw(self._simulator, self._view.cells, self._seen)
 
     def render(self) -> Any:
-        """The last observation as text, or Minigrid's picture of the whole grid, (height, width, 3) uint8."""
+        """Return the last observation as text, or Minigrid's image of the whole grid, (height, width, 3) uint8."""
         if self.render_mode != "rgb_array":
             return super().render()
         level = self._simulator.level
         return level.get_frame(level.highlight, level.tile_size, level.agent_pov)
 
     def close(self) -> None:
-        """Drop the levels built so far."""
+        """Drop the cached levels."""
         self._simulators.clear()

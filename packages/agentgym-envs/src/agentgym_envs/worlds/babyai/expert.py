@@ -1,13 +1,13 @@
-"""The expert: reads the simulator's state and says the next action, in macro actions where it can.
+"""The expert: computes the next action from the simulator's state, as a macro action where possible.
 
-It remembers nothing but which cells were seen, so it may be asked in any state, after whatever moves of whomever. Of
-the grid it uses what was seen so far: it explores as a good player must, which is what makes it worth imitating.
-Every answer takes a bounded number of searches. (Minigrid's own bot keeps a stack of plans, which moves of others
-upset; it speaks in primitive moves, and on some levels it plans for ever.)
+Its only memory is the set of cells seen, so it works in any state, no matter which policy acted before. Of the grid it
+uses only these cells, so it has to explore like any policy, which makes its actions suitable for imitation.
+Each decision takes a bounded number of searches. (Minigrid's own bot keeps a stack of plans that breaks when another
+policy acts; it acts in primitive moves, and on some levels its planning doesn't terminate.)
 
-Obstacles have a price: the cheapest way to a goal is found first, then the first obstacle on it is dealt with.
-Whatever must be carried somewhere is picked up only when the way there is clear. Were it carried up to an obstacle, it
-would have to be put down there, and then be picked up again as the next thing to do.
+Obstacles have costs: the cheapest path to a goal is found first, then its first obstacle is removed. An object that
+must be carried somewhere is picked up only when the path is clear: otherwise it would be put down at the obstacle and
+picked up again right after.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 from agentgym_envs.worlds.babyai.actions import Plan, opens
 from agentgym_envs.worlds.babyai.path_finding import Colors, Ways, around
-from agentgym_envs.worlds.babyai.reasons import Words, deed, described
+from agentgym_envs.worlds.babyai.reasons import Words, described, subgoal
 from agentgym_envs.worlds.babyai.simulator import (
     AHEAD,
     Box,
@@ -38,11 +38,11 @@ _NONE: Colors = frozenset()
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """What the expert does next, and why."""
+    """The expert's next action and its reasons."""
 
     action: str
     reasons: tuple[str, ...]
-    """Sentences, from what is wanted down to what is seen."""
+    """Sentences, from the goal down to what is seen."""
 
     @property
     def thought(self) -> str:
@@ -51,7 +51,7 @@ class Intent:
 
 
 class Expert:
-    """Decides on one action in one state. Every method below answers with an intent, or None where it has none."""
+    """Decides on one action in one state. The methods below return an intent, or None where they find none."""
 
     def __init__(self, simulator: Simulator, view: View, menu: dict[str, Plan], seen: Collection[Cell]) -> None:
         self._simulator = simulator
@@ -61,12 +61,12 @@ class Expert:
         self._carrying = simulator.carrying
         self._ways = Ways(simulator, seen)
         self._kept: set[Cell] = set()
-        """Cells of the ways considered on the way to a decision: what is put down there is in the way again."""
+        """Cells of all paths considered so far: an object put down there would be an obstacle again."""
 
     def intent(self) -> Intent:
-        """What to do next. Where the goal is out of reach for good, as when its box was opened, a step or a turn."""
+        """Return the next action. If the goal is unreachable for good (say, its box was opened), a step or a turn."""
         clause = self._simulator.clauses()[0]
-        goal = f"I am to {deed(clause)}."
+        goal = f"I am to {subgoal(clause)}."
         intent = self._pursue(clause)
         if intent is None or intent.action not in self._menu:
             step = "move forward" if "move forward" in self._menu else "turn left"
@@ -74,10 +74,10 @@ class Expert:
         return Intent(intent.action, (goal, *intent.reasons))
 
     def plan(self) -> str:
-        """The deeds that are left, a line each, and what is to be done about the first."""
-        deeds = [deed(clause) for clause in self._simulator.clauses()]
+        """Return the remaining subgoals, one per line, and what is done about the first."""
+        subgoals = [subgoal(clause) for clause in self._simulator.clauses()]
         first = " ".join(self.intent().reasons[1:])
-        return "\n".join([*(f"{i}. {d[0].upper()}{d[1:]}." for i, d in enumerate(deeds, 1)), f"Now: {first}"])
+        return "\n".join([*(f"{i}. {s[0].upper()}{s[1:]}." for i, s in enumerate(subgoals, 1)), f"Now: {first}"])
 
     def _pursue(self, clause: Instr) -> Intent | None:
         match clause:
@@ -87,23 +87,23 @@ class Expert:
                 return self._open(clause.desc.obj_set, described(clause.desc))
             case PickupInstr():
                 if self._holds(clause.desc.obj_set):
-                    return _as("I hold it already, but only picking it up counts.", self._drop())
+                    return _because("I hold it already, but only picking it up counts.", self._drop())
                 return self._pick_up(clause.desc.obj_set, described(clause.desc))
             case PutNextInstr():
                 return self._put_next(clause)
             case _:
                 return None
 
-    # The four deeds.
+    # The four kinds of subgoals.
 
     def _go_to(self, cells: Iterable[Cell], what: str) -> Intent | None:
         known = self._ways.seen(cells)
         way = self._ways.to(known)
         if way is None:
-            return _as(_missing(what, known), self._explore() or self._drop())
+            return _because(_missing(what, known), self._explore() or self._drop())
         if not self._facing(way):
             return self._follow(way)
-        # Already there: Minigrid looks only after a move.
+        # Already there, but Minigrid checks the goal only after a move.
         go = f"go to {self._names[way[-1]]}" if way[-1] in self._names else "turn left"
         return Intent(go, (f"I stand before {self._words.thing(way[-1])} already, but only a move makes it count.",))
 
@@ -111,26 +111,26 @@ class Expert:
         shut = [door for door in doors if isinstance(door, Door) and not door.is_open]
         way = self._ways.to(self._ways.known(shut)) or self._ways.to(self._ways.known(doors))
         if way is None:
-            return _as(_missing(what, self._ways.known(doors)), self._explore())
+            return _because(_missing(what, self._ways.known(doors)), self._explore())
         door = self._ways.at(way[-1])
-        if (aside := self._clear(way)) is not None:
-            return aside
+        if (clearing := self._clear(way)) is not None:
+            return clearing
         if isinstance(door, Door) and door.is_locked and not opens(self._carrying, door):
             return self._unlock(way[-1], door, _NONE)
         if not self._facing(way):
             return self._walk(way)
         again = "It is open already, so I must close it before I can open it."
-        return self._toggle(way) if shut else _as(again, self._toggle(way))
+        return self._toggle(way) if shut else _because(again, self._toggle(way))
 
     def _pick_up(self, things: Iterable[WorldObj], what: str, avoid: Colors = _NONE) -> Intent | None:
         known = self._ways.known(things)
         way = self._ways.to(known, avoid)
         if way is None:
-            return _as(_missing(what, known), self._explore(avoid) or self._drop())
-        if (aside := self._clear(way, avoid)) is not None:
-            return aside
+            return _because(_missing(what, known), self._explore(avoid) or self._drop())
+        if (clearing := self._clear(way, avoid)) is not None:
+            return clearing
         if self._carrying is not None and not self._unlocks(way):
-            return _as(f"I need my hands for {self._words.thing(way[-1])}.", self._drop())
+            return _because(f"I need my hands for {self._words.thing(way[-1])}.", self._drop())
         pick_up = f"pick up {self._names.get(way[-1])}"
         return Intent(pick_up, (self._where(way[-1]),)) if pick_up in self._menu else self._walk(way)
 
@@ -141,15 +141,15 @@ class Expert:
         way = self._ways.to(cell for place in places for cell in around(place) if self._ways.at(cell) is None)
         if way is None:
             missing = _missing(f"a free cell next to {place}" if places else place, [])
-            return _as(missing, self._explore() or self._pick_up(movable, moved))
-        if (aside := self._clear(way)) is not None:
-            return aside
+            return _because(missing, self._explore() or self._pick_up(movable, moved))
+        if (clearing := self._clear(way)) is not None:
+            return clearing
         if not self._holds(movable):
             return self._pick_up(movable, moved)
-        beside = next(cell for cell in around(way[-1]) if cell in places)
-        return _as(f"I carry {moved}, and next to {self._words.thing(beside)} there is room.", self._put(way))
+        neighbour = next(cell for cell in around(way[-1]) if cell in places)
+        return _because(f"I carry {moved}, and next to {self._words.thing(neighbour)} there is room.", self._put(way))
 
-    # What stands in the way.
+    # Exploration and obstacles.
 
     def _explore(self, avoid: Colors = _NONE) -> Intent | None:
         way = self._ways.to(self._ways.unseen, avoid)
@@ -159,22 +159,22 @@ class Expert:
         return self._clear(way, avoid) or self._walk(way)
 
     def _clear(self, way: list[Cell], avoid: Colors = _NONE) -> Intent | None:
-        """What to do about the first obstacle before the end of a way; None when there is none."""
+        """Remove the first obstacle before the end of a path; None if there is none."""
         self._kept.update(way)
         for cell in way[:-1]:
             thing = self._ways.at(cell)
             if not isinstance(thing, Door):
                 if thing is not None:
                     what = self._words.thing(cell)
-                    return _as(f"{_capital(what)} is in my way.", self._pick_up([thing], what, avoid))
+                    return _because(f"{_capital(what)} is in my way.", self._pick_up([thing], what, avoid))
             elif thing.is_locked and not opens(self._carrying, thing):
                 blocks = f"{_capital(self._words.thing(cell))} is in my way."
-                return _as(blocks, self._unlock(cell, thing, avoid))
+                return _because(blocks, self._unlock(cell, thing, avoid))
         return None
 
     def _unlock(self, cell: Cell, door: Door, avoid: Colors) -> Intent | None:
         needed = f"To open {self._words.thing(cell)} I need a {door.color} key."
-        return _as(needed, self._fetch_key(door.color, avoid | {door.color}))
+        return _because(needed, self._fetch_key(door.color, avoid | {door.color}))
 
     def _fetch_key(self, color: str, avoid: Colors) -> Intent | None:
         keys = [thing for _, thing in self._ways.things if _is_key(thing, color)]
@@ -183,29 +183,29 @@ class Expert:
         if keys or way is None:
             return self._pick_up(keys, f"a {color} key", avoid)
         maybe = f"I have seen none, but one may be in {self._words.thing(way[-1])}."
-        return _as(maybe, self._toggle(way) if self._facing(way) else self._follow(way, avoid))
+        return _because(maybe, self._toggle(way) if self._facing(way) else self._follow(way, avoid))
 
     def _drop(self) -> Intent | None:
-        """Towards a place where what is held is in nobody's way."""
+        """Move towards a cell where the carried object blocks no path, and put it down."""
         if self._carrying is None:
             return None
         free = set(self._ways.free())
-        aside = free - self._kept
-        spare = self._ways.to(filter(self._ways.spare, aside))
-        way = spare or self._ways.to(aside) or self._ways.to(free)
+        off_path = free - self._kept
+        spare = self._ways.to(filter(self._ways.spare, off_path))
+        way = spare or self._ways.to(off_path) or self._ways.to(free)
         held = f"the {kind_of(self._carrying)} that I carry"
         if way is None:
             return Intent("turn left", (f"I look for room to put down {held}.",))
-        return _as(f"I put down {held} where {'it bars no way' if spare else 'there is room'}.", self._put(way))
+        return _because(f"I put down {held} where {'it bars no way' if spare else 'there is room'}.", self._put(way))
 
     def _put(self, way: list[Cell]) -> Intent:
-        """What is held at the end of a way."""
+        """Put the carried object down at the end of a path."""
         return Intent("drop", (self._where(way[-1]),)) if self._facing(way) else self._walk(way)
 
-    # One step of a way.
+    # One step of a path.
 
     def _walk(self, way: list[Cell]) -> Intent:
-        """The action that gets farthest along a way without obstacles."""
+        """Return the action that gets farthest along a path without obstacles."""
         end = self._where(way[-1])
         go_to = f"go to {self._names.get(way[-1])}"
         if go_to in self._menu:
@@ -239,13 +239,13 @@ class Expert:
         return any(thing is self._carrying for thing in things)
 
     def _unlocks(self, way: list[Cell]) -> bool:
-        """Whether what is held is the key to a door on the way."""
+        """Whether the carried object is the key to a door on the path."""
         things = map(self._ways.at, way[:-1])
         return any(isinstance(thing, Door) and thing.is_locked and opens(self._carrying, thing) for thing in things)
 
 
-def _as(reason: str, intent: Intent | None) -> Intent | None:
-    """An intent, if there is one, with the reason that led to it before its own."""
+def _because(reason: str, intent: Intent | None) -> Intent | None:
+    """Prepend a reason to an intent, if there is one."""
     return intent and Intent(intent.action, (reason, *intent.reasons))
 
 

@@ -1,4 +1,4 @@
-"""What is known of the grid and the cheapest ways over it. Knows cells, prices and doors, and nothing of missions."""
+"""Cheapest paths over the part of the grid that was seen. Does not depend on missions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from agentgym_envs.worlds.babyai.actions import opens
 from agentgym_envs.worlds.babyai.simulator import AHEAD, Cell, Door, Simulator, WorldObj
 
 Colors = frozenset[str]
-"""Colors of locked doors that a way must not lead through, because their key is what it leads to."""
+"""Colors of locked doors that a path must not cross, because it leads to their key."""
 
 _STEP, _DOOR, _THING, _LOCKED = 1, 3, 20, 40
-"""Prices: a step, a door to open, a thing to carry away, a door whose key must be fetched."""
+"""Costs: a step, a door to open, an object to carry away, a door whose key must be fetched."""
 _RING: tuple[Cell, ...] = ((1, 0), (1, 1), (0, 1), (-1, 1), (-1, 0), (-1, -1), (0, -1), (1, -1))
 
 
 class Ways:
-    """The grid as far as it was seen, and the ways from where the agent stands."""
+    """The seen part of the grid and the paths from the agent's position."""
 
     def __init__(self, simulator: Simulator, seen: Collection[Cell]) -> None:
         self._simulator = simulator
@@ -29,11 +29,11 @@ class Ways:
 
     @cached_property
     def things(self) -> list[tuple[Cell, WorldObj]]:
-        """The known objects and doors and where they are."""
+        """The cells and objects (doors included) that were seen."""
         return [(cell, thing) for cell, thing in self._simulator.things() if cell in self._seen]
 
     def known(self, things: Iterable[WorldObj]) -> list[Cell]:
-        """Where those of `things` are that are known."""
+        """Return the cells of those `things` that were seen."""
         wanted = {id(thing) for thing in things}
         return [cell for cell, thing in self.things if id(thing) in wanted]
 
@@ -42,48 +42,48 @@ class Ways:
         return cell in self._seen
 
     def seen(self, cells: Iterable[tuple[int, int]]) -> list[Cell]:
-        """Those of `cells` that have been seen."""
+        """Return those of `cells` that have been seen."""
         return [(x, y) for x, y in cells if (x, y) in self._seen]
 
     @cached_property
     def unseen(self) -> list[Cell]:
-        """The cells never seen. Walls don't count: rooms are alike, and nobody needs to look into every corner."""
+        """The cells never seen, except walls: rooms look alike, so corners needn't be explored."""
         grid = self._simulator.level.grid
         cells = ((x, y) for y in range(grid.height) for x in range(grid.width))
         return [cell for cell in cells if cell not in self._seen and not is_wall(self.at(cell))]
 
     def free(self) -> list[Cell]:
-        """Known cells where something could be put."""
+        """Return the seen cells that are empty."""
         return [cell for cell in self._seen if self.at(cell) is None]
 
     def spare(self, cell: Cell) -> bool:
-        """Whether a thing in this free cell would neither cut a way nor stand before a door."""
-        if any(isinstance(self.at(beside), Door) for beside in around(cell)):
+        """Whether an object in this free cell would neither cut a path nor block a door."""
+        if any(isinstance(self.at(neighbour), Door) for neighbour in around(cell)):
             return False
         ring = [not is_wall(self.at((cell[0] + x, cell[1] + y))) for x, y in _RING]
         return sum(ring[i] != ring[i - 1] for i in range(len(ring))) <= 2
 
     def to(self, goals: Iterable[Cell], avoid: Colors = frozenset()) -> list[Cell] | None:
-        """The cheapest way over known cells to one of `goals`, from the next cell to the goal itself; or None."""
+        """Return the cheapest path over seen cells to one of `goals`, from the next cell to the goal; None if none."""
         wanted = set(goals) - {self._here}
-        came: dict[Cell, Cell] = {}
+        previous: dict[Cell, Cell] = {}
         heap = [(0, self._here, self._here)] if wanted else []
         while heap:
             cost, cell, before = heapq.heappop(heap)
-            if cell in came:
+            if cell in previous:
                 continue
-            came[cell] = before
+            previous[cell] = before
             if cell in wanted:
-                return self._trace(came, cell)
+                return self._trace(previous, cell)
             if cell not in self._seen:
                 continue
             for after in around(cell):
-                price = _STEP if after in wanted else self._price(after, avoid)
-                if after not in came and price is not None:
-                    heapq.heappush(heap, (cost + price, after, cell))
+                step_cost = _STEP if after in wanted else self._cost(after, avoid)
+                if after not in previous and step_cost is not None:
+                    heapq.heappush(heap, (cost + step_cost, after, cell))
         return None
 
-    def _price(self, cell: Cell, avoid: Colors) -> int | None:
+    def _cost(self, cell: Cell, avoid: Colors) -> int | None:
         thing = self.at(cell)
         if thing is None:
             return _STEP
@@ -95,19 +95,19 @@ class Ways:
             return _DOOR
         return None if thing.color in avoid else _LOCKED
 
-    def _trace(self, came: dict[Cell, Cell], cell: Cell) -> list[Cell]:
+    def _trace(self, previous: dict[Cell, Cell], cell: Cell) -> list[Cell]:
         way: list[Cell] = []
         while cell != self._here:
             way.append(cell)
-            cell = came[cell]
+            cell = previous[cell]
         return way[::-1]
 
 
 def around(cell: Cell) -> list[Cell]:
-    """The four neighbours of a cell inside the outer walls."""
+    """Return the four neighbours of a cell inside the outer walls."""
     return [(cell[0] + x, cell[1] + y) for x, y in AHEAD]
 
 
 def is_wall(thing: WorldObj | None) -> bool:
-    """Whether a wall stands there."""
+    """Whether a cell's content is a wall."""
     return thing is not None and thing.type == "wall"

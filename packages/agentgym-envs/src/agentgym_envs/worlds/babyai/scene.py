@@ -1,4 +1,4 @@
-"""The grid of this moment as plain data for whoever draws it. Knows no pixels and no words of an observation."""
+"""The current grid as plain data for viewers. Independent of rendering and of the observation's wording."""
 
 from __future__ import annotations
 
@@ -11,16 +11,17 @@ _DIRECTIONS = ("right", "down", "left", "up")
 
 
 def draw(simulator: Simulator, visible: Collection[Cell], seen: Collection[Cell]) -> dict[str, Any]:
-    """The scene of kind `grid`. Cells are (column, row) from the top left.
+    """Return the scene of kind `grid`. Cells are (column, row) from the top left.
 
     Args:
-        simulator: Where things stand.
-        visible: What the agent sees now.
-        seen: What it has seen in this episode.
+        simulator: The current state.
+        visible: The cells that the agent sees now.
+        seen: The cells that it has seen in this episode.
 
     Returns:
-        `width` and `height`; `walls`, a list of cells; `things`, each with `x`, `y` and what `_thing` says; the `agent`
-        with `x`, `y` and `direction`; what it is `carrying`, or None; `visible` and `seen` cells; the `mission`.
+        `width` and `height`; `walls`, a list of cells; `things`, each with `x`, `y` and the keys of `_thing`; the
+        `agent` with `x`, `y` and `direction`; the object it is `carrying`, or None; `visible` and `seen` cells; the
+        `mission`.
     """
     grid = simulator.level.grid
     walls = [(i % grid.width, i // grid.width) for i, thing in enumerate(grid.grid) if thing and thing.type == "wall"]
@@ -41,15 +42,15 @@ def draw(simulator: Simulator, visible: Collection[Cell], seen: Collection[Cell]
 
 
 def _thing(thing: WorldObj) -> dict[str, Any]:
-    """`type` and `colour`; for doors the `state` (`open`, `closed`, `locked`), for boxes what they `hold`, or None."""
-    told: dict[str, Any] = {"type": thing.type, "colour": thing.color}
+    """Return `type` and `colour`; for doors the `state` (`open`, `closed`, `locked`); for boxes what it `holds`."""
+    data: dict[str, Any] = {"type": thing.type, "colour": thing.color}
     if isinstance(thing, Door):
-        told["state"] = "open" if thing.is_open else "locked" if thing.is_locked else "closed"
+        data["state"] = "open" if thing.is_open else "locked" if thing.is_locked else "closed"
     if isinstance(thing, Box):
-        told["holds"] = None if thing.contains is None else _thing(thing.contains)
-    return told
+        data["holds"] = None if thing.contains is None else _thing(thing.contains)
+    return data
 
 
 def _listed(cells: Collection[Cell]) -> list[list[int]]:
-    """In the order of rows."""
+    """Return the cells as lists, sorted by row."""
     return [[x, y] for x, y in sorted(cells, key=lambda cell: (cell[1], cell[0]))]

@@ -1,4 +1,4 @@
-"""One Minigrid level and how it is driven: primitive moves in, bare facts out. Knows no text and no macro action."""
+"""A Minigrid level as a simulator: primitive moves in, plain state out. Independent of text and macro actions."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gymnasium.error import DependencyNotInstalled
 from agentgym_envs.util.installation import install
 
 try:
-    # pygame greets on stdout when it is imported.
+    # pygame prints a greeting to stdout on import.
     with contextlib.redirect_stdout(io.StringIO()):
         from minigrid.core.world_object import Box, Door, WorldObj
         from minigrid.envs.babyai.core.roomgrid_level import RoomGridLevel
@@ -31,7 +31,7 @@ try:
         )
 except ImportError as error:
     raise DependencyNotInstalled(
-        f"The world agentgym/BabyAI-v0 needs Minigrid: {install('agentgym-envs[babyai]')}"
+        f"The environment agentgym/BabyAI-v0 needs Minigrid: {install('agentgym-envs[babyai]')}"
     ) from error
 
 __all__ = [
@@ -70,11 +70,11 @@ class Move(IntEnum):
 
 
 class Simulator:
-    """A level of Minigrid, reset and moved without its own observations, which nobody here reads."""
+    """A Minigrid level without Minigrid's own observations, which are unused here."""
 
     def __init__(self, level_id: str) -> None:
         self.level = cast(RoomGridLevel, gymnasium.make(level_id, disable_env_checker=True).unwrapped)
-        # Minigrid encodes what is seen as an array after every move: three quarters of the time of a step.
+        # Minigrid encodes the view as an array after every move, which takes three quarters of a step's time.
         self.level.gen_obs = dict[str, Any]
         self.terminated = False
         self.truncated = False
@@ -82,7 +82,7 @@ class Simulator:
 
     def reset(self, seed: int) -> None:
         """Build the level of that seed."""
-        # Levels that reject a draw say so on stdout.
+        # Levels that reject a sampled layout print a message to stdout.
         with contextlib.redirect_stdout(io.StringIO()):
             self.level.reset(seed=seed)
         self.terminated = self.truncated = False
@@ -90,7 +90,7 @@ class Simulator:
         self._marks = self._mark()
 
     def do(self, move: Move) -> bool:
-        """Make one move; returns whether the episode goes on."""
+        """Make one move and return whether the episode continues."""
         _, reward, terminated, truncated, _ = self.level.step(move)
         self.reward, self.terminated = float(reward), terminated
         self.truncated = truncated and not terminated
@@ -98,7 +98,7 @@ class Simulator:
 
     @property
     def position(self) -> Cell:
-        """Where the agent stands."""
+        """The agent's cell."""
         x, y = self.level.agent_pos
         return int(x), int(y)
 
@@ -110,7 +110,7 @@ class Simulator:
 
     @property
     def carrying(self) -> WorldObj | None:
-        """What the agent holds."""
+        """The object that the agent carries."""
         return self.level.carrying
 
     @property
@@ -119,61 +119,61 @@ class Simulator:
 
     @property
     def mission(self) -> str:
-        """The goal in Minigrid's words, order words and all."""
+        """The goal in Minigrid's words, including words of order such as `then`."""
         return self.level.mission
 
     def at(self, cell: Cell) -> WorldObj | None:
-        """What stands in a cell: wall, door, ball, box, key or nothing."""
+        """Return a cell's content: wall, door, ball, box, key or None."""
         return self.level.grid.grid[cell[1] * self.level.grid.width + cell[0]]
 
     def things(self) -> Iterator[tuple[Cell, WorldObj]]:
-        """Everything on the grid but walls, row by row."""
+        """Yield everything on the grid except walls, row by row."""
         width = self.level.grid.width
         for index, thing in enumerate(self.level.grid.grid):
             if thing is not None and thing.type != "wall":
                 yield (index % width, index // width), thing
 
     def clauses(self) -> list[Instr]:
-        """The parts of the mission that are one deed each and are still to be done, in order; at the end the last."""
-        return _left(self._instructions)
+        """Return the remaining atomic clauses of the mission, in order; the last one once all are done."""
+        return _remaining(self._instructions)
 
     def _mark(self) -> dict[int, str]:
-        """For the objects that the mission means, where it does: two red balls may differ in nothing else."""
+        """Map the id() of each object in the mission to its roles: two red balls may differ in nothing else."""
         marks: dict[int, str] = {}
-        deeds = (part for part in _parts(self._instructions) if isinstance(part, ActionInstr))
-        roles = (role for deed in deeds for name, role in vars(deed).items() if name.startswith("desc"))
+        clauses = (part for part in _parts(self._instructions) if isinstance(part, ActionInstr))
+        roles = (role for clause in clauses for name, role in vars(clause).items() if name.startswith("desc"))
         for number, role in enumerate(roles):
             for thing in role.obj_set:
                 marks[id(thing)] = f"{marks.get(id(thing), '')}{number},"
         return marks
 
     def state(self) -> str:
-        """Everything that the future depends on, as text, except the number of moves made."""
+        """Return the full state as text, except the number of moves made."""
         progress = [part for part in _parts(self._instructions) if isinstance(part, SeqInstr)]
         done = [(vars(part)["a_done"], vars(part)["b_done"]) for part in progress]
-        grid = [(cell, self._tell(thing)) for cell, thing in self.things()]
-        held = self._tell(self.carrying) if self.carrying is not None else None
+        grid = [(cell, self._describe(thing)) for cell, thing in self.things()]
+        held = self._describe(self.carrying) if self.carrying is not None else None
         return repr((self.mission, self.position, int(self.level.agent_dir), held, done, grid))
 
-    def _tell(self, thing: WorldObj) -> str:
+    def _describe(self, thing: WorldObj) -> str:
         mark = self._marks.get(id(thing), "")
         if isinstance(thing, Door):
             return f"{thing.color} door {thing.is_open} {thing.is_locked} {mark}"
-        inside = self._tell(thing.contains) if isinstance(thing, Box) and thing.contains is not None else ""
+        inside = self._describe(thing.contains) if isinstance(thing, Box) and thing.contains is not None else ""
         return f"{thing.color} {thing.type} {mark} {inside}"
 
 
-def _left(instruction: Any) -> list[Instr]:
+def _remaining(instruction: Any) -> list[Instr]:
     if not isinstance(instruction, SeqInstr):
         return [instruction]
     progress: dict[str, Any] = vars(instruction)
     halves = "ba" if isinstance(instruction, AfterInstr) else "ab"
     open_ones = [half for half in halves if progress[f"{half}_done"] != "success"] or [halves[1]]
-    return [clause for half in open_ones for clause in _left(progress[f"instr_{half}"])]
+    return [clause for half in open_ones for clause in _remaining(progress[f"instr_{half}"])]
 
 
 def _parts(instruction: Any) -> Iterator[Any]:
-    """An instruction and all its parts."""
+    """Yield an instruction and all its parts, recursively."""
     yield instruction
     if isinstance(instruction, SeqInstr):
         yield from _parts(instruction.instr_a)

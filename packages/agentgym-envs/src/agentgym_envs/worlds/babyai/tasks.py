@@ -1,9 +1,9 @@
-"""The levels and their tasks. `tasks.json` says, per level and seed, how many turns the oracle needed.
+"""The levels and their tasks. `tasks.json` has the number of turns the oracle took, per level and seed.
 
-`scripts/make_babyai_tasks.py` writes it. A seed that the oracle did not solve is null there and in no task set: the key
-may lie behind its own door, or the world be too large for the limit on turns. OpenDoorsOrderN2Debug and
-OpenDoorsOrderN4Debug are left out, since most of their goals can't be reached: Minigrid counts opening the first door
-as opening a wrong second one.
+`scripts/make_babyai_tasks.py` writes it. A seed that the oracle didn't solve is null and in no task set: the key may be
+behind its own door, or the grid too large for the limit on turns. OpenDoorsOrderN2Debug and OpenDoorsOrderN4Debug are
+left out, since most of their goals are unreachable: Minigrid counts opening the first door as opening a wrong second
+one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from agentgym_envs.core.tasks import Split, Task, Tasks, TaskSet
 
 FIRST_SEED: dict[Split, int] = {"train": 0, "test": 1_000_000}
-"""Where each split's seeds begin."""
+"""The first seed of each split."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,18 +31,18 @@ class Level:
     """Minigrid's Gymnasium id."""
     category: str
     train: tuple[int | None, ...]
-    """Turns of the oracle per seed, from the split's first seed on; None where it did not get there."""
+    """The oracle's turns per seed, from the split's first seed on; None where it failed."""
     test: tuple[int | None, ...]
     """The same for the test split."""
 
     def turns(self, split: Split) -> tuple[int | None, ...]:
-        """Turns of the oracle per seed of a split."""
+        """Return the oracle's turns per seed of a split."""
         return self.train if split == "train" else self.test
 
 
 @cache
 def all_levels() -> dict[str, Level]:
-    """The levels by short name, in the order of Minigrid's registry."""
+    """Return the levels by short name, in the order of Minigrid's registry."""
     table = json.loads(resources.files(__package__ or "").joinpath("tasks.json").read_text(encoding="utf-8"))
     return {
         name: Level(entry["id"], entry["category"], tuple(entry["train"]), tuple(entry["test"]))
@@ -51,35 +51,35 @@ def all_levels() -> dict[str, Level]:
 
 
 def short_name(level: str) -> str:
-    """`GoToRedBall` for `BabyAI-GoToRedBall-v0` and for itself."""
+    """Return `GoToRedBall` for `BabyAI-GoToRedBall-v0`; short names are returned unchanged."""
     return re.sub(r"^BabyAI-|-v\d+$", "", level)
 
 
 def choose(levels: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The short names of the levels asked for, in the registry's order; None is all of them.
+    """Return the short names of the selected levels in the registry's order; None selects all.
 
     Raises:
-        ValueError: for a name that no level has, and for no name at all.
+        ValueError: for an unknown level or an empty selection.
     """
     known = all_levels()
     if levels is None:
         return tuple(known)
-    named: Any = [levels] if isinstance(levels, str) else levels
-    if not isinstance(named, Sequence) or not all(isinstance(level, str) for level in named):
-        raise ValueError(f"levels is the name of a level or a list of names, such as 'GoToRedBall', not {levels!r}.")
-    asked = {short_name(level) for level in named}
-    for name in sorted(asked - known.keys()):
+    names: Any = [levels] if isinstance(levels, str) else levels
+    if not isinstance(names, Sequence) or not all(isinstance(level, str) for level in names):
+        raise ValueError(f"levels must be a level's name or a list of names, such as 'GoToRedBall', not {levels!r}.")
+    selected = {short_name(level) for level in names}
+    for name in sorted(selected - known.keys()):
         near = difflib.get_close_matches(name, known, n=3)
         hint = f"Did you mean {' or '.join(near)}?" if near else f"There are: {', '.join(known)}."
         raise ValueError(f"There is no level {name!r} among the {len(known)} of agentgym/BabyAI-v0. {hint}")
-    if not asked:
+    if not selected:
         raise ValueError("levels is empty; name at least one level, such as 'GoToRedBall', or leave it out for all.")
-    return tuple(name for name in known if name in asked)
+    return tuple(name for name in known if name in selected)
 
 
 @lru_cache(maxsize=64)
 def task_set(levels: tuple[str, ...]) -> TaskSet:
-    """The tasks of those levels. They take turns, so that the first tasks of a split are of different levels."""
+    """Return the tasks of these levels, interleaved so that the first tasks of a split are of different levels."""
     return TaskSet(train=Tasks(_ids(levels, "train"), _task), test=Tasks(_ids(levels, "test"), _task))
 
 

@@ -1,7 +1,7 @@
-"""What the agent sees, as things in places and as sentences. Sees only Minigrid's 7x7 window, never the whole grid.
+"""The agent's view as objects with positions and as text. Limited to Minigrid's 7x7 window.
 
-A cell of the window is a bit of an integer: bit `8 * depth + column`, where depth 0 is the agent's own row, column 3
-the agent's own column and column 7 stays empty, so that shifting by one never wraps into another row.
+Sets of cells are bit masks: cell (depth, column) is bit `8 * depth + column`, where depth 0 is the agent's row and
+column 3 its column. Column 7 stays empty, so that shifting by one never wraps into another row.
 """
 
 from __future__ import annotations
@@ -17,33 +17,33 @@ _MIDDLE = 3
 _ROW = 0b1111111
 _HERE = 1 << _MIDDLE
 _WINDOW = sum(_ROW << 8 * depth for depth in range(_SIZE))
-# Facings within the window: ahead, right, back, left; turning right adds one.
+# Directions within the window: ahead, right, back, left; turning right adds one.
 _STEPS = ((1, 0), (0, 1), (-1, 0), (0, -1))
 
 
 @dataclass(frozen=True, slots=True)
 class Thing:
-    """An object the agent sees."""
+    """A visible object."""
 
     name: str
-    """With the number that tells it from its likes, such as `red ball 1` or `purple closed door 2`; nearest first."""
+    """The kind and a number, counted from the nearest, such as `red ball 1` or `purple closed door 2`."""
     thing: WorldObj
     cell: Cell
-    """Where it is on the grid."""
+    """Its cell on the grid."""
     depth: int
-    """Rows ahead of the agent's own."""
+    """Rows ahead of the agent."""
     side: int
-    """Columns to the right of the agent's own; negative to the left."""
+    """Columns to the right of the agent; negative to the left."""
 
     @property
     def bit(self) -> int:
-        """Its cell in the window."""
+        """The bit of its cell in the window."""
         return 1 << (8 * self.depth + _MIDDLE + self.side)
 
 
 @dataclass(slots=True)
 class _Window:
-    """Visible cells: which, which of them can be stood on, and the objects among them."""
+    """The visible cells, the walkable ones among them as a bit mask, and the objects in them."""
 
     cells: list[Cell] = field(default_factory=list[Cell])
     free: int = _HERE
@@ -51,11 +51,11 @@ class _Window:
         default_factory=list[tuple[int, int, int, Cell, WorldObj]]
     )
     facing: tuple[str, int] | None = None
-    """The nearest thing straight ahead, walls included, and how many steps away it is."""
+    """The kind of the nearest object straight ahead, walls included, and its distance in steps."""
 
 
 class View:
-    """The window of this moment."""
+    """The agent's view in the current state."""
 
     def __init__(self, simulator: Simulator) -> None:
         window = _look(simulator)
@@ -67,11 +67,11 @@ class View:
         self.things = _numbered(window)
         """The visible objects, nearest first."""
         self.ahead = next((thing for thing in self.things if thing.depth == 1 and thing.side == 0), None)
-        """The object right before the agent."""
+        """The object directly in front of the agent."""
 
     @cached_property
     def _next_to_reach(self) -> int:
-        """Visible cells that can be walked to over visible cells, and their neighbours."""
+        """The cells that can be walked to over visible cells, and their neighbours."""
         reach, before = _HERE, 0
         while reach != before:
             before, reach = reach, _spread(reach) & self._free | reach
@@ -79,41 +79,45 @@ class View:
 
     @property
     def can_step(self) -> bool:
-        """Whether the cell ahead can be stood on."""
+        """Whether the cell ahead is walkable."""
         return bool(self._free & (_HERE << 8))
 
     @property
     def can_drop(self) -> bool:
-        """Whether something is held and the cell ahead is empty."""
+        """Whether the agent carries something and the cell ahead is empty."""
         return self.carrying is not None and self.can_step and self.ahead is None
 
     def reachable(self, thing: Thing) -> bool:
-        """Whether the agent can get next to `thing` over cells it sees."""
+        """Whether the agent can get next to `thing` over visible cells."""
         return bool(thing.bit & self._next_to_reach)
 
     def path(self, thing: Thing) -> list[Move]:
-        """The fewest moves after which a reachable `thing` is right before the agent."""
+        """Return the shortest moves after which a reachable `thing` is directly in front of the agent.
+
+        Raises:
+            ValueError: if `thing` isn't reachable.
+        """
         start, goal = (_HERE, 0), thing.bit
-        came: dict[tuple[int, int], tuple[tuple[int, int], Move] | None] = {start: None}
+        previous: dict[tuple[int, int], tuple[tuple[int, int], Move] | None] = {start: None}
         queue = deque([start])
         while queue:
             state = queue.popleft()
             cell, facing = state
             front = _shift(cell, *_STEPS[facing])
             if front == goal:
-                return _trace(came, state)
+                return _trace(previous, state)
             for after, move in (
                 ((front & self._free, facing), Move.FORWARD),
                 ((cell, (facing + 3) % 4), Move.LEFT),
                 ((cell, (facing + 1) % 4), Move.RIGHT),
             ):
-                if after[0] and after not in came:
-                    came[after] = (state, move)
+                if after[0] and after not in previous:
+                    previous[after] = (state, move)
                     queue.append(after)
-        raise ValueError(f"{thing.name} can't be reached over cells in sight; ask `reachable` first.")
+        raise ValueError(f"{thing.name} can't be reached over visible cells; check `reachable` first.")
 
     def text(self) -> str:
-        """The window in AgentGym's sentences, on one line."""
+        """Describe the view in AgentGym's sentences, on one line."""
         sentences = ["In front of you in this room, you can see several objects:"]
         sentences += [f"There is a {thing.name} {_where(thing)}." for thing in self.things]
         sentences.append("The room has walls around you.")
@@ -128,18 +132,20 @@ class View:
 
 
 def _look(simulator: Simulator) -> _Window:
-    """Minigrid's rule of sight, row by row from the agent's own: what is seen and clear shows its neighbours."""
+    """Apply Minigrid's visibility rule row by row: a visible cell that doesn't block sight reveals its neighbours."""
     (x, y), (fx, fy) = simulator.position, AHEAD[simulator.level.agent_dir]
     grid = simulator.level.grid
     window, visible = _Window(), _HERE
     for depth in range(_SIZE):
         row = [(x + fx * depth - fy * side, y + fy * depth + fx * side) for side in range(-_MIDDLE, _MIDDLE + 1)]
-        here = [grid.grid[j * grid.width + i] if 0 <= i < grid.width and 0 <= j < grid.height else None for i, j in row]
-        clear = sum(1 << column for column, thing in enumerate(here) if thing is None or thing.see_behind())
+        content = [
+            grid.grid[j * grid.width + i] if 0 <= i < grid.width and 0 <= j < grid.height else None for i, j in row
+        ]
+        clear = sum(1 << column for column, thing in enumerate(content) if thing is None or thing.see_behind())
         visible, ahead = _sight(visible, clear)
         for column in range(_SIZE):
             if visible >> column & 1:
-                _note(window, depth, column - _MIDDLE, row[column], here[column])
+                _add(window, depth, column - _MIDDLE, row[column], content[column])
         if not ahead:
             break
         visible = ahead
@@ -148,10 +154,10 @@ def _look(simulator: Simulator) -> _Window:
 
 @cache
 def _sight(visible: int, clear: int) -> tuple[int, int]:
-    """All that is visible of a row that is entered by `visible`, and what that shows of the next row.
+    """Return all visible cells of a row of which `visible` are known, and the visible cells of the next row.
 
-    Minigrid sweeps each row once to the right and once to the left; the last column shows nothing in the first sweep
-    and the first column nothing in the second, and we see as it does.
+    As in Minigrid, each row is swept once to the right and once to the left. The last column reveals nothing in the
+    first sweep, and the first column nothing in the second.
     """
     for _ in range(_SIZE - 1):
         visible |= (visible & clear) << 1 & _ROW
@@ -162,7 +168,7 @@ def _sight(visible: int, clear: int) -> tuple[int, int]:
     return visible, rightward | rightward << 1 | leftward | leftward >> 1
 
 
-def _note(window: _Window, depth: int, side: int, cell: Cell, thing: WorldObj | None) -> None:
+def _add(window: _Window, depth: int, side: int, cell: Cell, thing: WorldObj | None) -> None:
     window.cells.append(cell)
     if thing is None or thing.can_overlap():
         window.free |= 1 << (8 * depth + _MIDDLE + side)
@@ -185,7 +191,7 @@ def _numbered(window: _Window) -> list[Thing]:
 
 
 def kind_of(thing: WorldObj) -> str:
-    """What a thing is called without its number: `red ball`, `purple closed door`, `wall`."""
+    """Return an object's name without its number: `red ball`, `purple closed door`, `wall`."""
     if isinstance(thing, Door):
         state = "open" if thing.is_open else "locked" if thing.is_locked else "closed"
         return f"{thing.color} {state} door"
@@ -208,9 +214,9 @@ def _shift(cell: int, depth: int, side: int) -> int:
     return (cell << by if by > 0 else cell >> -by) & _WINDOW
 
 
-def _trace(came: dict[tuple[int, int], tuple[tuple[int, int], Move] | None], state: tuple[int, int]) -> list[Move]:
+def _trace(previous: dict[tuple[int, int], tuple[tuple[int, int], Move] | None], state: tuple[int, int]) -> list[Move]:
     moves: list[Move] = []
-    while (step := came[state]) is not None:
+    while (step := previous[state]) is not None:
         state, move = step
         moves.append(move)
     return moves[::-1]

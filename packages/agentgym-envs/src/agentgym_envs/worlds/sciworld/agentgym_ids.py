@@ -1,4 +1,4 @@
-"""AgentGym's ids of ScienceWorld's tasks: the variations of 23 tasks, counted task after task."""
+"""AgentGym's ids of ScienceWorld's tasks: the variations of 23 tasks, numbered consecutively task by task."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ from agentgym_envs.worlds.sciworld.tasks import AGENTGYM, NOT_IN_AGENTGYM, choos
 
 
 def from_agentgym(item: str | int) -> str:
-    """Our id of one of AgentGym's 4,639, such as `sciworld_123` or its `data_idx` 123: there the variations of
-    23 tasks are counted through, task after task.
+    """Convert one of AgentGym's 4,639 ids, such as `sciworld_123` or its `data_idx` 123, to our task id.
 
     Raises:
-        KeyError: when there it is none of them.
+        KeyError: if AgentGym has no such id.
     """
     number = str(item).removeprefix("sciworld_")
     left = int(number) if number.isdecimal() else -1
@@ -23,15 +22,15 @@ def from_agentgym(item: str | int) -> str:
 
 
 def to_agentgym(task: str) -> str:
-    """AgentGym's id of one of our tasks, such as `sciworld_123`.
+    """Convert one of our task ids to AgentGym's, such as `sciworld_123`.
 
     Raises:
-        KeyError: when it leaves that task out.
+        KeyError: if AgentGym doesn't have that task.
     """
-    _, _, asked, variation = task.split("/")
+    _, _, kind, variation = task.split("/")
     first = 0
     for name in choose(AGENTGYM):
-        if name == asked:
+        if name == kind:
             return f"sciworld_{first + int(variation)}"
         first += sum(kinds()[name].sizes)
     raise KeyError(f"AgentGym has no task {task}: it leaves {', '.join(NOT_IN_AGENTGYM)} out.")

@@ -1,8 +1,8 @@
-"""The connection to one JVM: py4j's objects over one socket, without what py4j does by itself.
+"""The connection to one JVM: py4j's objects over one socket, without py4j's automatic behaviour.
 
-py4j's own client says a lost command once more (a step would be played twice), reports every fault to the log, and
-calls Java from Python's garbage collector, on whatever thread and in whatever child process that happens. This one
-does none of it. It knows nothing about processes or locks: one caller at a time is its user's business.
+py4j's own client resends a lost command (a step would be executed twice), logs every error, and calls Java from
+Python's garbage collector, on any thread and in any child process. This client does none of these. It doesn't manage
+processes or locks: the caller must serialize all calls.
 """
 
 from __future__ import annotations
@@ -35,15 +35,15 @@ __all__ = ["Bridge", "Py4JError", "Py4JNetworkError", "find_jar_path"]
 
 
 class Bridge(JavaGateway):
-    """A gateway to the JVM that listens at `port` of this machine; `bridge.java` leads to its classes.
+    """A gateway to the JVM that listens on the local `port`; `bridge.java` gives access to its classes.
 
     Args:
-        port: Of the JVM.
-        token: What it wants to hear first.
-        patience: Seconds after which a call that isn't answered fails.
+        port: The JVM's port.
+        token: The JVM's authentication token.
+        patience: Timeout of each call in seconds.
 
     Raises:
-        Py4JNetworkError: when the JVM isn't there; so does every later call once it is gone or too slow.
+        Py4JNetworkError: if the JVM can't be reached; later calls raise it after the JVM ended or a call timed out.
     """
 
     def __init__(self, port: int, token: str, patience: float) -> None:
@@ -51,22 +51,22 @@ class Bridge(JavaGateway):
 
     @property
     def java(self) -> Any:
-        """The way to Java's classes."""
+        """The root of Java's packages and classes."""
         return self.jvm
 
     @property
     def is_connected(self) -> bool:
-        """Whether every call was answered so far."""
+        """Whether the connection is open, which it is until the first call that fails."""
         return self._gateway_client.is_connected
 
     @contextmanager
     def patience(self, seconds: float) -> Generator[None]:
-        """Other patience for the calls inside."""
+        """Set another timeout for the calls inside the context."""
         with self._gateway_client.patience(seconds):
             yield
 
     def hang_up(self) -> None:
-        """Drop the connection without a word to the JVM. May be called twice."""
+        """Close the connection without sending anything to the JVM. Idempotent."""
         self._gateway_client.hang_up()
 
     def _create_gateway_client(self) -> _Client:
@@ -76,7 +76,7 @@ class Bridge(JavaGateway):
 class _Client(GatewayClient):
     def __init__(self, parameters: Any) -> None:
         super().__init__(gateway_parameters=parameters)
-        self._unneeded: deque[str] = deque()  # ids of Java objects that Python has let go of
+        self._unneeded: deque[str] = deque()  # ids of Java objects that Python has released
         self._connection = GatewayConnection(parameters)
         self._connection.start()
 
@@ -108,6 +108,6 @@ class _Client(GatewayClient):
             raise Py4JNetworkError("not connected")
         try:
             return self._connection.send_command(command)
-        except BaseException:  # Ctrl-C too: the answer that is still to come would be taken for the next one's
+        except BaseException:  # Ctrl-C too: the late answer would be read as the answer to the next command
             self.hang_up()
             raise

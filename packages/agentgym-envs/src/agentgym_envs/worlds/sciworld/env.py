@@ -1,4 +1,4 @@
-"""The world `agentgym/SciWorld-v0`: ScienceWorld under the contract of `TextEnv`."""
+"""The environment `agentgym/SciWorld-v0`: ScienceWorld as a `TextEnv`."""
 
 from __future__ import annotations
 
@@ -25,25 +25,25 @@ _CANCELLED = "That is not one of the numbers asked for, so the request is cancel
 
 
 class SciWorld(TextEnv):
-    """A house with a kitchen, a workshop, a greenhouse and more, and an experiment or a search to be carried out there.
+    """Science experiments and searches in ten locations such as a kitchen, a workshop and a greenhouse.
 
     Args:
-        tasks: A task by name or number, such as `"boil"` or `"1-1"`, or several; `"agentgym"` is AgentGym's 23.
+        tasks: One or several tasks by name or number, such as `"boil"` or `"1-1"`; `"agentgym"` selects AgentGym's 23.
             All 30 by default.
-        variations: At most so many variations of each task and split; all by default.
+        variations: The maximum number of variations of each task and split; all by default.
         simplifications: ScienceWorld's, one or several: `teleportAction`, `selfWateringFlowerPots`, `openContainers`,
-            `openDoors`, `noElectricalAction`, `easy`. Without electricity the tasks 3-1 to 3-4 are left out.
-        valid_actions: List every action that would be understood in `info["available_actions"]`; takes 20 to 150 ms
-            per step, where a step without takes a tenth.
-        jvms: The most JVMs that this process runs for such worlds. They start when needed and are shared, but for
-            games of the tasks 5-2, 10-1 and 10-2: each has one of its own.
-        patience: Seconds after which a JVM that doesn't answer counts as broken.
+            `openDoors`, `noElectricalAction`, `easy`. `noElectricalAction` excludes the tasks 3-1 to 3-4.
+        valid_actions: List all actions that the simulator accepts in `info["available_actions"]`. This takes 20 to
+            150 ms per step, ten times as long as a step without it.
+        jvms: The maximum number of JVMs of this process for such environments. They start on demand and are shared,
+            except by games of the tasks 5-2, 10-1 and 10-2, which have a JVM each.
+        patience: Timeout in seconds after which a JVM that doesn't answer counts as failed.
         render_mode: `ansi` for the text.
 
-    The score is ScienceWorld's, from 0 to 1; it grows as subgoals are reached. A focus on the wrong thing ends the
-    episode, and the score becomes 0. An action that ScienceWorld doesn't understand is invalid; one that it
-    understands and refuses, with the reason, is not. `info["raw"]` has ScienceWorld's `score` (0 to 100, or -100) and
-    the `moves` made, of which `wait` is ten. A task's difficulty is the median length of its gold paths.
+    The score is ScienceWorld's, from 0 to 1; it grows as subgoals are reached. A focus on the wrong object ends the
+    episode and sets the score to 0. An action that ScienceWorld doesn't understand is invalid; one that it understands
+    and refuses, with the reason, is not. `info["raw"]` has ScienceWorld's `score` (0 to 100, or -100) and the `moves`
+    made; `wait` counts as ten. A task's difficulty is the median length of its gold paths.
     """
 
     package: ClassVar[str] = __package__ or ""
@@ -64,13 +64,13 @@ class SciWorld(TextEnv):
     ) -> None:
         super().__init__(render_mode=render_mode)
         if jvms < 1 or patience <= 0:
-            raise ValueError(f"jvms and patience are above 0, not {jvms} and {patience}.")
+            raise ValueError(f"jvms and patience must be positive, not {jvms} and {patience}.")
         if variations is not None and (
             not isinstance(variations, int) or isinstance(variations, bool) or variations < 1
         ):
-            raise ValueError(f"variations is a whole number above 0, or None for all, not {variations!r}.")
+            raise ValueError(f"variations must be a positive integer, or None for all, not {variations!r}.")
         if not isinstance(valid_actions, bool):
-            raise ValueError(f"valid_actions is true or false, not {valid_actions!r}.")
+            raise ValueError(f"valid_actions must be true or false, not {valid_actions!r}.")
         self._simplifications = simplify(simplifications)
         self._names = choose(tasks)
         if "noElectricalAction" in self._simplifications:
@@ -79,22 +79,22 @@ class SciWorld(TextEnv):
                 raise ValueError(f"The tasks {tasks} can't be solved with noElectricalAction; leave one of them out.")
         self._variations = variations
         self._list_actions = valid_actions
-        self._place = (jvms, patience)
+        self._jvm_options = (jvms, patience)
         self._simulator: Simulator | None = None
-        find_jar()  # a missing package is said now, not at the first reset
+        find_jar()  # reports a missing package now rather than at the first reset
 
     @property
     def tasks(self) -> TaskSet:
-        """The tasks of this world under the options it was made with."""
+        """The tasks that the environment's options select."""
         return task_set(self._names, self._variations)
 
     def check_dependencies(self) -> None:
-        """See that there is a Java."""
+        """Check that Java is installed."""
         find_java(OLDEST_JAVA)
 
     @property
     def jvm_pid(self) -> int | None:
-        """The process id of the JVM that this world is in; None while it is in none."""
+        """The process id of the JVM that this environment uses; None while it uses none."""
         return self._simulator.pid if self._simulator is not None else None
 
     def _start(self, task: Task) -> str:
@@ -102,11 +102,11 @@ class SciWorld(TextEnv):
         if self._simulator is not None and (self._simulator.shared != shared or not self._simulator.healthy()):
             self.close()
         if self._simulator is None:
-            self._simulator = Simulator.open(*self._place, shared=shared)
+            self._simulator = Simulator.open(*self._jvm_options, shared=shared)
         simplifications = ",".join(self._simplifications)
         self._setup = Setup(task.payload["task"], task.payload["variation"], simplifications)
         goal = self._simulator.load(self._setup)
-        self._said: list[str] = []
+        self._actions: list[str] = []
         self._gold: tuple[str, ...] | None = None
         self._rooms: dict[str, str] = {}
         self._observe()
@@ -114,14 +114,14 @@ class SciWorld(TextEnv):
         return self._shown[0]
 
     def _act(self, action: str) -> Feedback:
-        asked, simulator = self._now.asking, self._running()
+        was_asking, simulator = self._now.asking, self._running()
         answer = simulator.step(action).strip()
         self._shown.append(answer)
         self._observe()
         over = self._now.completed or self._now.score < 0
-        if asked and answer.startswith(UNRESOLVED):
+        if was_asking and answer.startswith(UNRESOLVED):
             return Feedback(_CANCELLED, valid=False, terminated=over)
-        self._said.append(action)
+        self._actions.append(action)
         if answer.startswith(UNKNOWN):
             return Feedback(f"{answer} {_HELP}", valid=False, terminated=over)
         return Feedback(answer, terminated=over)
@@ -132,7 +132,7 @@ class SciWorld(TextEnv):
 
     def _running(self) -> Simulator:
         if self._simulator is None:
-            raise EnvFault("This world was closed; reset() opens it again.")
+            raise EnvFault("This environment is closed; reset() opens it again.")
         return self._simulator
 
     def _standing(self) -> tuple[float, bool]:
@@ -140,9 +140,10 @@ class SciWorld(TextEnv):
         return score, score == 1.0
 
     def _state(self) -> str:
-        """The task; each room as it was when last seen, the present one as it is now; the inventory; which subgoals
-        are reached; and whether a number is asked for. What can't be seen from where the agent stands (a temperature,
-        the inside of what is closed, the age of a plant) is not part of it.
+        """Return the task, each room as last seen, the inventory, the subgoals, and whether a number is asked for.
+
+        State that the agent can't see from its location (a temperature, the contents of closed containers, the age of
+        a plant) is not included.
         """
         now = self._now
         rooms = (self._rooms[name] for name in sorted(self._rooms))
@@ -155,41 +156,41 @@ class SciWorld(TextEnv):
         return {"score": round(100 * self._now.score), "moves": self._now.moves}
 
     def oracle(self) -> str:
-        """The next action of ScienceWorld's own solution that wasn't tried yet.
+        """Return the next action of ScienceWorld's gold path that wasn't tried yet.
 
-        Actions in between that change nothing that matters don't disturb it. After a change that the solution didn't
-        count on it goes on all the same, and may fail. Where the solution is at its end, or there is none, it waits.
+        Other actions in between don't matter as long as they don't change anything relevant. After a change that the
+        gold path doesn't expect, the oracle continues it and may fail. At its end, or without one, the oracle waits.
         """
-        left = self._left()
-        return left[0] if left else "wait"
+        remaining = self._remaining()
+        return remaining[0] if remaining else "wait"
 
     def oracle_thought(self) -> str:
-        """The goal that comes next, what was just seen, and what the solution's next action is for."""
+        """Return the next goal, the last observation, and the purpose of the gold path's next action."""
         return self._situation().thought()
 
     def oracle_plan(self) -> str:
-        """The goals that are left, and what is done about the first."""
+        """Return the remaining goals, and what is done about the first."""
         return self._situation().outline()
 
     def scene(self) -> dict[str, Any]:
-        """The room, what the agent carries, and which subgoals are reached; see `sciworld.scene.draw`."""
+        """Return the room, the inventory, and which subgoals are reached; see `sciworld.scene.draw`."""
         return draw(self._now.look, self._now.inventory, self._now.progress)
 
-    def _left(self) -> list[str]:
-        """What of the solution wasn't tried yet."""
+    def _remaining(self) -> list[str]:
+        """Return the actions of the gold path that weren't tried yet."""
         if self._gold is None:
             self._gold = gold_path(self._running(), self._setup)
-        left = list(self._gold)
-        for action in self._said:
-            if left and left[0] == action:
-                left.pop(0)
-        return left
+        remaining = list(self._gold)
+        for action in self._actions:
+            if remaining and remaining[0] == action:
+                remaining.pop(0)
+        return remaining
 
     def _situation(self) -> Situation:
-        return Situation(self._left(), self._now.progress, self._shown, self._now.asking)
+        return Situation(self._remaining(), self._now.progress, self._shown, self._now.asking)
 
     def close(self) -> None:
-        """Give the place in the JVM back; the last world of a process to do so ends it."""
+        """Release the JVM; it ends once the last environment that uses it is closed."""
         if self._simulator is not None:
             self._simulator.close()
             self._simulator = None

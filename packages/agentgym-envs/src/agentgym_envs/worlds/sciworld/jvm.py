@@ -1,7 +1,7 @@
-"""One JVM as a child process, which no death of its owner leaves behind.
+"""A JVM as a child process that never outlives its owner.
 
-Its standard input is a pipe that the owner alone holds open, and the JVM ends when the pipe does: also after `kill -9`
-of the owner. Knows nothing about ScienceWorld but that a jar is to be on the class path.
+Its stdin is a pipe that only the owner holds open, and the JVM exits when the pipe closes, even after `kill -9` of the
+owner. Apart from the jar on the class path, nothing here is specific to ScienceWorld.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from agentgym_envs.util.java import find_java
 from agentgym_envs.worlds.sciworld.bridge import Bridge, Py4JError, Py4JNetworkError, find_jar_path
 
 OLDEST_JAVA = 17
-"""The oldest Java that transcripts were compared on."""
+"""The oldest Java version on which transcripts were compared."""
 _PING_PATIENCE = 10.0
 _OPTIONS = (
-    "-Xmx1g",  # a game is 11 MB; 32 in half of it kept the garbage collector busy two thirds of the time
+    "-Xmx1g",  # a game takes 11 MB; with 32 games in 512 MB, garbage collection took two thirds of the time
     "-XX:+UseSerialGC",
-    # ScienceWorld walks over sets that are ordered by identity hash; with a constant one they keep their own order.
+    # ScienceWorld iterates over sets ordered by identity hash; a constant hash makes their order deterministic.
     "-XX:+UnlockExperimentalVMOptions",
     "-XX:hashCode=2",
     "-XX:+ExitOnOutOfMemoryError",
@@ -34,28 +34,28 @@ _OPTIONS = (
 
 @dataclass(frozen=True, slots=True)
 class JvmSpec:
-    """What a JVM is started for; games with equal specs may share one."""
+    """The settings of a JVM; games with equal specs may share one."""
 
     jar: Path
     """The jar with the simulator."""
     patience: float
-    """Seconds after which a call that isn't answered counts as broken."""
+    """Timeout of each call in seconds."""
     shared: bool = True
-    """False for a game that wants no other beside it."""
+    """False for a game that needs a JVM of its own."""
 
 
 class Jvm:
-    """A JVM and the connection to it. Every use of `java` belongs inside `calls()`, which lets in one caller at a time.
+    """A JVM and the connection to it. Use `java` only inside `calls()`, which admits one caller at a time.
 
     Raises:
-        DependencyNotInstalled: when there is no suitable Java.
-        EnvFault: when the JVM doesn't come up.
+        DependencyNotInstalled: if there is no suitable Java.
+        EnvFault: if the JVM doesn't start.
     """
 
     def __init__(self, spec: JvmSpec) -> None:
         self.spec = spec
         self.games = 0
-        """How many games are in it; `pool` counts them."""
+        """The number of games in it, maintained by `jvm_pool`."""
         self._lock = threading.RLock()
         self._process = subprocess.Popen(
             _command(spec.jar),
@@ -63,8 +63,8 @@ class Jvm:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             bufsize=0,
-            cwd=spec.jar.parent,  # where ScienceWorld looks for a table of its own, and would else write one
-            start_new_session=True,  # Ctrl-C is for the owner, which may want to play its step to the end
+            cwd=spec.jar.parent,  # ScienceWorld reads a table from its working directory, or writes one if it's missing
+            start_new_session=True,  # leaves Ctrl-C to the owner, which may finish its step first
         )
         self._bridge: Bridge | None = None
         try:
@@ -75,51 +75,51 @@ class Jvm:
 
     @property
     def pid(self) -> int:
-        """Its process id."""
+        """The process id."""
         return self._process.pid
 
     @property
     def alive(self) -> bool:
-        """Whether it runs, is this process's own and has answered so far."""
+        """Whether it runs, belongs to this process, and no call has failed yet."""
         return self._bridge is not None and self._bridge.is_connected and self._process.poll() is None
 
     @property
     def java(self) -> Any:
-        """The way to Java's classes: `jvm.java.java.util.Random()` makes a Java object."""
+        """The root of Java's packages and classes: `jvm.java.java.util.Random()` creates a Java object."""
         if self._bridge is None:
-            raise EnvFault("This JVM never came up.")
+            raise EnvFault("This JVM did not start.")
         return self._bridge.java
 
     @contextmanager
     def calls(self, patience: float | None = None) -> Generator[None]:
-        """Have the JVM for oneself.
+        """Lock the JVM for the calls inside the context.
 
         Args:
-            patience: Seconds per call, where other than the spec's.
+            patience: Timeout of each call in seconds; the spec's by default.
 
         Raises:
-            EnvFault: for whatever goes wrong inside on the way to Java (which ends the JVM) or in Java.
+            EnvFault: if the connection fails, which ends the JVM, or if Java raises an exception.
         """
         with self._lock:
             if self._bridge is None or not self.alive:
                 self.stop()
-                raise EnvFault("The JVM of this game is gone; reset() brings up another.")
+                raise EnvFault("The JVM of this game has ended; reset() starts another.")
             try:
                 with self._bridge.patience(patience or self.spec.patience):
                     yield
             except Py4JNetworkError as error:
                 self.stop()
-                raise EnvFault("The JVM of this game died or hung; reset() brings up another.") from error
+                raise EnvFault("The JVM of this game died or hung; reset() starts another.") from error
             except Py4JError as error:
                 raise EnvFault(f"The simulator failed: {error}") from error
 
     def let_go(self, java_object: Any) -> None:
-        """Tell Java, with the next call, that nobody here needs an object any more."""
+        """Release a Java object; Java is notified with the next call."""
         if self._bridge is not None:
             self._bridge.detach(java_object)
 
     def healthy(self) -> bool:
-        """Whether it answers."""
+        """Whether it responds to a ping."""
         try:
             with self.calls(min(self.spec.patience, _PING_PATIENCE)):
                 self.java.java.lang.System.nanoTime()
@@ -128,7 +128,7 @@ class Jvm:
         return True
 
     def stop(self) -> None:
-        """End the JVM, if it is still there. May be called twice."""
+        """End the JVM if it still runs. Idempotent."""
         if self._process.returncode is None:
             self._process.kill()
             self._process.wait()
@@ -139,9 +139,9 @@ class Jvm:
             self._bridge.hang_up()
 
     def disown(self) -> None:
-        """In a forked child: let go of what is the parent's, without ending or disturbing it."""
+        """Close the parent's connection in a forked child, without affecting the JVM."""
         self._lock = threading.RLock()  # another thread of the parent may have held it
-        self._process.returncode = 0  # not a child of this process: nothing to wait for
+        self._process.returncode = 0  # not a child of this process, so it can't be waited for
         self.stop()
 
     def _connect(self) -> Bridge:
@@ -149,26 +149,26 @@ class Jvm:
         try:
             bridge = Bridge(port, token, self.spec.patience)
         except Py4JError as error:
-            raise EnvFault(f"The JVM started and then could not be reached at port {port}.") from error
-        # The simulator prints as it goes. Nobody would read it, and a full pipe would stop the JVM.
+            raise EnvFault(f"The JVM started, but could not be reached on port {port}.") from error
+        # The simulator prints while it runs. The pipe isn't read, and a full pipe would block the JVM.
         system, io = bridge.java.java.lang.System, bridge.java.java.io
         system.setOut(io.PrintStream(io.OutputStream.nullOutputStream()))
         system.setErr(io.PrintStream(io.OutputStream.nullOutputStream()))
         return bridge
 
     def _greeting(self) -> tuple[int, str]:
-        """The port and the token, the first things the gateway prints; what the JVM itself prints may come before."""
+        """Read port and token, the gateway's first two lines; output of the JVM itself may precede them."""
         watchdog = threading.Timer(self.spec.patience, self._process.kill)
         watchdog.start()
         try:
-            said: list[str] = []
+            lines: list[str] = []
             for line in self._process.stdout or ():
-                said.append(line.decode(errors="replace").strip())
-                if len(said) > 1 and said[-2].isdigit():
-                    return int(said[-2]), said[-1]
+                lines.append(line.decode(errors="replace").strip())
+                if len(lines) > 1 and lines[-2].isdigit():
+                    return int(lines[-2]), lines[-1]
         finally:
             watchdog.cancel()
-        raise EnvFault(f"The JVM did not come up: {' '.join(said) or 'it said nothing'}")
+        raise EnvFault(f"The JVM did not start: {' '.join(lines) or 'it printed nothing'}")
 
 
 def _command(jar: Path) -> list[str]:

@@ -1,6 +1,6 @@
-"""The JVMs of this process: started when first needed, shared by games, stopped when the last game leaves.
+"""The JVMs of this process: started on demand, shared by games, and stopped when the last game leaves.
 
-Each process has its own: a forked child lets go of its parent's and starts others.
+Each process has its own JVMs: a forked child drops its parent's and starts others.
 """
 
 from __future__ import annotations
@@ -16,17 +16,18 @@ _lock = threading.RLock()
 
 
 def jvms() -> tuple[Jvm, ...]:
-    """The JVMs that run for this process now."""
+    """Return the running JVMs of this process."""
     return tuple(jvm for jvm in _jvms if jvm.alive)
 
 
 def enter(spec: JvmSpec, most: int) -> Jvm:
-    """A place in a JVM that answers: a new one while fewer than `most` of that spec run, else that with the fewest
-    games. One that isn't shared is always new. `leave` gives the place back.
+    """Add a game to a healthy JVM: a new one while fewer than `most` of that spec run, else the one with fewest games.
+
+    A spec that isn't shared always gets a new JVM. `leave` removes the game again.
 
     Raises:
-        DependencyNotInstalled: when there is no suitable Java.
-        EnvFault: when no JVM can be brought up.
+        DependencyNotInstalled: if there is no suitable Java.
+        EnvFault: if no JVM can be started.
     """
     while True:
         with _lock:
@@ -36,24 +37,24 @@ def enter(spec: JvmSpec, most: int) -> Jvm:
             jvm = Jvm(spec) if fresh else min(running, key=lambda jvm: jvm.games)
             _jvms.extend([jvm] * fresh)
             jvm.games += 1
-        # Asked without the lock: a game in there may take its time.
+        # Checked without the lock: another game in this JVM may be slow.
         if jvm.healthy():
             return jvm
         leave(jvm)
         jvm.stop()
         if fresh:
-            raise EnvFault("A JVM came up and then did not answer.")
+            raise EnvFault("A JVM started, but did not answer.")
 
 
 def join(jvm: Jvm) -> Jvm:
-    """One more place in a JVM that the caller has a place in."""
+    """Add another game to a JVM that the caller already has a game in."""
     with _lock:
         jvm.games += 1
     return jvm
 
 
 def leave(jvm: Jvm) -> None:
-    """Give a place back; the last one to leave ends the JVM."""
+    """Remove a game; the JVM ends with its last game."""
     with _lock:
         jvm.games -= 1
         if jvm.games == 0:

@@ -1,7 +1,7 @@
-"""Why the next action of ScienceWorld's solution comes next: the goal it serves, what it is for, what was just seen.
+"""The reasons for the gold path's next action: the goal it serves, its purpose, and the last observation.
 
-Knows the actions that are left, the table of goals and what the agent was shown. Things and places that were never
-shown are not named before their time, though the solution knows where they are.
+Uses the remaining actions, the table of goals and the observations. Objects and places that the agent hasn't seen yet
+are not named, even though the gold path contains them.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ from itertools import takewhile
 
 _WAITS = ("wait", "wait1")
 _WAITED = "You decide to wait"
-"""How the answer to a wait begins."""
+"""The start of the observation after a wait."""
 _MOVES = re.compile(r"(?:open door to|go to) (.+)")
-_LONGEST = 160
+_MAX_QUOTE = 160
 _AHEAD = 12
-"""How far ahead, in actions, a purpose is looked for."""
+"""How many actions ahead a purpose is looked for."""
 _WHY: tuple[tuple[re.Pattern[str], str], ...] = tuple(
     (re.compile(pattern), why)
     for pattern, why in (
@@ -42,39 +42,39 @@ _WHY: tuple[tuple[re.Pattern[str], str], ...] = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the expert goes by."""
+    """The inputs of the expert's reasons."""
 
     left: Sequence[str]
-    """The actions of the solution that are still to come."""
+    """The remaining actions of the gold path."""
     progress: str
     """ScienceWorld's table of goals."""
     shown: Sequence[str]
-    """The task and every observation, from first to last."""
+    """The task and all observations so far, in order."""
     asking: bool
     """Whether the game waits for the number of the action that was meant."""
 
     def thought(self) -> str:
-        """Why the next action comes next. On one line."""
+        """Return the reason for the next action, on one line."""
         goals = self._goals()
         number, goal = next(((i, text) for i, (reached, text) in enumerate(goals, 1) if not reached), (0, ""))
         aim = f"Goal {number} of {len(goals)}{f': {goal}' if goal else ''}." if number else ""
         return " ".join(filter(None, (aim, self._seen(), self._reason())))
 
     def outline(self) -> str:
-        """The goals that are left, and what is done now."""
+        """Return the remaining goals, and what is done now."""
         goals = [(i, text) for i, (reached, text) in enumerate(self._goals(), 1) if not reached]
         return "\n".join(
             [*(f"{i}. {text or 'What the task asks for.'}" for i, text in goals), f"Now: {self._reason()}"]
         )
 
     def _goals(self) -> list[tuple[bool, str]]:
-        """The goals that have to be reached one after the other: whether they are, and what ScienceWorld calls them."""
+        """Return the ordered goals, each with whether it is reached and ScienceWorld's description."""
         rows = (row.split("\t") for row in self.progress.partition("Unordered")[0].splitlines())
         return [(row[1] == "true", row[-1].strip()) for row in rows if len(row) > 2]
 
     def _seen(self) -> str:
         last = self.shown[-1].strip()
-        brief = len(self.shown) > 1 and "\n" not in last and 0 < len(last) <= _LONGEST
+        brief = len(self.shown) > 1 and "\n" not in last and 0 < len(last) <= _MAX_QUOTE
         return f"I have just seen: {last.rstrip('.')}." if brief else ""
 
     def _reason(self) -> str:
@@ -94,7 +94,7 @@ class Situation:
         return " ".join(filter(None, (found[1].format(*map(_plain, found[0].groups())), self._purpose(action, later))))
 
     def _waiting(self) -> str:
-        """How often already, and what for: the first action after the waits."""
+        """Return how often the agent has waited, and what for: the first action after the waits."""
         waited = len(list(takewhile(lambda text: text.startswith(_WAITED), reversed(self.shown))))
         times = f"I have waited {waited} time{'s' * (waited > 1)} in a row. " * bool(waited)
         after = next((action for action in self.left if action not in _WAITS), "")
@@ -102,21 +102,21 @@ class Situation:
         return f"{times}What goes on here takes time{f' before I can {after}' if known else ''}."
 
     def _on_the_way(self) -> str:
-        """Where to, and what for: the first action after the moves."""
+        """Return where the agent goes, and what for: the first action after the moves."""
         moves = [at for action in self.left if (at := _MOVES.fullmatch(action))]
-        deed = next((i for i, action in enumerate(self.left) if not _MOVES.fullmatch(action)), len(self.left))
-        first, end = moves[0][1], moves[: max(deed, 1)][-1][1]
+        after = next((i for i, action in enumerate(self.left) if not _MOVES.fullmatch(action)), len(self.left))
+        first, end = moves[0][1], moves[: max(after, 1)][-1][1]
         on = f" and on to the {end}" if end != first and self._was_shown(end) else ""
         for_what = "to look for what I need"
-        if deed < len(self.left) and self.left[deed] == "look around":
+        if after < len(self.left) and self.left[after] == "look around":
             for_what = "to see what is there"
-        elif deed < len(self.left) and all(map(self._was_shown, _things(self.left[deed]))):
-            for_what = f"to {self.left[deed]}"
+        elif after < len(self.left) and all(map(self._was_shown, _things(self.left[after]))):
+            for_what = f"to {self.left[after]}"
         leads = "through the door to" if self.left[0].startswith("open") else "to"
         return f"My way leads {leads} the {first}{on}, {for_what}."
 
     def _purpose(self, action: str, later: Sequence[str]) -> str:
-        """The next action that has to do with the same things, if the agent can know of it."""
+        """Return the next action that involves the same objects, if the agent has seen all of its objects."""
         things = _things(action)
         for after in later[:_AHEAD]:
             others = _things(after)
@@ -129,7 +129,7 @@ class Situation:
 
 
 def _things(action: str) -> set[str]:
-    """The things that an action names, as far as one can tell."""
+    """Return the objects that an action names; the whole action if it matches no pattern."""
     found = next((at for pattern, _ in _WHY if (at := pattern.fullmatch(action))), None)
     return {_plain(thing) for thing in found.groups()} if found else {action}
 

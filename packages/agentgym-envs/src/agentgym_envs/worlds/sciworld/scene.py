@@ -1,4 +1,4 @@
-"""What a game looks like from inside, as plain data for whoever draws it. Knows no JVM."""
+"""The agent's view of a game as plain data for viewers. Does not use the JVM."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from typing import Any
 
 
 def draw(room: str, inventory: str, progress: str) -> dict[str, Any]:
-    """The scene of kind `text`: `parts`, each with a `title` and `text`.
+    """Return the scene of kind `text`: `parts`, each with a `title` and `text`.
 
     Args:
-        room: What looking around says.
-        inventory: What looking into the inventory says.
+        room: The text of `look around`.
+        inventory: The text of `inventory`.
         progress: ScienceWorld's table of the task's subgoals.
     """
     parts = {"Room": room, "Inventory": inventory, "Subgoals": "\n".join(_subgoals(progress))}
@@ -19,12 +19,12 @@ def draw(room: str, inventory: str, progress: str) -> dict[str, Any]:
 
 
 def _subgoals(progress: str) -> Iterator[str]:
-    """Each subgoal on a line, ticked when it is reached; those that may be skipped stand below."""
+    """Yield one line per subgoal with a checkbox; optional subgoals come last."""
     for line in progress.splitlines():
         match line.split("\t"):
             case [_, reached, _, what]:
                 yield f"{'☑' if reached == 'true' else '☐'} {what.strip()}"
             case [heading] if heading.startswith("Unordered"):
-                yield "On the way, perhaps:"
+                yield "Optional:"
             case _:
                 pass

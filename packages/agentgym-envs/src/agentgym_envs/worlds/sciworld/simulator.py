@@ -1,4 +1,4 @@
-"""One game of ScienceWorld: load, step, where it stands. Knows Java's side and nothing of the contract for worlds."""
+"""One game of ScienceWorld: load, step and current state. Wraps the Java side; independent of `TextEnv`."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ from agentgym_envs.worlds.sciworld import jvm_pool
 from agentgym_envs.worlds.sciworld.jvm import Jvm, JvmSpec
 
 GOLD_PATIENCE = 600.0
-"""Seconds that the making of a gold path may take; the slowest took 10 on an idle machine."""
+"""Timeout in seconds for generating a gold path; the slowest took 10 on an idle machine."""
 UNKNOWN = "No known action matches that input."
-"""How the answer to what ScienceWorld doesn't understand begins."""
+"""The start of the answer to an action that ScienceWorld doesn't understand."""
 UNRESOLVED = "Unknown action."
-"""How the answer to what isn't the number asked for begins; the question is then off the table."""
+"""The start of the answer if the action isn't the number asked for; the question is then cancelled."""
 WAITED = 10
-"""How many units of time `wait` takes; other actions take one."""
+"""Time units that `wait` takes; other actions take one."""
 
 
 def find_jar() -> Path:
-    """The jar that the package `scienceworld` ships; the package itself isn't imported.
+    """Return the jar that the package `scienceworld` ships, without importing the package.
 
     Raises:
-        DependencyNotInstalled: when it is missing.
+        DependencyNotInstalled: if the package is missing.
     """
     found = importlib.util.find_spec("scienceworld")
     if found is None or not found.submodule_search_locations:
@@ -41,31 +41,31 @@ def find_jar() -> Path:
 
 
 def jar_version() -> str:
-    """The version of the package that the jar is from."""
+    """Return the version of the package that ships the jar."""
     return metadata.version("scienceworld")
 
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """Which game."""
+    """Identifies a game."""
 
     task: str
     """ScienceWorld's name of the task, such as `boil`."""
     variation: int
     simplifications: str
-    """Names joined by commas, or nothing."""
+    """Names joined by commas, or empty."""
 
 
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """Where a game stands. Asking for it takes no time in the game."""
+    """The state of a game. Reading it takes no time in the game."""
 
     score: float
-    """Up to 1; below 0 after a focus on the wrong thing."""
+    """Up to 1; negative after a focus on the wrong object."""
     completed: bool
     moves: int
     look: str
-    """What `look around` would say."""
+    """The text of `look around`."""
     inventory: str
     progress: str
     """The table of the task's subgoals and which of them are reached."""
@@ -74,7 +74,7 @@ class Standing:
 
 
 class Simulator:
-    """A game in a JVM. It gives its place there back when closed or forgotten.
+    """A game in a JVM. It leaves the JVM when closed or garbage collected.
 
     Args:
         jvm: From `jvm_pool.enter` or `jvm_pool.join`.
@@ -87,26 +87,26 @@ class Simulator:
 
     @classmethod
     def open(cls, jvms: int, patience: float, *, shared: bool = True) -> Simulator:
-        """A game in one of this process's JVMs.
+        """Create a game in one of this process's JVMs.
 
         Args:
-            jvms: The most JVMs that this process may run for games of the same patience.
-            patience: Seconds after which a call that isn't answered is an `EnvFault`.
-            shared: Whether other games may be in the JVM; one that isn't shared doesn't count among `jvms`.
+            jvms: The maximum number of JVMs of this process for games of the same patience.
+            patience: Timeout of each call in seconds, after which it raises `EnvFault`.
+            shared: Whether other games may share the JVM; JVMs that aren't shared don't count towards `jvms`.
         """
         return cls(jvm_pool.enter(JvmSpec(find_jar(), patience, shared), jvms))
 
     def beside(self) -> Simulator:
-        """Another game in the same JVM, or in a JVM of its own where this one has that."""
+        """Create another game in the same JVM, or in a JVM of its own if this game's JVM isn't shared."""
         return Simulator(jvm_pool.join(self._jvm) if self.shared else jvm_pool.enter(self._jvm.spec, 1))
 
     @property
     def shared(self) -> bool:
-        """Whether other games may be in its JVM."""
+        """Whether other games may share its JVM."""
         return self._jvm.spec.shared
 
     def healthy(self) -> bool:
-        """Whether another game can be loaded; when not, another simulator is needed."""
+        """Whether another game can be loaded; if not, create another simulator."""
         return self._jvm.healthy()
 
     @property
@@ -115,10 +115,10 @@ class Simulator:
         return self._jvm.pid
 
     def load(self, setup: Setup) -> str:
-        """Begin a game; returns the task in a sentence or more.
+        """Start a game and return the task description.
 
         Raises:
-            EnvFault: when ScienceWorld refuses, as well as when the JVM broke. So do all other methods.
+            EnvFault: if ScienceWorld reports an error or the JVM failed, as in all other methods.
         """
         with self._jvm.calls():
             self._fresh()
@@ -132,7 +132,7 @@ class Simulator:
             return self._game.getTaskDescription()
 
     def step(self, text: str) -> str:
-        """Say something to the game, and what it answers."""
+        """Execute an action and return the game's answer."""
         with self._jvm.calls():
             answer: str = self._game.step(text)
             if self._agent.isInErrorState():
@@ -140,7 +140,7 @@ class Simulator:
             return answer
 
     def standing(self) -> Standing:
-        """Where the game stands."""
+        """Return the current state of the game."""
         with self._jvm.calls():
             game = self._game
             return Standing(
@@ -154,15 +154,15 @@ class Simulator:
             )
 
     def actions(self) -> list[str]:
-        """Every action that the game would understand now, some thousands at times; takes 20 to 150 ms."""
+        """Return all actions that the game accepts now, sometimes thousands; takes 20 to 150 ms."""
         with self._jvm.calls():
             listed: str = self._jvm.java.java.lang.String.join("\n", self._game.getValidActionObjectCombinations())
             return listed.split("\n") if listed else []
 
     def gold_path(self, setup: Setup) -> list[str]:
-        """ScienceWorld's own solution of a game, which it plays to know it; 0.2 to 12 s. Ends the present game.
+        """Return ScienceWorld's own solution of a game, found by playing it in 0.2 to 12 s. Ends the current game.
 
-        A game in which ScienceWorld made a solution makes it again at each load: `load` begins with a fresh one.
+        A Java game that has generated a solution does so again at each load, so `load` creates a new one.
         """
         with self._jvm.calls(GOLD_PATIENCE):
             self._fresh()
@@ -177,7 +177,7 @@ class Simulator:
 
 
 def _let_go(jvm: Jvm, held: list[Any]) -> None:
-    """Leave the Java objects to Java's garbage collector now: a game is 11 MB, and Python's may come late."""
+    """Release the Java objects now: a game takes 11 MB, and Python's garbage collection may come late."""
     while held:
         jvm.let_go(held.pop())
 

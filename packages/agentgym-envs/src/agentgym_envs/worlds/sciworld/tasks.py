@@ -1,7 +1,7 @@
-"""The 30 tasks of ScienceWorld, their variations, splits and simplifications, as data. Starts no JVM.
+"""The 30 tasks of ScienceWorld with their variations, splits and simplifications. Starts no JVM.
 
-`tasks.json` says, per task, how many variations each of ScienceWorld's own splits has (train comes first, then dev,
-then test) and how long its gold paths are; `scripts/make_sciworld_tasks.py` asks ScienceWorld and writes it.
+`tasks.json` has, per task, the number of variations in ScienceWorld's own splits (train first, then dev, then test) and
+the length of its gold paths. `scripts/make_sciworld_tasks.py` generates it from ScienceWorld.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from agentgym_envs.core.tasks import SPLITS, Split, Task, Tasks, TaskSet
 
 ENV = "agentgym/SciWorld-v0"
 AGENTGYM = "agentgym"
-"""Name of the set of AgentGym's tasks."""
+"""The name of the set of AgentGym's tasks."""
 NOT_IN_AGENTGYM = ("5-1", "5-2", "9-1", "9-2", "9-3", "10-1", "10-2")
 SIMPLIFICATIONS = (
     "teleportAction",
@@ -27,7 +27,7 @@ SIMPLIFICATIONS = (
     "noElectricalAction",
     "easy",
 )
-"""ScienceWorld's names. `easy` is all but `openContainers`, and leaves electricity to the tasks that need it."""
+"""ScienceWorld's names. `easy` is all except `openContainers`; it keeps electricity in the tasks that need it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,32 +42,32 @@ class Kind:
     sizes: tuple[int, int, int]
     """Number of variations in train, dev and test."""
     turns: int
-    """Median length of the gold paths that were measured."""
+    """Median length of the measured gold paths."""
 
     @property
     def needs_electricity(self) -> bool:
-        """Whether it can't be solved without connecting things by wire."""
+        """Whether solving it requires electrical connections."""
         return self.id.startswith("3-")
 
     @property
     def shares_jvm(self) -> bool:
-        """False where a game comes out otherwise when others are played in its JVM meanwhile."""
+        """False if concurrent games in the same JVM would change the outcome."""
         return self.id not in ("5-2", "10-1", "10-2")
 
     def variations(self, split: Split) -> range:
-        """The numbers of the split's variations."""
-        at = SPLITS.index(split)
-        first = sum(self.sizes[:at])
-        return range(first, first + self.sizes[at])
+        """Return the numbers of the split's variations."""
+        index = SPLITS.index(split)
+        first = sum(self.sizes[:index])
+        return range(first, first + self.sizes[index])
 
     def split(self, variation: int) -> Split:
-        """The split that a variation is of."""
+        """Return the split of a variation."""
         return next(split for split in SPLITS if variation in self.variations(split))
 
 
 @cache
 def kinds() -> dict[str, Kind]:
-    """The tasks by name, in the order of ScienceWorld's list."""
+    """Return the tasks by name, in the order of ScienceWorld's list."""
     table = json.loads(resources.files(__package__ or "").joinpath("tasks.json").read_text(encoding="utf-8"))
     return {
         name: Kind(name, entry["id"], entry["category"], tuple(entry["variations"]), entry["turns"])
@@ -76,11 +76,12 @@ def kinds() -> dict[str, Kind]:
 
 
 def choose(asked: str | Sequence[str] | None) -> tuple[str, ...]:
-    """The names of the tasks asked for by name, by number or as the set `agentgym`, in ScienceWorld's order; None is
-    all of them.
+    """Return the names of the tasks selected by name, by number or as the set `agentgym`; None selects all.
+
+    The order is ScienceWorld's.
 
     Raises:
-        ValueError: for what is none of these, and for nothing at all.
+        ValueError: for an unknown task or an empty selection.
     """
     if asked is None:
         return tuple(kinds())
@@ -97,11 +98,12 @@ def choose(asked: str | Sequence[str] | None) -> tuple[str, ...]:
 
 
 def simplify(asked: str | Sequence[str]) -> tuple[str, ...]:
-    """The simplifications asked for, each once, in the order of `SIMPLIFICATIONS`; a string may name several, with
-    commas between.
+    """Return the selected simplifications without duplicates, in the order of `SIMPLIFICATIONS`.
+
+    A string may contain several, separated by commas.
 
     Raises:
-        ValueError: for a name that isn't one.
+        ValueError: for an unknown simplification.
     """
     names = {part.strip() for name in _names("simplifications", asked) for part in name.split(",")} - {""}
     for name in sorted(names.difference(SIMPLIFICATIONS)):
@@ -113,7 +115,7 @@ def _names(option: str, asked: str | Sequence[str]) -> Sequence[str]:
     if isinstance(asked, str):
         return [asked]
     if not isinstance(asked, Sequence) or not all(isinstance(name, str) for name in asked):
-        raise ValueError(f"{option} is a name or a list of names, not {asked!r}.")
+        raise ValueError(f"{option} must be a name or a list of names, not {asked!r}.")
     return asked
 
 
@@ -124,8 +126,9 @@ def _hint(name: str, known: Iterable[str]) -> str:
 
 @lru_cache(maxsize=64)
 def task_set(names: tuple[str, ...], variations: int | None = None) -> TaskSet:
-    """The variations of those tasks, at most `variations` of each task and split. The tasks take turns, so that the
-    first ones of a split are of different tasks.
+    """Return the variations of these tasks, at most `variations` of each task and split.
+
+    They are interleaved, so that the first ones of a split are of different tasks.
     """
     train, dev, test = (Tasks(_ids(names, split, variations), _task) for split in SPLITS)
     return TaskSet(train=train, dev=dev, test=test)
@@ -142,7 +145,7 @@ def _ids(names: tuple[str, ...], split: Split, most: int | None) -> list[str]:
 
 
 def task_id(name: str, variation: int) -> str:
-    """Our id of a variation of a task, such as `sciworld/test/boil/21`."""
+    """Return our id of a variation of a task, such as `sciworld/test/boil/21`."""
     return f"sciworld/{kinds()[name].split(variation)}/{name}/{variation}"
 
 

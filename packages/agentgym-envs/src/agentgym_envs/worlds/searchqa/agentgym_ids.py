@@ -6,13 +6,13 @@ from agentgym_envs.worlds.searchqa.published import PUBLISHED
 
 
 def from_agentgym(item: str | int) -> str:
-    """Our id of one of AgentGym's questions, such as `searchqa_3610` or its `data_idx` 3610.
+    """Convert an AgentGym id, such as `searchqa_3610` or its `data_idx` 3610, to our task id.
 
-    There the test questions of the seven sets are counted through in the order of `PUBLISHED`, and after them the
-    training questions of Natural Questions and HotpotQA.
+    AgentGym numbers the test questions of the seven sets consecutively in the order of `PUBLISHED`, then the training
+    questions of Natural Questions and HotpotQA.
 
     Raises:
-        KeyError: when there it is none of them.
+        KeyError: if AgentGym has no such id.
     """
     number = str(item).removeprefix("searchqa_")
     left = int(number) if number.isdecimal() else -1
@@ -27,10 +27,10 @@ def from_agentgym(item: str | int) -> str:
 
 
 def to_agentgym(task_id: str) -> str:
-    """AgentGym's id of a published question, such as `searchqa_3610` for `searchqa/test/triviaqa/0`.
+    """Convert one of our task ids to AgentGym's, such as `searchqa/test/triviaqa/0` to `searchqa_3610`.
 
     Raises:
-        KeyError: when it didn't number that question.
+        KeyError: if AgentGym doesn't have that question.
     """
     first = 0
     for split in ("test", "train"):
@@ -41,6 +41,6 @@ def to_agentgym(task_id: str) -> str:
                 return f"searchqa_{first + int(position)}"
             first += size
     raise KeyError(
-        f"AgentGym has no question {task_id}; it numbered the test questions of {', '.join(PUBLISHED)}, "
+        f"AgentGym has no question {task_id}; it has the test questions of {', '.join(PUBLISHED)}, "
         "and training questions of nq and hotpotqa."
     )

@@ -1,4 +1,4 @@
-"""The world `agentgym/SearchQA-v0`: a question, a retriever, and an answer that ends it."""
+"""The environment `agentgym/SearchQA-v0`: a question, a retriever, and an answer that ends the episode."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _UNKNOWN = "unknown"
 
 
 class SearchQA(TextEnv):
-    """Answer a question by searching in passages. An answer ends the episode, right or wrong.
+    """Answer a question by searching passages. An answer ends the episode, right or wrong.
 
     Args:
         dataset: `almanac`, which is embedded; a published set (`nq`, `triviaqa`, `popqa`, `hotpotqa`,
             `2wikimultihopqa`, `musique`, `bamboogle`); the name of a set of your own in `data`; or several of them.
-        data: Folder of the published sets and your own, as FlashRAG, SQuAD or HotpotQA: `data/nq/test.jsonl`.
-            Without it, published sets are fetched through the package `datasets`.
-        retriever: What finds the passages; see `agentgym_envs.retrieval.open_retriever`.
+        data: Folder of the published sets and your own, in the format of FlashRAG, SQuAD or HotpotQA, such as
+            `data/nq/test.jsonl`. Without it, published sets are downloaded through the package `datasets`.
+        retriever: The retriever's spec; see `agentgym_envs.retrieval.open_retriever`.
         top_k: Passages shown per search.
         render_mode: `ansi` for the text.
 
-    The score is 1 for an exact match with one of the answers after SQuAD's normalisation, else 0. `info["raw"]` has the
-    `answer`, its `f1`, the number of `searches` and the ids of the passages the last one `found`. A task's category is
-    the number of hops in the almanac and else the name of the set; its difficulty is the number of hops. The limit on
-    turns is Gymnasium's: `max_episode_steps`.
+    The score is 1 for an exact match with one of the answers after SQuAD's normalization, else 0. `info["raw"]` has the
+    `answer`, its `f1`, the number of `searches` and the ids of the passages that the last search `found`. A task's
+    category is the number of hops in the almanac, else the name of the set; its difficulty is the number of hops. The
+    limit on turns is Gymnasium's `max_episode_steps`.
     """
 
     package: ClassVar[str] = __package__ or ""
@@ -62,7 +62,7 @@ class SearchQA(TextEnv):
         if not names:
             raise ValueError(f"dataset is empty; name a set, such as {ALMANAC!r}.")
         if isinstance(top_k, bool) or not isinstance(top_k, int) or not 1 <= top_k <= MAX_TOP_K:
-            raise ValueError(f"top_k is a whole number from 1 to {MAX_TOP_K}, not {top_k!r}.")
+            raise ValueError(f"top_k must be an integer from 1 to {MAX_TOP_K}, not {top_k!r}.")
         check_spec(retriever)
         self._names = names
         self._folder = None if data is None else Path(data).expanduser().resolve()
@@ -75,13 +75,13 @@ class SearchQA(TextEnv):
 
     @property
     def tasks(self) -> TaskSet:
-        """The questions of the sets this world was made with."""
+        """The questions of the sets this environment was created with."""
         return task_set(self._names, self._folder)
 
     def oracle(self) -> str:
-        """The derivation's next query, and the answer once passages that state its facts were found; else `unknown`.
+        """Return the derivation's next query, then the answer if all supporting passages were found, else `unknown`.
 
-        Published sets come without derivations: there it searches for the question itself, and knows the answer.
+        Published sets have no derivations: there the oracle searches for the question itself, then gives the answer.
         """
         derivation, step = self._derivation()
         if step < len(derivation.queries):
@@ -90,17 +90,17 @@ class SearchQA(TextEnv):
         return f"<answer>{derivation.answer if known else _UNKNOWN}</answer>"
 
     def oracle_thought(self) -> str:
-        """What the passage of the last query told, in its own sentence, and what that leaves to be looked up."""
+        """Quote the fact found by the last query, and state what is searched next."""
         derivation, step = self._derivation()
         return derivation.before(step) if step < len(derivation.queries) else derivation.at_the_end()
 
     def oracle_plan(self) -> str:
-        """What was found so far, what is looked for next, and how much is left."""
+        """Return the facts found so far, the next query, and how many are left."""
         derivation, step = self._derivation()
         return derivation.outline(step)
 
     def _derivation(self) -> tuple[Derivation, int]:
-        """How the question is answered, and the number of its first query that wasn't asked yet."""
+        """Return the question's derivation, and the index of its first query that wasn't made yet."""
         payload = self.task.payload
         question = payload["question"]
         queries, support = payload.get("queries", [question]), payload.get("support", ())
@@ -109,7 +109,7 @@ class SearchQA(TextEnv):
         return derivation, next((i for i, query in enumerate(queries) if query not in self._asked), len(queries))
 
     def _start(self, task: Task) -> str:
-        self._searched()
+        self._open()
         self._asked: list[str] = []
         self._found: tuple[str, ...] = ()
         self._read: dict[str, Passage] = {}
@@ -119,10 +119,10 @@ class SearchQA(TextEnv):
     def _act(self, action: str) -> Feedback:
         if len(action) > MAX_ACTION_CHARS:
             return Feedback(f"An action has at most {MAX_ACTION_CHARS} characters. {_HELP}", valid=False)
-        asked = [(verb, " ".join(words.split())) for verb, words in _ACTION.findall(action)]
-        if len(asked) != 1:
+        actions = [(verb, " ".join(words.split())) for verb, words in _ACTION.findall(action)]
+        if len(actions) != 1:
             return Feedback(_HELP, valid=False)
-        verb, words = asked[0]
+        verb, words = actions[0]
         if not words:
             return Feedback(f"There is nothing in your <{verb}>. {_HELP}", valid=False)
         if verb == "search":
@@ -130,16 +130,16 @@ class SearchQA(TextEnv):
         self._answer = words
         return Feedback("The answer is right." if self._right() else "The answer is wrong.", terminated=True)
 
-    def _searched(self) -> Retriever:
-        """The retriever, opened at the first need of it: a copy of this world has none yet."""
+    def _open(self) -> Retriever:
+        """Return the retriever; open it first if necessary, as in a copy of this environment."""
         if self._retriever is None:
             self._retriever = open_retriever(self._spec)
         return self._retriever
 
     def _search(self, query: str) -> str:
         try:
-            (hits,) = self._searched().search([query], self._top_k)
-        except ValueError as error:  # an index that isn't what its name promised: seen when it is first searched
+            (hits,) = self._open().search([query], self._top_k)
+        except ValueError as error:  # a missing or unsuitable index shows only at the first search
             raise EnvFault(f"{self._spec} can't be searched: {error}") from error
         self._asked.append(query)
         self._found = tuple(hit.passage.id for hit in hits)
@@ -154,7 +154,7 @@ class SearchQA(TextEnv):
         return float(right), right
 
     def _state(self) -> str:
-        """The passages seen so far and the answer: to the world all questions look alike, to an agent these matter."""
+        """Return the passages seen so far and the answer: they matter to the agent, though no transition uses them."""
         return f"{self.task.id}: {sorted(self._read)} {self._answer}"
 
     def _raw(self) -> dict[str, Any]:
@@ -166,22 +166,22 @@ class SearchQA(TextEnv):
         }
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_retriever": None}  # what it stands on can't be copied, and can be shared
+        return self.__dict__ | {"_retriever": None}  # can't be copied; the copy opens the shared retriever itself
 
     def close(self) -> None:
-        """Let go of the retriever."""
+        """Release the retriever."""
         if self._retriever is not None:
             self._retriever.close()
             self._retriever = None
 
 
 def information(hits: Sequence[Hit]) -> str:
-    """What a search found, in Search-R1's form. Tags in it are escaped, and together it fits an observation."""
-    room = (MAX_OBSERVATION_CHARS - 1_000) // max(1, len(hits))
-    listed = [_clip(f"Doc {i}(Title: {hit.passage.title}) {hit.passage.text}", room) for i, hit in enumerate(hits, 1)]
+    """Format hits as in Search-R1. Tags in passages are escaped, and passages are truncated to fit an observation."""
+    limit = (MAX_OBSERVATION_CHARS - 1_000) // max(1, len(hits))
+    listed = [_clip(f"Doc {i}(Title: {hit.passage.title}) {hit.passage.text}", limit) for i, hit in enumerate(hits, 1)]
     return f"<information>{chr(10).join(listed) or 'Nothing was found.'}</information>"
 
 
-def _clip(text: str, room: int) -> str:
+def _clip(text: str, limit: int) -> str:
     text = _TAG.sub("&lt;", writable(" ".join(text.split())))
-    return text if len(text) <= room else text[: room - 1] + "…"
+    return text if len(text) <= limit else text[: limit - 1] + "…"

@@ -1,8 +1,8 @@
-"""The seven published question sets that Search-R1 and AgentGym-RL use, as FlashRAG has them.
+"""The seven published question sets of Search-R1 and AgentGym-RL, in FlashRAG's format.
 
-FlashRAG (Jin et al. 2024, arXiv 2405.13576) writes one JSON object a line, `{"id", "question", "golden_answers"}`, in
-files `SET/SPLIT.jsonl`. They are read from a folder laid out so, or fetched through `datasets`. Questions of one's own
-go the same way, also as `SET/SPLIT.json` and in the other forms of `read_questions`. Knows nothing about passages.
+FlashRAG (Jin et al. 2024, arXiv 2405.13576) has one JSON object per line, `{"id", "question", "golden_answers"}`, in
+files `SET/SPLIT.jsonl`. The sets are read from a folder of this layout, or downloaded through `datasets`. Your own
+questions use the same layout, also as `SET/SPLIT.json` and in the other formats of `read_questions`.
 """
 
 from __future__ import annotations
@@ -21,19 +21,19 @@ from agentgym_envs.retrieval.questions import FORMS, question_of, read_questions
 from agentgym_envs.util.installation import install
 
 HUB = "RUC-NLPIR/FlashRAG_datasets"
-_PATIENCE = 5.0  # seconds for the hub's first answer
+_TIMEOUT = 5.0  # seconds for the check that the hub is reachable
 
 
 @dataclass(frozen=True, slots=True)
 class Published:
-    """A published set, and how many of its questions AgentGym numbered."""
+    """A published set, with its number of questions in AgentGym."""
 
     hops: int
-    """Passages a question needs, by the set's own account."""
+    """Passages that a question needs, according to the set's authors."""
     test: int
-    """Questions of the test split; of the development split where the set keeps its test answers to itself."""
+    """Questions of the test split, or of the development split if the test answers aren't public."""
     train: int = 0
-    """Questions of the training split that AgentGym trained on."""
+    """Questions of the training split that AgentGym uses."""
 
 
 PUBLISHED = {
@@ -54,15 +54,15 @@ class Row:
 
     question: str
     answers: tuple[str, ...]
-    """All that count as right, the first one preferred."""
+    """All accepted answers, the preferred one first."""
 
 
 def check_set(name: str, folder: Path | None) -> None:
-    """Raises ValueError where `load` would for want of such a set, without reading or fetching any."""
+    """Raise ValueError if `load` would not find the set, without reading or downloading anything."""
     if folder is None and name not in PUBLISHED:
         raise ValueError(
-            f"There is no published set {name!r}; there are {', '.join(PUBLISHED)}. Questions of your own are found "
-            "with data=FOLDER, as FOLDER/NAME/test.jsonl."
+            f"There is no published set {name!r}; there are {', '.join(PUBLISHED)}. For questions of your own, set "
+            "data=FOLDER, with questions in FOLDER/NAME/test.jsonl."
         )
     if folder is not None and not _files(folder / name):
         raise ValueError(
@@ -73,16 +73,16 @@ def check_set(name: str, folder: Path | None) -> None:
 
 @cache
 def load(name: str, folder: Path | None) -> Mapping[Split, tuple[Row, ...]]:
-    """The splits of the set `name`; a set without a test split is tested on its development split.
+    """Load the splits of the set `name`. Without a test split, the development split is used for testing.
 
     Args:
         name: A key of `PUBLISHED`, or any folder in `folder`.
-        folder: Where `name/SPLIT.jsonl` lie; None fetches the set from the hub, or takes the copy fetched before.
+        folder: The folder with `name/SPLIT.jsonl`; None downloads the set from the hub, or uses its cached copy.
 
     Raises:
-        ValueError: when there is no such set or a line isn't in the format.
-        DependencyNotInstalled: when a set is to be fetched and `datasets` isn't installed.
-        OSError: when it can't be fetched.
+        ValueError: if there is no such set or a line is malformed.
+        DependencyNotInstalled: if a download is needed and `datasets` isn't installed.
+        OSError: if the download fails.
     """
     check_set(name, folder)
     found = _fetch(name) if folder is None else {split: _lines(file) for split, file in _files(folder / name).items()}
@@ -113,23 +113,23 @@ def _fetch(name: str) -> dict[Split, Iterable[Row]]:
         from datasets import config, load_dataset
     except ImportError as error:
         raise DependencyNotInstalled(
-            f"To fetch {name}, install what can: {install('agentgym-envs[datasets]')}. Or give the folder where "
-            f"{name}/test.jsonl lies: data=FOLDER."
+            f"Downloading {name} needs the package datasets: {install('agentgym-envs[datasets]')}. Or set data=FOLDER "
+            f"to the folder that contains {name}/test.jsonl."
         ) from error
     try:
         with _quickly_offline(config):
             fetched: Mapping[str, Iterable[Any]] = load_dataset(HUB, name)  # pyright: ignore[reportAssignmentType]
     except OSError as error:  # no network among others
         raise OSError(
-            f"{name} can't be fetched from {HUB} ({error}). Where there is no network, copy the set there and give its "
-            "folder: data=FOLDER."
+            f"{name} can't be downloaded from {HUB} ({error}). Without a network, copy the set to this machine and set "
+            "data=FOLDER."
         ) from error
     return {split: map(_row, fetched[split]) for split in SPLITS if split in fetched}
 
 
 @contextmanager
 def _quickly_offline(config: Any) -> Generator[None]:
-    """Without a network `datasets` works from its cache at once, where it would ask the hub for half a minute first."""
+    """Set `datasets` to offline mode without a network: otherwise it tries the hub for 30 s before using its cache."""
     before: bool = config.HF_HUB_OFFLINE
     config.HF_HUB_OFFLINE = before or not _reachable(config.HF_ENDPOINT)
     try:
@@ -139,11 +139,11 @@ def _quickly_offline(config: Any) -> Generator[None]:
 
 
 def _reachable(url: str) -> bool:
-    """Whether anything answers there."""
+    """Whether a server answers at `url`."""
     import httpx
 
     try:
-        httpx.head(url, timeout=_PATIENCE)
+        httpx.head(url, timeout=_TIMEOUT)
     except httpx.HTTPError:
         return False
     return True

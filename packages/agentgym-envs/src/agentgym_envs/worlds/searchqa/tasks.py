@@ -1,4 +1,4 @@
-"""The task sets: questions of the almanac, of published sets, or of one's own, as tasks."""
+"""The task sets: questions of the almanac, of published sets, or of your own, as tasks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ ALMANAC = "almanac"
 
 @cache
 def task_set(names: tuple[str, ...], folder: Path | None) -> TaskSet:
-    """The questions of the sets called `names`, one set after the other.
+    """Return the questions of the sets `names`, one set after the other.
 
     Raises:
         ValueError, DependencyNotInstalled, OSError: see `published.load`.

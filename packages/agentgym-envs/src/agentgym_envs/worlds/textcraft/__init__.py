@@ -1,4 +1,4 @@
-"""TextCraft: craft an item of Minecraft 1.16 from gathered materials, in text.
+"""TextCraft: a text environment in which the agent crafts a Minecraft 1.16 item from gathered materials.
 
 `gymnasium.make("agentgym/TextCraft-v0", depth=(1, 4), distractors=10)`; see `TextCraft` for the options.
 """

@@ -1,5 +1,7 @@
-"""AgentGym's numbers of TextCraft's tasks, which can't be known: they follow the order in which a directory
-happened to list its recipe files, within each crafting depth, and which cycles that order made it cut.
+"""AgentGym's task numbers of TextCraft, which can't be converted.
+
+Within each crafting depth they depend on the order in which the file system listed the recipe files, and on the cycles
+that this order made AgentGym cut.
 """
 
 from __future__ import annotations
@@ -8,13 +10,13 @@ from typing import NoReturn
 
 
 def from_agentgym(item: str | int) -> NoReturn:
-    """Raises KeyError: no number there says which goal is meant."""
+    """Raise KeyError: AgentGym's numbers don't determine the goal."""
     raise KeyError(
-        f"What AgentGym's {item!r} crafts depends on the order in which its server's file system listed the "
-        "recipes, so it names none of our tasks. Ask for a place in our train or test split instead."
+        f"The goal of AgentGym's task {item!r} depends on the order in which its server's file system listed the "
+        "recipes, so it corresponds to none of our tasks. Use a task of our train or test split instead."
     )
 
 
 def to_agentgym(task_id: str) -> NoReturn:
-    """Raises KeyError: no goal has a number that holds on every machine."""
-    raise KeyError(f"AgentGym numbers TextCraft's goals anew on each machine; {task_id} has no fixed number.")
+    """Raise KeyError: AgentGym's numbers differ between machines."""
+    raise KeyError(f"AgentGym numbers TextCraft's goals differently on each machine; {task_id} has no fixed number.")

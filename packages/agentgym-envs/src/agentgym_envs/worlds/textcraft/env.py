@@ -1,4 +1,4 @@
-"""The world of crafting: an inventory, what commands do to it, and the rules of the game. Knows no prompt's wording."""
+"""The environment `agentgym/TextCraft-v0`: an inventory and the commands that change it. Independent of prompts."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ _MOST_DISTRACTORS = 10_000  # more than the game has recipes
 
 
 class TextCraft(TextEnv):
-    """Craft an item of Minecraft 1.16, out of what can be gathered, by the recipes of the game.
+    """Craft a Minecraft 1.16 item from gathered materials by the game's recipes.
 
-    The first observation lists the recipes that are needed, distractors among them, and the goal; the agent gathers
+    The first observation lists the required recipes mixed with distractors, and the goal. The agent gathers
     (`get 2 oak log`), crafts (`craft 4 stick using 2 oak planks`) and looks (`inventory`). All recipes of the game
-    work, listed or not. The score is 1 once the goal is held.
+    work, listed or not. The score is 1 once the goal item is in the inventory.
 
     Category and difficulty of a task are its crafting depth, from 1 to 4. Options:
 
-    - `depth=(lo, hi)`: only goals of such depths, both ends included. Ids stay as they are.
-    - `distractors=10`: how many recipes are listed beyond those that are needed.
+    - `depth=(lo, hi)`: only goals of these depths, both ends included. Task ids don't depend on it.
+    - `distractors=10`: the number of listed recipes that aren't required.
 
-    The world of the paper TextCraft comes from: Prasad et al. 2023, ADaPT, arXiv 2311.05772.
+    TextCraft was introduced by Prasad et al. 2023, ADaPT, arXiv 2311.05772.
     """
 
     package = "agentgym_envs.worlds.textcraft"
@@ -42,7 +42,7 @@ class TextCraft(TextEnv):
         super().__init__(render_mode=render_mode)
         self._depth = _depths(depth)
         if isinstance(distractors, bool) or not isinstance(distractors, int) or distractors < 0:
-            raise ValueError(f"distractors is a whole number from 0, not {distractors!r}.")
+            raise ValueError(f"distractors must be a non-negative integer, not {distractors!r}.")
         self._distractors = min(distractors, _MOST_DISTRACTORS)
         self._goal = ""
         self._held: dict[str, int] = {}
@@ -51,28 +51,28 @@ class TextCraft(TextEnv):
 
     @property
     def tasks(self) -> TaskSet:
-        """The goals of the depths this world was made with."""
+        """The goals of the depths this environment was created with."""
         return task_set(self._depth)
 
     def oracle(self) -> str:
-        """The next command of a plan from what is held now, shortest when begun with empty hands."""
+        """Return the next command of a plan from the current inventory; the plan is shortest from an empty one."""
         steps = self._steps()
         return steps[0].command if steps else "inventory"
 
     def oracle_thought(self) -> str:
-        """What the next step of the plan is for, and how much of what it takes is held."""
+        """Return the purpose of the plan's next step, and how much of its ingredients is held."""
         return thought(self._goal, self._steps(), self._held)
 
     def oracle_plan(self) -> str:
-        """The steps of the plan from what is held now."""
+        """Return the steps of the plan from the current inventory."""
         return outline(self._goal, self._steps(), self._held)
 
     def scene(self) -> dict[str, Any]:
-        """The inventory, and how the goal comes about from it; see `textcraft.scene.draw`."""
+        """Return the inventory and the crafting tree of the goal; see `textcraft.scene.draw`."""
         return draw(self._goal, self._steps(), self._held)
 
     def _steps(self) -> list[Step]:
-        """The plan as far as it isn't carried out yet; a new one where something else was done."""
+        """Return the remaining steps of the plan; a new plan if another action was taken."""
         self._plan = self._plan or plan(self._goal, self._held)
         return self._plan
 
@@ -124,5 +124,6 @@ def _depths(depth: Any) -> tuple[int, int]:
             return lo, hi
         case _:
             raise ValueError(
-                f"depth is a pair (lo, hi) with {DEPTHS[0]} <= lo <= hi <= {DEPTHS[1]}, such as (1, 2); not {depth!r}."
+                f"depth must be a pair (lo, hi) with {DEPTHS[0]} <= lo <= hi <= {DEPTHS[1]}, such as (1, 2), "
+                f"not {depth!r}."
             )

@@ -1,9 +1,9 @@
-"""How to get from an inventory to a goal in few commands. Knows the recipes, and no prompt or episode.
+"""The planner: finds few commands that lead from an inventory to a goal. Uses the recipes only, no episode state.
 
-One command gathers any number of an item or uses a recipe any number of times, so a plan costs one command for each
-distinct item that is still short. The search goes from the goal down: items are taken in an order in which everything
-comes before what it is made of, so that the whole need of an item is known when its turn comes. It is a branch and
-bound over recipes and over the members of sets.
+One command gathers any amount of an item or applies a recipe any number of times, so a plan costs one command per
+distinct item that is still missing. The search is top-down: items are processed in an order in which each item comes
+before its ingredients, so that the total need of an item is known when it is processed. It is a branch and bound over
+recipes and over the members of sets.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ class Step:
     item: str
     amount: int
     recipe: Recipe | None = None
-    """None where the item is gathered."""
+    """None if the item is gathered."""
     using: tuple[tuple[str, int], ...] = ()
-    """Items that are used up, and how many of each."""
+    """The consumed items and their amounts."""
 
     @property
     def command(self) -> str:
-        """The step in the world's grammar."""
+        """The step in the environment's grammar."""
         if self.recipe is None:
             return f"get {self.amount} {self.item}"
         return f"craft {self.amount} {self.item} using {', '.join(f'{amount} {item}' for item, amount in self.using)}"
@@ -40,14 +40,14 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class _Graph:
-    """What the search needs to know of the recipes, whatever the goal."""
+    """Precomputed data on the recipes that does not depend on the goal."""
 
     recipes: dict[str, tuple[tuple[Recipe, tuple[tuple[str, ...], ...]], ...]]
-    """Those worth planning with, none for what is gathered; and for each of their ingredients the useful members."""
+    """The useful recipes of each crafted item, each with the useful members of each of its ingredients."""
     order: dict[str, int]
-    """Every item's number is greater than those of all it can be made of."""
+    """A topological order: each item's number is greater than those of its possible ingredients."""
     closure: dict[str, frozenset[str]]
-    """What one has to hold on a short way to the item, itself included; not always the shortest."""
+    """All items needed on a short (not always the shortest) way to the item, itself included."""
 
 
 @cache
@@ -68,7 +68,7 @@ def _graph() -> _Graph:
 
 
 def _inevitable() -> dict[str, frozenset[str]]:
-    """For each item what every way to it goes through, itself included."""
+    """Return, for each item, the items that every way to it requires, itself included."""
     table = load_table()
     through = {item: frozenset({item}) if item in table.gathered else table.items for item in sorted(table.items)}
 
@@ -86,9 +86,9 @@ def _inevitable() -> dict[str, frozenset[str]]:
 
 
 def _useful(recipe: Recipe, inevitable: Mapping[str, frozenset[str]]) -> tuple[Recipe, tuple[tuple[str, ...], ...]]:
-    """The recipe, and the members of each ingredient but for those that are made by way of the recipe's own item.
+    """Return the recipe and its ingredients' members, except those whose own crafting requires the recipe's item.
 
-    A block of netherite is no way to an ingot of it.
+    For example, a netherite ingot should not be crafted from a block of netherite, which is made of ingots.
     """
     return recipe, tuple(
         tuple(m for m in ingredient.members if recipe.item not in inevitable[m]) for ingredient, _ in recipe.using
@@ -96,10 +96,10 @@ def _useful(recipe: Recipe, inevitable: Mapping[str, frozenset[str]]) -> tuple[R
 
 
 def plan(goal: str, held: Amounts) -> list[Step]:
-    """The steps from the items in `held` to one `goal`, as few as were found; none when it is held already.
+    """Return the shortest plan found from the inventory `held` to one `goal`; empty if the goal is held already.
 
-    From empty hands no plan is shorter. Among equally good members of a set the goal's name decides, so that not
-    every plan begins with acacia.
+    From an empty inventory the plan is optimal. Ties between members of a set are broken by a hash that includes the
+    goal's name; otherwise every plan would use acacia.
     """
     return _Search(goal, held).run()
 
@@ -117,7 +117,7 @@ class _Search:
         return list(reversed(self.best))
 
     def _expand(self, need: dict[str, int], steps: tuple[Step, ...]) -> None:
-        """Provide what `need` asks for beyond what is held; `steps` come later and are paid already."""
+        """Plan for the amounts in `need` that aren't held; `steps` are the later steps, already counted as cost."""
         short = [item for item, amount in need.items() if amount > self.held.get(item, 0)]
         if self.best is not None and len(steps) + len(short) >= len(self.best):
             return
@@ -139,7 +139,7 @@ class _Search:
     def _ways(
         self, parts: list[tuple[tuple[str, ...], int]], need: dict[str, int]
     ) -> Iterator[tuple[tuple[tuple[str, int], ...], dict[str, int]]]:
-        """Ways to provide all parts of a recipe, each with the need that it leaves."""
+        """Yield the ways to provide all ingredients of a recipe, each with the resulting need."""
         if not parts:
             yield (), need
             return
@@ -149,7 +149,7 @@ class _Search:
                 yield (*filling.items(), *using), left
 
     def _fill(self, members: tuple[str, ...], amount: int, need: Amounts) -> list[dict[str, int]]:
-        """Ways to provide an ingredient: what is held and not spoken for first, the rest from a single member."""
+        """Return the ways to provide an ingredient: held items that aren't reserved first, the rest from one member."""
         if len(members) == 1:
             return [{members[0]: amount}]
         taken: dict[str, int] = {}
@@ -163,7 +163,7 @@ class _Search:
         return [taken | {m: taken.get(m, 0) + amount} for m in self._likely(members, need)]
 
     def _likely(self, members: tuple[str, ...], need: Amounts) -> list[str]:
-        """The members worth trying: the one that is least work alone, and those that share work with other needs."""
+        """Return the members worth trying: the cheapest on its own, and those that share work with other needs."""
         closure = self.graph.closure
         reach = frozenset[str]().union(*map(closure.__getitem__, need))
 

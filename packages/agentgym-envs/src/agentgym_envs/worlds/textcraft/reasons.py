@@ -1,5 +1,6 @@
-"""Plans in words: what a step is for, what of it is there, and what comes after. Knows plans and an inventory, and
-neither how plans are found nor how an episode goes.
+"""Plans in words: the purpose of a step, which ingredients are held, and what comes next.
+
+Uses a plan and an inventory only; independent of the planner and of episodes.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from agentgym_envs.worlds.textcraft.expert import Amounts, Step
 
 
 def thought(goal: str, steps: Sequence[Step], held: Amounts) -> str:
-    """Why the first of `steps`, a plan from `held` to `goal`, comes next. On one line."""
+    """Return the reason for the first of `steps`, a plan from `held` to `goal`, on one line."""
     if not steps:
         return f"I hold the goal: {goal}."
     step, *later = steps
@@ -24,9 +25,7 @@ def thought(goal: str, steps: Sequence[Step], held: Amounts) -> str:
 
 
 def outline(goal: str, steps: Sequence[Step], held: Amounts) -> str:
-    """All of `steps`, a plan from `held` to `goal`: a line for what is there, one for each craft, and one for whatever
-    is gathered in a row.
-    """
+    """Describe a plan from `held` to `goal`: one line for the inventory, one per craft, one per run of gets."""
     have = _and(f"{held[item]} {item}" for item in sorted(held)) or "nothing"
     rows = [f"The goal is {goal}. I have {have}."]
     for gathered, group in groupby(steps, lambda step: step.recipe is None):
@@ -40,18 +39,18 @@ def outline(goal: str, steps: Sequence[Step], held: Amounts) -> str:
 
 
 def _need(item: str, later: Iterable[Step], held: Amounts) -> str:
-    """How many of `item` the later steps take, for what, as what, and how many are there."""
-    takers = [(step, amount) for step in later for used, amount in step.using if used == item]
-    wanted = _and(f"{step.amount} {step.item}" for step, _ in takers)
-    names = dict.fromkeys(_stands_for(step, item) for step, _ in takers)
-    kinds = _and(name for name in names if name != item)
-    standing = f" (as {kinds})" if kinds else ""
-    need = sum(amount for _, amount in takers)
-    return f"To craft {wanted} I need {need} {item}{standing} and have {held.get(item, 0)}."
+    """State how many of `item` the later steps use, for what, as which ingredient, and how many are held."""
+    uses = [(step, amount) for step in later for used, amount in step.using if used == item]
+    wanted = _and(f"{step.amount} {step.item}" for step, _ in uses)
+    names = dict.fromkeys(_ingredient(step, item) for step, _ in uses)
+    sets = _and(name for name in names if name != item)
+    used_as = f" (as {sets})" if sets else ""
+    need = sum(amount for _, amount in uses)
+    return f"To craft {wanted} I need {need} {item}{used_as} and have {held.get(item, 0)}."
 
 
-def _stands_for(step: Step, item: str) -> str:
-    """The ingredient of the step's recipe that `item` is used for: itself, or a set that it is in."""
+def _ingredient(step: Step, item: str) -> str:
+    """Return the ingredient of the step's recipe that `item` is used for: itself, or a set that contains it."""
     assert step.recipe is not None  # only crafts use something
     return next(ingredient.name for ingredient, _ in step.recipe.using if item in ingredient.members)
 

@@ -1,7 +1,7 @@
-"""The recipes of Minecraft 1.16 as plain data. Knows nothing of goals, inventories or an agent's words.
+"""The recipes of Minecraft 1.16 as plain data. Independent of goals, inventories and commands.
 
-Items go by their readable names (`oak door`). An ingredient is either an item or a set of alternatives (`planks`),
-and any of a set's members will do, mixed as one likes: that is how Minecraft's tags work.
+Items have readable names (`oak door`). An ingredient is either an item or a set of alternatives (`planks`) whose
+members can be mixed freely, as with Minecraft's tags.
 """
 
 from __future__ import annotations
@@ -15,52 +15,52 @@ from importlib import resources
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ingredient:
-    """What goes into a recipe: an item, or any member of a set."""
+    """An ingredient of a recipe: an item, or any member of a set."""
 
     name: str
     members: tuple[str, ...]
-    """The items that will do; the ingredient itself when it is an item."""
+    """The items that can be used; the ingredient itself if it is an item."""
     accepts: frozenset[str]
-    """The names that may stand for it in a command: its members, and every set whose members are all among them."""
+    """The names accepted for it in a command: its members, and all sets that are subsets of it."""
 
 
 @dataclass(frozen=True, eq=False)
 class Recipe:
-    """One way to craft an item; there is one object for each, so identity is equality."""
+    """One way to craft an item. Each recipe is a single object, compared by identity."""
 
     item: str
     count: int
-    """How many are made at a time."""
+    """The amount that one application yields."""
     using: tuple[tuple[Ingredient, int], ...]
-    """Ingredients and their amounts; no item goes into two of them."""
+    """Ingredients and their amounts; no item is a member of two of them."""
 
     @cached_property
     def line(self) -> str:
-        """The recipe as the command that carries it out."""
+        """The recipe as a craft command."""
         using = ", ".join(f"{amount} {ingredient.name}" for ingredient, amount in self.using)
         return f"craft {self.count} {self.item} using {using}"
 
 
 @dataclass(frozen=True)
 class Table:
-    """All recipes, and what follows from them alone."""
+    """All recipes, with data derived from them."""
 
     recipes: tuple[Recipe, ...]
     of: dict[str, tuple[Recipe, ...]]
-    """The recipes of each item that has some."""
+    """The recipes by item."""
     sets: dict[str, tuple[str, ...]]
     """The members of each set of alternatives."""
     gathered: frozenset[str]
-    """The items that `get` gives: those without a recipe, and a few whose recipes only undo other recipes."""
+    """The items that `get` gives: those without a recipe, and a few whose recipes only reverse other recipes."""
 
     @cached_property
     def items(self) -> frozenset[str]:
-        """All there is."""
+        """All items."""
         return self.gathered.union(self.of)
 
     @cached_property
     def depth(self) -> dict[str, int]:
-        """How many crafts lie one upon another at least before one holds an item; 0 for what is gathered."""
+        """The crafting depth by item: the minimum number of consecutive crafts to get it; 0 if it is gathered."""
         depth = dict.fromkeys(self.gathered, 0)
         level = 0
         while found := [item for item in self.of if item not in depth and self._is_craftable(item, depth)]:
@@ -82,7 +82,7 @@ class Table:
 
 @cache
 def load_table() -> Table:
-    """The table that comes with the package; `scripts/make_textcraft_recipes.py` made it."""
+    """Return the table that comes with the package, written by `scripts/make_textcraft_recipes.py`."""
     raw = json.loads(
         resources.files("agentgym_envs.worlds.textcraft").joinpath("recipes.json").read_text(encoding="utf-8")
     )

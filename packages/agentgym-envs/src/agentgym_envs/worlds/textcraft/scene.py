@@ -1,4 +1,4 @@
-"""An inventory and the way from it to the goal, as plain data for whoever draws it. Knows no commands and no pixels."""
+"""The inventory and the crafting tree of the goal as plain data for viewers. Independent of rendering."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from agentgym_envs.worlds.textcraft.expert import Amounts, Step
 
 
 def draw(goal: str, plan: Sequence[Step], held: Amounts) -> dict[str, Any]:
-    """The scene of kind `crafting`.
+    """Return the scene of kind `crafting`.
 
     Args:
-        goal: The item.
-        plan: The steps to it from what is held; empty once it is.
+        goal: The goal item.
+        plan: The steps from the inventory to the goal; empty once it is held.
         held: The inventory.
 
     Returns:
-        `goal`, `inventory` (number of each item), and the `tree` of the goal. A node has the `item`; the `amount` that
-        what stands above it takes; how many are `held`; and where that isn't enough for all who take it, `missing`, the
-        number still to be made, the `command` that makes it, and its `parts`, which are nodes again. An item that
-        several take has its parts only once; elsewhere it is `shared`.
+        `goal`, `inventory` (amount of each item), and the `tree` of the goal. A node has the `item`, the `amount` that
+        its parent uses, and how many are `held`. If these don't suffice for all parents, it also has `missing`, the
+        amount still to be made, the `command` that makes it, and its `parts`, which are nodes again. An item with
+        several parents has its parts only once; in other places it is `shared`.
     """
     inventory = {item: held[item] for item in sorted(held)}
     return {"kind": "crafting", "goal": goal, "inventory": inventory, "tree": _Tree(plan, held).node(goal, 1)}

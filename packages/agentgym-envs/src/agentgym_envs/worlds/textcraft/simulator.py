@@ -1,4 +1,4 @@
-"""What `get` and `craft` do to an inventory, or why they can't. Knows no goal and no prompt."""
+"""The effects of `get` and `craft` on an inventory, and their preconditions. Independent of goals and prompts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from agentgym_envs.worlds.textcraft.commands import Command, Craft, Get, Refusal
 from agentgym_envs.worlds.textcraft.recipes import Recipe, load_table
 
 Inventory = dict[str, int]
-"""Items held and how many of each; never zero."""
+"""The held items and their amounts, which are never zero."""
 
 
 @lru_cache(maxsize=4096)
 def understand(text: str) -> Command:
-    """The command in `text`, if the recipes allow it; what is held is another matter. Agents repeat each other.
+    """Parse `text` and check it against the recipes, but not the inventory. Cached, since agents repeat commands.
 
     Raises:
-        Refusal: when it is no command, gathers what has to be crafted, or crafts by no recipe.
+        Refusal: if `text` is not a command, gathers an item that has to be crafted, or matches no recipe.
     """
     command = read(text)
     table = load_table()
@@ -29,15 +29,15 @@ def understand(text: str) -> Command:
 
 
 def gather(command: Get, held: Inventory) -> None:
-    """Put gathered items into `held`. The command is one that `understand` gave."""
+    """Add gathered items to `held`. The command must come from `understand`."""
     held[command.item] = held.get(command.item, 0) + command.amount
 
 
 def craft(command: Craft, held: Inventory) -> None:
-    """Turn items in `held` into others. The command is one that `understand` gave.
+    """Convert items in `held` into others. The command must come from `understand`.
 
     Raises:
-        Refusal: when something is missing; nothing has changed then.
+        Refusal: if an ingredient is missing; `held` is unchanged then.
     """
     used = _taken(command, held)
     for item, amount in used.items():
@@ -48,7 +48,7 @@ def craft(command: Craft, held: Inventory) -> None:
 
 
 def _check_recipe(command: Craft) -> None:
-    """Raise `Refusal` unless there is a recipe that makes and uses what the command says, or a multiple of it."""
+    """Raise `Refusal` unless the command matches a recipe or a multiple of one."""
     recipes = load_table().of.get(command.item, ())
     if not recipes:
         raise Refusal(f"{command.item} can't be crafted, it has to be gathered: get {command.amount} {command.item}")
@@ -64,13 +64,13 @@ def _check_recipe(command: Craft) -> None:
 
 
 def _shares(recipe: Recipe, using: dict[str, int]) -> list[int] | None:
-    """How much of each ingredient `using` gives, or None when something is missing or of no use."""
+    """Return how much of each ingredient `using` provides; None if an ingredient is missing or an item is unused."""
     shares = [sum(n for name, n in using.items() if name in i.accepts) for i, _ in recipe.using]
     return shares if all(shares) and sum(shares) == sum(using.values()) else None
 
 
 def _taken(command: Craft, held: Inventory) -> Inventory:
-    """The items that are used up. Where a set is named, its members are taken as they come, smaller sets first."""
+    """Return the consumed items. For a named set, members are taken in order; smaller sets are filled first."""
     sets = load_table().sets
     taken: Inventory = {}
     missing: list[str] = []

@@ -1,6 +1,6 @@
-"""The tasks of TextCraft and the text each begins with: the goal, the recipes it takes, and distractors among them.
+"""The tasks of TextCraft and their first observations: the goal, the required recipes, and distractors.
 
-Everything here follows from the goal's name and the options alone: no generator, no hash seed, no order of files.
+Everything is a function of the goal's name and the options, independent of random state, hash seeds and file order.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from agentgym_envs.worlds.textcraft.recipes import Recipe, load_table
 ENV_ID = "agentgym/TextCraft-v0"
 _TEST_SHARE = 5
 _GET_AMOUNTS = (*range(1, 10), 16, 32, 64)
-"""What fills a crafting grid, and up to a stack. With fewer, random play reaches a tenth of the goals of depth 2."""
+"""Amounts up to a full crafting grid, then up to a stack. With fewer, random play reaches 10% of the depth-2 goals."""
 
 
 @cache
 def task_set(depth: tuple[int, int]) -> TaskSet:
-    """The goals whose crafting depth lies in `depth`, both ends included; one in five is for testing.
+    """Return the goals whose crafting depth is in `depth`, both ends included; one in five is in the test split.
 
-    In each split the goals stand in the order of their hashes, so that its first tasks are a fair sample of it.
+    Each split is ordered by hash, so that its first tasks are a fair sample of it.
     """
     table = load_table()
     goals = sorted((g for g in table.goals if depth[0] <= table.depth[g] <= depth[1]), key=_digest)
@@ -52,17 +52,17 @@ def _task(task_id: str) -> Task:
 
 @dataclass(frozen=True, slots=True)
 class Briefing:
-    """What an episode begins with."""
+    """The start of an episode."""
 
     text: str
     """The first observation."""
     actions: tuple[str, ...]
-    """The commands that make sense."""
+    """The suggested commands."""
 
 
 @lru_cache(maxsize=4096)
 def brief(goal: str, distractors: int) -> Briefing:
-    """The briefing for a goal, with so many recipes that the shortest plan doesn't need (or all there are)."""
+    """Return the briefing for a goal, with `distractors` recipes that the shortest plan doesn't use (at most all)."""
     needed = dict.fromkeys(step.recipe for step in plan(goal, {}) if step.recipe is not None)
     rng = Random(goal)
     listed = _shuffled([*needed, *_distractors(needed, distractors, rng)], rng)
@@ -75,7 +75,7 @@ def brief(goal: str, distractors: int) -> Briefing:
 
 
 def _distractors(needed: Iterable[Recipe], number: int, rng: Random) -> list[Recipe]:
-    """Recipes that aren't needed: half of them use or make something that is, the others come from anywhere."""
+    """Return recipes that aren't needed: half of them share an item with the needed ones, the rest are arbitrary."""
     wanted = set(needed)
     touched = {i.name for r in wanted for i, _ in r.using} | {r.item for r in wanted}
     others = _shuffled((r for r in load_table().recipes if r not in wanted), rng)
@@ -85,5 +85,5 @@ def _distractors(needed: Iterable[Recipe], number: int, rng: Random) -> list[Rec
 
 
 def _shuffled(recipes: Iterable[Recipe], rng: Random) -> list[Recipe]:
-    # Python keeps `random()` the same over its versions, and says nothing of the kind about `shuffle` and `sample`.
+    # Python guarantees the same `random()` sequence across versions, but not the same `shuffle` and `sample`.
     return sorted(recipes, key=lambda _: rng.random())

@@ -1,4 +1,7 @@
-"""AgentGym's numbers of WebArena's tasks, which are WebArena's own: the set `webarena` on the real sites."""
+"""Convert between this package's task ids and AgentGym's, for WebArena's original tasks: the set `webarena`.
+
+AgentGym uses WebArena's own task numbers.
+"""
 
 from __future__ import annotations
 
@@ -7,10 +10,10 @@ _TASKS = 812
 
 
 def from_agentgym(item: str | int) -> str:
-    """Our id of one of WebArena's 812 original tasks, such as `webarena_24` or its `idx` 24.
+    """Return our id of one of WebArena's 812 original tasks, given as `webarena_24` or as its `idx` 24.
 
     Raises:
-        KeyError: when it is none of them.
+        KeyError: if there is no such task.
     """
     number = str(item).removeprefix("webarena_")
     if not number.isdecimal() or int(number) >= _TASKS:
@@ -19,10 +22,10 @@ def from_agentgym(item: str | int) -> str:
 
 
 def to_agentgym(task_id: str) -> str:
-    """AgentGym's id of a task of the set `webarena`, such as `webarena_24`.
+    """Return AgentGym's id, such as `webarena_24`, of a task of the set `webarena`.
 
     Raises:
-        KeyError: when the task is of another set: one on the embedded sites, or an audited one.
+        KeyError: if the task is of another set: one on the embedded sites, or of WebArena-Verified.
     """
     if not task_id.startswith(_PREFIX):
         raise KeyError(f"AgentGym has no task {task_id}; it has WebArena's original ones, {_PREFIX}NUMBER.")

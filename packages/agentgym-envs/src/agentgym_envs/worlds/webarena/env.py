@@ -1,4 +1,4 @@
-"""The world `agentgym/WebArena-v0`: a browser, some sites, and an objective that ends with `stop`."""
+"""The environment `agentgym/WebArena-v0`: an objective to reach on web sites through a browser."""
 
 from __future__ import annotations
 
@@ -21,56 +21,57 @@ from agentgym_envs.util.screenshots import ElementBoxes, ScreenshotStore
 
 with brought_by("webarena"):
     from agentgym_envs.worlds.webarena.actions import grammar
-    from agentgym_envs.worlds.webarena.actions.candidates import choices
+    from agentgym_envs.worlds.webarena.actions.candidates import candidate_actions
     from agentgym_envs.worlds.webarena.actions.perform import perform
     from agentgym_envs.worlds.webarena.browser.login import Accounts
     from agentgym_envs.worlds.webarena.browser.playwright_errors import TabClosed
     from agentgym_envs.worlds.webarena.browser.session import Session
     from agentgym_envs.worlds.webarena.browser.site_urls import Sites
-    from agentgym_envs.worlds.webarena.episode_session import Stage
+    from agentgym_envs.worlds.webarena.episode_session import EpisodeSession
     from agentgym_envs.worlds.webarena.evaluation import Judge, Verdict, evaluate
     from agentgym_envs.worlds.webarena.expert.expert import Expert
     from agentgym_envs.worlds.webarena.expert.reasons import Situation
     from agentgym_envs.worlds.webarena.page.observation import frame, literal, one_line, shortened, tree
-    from agentgym_envs.worlds.webarena.page.snapshot import take
+    from agentgym_envs.worlds.webarena.page.snapshot import take_snapshot
     from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
-    from agentgym_envs.worlds.webarena.tasks.site_backend import EmbeddedVenue, RealVenue
+    from agentgym_envs.worlds.webarena.tasks.site_backend import EmbeddedSites, RealSites
     from agentgym_envs.worlds.webarena.tasks.task_sets import EMBEDDED, check_task_set, task_set
     from agentgym_envs.worlds.webarena.tasks.verified import ANSWER_FORMAT, evaluate_verified, is_verified
 
-_FRAME_ROOM = 6_000  # characters of an observation that are kept for what stands around the tree
-_STEP_PATIENCE, _START_PATIENCE = 120.0, 1_200.0  # seconds; a real site may have to be reset first
+_FRAME_CHARS = 6_000  # characters of an observation that are reserved for the text around the tree
+_STEP_TIMEOUT = 120.0  # seconds
+_EPISODE_TIMEOUT = 1_200.0  # seconds to begin or to evaluate an episode; a real site may have to be reset first
 
 
 class WebArena(TextEnv):
-    """Do something on web sites through a browser, read as text. `stop` ends the episode, right or wrong.
+    """Reach an objective on web sites through a browser whose pages are observed as text. `stop` ends the episode.
 
     Args:
-        task_set: `embedded`, tasks on sites that come along; `webarena`, `webarena-verified` or
+        task_set: `embedded`, tasks on the sites that this package brings; `webarena`, `webarena-verified` or
             `webarena-verified-hard` (with the extra `webarena-verified`); or a file or folder of tasks in WebArena's
             JSON.
         sites: URLs of the real sites, for all sets but `embedded`: a mapping from WebArena's names (`shopping`,
-            `shopping_admin`, `reddit`, `gitlab`, `map`, `wikipedia`, `homepage`) or `shopping=URL,reddit=URL`. What it
-            doesn't name is looked up in the environment: `SHOPPING`, or before it `WA_SHOPPING`, and so on.
+            `shopping_admin`, `reddit`, `gitlab`, `map`, `wikipedia`, `homepage`) or `shopping=URL,reddit=URL`. Missing
+            sites are read from environment variables: `WA_SHOPPING`, then `SHOPPING`, and so on.
         extra_hosts: Further hosts (`host` or `host:port`) that the real sites' pages need, such as a map's tiles.
-        accounts: Name and password by site, in place of WebArena's published ones.
-        judge: `MODEL@BASE_URL` of an OpenAI-compatible endpoint that judges free answers; its key is read from
-            `OPENAI_API_KEY`. Without it such tasks are refused when they are asked for.
+        accounts: User name and password by site, in place of WebArena's published ones.
+        judge: `MODEL@BASE_URL` of an OpenAI-compatible endpoint that judges free-form answers. Its key is read from
+            `OPENAI_API_KEY`. Without a judge, a task that needs one raises an error when it is selected.
         skip_judged: Leave out the tasks that need a judge.
-        reset_hook: A URL, or a program and its arguments, that resets the real sites before tasks that ask for it.
+        reset_hook: A URL, or a program and its arguments, that resets the real sites before tasks that require it.
         observe: Show what is in the `viewport`, or the whole `page`.
-        max_chars: Longest tree shown.
+        max_chars: Maximum length of the accessibility tree in an observation, in characters.
         viewport: Width and height of the window in pixels.
-        screenshot: Add a picture of the window to `info["screenshot"]`, as an array (height, width, 3) of uint8.
-        pictures: A folder in which a picture of each page that was shown is kept; see `agentgym_envs.util.screenshots`.
-        executable_path: The Chromium to run.
-        render_mode: `ansi` for the text, `rgb_array` for a picture.
+        screenshot: Add a screenshot to `info["screenshot"]`, as an array (height, width, 3) of uint8.
+        pictures: A folder to which a screenshot of each observed page is written; see `agentgym_envs.util.screenshots`.
+        executable_path: Path of the Chromium to run.
+        render_mode: `ansi` for the text, `rgb_array` for a screenshot.
 
-    The score is 1 when everything holds that the task checks (the answer, the address, contents of pages, and on the
-    embedded sites the databases), else 0; `info["raw"]` has each part. A task's category is its site or `cross-site`.
+    The score is 1 when all checks of the task pass (the answer, the URL, contents of pages, and on the embedded sites
+    the databases), else 0; `info["raw"]` has each part. A task's category is its site or `cross-site`.
     """
 
-    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - as Gymnasium has it
+    metadata: dict[str, Any] = {"render_modes": ["ansi", "rgb_array"], "render_fps": 1}  # noqa: RUF012 - as in Gymnasium
     package: ClassVar[str] = __package__ or ""
     client_options = frozenset({"observe", "max_chars", "screenshot"})
     secret_options = frozenset({"accounts", "reset_hook"})
@@ -96,44 +97,52 @@ class WebArena(TextEnv):
         render_mode: str | None = None,
     ) -> None:
         super().__init__(render_mode=render_mode)
-        self._set = str(task_set)
-        check_task_set(self._set)
-        if self._set == EMBEDDED and sites is not None:
-            raise ValueError("The embedded tasks are for the embedded sites; with sites give a task_set, too.")
+        self._task_set = str(task_set)
+        check_task_set(self._task_set)
+        if self._task_set == EMBEDDED and sites is not None:
+            raise ValueError(
+                "The embedded tasks run on the embedded sites only. To use your own sites, give a task_set, too."
+            )
         if observe not in ("viewport", "page"):
-            raise ValueError(f"observe is {observe!r}; give 'viewport' or 'page'.")
-        most = MAX_OBSERVATION_CHARS - _FRAME_ROOM
-        if isinstance(max_chars, bool) or not isinstance(max_chars, int) or not 500 <= max_chars <= most:
-            raise ValueError(f"max_chars is a number from 500 to {most:,}, not {max_chars!r}.")
+            raise ValueError(f"observe must be 'viewport' or 'page', not {observe!r}.")
+        longest = MAX_OBSERVATION_CHARS - _FRAME_CHARS
+        if isinstance(max_chars, bool) or not isinstance(max_chars, int) or not 500 <= max_chars <= longest:
+            raise ValueError(f"max_chars must be an integer from 500 to {longest:,}, not {max_chars!r}.")
         if not isinstance(screenshot, bool):
-            raise ValueError(f"screenshot is true or false, not {screenshot!r}.")
+            raise ValueError(f"screenshot must be true or false, not {screenshot!r}.")
         if len(viewport) != 2 or not all(100 <= side <= 10_000 for side in viewport):
-            raise ValueError(f"viewport is width and height in pixels, such as (1280, 720), not {viewport!r}.")
+            raise ValueError(
+                f"viewport must be width and height in pixels (100 to 10,000), such as (1280, 720), not {viewport!r}."
+            )
         self._accounts = Accounts.of(accounts or {})
-        self._real = None if self._set == EMBEDDED else _real_venue(sites, self._accounts, reset_hook, extra_hosts)
+        self._real_sites = (
+            None if self._task_set == EMBEDDED else _real_sites(sites, self._accounts, reset_hook, extra_hosts)
+        )
         self._judge = _judge(judge)
         self._skip_judged = skip_judged
-        self._whole = observe == "page"
+        self._whole_page = observe == "page"
         self._max_chars = max_chars
         self._viewport = (viewport[0], viewport[1])
         self._screenshot = screenshot
-        self._album = None if pictures is None else ScreenshotStore(pictures)
-        self._pictured = screenshot or self._album is not None or render_mode == "rgb_array"
+        self._screenshot_store = None if pictures is None else ScreenshotStore(pictures)
+        self._needs_picture = screenshot or self._screenshot_store is not None or render_mode == "rgb_array"
         self._executable_path = executable_path
-        self._stage: Stage | None = None
+        self._episode: EpisodeSession | None = None
 
     @property
     def tasks(self) -> TaskSet:
-        """The tasks of the set this world was made with."""
-        return task_set(self._set, judged=self._judge is not None, skip_judged=self._skip_judged)
+        """The tasks of the environment's `task_set`."""
+        return task_set(self._task_set, judged=self._judge is not None, skip_judged=self._skip_judged)
 
     def check_dependencies(self) -> None:
-        """See that there is a Chromium."""
+        """Check that Chromium is installed."""
         check_chromium(self._executable_path)
 
     def oracle(self) -> str:
-        """On the embedded sites the plan's next step, found on the page as it is. Published tasks come without
-        plans: there it stops at once, with the reference answer where there is one.
+        """Return the expert's next action.
+
+        On the embedded sites it is the next step of the task's plan, resolved on the current page. Published tasks have
+        no plans: for them it is `stop`, with the reference answer if there is one.
         """
         if "plan" not in self.task.payload:
             reference: Mapping[str, Any] = self.task.payload["eval"].get("reference_answers") or {}
@@ -141,70 +150,70 @@ class WebArena(TextEnv):
         return self._expert.next(self._page)
 
     def oracle_thought(self) -> str:
-        """What on this page serves the plan's next step, and what that leads to."""
+        """Explain why the plan's next step is taken on this page and what follows it."""
         return self._situation().thought()
 
     def oracle_plan(self) -> str:
-        """The plan's steps from here, without what only later pages show."""
+        """List the remaining steps of the plan without details that only later pages show."""
         return self._situation().outline()
 
     def _situation(self) -> Situation:
         title, objective = self._titles[self._active], str(self.task.payload["intent"])
-        return Situation(one_line(objective), one_line(title), self._page, self._expert.left, self.oracle())
+        return Situation(one_line(objective), one_line(title), self._page, self._expert.remaining, self.oracle())
 
-    # The episode.
+    # Episodes.
 
     def _start(self, task: Task) -> str:
-        stage = self._standing_stage()
-        stage.end()
-        stage.venue.look_after()
+        episode = self._episode_session()
+        episode.end()
+        episode.backend.ensure_running()
         self._answer: str | None = None
         self._verdict: Verdict | None = None
-        self._said = "None"
-        self._expert = Expert(task.payload.get("plan", ()), stage.venue.sites.fill(task.payload["start_url"]))
-        stage.run(self._begin(stage, task.payload), _START_PATIENCE)
-        return self._shown()
+        self._previous_action = "None"
+        self._expert = Expert(task.payload.get("plan", ()), episode.backend.sites.fill(task.payload["start_url"]))
+        episode.run(self._begin_episode(episode, task.payload), _EPISODE_TIMEOUT)
+        return self._observation()
 
-    def _standing_stage(self) -> Stage:
-        """The stage of this process, set up at the first reset."""
-        if self._stage is None or not self._stage.ours:
-            venue = self._real or EmbeddedVenue()
-            self._stage = Stage(venue, self._viewport, self._executable_path)
-            self._forgotten = weakref.finalize(self, self._stage.forsake)
-            self._forgotten.atexit = False  # browser and sites end with the process by themselves
-        return self._stage
+    def _episode_session(self) -> EpisodeSession:
+        """Return the episode session of this process, which the first reset creates."""
+        if self._episode is None or not self._episode.in_this_process:
+            backend = self._real_sites or EmbeddedSites()
+            self._episode = EpisodeSession(backend, self._viewport, self._executable_path)
+            self._finalizer = weakref.finalize(self, self._episode.close_in_background)
+            self._finalizer.atexit = False  # at exit, browser and sites shut down by themselves
+        return self._episode
 
-    async def _begin(self, stage: Stage, task: Mapping[str, Any]) -> None:
-        await stage.begin(task)
-        await self._look(stage.session)
+    async def _begin_episode(self, episode: EpisodeSession, task: Mapping[str, Any]) -> None:
+        await episode.begin(task)
+        await self._observe(episode.session)
 
     def _act(self, action: str) -> Feedback:
         parsed = grammar.parse(action)
         if isinstance(parsed, str):
             self._notices = (parsed,)
-            return Feedback(self._shown(), valid=False)
-        stage = self._standing_stage()
-        stage.venue.look_after()
+            return Feedback(self._observation(), valid=False)
+        episode = self._episode_session()
+        episode.backend.ensure_running()
         if isinstance(parsed, grammar.Stop):
-            return self._stop(stage, parsed.answer)
+            return self._stop(episode, parsed.answer)
         before = self._page
-        refusal = stage.run(self._play(stage.session, parsed), _STEP_PATIENCE)
-        self._expert.played(action, before, valid=refusal is None)
-        self._said = action
-        return Feedback(self._shown(), valid=refusal is None)
+        refusal = episode.run(self._perform_action(episode.session, parsed), _STEP_TIMEOUT)
+        self._expert.record(action, before, valid=refusal is None)
+        self._previous_action = action
+        return Feedback(self._observation(), valid=refusal is None)
 
-    async def _play(self, session: Session, action: grammar.Action) -> str | None:
+    async def _perform_action(self, session: Session, action: grammar.Action) -> str | None:
         refusal = await perform(session, self._page, action)
-        await self._look(session, *filter(None, (refusal,)))
+        await self._observe(session, *filter(None, (refusal,)))
         return refusal
 
-    async def _look(self, session: Session, *notices: str) -> None:
-        """Wait until the page is at rest and read it."""
+    async def _observe(self, session: Session, *notices: str) -> None:
+        """Wait until the page is idle, then take a snapshot of it."""
         while True:
             await session.settle()
             try:
-                self._page = await session.guard(take(session.tab))
-                self._picture = await session.screenshot() if self._pictured else None
+                self._page = await session.guard(take_snapshot(session.tab))
+                self._picture = await session.screenshot() if self._needs_picture else None
                 break
             except TabClosed:
                 continue
@@ -213,59 +222,61 @@ class WebArena(TextEnv):
         self._addresses = tuple(tab.url for tab in session.tabs)
         self._active = session.active
 
-    def _stop(self, stage: Stage, answer: str) -> Feedback:
-        self._verdict = stage.run(self._judged(stage, answer), _START_PATIENCE)
-        self._answer, self._said = answer, f"stop [{answer}]"
-        stage.end()
-        came = "Everything that the task asks for holds." if self._verdict.score == 1 else "The task was not done."
-        return Feedback(f"You stopped with the answer {shortened(literal(answer))}. {came}", terminated=True)
+    def _stop(self, episode: EpisodeSession, answer: str) -> Feedback:
+        self._verdict = episode.run(self._evaluate_answer(episode, answer), _EPISODE_TIMEOUT)
+        self._answer, self._previous_action = answer, f"stop [{answer}]"
+        episode.end()
+        outcome = "Everything that the task asks for holds." if self._verdict.score == 1 else "The task was not done."
+        return Feedback(f"You stopped with the answer {shortened(literal(answer))}. {outcome}", terminated=True)
 
-    async def _judged(self, stage: Stage, answer: str) -> Verdict:
-        task, sites = self.task.payload, stage.venue.sites
-        if stage.har is not None:
-            await stage.session.close()  # which writes the recording
-            return await asyncio.to_thread(evaluate_verified, task, answer, stage.har, sites)
-        databases, accounts = stage.entry.databases, self._accounts
+    async def _evaluate_answer(self, episode: EpisodeSession, answer: str) -> Verdict:
+        task, sites = self.task.payload, episode.backend.sites
+        if episode.har is not None:
+            await episode.session.close()  # this writes the HAR file
+            return await asyncio.to_thread(evaluate_verified, task, answer, episode.har, sites)
+        databases, accounts = episode.setup.databases, self._accounts
         return await evaluate(
-            task, answer, stage.session, sites, judge=self._judge, database=databases, accounts=accounts
+            task, answer, episode.session, sites, judge=self._judge, database=databases, accounts=accounts
         )
 
-    # What it says.
+    # Observations and info.
 
-    def _shown(self) -> str:
-        """What the agent reads of the page; a picture of it is kept where that is asked for."""
-        said = self._frame()
-        if self._album is not None and self._picture is not None:
+    def _observation(self) -> str:
+        """Return the observation, and write its screenshot to the `pictures` folder if there is one."""
+        observation = self._observation_text()
+        if self._screenshot_store is not None and self._picture is not None:
             try:
                 boxes = {node.id: node.seen for node in self._page.nodes if node.seen is not None}
-                self._album.put(self.task.id, said, self._picture, ElementBoxes(*self._viewport, boxes))
+                self._screenshot_store.put(
+                    self.task.id, observation, self._picture, ElementBoxes(*self._viewport, boxes)
+                )
             except OSError as error:
-                raise EnvFault(f"A picture can't be kept in {self._album.folder}: {error}") from error
-        return said
+                raise EnvFault(f"Cannot write a screenshot to {self._screenshot_store.folder}: {error}") from error
+        return observation
 
-    def _frame(self) -> str:
-        page = tree(self._page, self._whole, self._max_chars)
+    def _observation_text(self) -> str:
+        page = tree(self._page, self._whole_page, self._max_chars)
         objective = str(self.task.payload["intent"])
         if is_verified(self.task.payload):
             objective = f"{objective.rstrip('. ')}. {ANSWER_FORMAT}"
         address = self._addresses[self._active]
-        whole = frame(self._titles, self._active, address, objective, self._said, self._notices, page)
-        return whole if len(whole) <= MAX_OBSERVATION_CHARS else f"{whole[: MAX_OBSERVATION_CHARS - 1]}…"
+        text = frame(self._titles, self._active, address, objective, self._previous_action, self._notices, page)
+        return text if len(text) <= MAX_OBSERVATION_CHARS else f"{text[: MAX_OBSERVATION_CHARS - 1]}…"
 
     def _standing(self) -> tuple[float, bool]:
         score = 0.0 if self._verdict is None else self._verdict.score
         return score, score == 1.0
 
     def _state(self) -> str:
-        """The tabs, the whole page with what stands in its fields, and what was written to the databases."""
-        if self._stage is None or not self._stage.playing:
+        """Describe the tabs, the whole page with the values of its fields, and the databases' write counters."""
+        if self._episode is None or not self._episode.in_episode:
             return f"{self.task.id}: {self._answer}"
-        tabs, changes = f"{self._addresses} {self._active}", self._stage.entry.changes()
+        tabs, changes = f"{self._addresses} {self._active}", self._episode.setup.write_counters()
         return f"{self.task.id}: {tabs} {changes}\n{tree(self._page, True, 1 << 30)}"
 
     def _available_actions(self) -> list[str] | None:
-        playing = self._stage is not None and self._stage.playing
-        return choices(self._page, len(self._titles)) if playing else []
+        in_episode = self._episode is not None and self._episode.in_episode
+        return candidate_actions(self._page, len(self._titles)) if in_episode else []
 
     def _raw(self) -> dict[str, Any]:
         parts = {} if self._verdict is None else self._verdict.parts
@@ -276,39 +287,39 @@ class WebArena(TextEnv):
         return super()._info() | picture
 
     def render(self) -> Any:
-        """The last observation as text in mode `ansi`, the window as an array (height, width, 3) in `rgb_array`."""
+        """Return the last observation (`ansi`), or a screenshot of shape (height, width, 3) in uint8 (`rgb_array`)."""
         return self._pixels() if self.render_mode == "rgb_array" else super().render()
 
     def _pixels(self) -> NDArray[np.uint8]:
         from PIL import Image
 
         if self._picture is None:
-            raise EnvFault("There is no picture of this page.")
+            raise EnvFault("There is no screenshot of this page.")
         return np.asarray(Image.open(io.BytesIO(self._picture)).convert("RGB"))
 
     def close(self) -> None:
-        """Close the browser's session, and the browser and the sites with the last world of the process."""
-        stage, self._stage = self._stage, None
-        if stage is not None and stage.ours:
-            self._forgotten.detach()
-            stage.close()
+        """Close the session. The last environment of the process also closes the browser and the embedded sites."""
+        episode, self._episode = self._episode, None
+        if episode is not None and episode.in_this_process:
+            self._finalizer.detach()
+            episode.close()
 
 
-def _real_venue(
+def _real_sites(
     sites: Mapping[str, str] | str | None,
     accounts: Accounts,
     reset_hook: str | tuple[str, ...] | ResetHook | None,
     extra_hosts: tuple[str, ...],
-) -> RealVenue:
+) -> RealSites:
     known = Sites.from_environment(os.environ).configured | Sites.of(sites or {}).configured
     if not known:
         raise ValueError(
-            "Nothing is known of where the sites are: give sites='shopping=http://HOST:PORT,...', or set SHOPPING, "
-            "SHOPPING_ADMIN, REDDIT, GITLAB, MAP, WIKIPEDIA and HOMEPAGE (or each with WA_ before it)."
+            "No site URLs are configured: give sites='shopping=http://HOST:PORT,...', or set SHOPPING, "
+            "SHOPPING_ADMIN, REDDIT, GITLAB, MAP, WIKIPEDIA and HOMEPAGE (or the same names prefixed with WA_)."
         )
     if reset_hook is not None and not isinstance(reset_hook, ResetHook):
         reset_hook = ResetHook(reset_hook if isinstance(reset_hook, str) else tuple(reset_hook))
-    return RealVenue(Sites(**known), accounts, reset_hook, extra_hosts)
+    return RealSites(Sites(**known), accounts, reset_hook, extra_hosts)
 
 
 def _judge(judge: str | Judge | None) -> Judge | None:
@@ -316,5 +327,5 @@ def _judge(judge: str | Judge | None) -> Judge | None:
         return judge
     model, _, url = judge.partition("@")
     if not model or not url.startswith(("http://", "https://")):
-        raise ValueError(f"judge is {judge!r}; write MODEL@http://HOST:PORT/v1.")
+        raise ValueError(f"judge is {judge!r}; expected MODEL@http://HOST:PORT/v1.")
     return Judge(url, model, os.environ.get("OPENAI_API_KEY", ""))

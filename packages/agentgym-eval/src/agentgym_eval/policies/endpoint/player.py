@@ -1,4 +1,4 @@
-"""A language model behind an endpoint, as a player."""
+"""A language model behind an endpoint, as a policy."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _SHOWN = 10  # models in a message
 
 
 class Endpoint(Metered):
-    """Asks the model for each reply, as many at once as there are episodes under way."""
+    """Requests each reply from the model, concurrently for all episodes in progress."""
 
     def __init__(
         self,
@@ -38,15 +38,15 @@ class Endpoint(Metered):
         body: Mapping[str, Any] | None = None,
         native_tools: bool = True,
     ) -> None:
-        """Seat it.
+        """Set up the policy.
 
         Args:
-            client: Asks.
-            model: As the endpoint calls it.
-            temperature: Of sampling.
-            max_tokens: Of a reply.
+            client: Sends the requests.
+            model: The endpoint's name of the model.
+            temperature: Sampling temperature.
+            max_tokens: Maximum number of tokens of a reply.
             body: Further fields of each request.
-            native_tools: Whether functions are shown as tools, else described in words.
+            native_tools: Whether functions are sent as tools; otherwise they are described in the messages.
         """
         self.name = f"openai:{model}"
         self._client, self._model = client, model
@@ -56,42 +56,42 @@ class Endpoint(Metered):
         self._asking = 0
         self._asked = asyncio.Condition()
 
-    async def reply(self, seat: TurnContext) -> Reply:
-        """What the model says, or said when it was asked the same in this episode before and its journal has the reply.
-        A reply that the budget of tokens cut, or a conversation that doesn't fit, ends the episode.
+    async def reply(self, context: TurnContext) -> Reply:
+        """The model's reply, or the recorded one where the journal has a reply to the same request of this episode. A
+        reply cut off by its token limit, or a conversation that exceeds the context window, ends the episode.
 
         Raises:
-            EnvFault: when the endpoint refuses this conversation or can't answer it, or its filter cuts the reply.
-            RunStopped: when it refuses all, can't be reached, or the run's budget is spent.
-            UsageError: when it has no such model.
+            EnvFault: if the endpoint refuses this conversation or can't answer it, or its content filter cuts the reply.
+            RunStopped: if it refuses every request, can't be reached, or the run's budget is spent.
+            UsageError: if it has no such model.
         """
-        request, journal = self._request(seat), self.journal
+        request, journal = self._request(context), self.journal
         digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
-        place = Place(seat.key, seat.info["task_id"], seat.sample, digest)
+        place = Place(context.key, context.info["task_id"], context.sample, digest)
         while journal is not None and (kept := journal.replay(place)) is not None:
             if kept.finish_reason != _CUT:
                 return kept
         try:
-            said = await self._within_budget(request, partial(self._kept, place, journal))
+            answered = await self._within_budget(request, partial(self._kept, place, journal))
         except Refused as refused:
             return await self._refused(refused)
         except Unanswered as unanswered:
             raise EnvFault(str(unanswered)) from unanswered
-        if said.finish_reason == _CUT:
+        if answered.finish_reason == _CUT:
             raise EnvFault(f"{self._client.shown} cut the reply with its content filter")
-        return said
+        return answered
 
-    def leave(self, key: int) -> None:
-        """The attempt with this key has ended."""
+    def forget(self, key: int) -> None:
+        """Free the journal's position of this attempt."""
         if self.journal is not None:
             self.journal.leave(key)
 
     async def close(self) -> None:
-        """Close the connections. Answers that are under way are kept first."""
+        """Close the connections, after recording the responses to requests in progress."""
         await self._client.close()
 
     def _kept(self, place: Place, journal: Journal | None, answer: Any, seconds: float) -> Reply:
-        """The reply that has just come."""
+        """The reply in a response, recorded and counted."""
         said = reply(answer, seconds)
         self.usage += Usage.of(said.usage)
         if journal is not None:
@@ -99,7 +99,7 @@ class Endpoint(Metered):
         return said
 
     async def _within_budget(self, request: dict[str, Any], kept: partial[Reply]) -> Reply:
-        """Ask, unless the budget is spent. What is under way then is answered before the run ends."""
+        """Send a request unless the budget is spent; then wait for requests in progress before the run ends."""
         async with self._asked:
             while True:
                 try:
@@ -124,19 +124,23 @@ class Endpoint(Metered):
         except Refused as refused:
             if limit != "max_tokens" or "max_completion_tokens" not in refused.message:
                 raise
-            self._limit = "max_completion_tokens"  # what models that think before they speak call it
+            self._limit = "max_completion_tokens"  # the name that reasoning models take
             return await self._client.ask(self._limited(request), kept, known=known)
 
     def _limited(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The request with its limit of tokens as the model calls it."""
+        """The request with its token limit under the name that the model takes."""
         return {self._limit if name == "max_tokens" else name: value for name, value in request.items()}
 
-    def _request(self, seat: TurnContext) -> dict[str, Any]:
+    def _request(self, context: TurnContext) -> dict[str, Any]:
         request = {"model": self._model, "max_tokens": self._max_tokens, **self._body}
-        if not (seat.tools and self._native):
-            return request | {"messages": plain(seat.conversation, seat.tools)}
-        choice = {} if seat.kind == "act" else {"tool_choice": "none"}
-        return request | {"messages": native(seat.conversation, write=json.dumps), "tools": list(seat.tools), **choice}
+        if not (context.tools and self._native):
+            return request | {"messages": plain(context.conversation, context.tools)}
+        choice = {} if context.kind == "act" else {"tool_choice": "none"}
+        return request | {
+            "messages": native(context.conversation, write=json.dumps),
+            "tools": list(context.tools),
+            **choice,
+        }
 
     async def _refused(self, refused: Refused) -> Reply:
         about, where = f"{refused.code} {refused.message}".lower(), self._client.shown

@@ -1,1 +1,1 @@
-"""What the viewer knows of runs and episodes on disk, and queries over it."""
+"""The index of runs and episodes on disk, and the queries over it."""

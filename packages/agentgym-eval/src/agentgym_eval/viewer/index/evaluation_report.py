@@ -1,4 +1,4 @@
-"""What an evaluation wrote of itself, which the viewer shows and doesn't work out again: its report, and its usage."""
+"""Reading the report and the endpoint usage that an evaluation wrote; the viewer shows them without recomputing."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from agentgym_eval.viewer.index.runs import Run, read_json
 
 
 @dataclass(frozen=True, slots=True)
-class Reported:
-    """What report.json says of all episodes."""
+class ReportSummary:
+    """The overall results in report.json."""
 
     episodes: int
     tasks: int
-    figures: Mapping[str, Interval]
-    """By name, in the order of reading: success, pass@k for each k that was asked for, pass^k."""
+    metrics: Mapping[str, Interval]
+    """By name, in display order: success, pass@k for each requested k, pass^k."""
 
     @property
     def clusters(self) -> int | None:
-        """How many clusters of tasks the intervals are over; None where they are over tasks."""
-        return self.figures["Success"].clusters
+        """The number of task clusters that the intervals are over; None if they are over tasks."""
+        return self.metrics["Success"].clusters
 
 
-def read_report(run: Run) -> Reported | None:
-    """The report of an evaluation; None where there is none yet, or it is damaged or of another schema."""
+def read_report(run: Run) -> ReportSummary | None:
+    """Read the report of an evaluation; None if it doesn't exist yet, is damaged, or has another schema."""
     if run.kind != "evaluate":
         return None
     record = read_json(run.path / "report.json")
@@ -39,45 +39,45 @@ def read_report(run: Run) -> Reported | None:
         if record["schema"] != SCHEMA:
             return None
         overall = record["overall"]
-        return Reported(int(overall["episodes"]), int(overall["tasks"]), dict(_figures(overall)))
+        return ReportSummary(int(overall["episodes"]), int(overall["tasks"]), dict(_metrics(overall)))
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
         return None
 
 
 @dataclass(frozen=True, slots=True)
-class Used:
-    """What an endpoint charged a run for."""
+class RunUsage:
+    """The endpoint usage of a run and its cost."""
 
     usage: Usage
     cost: float | None
-    """In the unit of the price that was given; None where it is unknown."""
+    """In the currency of the configured prices; None if unknown."""
 
 
-def read_usage(run: Run) -> Used | None:
-    """The usage of a run; None where it used no endpoint, or the file is damaged."""
+def read_usage(run: Run) -> RunUsage | None:
+    """Read the usage of a run; None if it used no endpoint, or the file is damaged."""
     record = read_json(run.path / USAGE)
     counts = {field.name: record.get(field.name) or 0 for field in fields(Usage)}
     if not all(isinstance(count, int) and count >= 0 for count in counts.values()) or not counts["requests"]:
         return None
     cost = record.get("cost")
-    return Used(Usage(**counts), float(cost) if isinstance(cost, int | float) and math.isfinite(cost) else None)
+    return RunUsage(Usage(**counts), float(cost) if isinstance(cost, int | float) and math.isfinite(cost) else None)
 
 
 def report_page(run: Run) -> Path | None:
-    """The page beside it, where that is a file of the run's own folder and no link out of it."""
+    """Return the path of report.html, if it is a file in the run's own folder and not a symlink."""
     page = run.path / "report.html"
     return page if run.kind == "evaluate" and page.is_file() and not page.is_symlink() else None
 
 
-def _figures(overall: Mapping[str, Any]) -> Iterator[tuple[str, Interval]]:
+def _metrics(overall: Mapping[str, Any]) -> Iterator[tuple[str, Interval]]:
     yield "Success", _interval(overall["success"])
-    for k, at in overall["pass_at"].items():
-        yield f"pass@{int(k)}", _interval(at)
-    for k, at in overall["pass_hat"].items():
-        if int(k) > 1:  # pass^1 is pass@1
-            yield f"pass^{int(k)}", _interval(at)
+    for k, record in overall["pass_at"].items():
+        yield f"pass@{int(k)}", _interval(record)
+    for k, record in overall["pass_hat"].items():
+        if int(k) > 1:  # pass^1 equals pass@1
+            yield f"pass^{int(k)}", _interval(record)
 
 
-def _interval(at: Mapping[str, Any]) -> Interval:
-    mean, low, high = (math.nan if at[name] is None else float(at[name]) for name in ("mean", "low", "high"))
-    return Interval(mean, low, high, int(at["tasks"]), int(at["clusters"]) if "clusters" in at else None)
+def _interval(record: Mapping[str, Any]) -> Interval:
+    mean, low, high = (math.nan if record[name] is None else float(record[name]) for name in ("mean", "low", "high"))
+    return Interval(mean, low, high, int(record["tasks"]), int(record["clusters"]) if "clusters" in record else None)

@@ -1,4 +1,4 @@
-"""What the filters of all lists have in common: they come from an address and go back into one."""
+"""The base class of list filters, which are parsed from a URL query and written back to one."""
 
 from __future__ import annotations
 
@@ -15,56 +15,58 @@ _Row = TypeVar("_Row")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FilterSet:
-    """Which rows of a list, in which order. Fields of a subclass are its filters, under the names of addresses; empty
-    text and None stand for all.
+    """The filters, order and page of a list.
+
+    The fields of a subclass are its filters, named as in the URL query; an empty string or None matches all rows.
     """
 
     SORTS: ClassVar[Collection[str]] = ()
-    """What `sort` may be, without the `-`."""
+    """The valid values of `sort`, without the `-`."""
     CHOICES: ClassVar[Mapping[str, Collection[str]]] = {}
-    """All values of the filters that have but a few."""
+    """The valid values of filters that have a fixed set of them."""
 
     sort: str = ""
-    """A column; with `-` before it the largest first."""
+    """A column; with a `-` prefix in descending order."""
     page: int = 1
     size: int = PAGE
 
     def __post_init__(self) -> None:
         if self.sort.removeprefix("-") not in self.SORTS:
-            raise UsageError(f"Nothing sorts by {self.sort[:50]}; there are {', '.join(filter(None, self.SORTS))}.")
+            columns = ", ".join(filter(None, self.SORTS))
+            raise UsageError(f"There is no sort column {self.sort[:50]}; choose from {columns}.")
         for name, values in self.CHOICES.items():
             if getattr(self, name) not in ("", *values):
-                raise UsageError(f"{name} is one of {', '.join(values)}, not {getattr(self, name)[:50]}.")
+                raise UsageError(f"{name} must be one of {', '.join(values)}, not {getattr(self, name)[:50]}.")
         if self.page < 1 or not 1 <= self.size <= 1000:
-            raise UsageError("page counts from 1, and size is from 1 to 1000.")
+            raise UsageError("page must be at least 1, and size must be from 1 to 1000.")
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> Self:
-        """The filters in an address; empty values are none.
+        """Parse a URL query; empty values are ignored.
 
         Raises:
-            UsageError: for names that don't exist and values that can't be.
+            UsageError: for unknown names and invalid values.
         """
         types = {field.name: str(field.type) for field in fields(cls)}
         values: dict[str, Any] = {}
         for name, value in query.items():
             if name not in types:
-                near = did_you_mean(name, list(types))
-                raise UsageError(f"There is no filter {name[:50]}; there are {listed(list(types), 20)}.{near}")
+                suggestion = did_you_mean(name, list(types))
+                raise UsageError(f"There is no filter {name[:50]}; there are {listed(list(types), 20)}.{suggestion}")
             if value.strip():
-                values[name] = value.strip() if types[name] == "str" else _number(name, value)
+                values[name] = value.strip() if types[name] == "str" else _integer(name, value)
         return cls(**values)
 
     def query(self, **changes: str | int) -> dict[str, str | int]:
-        """What of the filters isn't as it is anyway, for an address; `changes` replace some, and begin at page 1."""
-        found = {field.name: getattr(self, field.name) for field in fields(self)} | {"page": 1} | changes
-        plain = {field.name: field.default for field in fields(self)}
-        return {name: value for name, value in found.items() if value not in (None, "") and value != plain[name]}
+        """Return the non-default filters for a URL query; `changes` override some and reset the page to 1."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)} | {"page": 1} | changes
+        defaults = {field.name: field.default for field in fields(self)}
+        return {name: value for name, value in values.items() if value not in (None, "") and value != defaults[name]}
 
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[_Row]):
-    """One page of rows, and how many there are on all."""
+    """One page of rows and the total number of rows."""
 
     rows: list[_Row]
     total: int
@@ -72,16 +74,16 @@ class Listing(Generic[_Row]):
 
     @property
     def pages(self) -> int:
-        """How many pages there are, at least 1."""
+        """The number of pages, at least 1."""
         return max(1, -(-self.total // self.filters.size))
 
 
-def looked_for(text: str) -> list[str]:
-    """The words of a search, those "in quotes" together."""
-    return [quoted or word for quoted, word in re.findall(r'"([^"]*)"|([^\s"]+)', text) if quoted or word]
+def search_terms(text: str) -> list[str]:
+    """Split a search text into words and phrases; "text in quotes" is one phrase."""
+    return [phrase or word for phrase, word in re.findall(r'"([^"]*)"|([^\s"]+)', text) if phrase or word]
 
 
-def _number(name: str, value: str) -> int:
+def _integer(name: str, value: str) -> int:
     if not re.fullmatch(r"\s*\d{1,9}\s*", value, re.ASCII):
-        raise UsageError(f"{name} is a whole number, not {value[:50]}.")
+        raise UsageError(f"{name} must be a whole number, not {value[:50]}.")
     return int(value)

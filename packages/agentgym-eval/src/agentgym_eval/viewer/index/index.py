@@ -1,8 +1,8 @@
-"""The index: what is in the episodes below a folder, in an SQLite file that can be thrown away at any time.
+"""The index: an SQLite file with the episodes below a folder, which can be deleted at any time.
 
-Files are read on from where they were read to, so runs that still play are followed; half a line waits until it is
-whole, and a file that was replaced or cut is read anew. Episodes stay where they are: the index holds their figures,
-their place in the file, and the words of their observations and replies.
+Files are read incrementally, so runs in progress are followed; an incomplete line waits until it is complete, and a
+file that was replaced or truncated is read again. The index stores the metrics of each episode, its position in the
+file, and the words of its observations and replies; the episode itself stays in its file.
 """
 
 from __future__ import annotations
@@ -20,38 +20,38 @@ from agentgym_envs import Episode
 from agentgym_eval.metrics.intervals import Interval, share
 from agentgym_eval.util.errors import UsageError, did_you_mean
 from agentgym_eval.viewer.index.filters import Listing
-from agentgym_eval.viewer.index.indexer import SCHEMA, Filler
+from agentgym_eval.viewer.index.indexer import SCHEMA, Indexer
 from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.metrics import (
-    FileFigures,
-    Group,
-    RunFigures,
-    TaskFigures,
-    file_figures,
-    grouped,
-    players,
-    run_figures,
-    sharing,
-    task_figures,
+    FileMetrics,
+    GroupMetrics,
+    RunMetrics,
+    TaskMetrics,
+    envs_and_policies,
+    file_metrics,
+    files_with_common_tasks,
+    group_metrics,
+    run_metrics,
+    task_metrics,
 )
-from agentgym_eval.viewer.index.queries import Filters, Row, facets, listing, make_row, only
+from agentgym_eval.viewer.index.queries import Filters, Row, facets, find_row, listing, make_row
 from agentgym_eval.viewer.index.runs import EpisodeFile, Run, discover
 
-_Answer = TypeVar("_Answer")
+_Result = TypeVar("_Result")
 
 
 class NotFound(LookupError):
-    """There is nothing of this name; the message says so in a sentence."""
+    """Something with the given name doesn't exist; the message is a sentence for the user."""
 
 
 class Index:
-    """What is below `root`, searchable. Any thread may ask; `refresh` is one thread's at a time."""
+    """The searchable content of `root`. Queries are thread-safe; calls of `refresh` are serialized."""
 
     def __init__(self, root: Path, database: Path) -> None:
-        """Open the index of `root` in the file `database`, which is made when it isn't there.
+        """Open the index of `root` in the file `database`, which is created if needed.
 
         Raises:
-            UsageError: when `root` doesn't exist.
+            UsageError: if `root` doesn't exist.
         """
         if not root.exists():
             raise UsageError(f"{root} doesn't exist; name a folder with runs, such as runs.")
@@ -59,48 +59,48 @@ class Index:
         self._database = database
         self._runs: dict[str, Run] = {}
         self._generation = 0
-        self._answers: dict[str, tuple[str, Any]] = {}
-        self._refreshing = threading.Lock()
-        self._watched = threading.Lock()
-        with self._connection() as database_:
-            database_.executescript(SCHEMA)
+        self._cache: dict[str, tuple[str, Any]] = {}
+        self._refresh_lock = threading.Lock()
+        self._watch_lock = threading.Lock()
+        with self._connection() as connection:
+            connection.executescript(SCHEMA)
         self._watch = sqlite3.connect(self._database, check_same_thread=False)
         self.complete = False
-        """Whether everything that was there at the last look is in."""
-        self.trouble = ""
-        """Why the folder can't be followed any further; empty while it can."""
+        """Whether a refresh has indexed everything it found."""
+        self.refresh_error = ""
+        """Why the last refresh failed; empty if it succeeded."""
 
     def close(self) -> None:
-        """Let go of the file."""
+        """Close the database."""
         self._watch.close()
 
     def refresh(self, stop: threading.Event | None = None) -> float:
-        """Look at the folder again and take in what is new; `stop` ends it early.
+        """Scan the folder and index what is new; setting `stop` ends the refresh early.
 
         Returns:
-            The seconds it took to look, without those of reading what is new.
+            The seconds that the scan took, without the time for indexing.
         """
-        with self._refreshing:
+        with self._refresh_lock:
             began = time.monotonic()
             runs = {run.slug: run for run in discover(self.root)}
-            looked = time.monotonic() - began
+            scan_seconds = time.monotonic() - began
             if runs != self._runs:
                 self._runs, self._generation = runs, self._generation + 1
             with self._connection() as database:
-                filler = Filler(database)
-                filler.forget_others({str(file.path) for run in runs.values() for file in run.files})
-                for run in sorted(runs.values(), key=lambda run: -run.changed):  # what is being watched comes first
+                indexer = Indexer(database)
+                indexer.remove_others({str(file.path) for run in runs.values() for file in run.files})
+                for run in sorted(runs.values(), key=lambda run: -run.changed):  # runs in progress first
                     for file in run.files:
                         if stop and stop.is_set():
-                            return looked
-                        filler.take_in(run.slug, file)
+                            return scan_seconds
+                        indexer.index_file(run.slug, file)
             self.complete = True
-            return looked
+            return scan_seconds
 
     @property
     def version(self) -> str:
-        """Another text whenever anything has changed."""
-        with self._watched:
+        """A string that changes whenever the index changes."""
+        with self._watch_lock:
             (data,) = self._watch.execute("PRAGMA data_version").fetchone()
         return f"{self._generation}.{data}.{int(self.complete)}"
 
@@ -111,100 +111,100 @@ class Index:
 
     @property
     def folder(self) -> str:
-        """What is viewed, as people call it: `root` as it was named, or its own name where that was `.` or the like."""
+        """The display name of the folder: `root` as given, or its resolved name if that is `.` or `..`."""
         return (
             str(self.root) if self.root.name not in ("", "..") else self.root.resolve().name or str(self.root.resolve())
         )
 
-    def sharing(self, run: str) -> list[Run]:
-        """The other runs whose `source` has a task of that of this one: what is compared unless files are chosen."""
-        files = {slug: each.source or self._runs[slug].files[0].slug for slug, each in self.figures().items()}
+    def runs_with_common_tasks(self, run: str) -> list[Run]:
+        """Return the other runs whose default file for comparisons shares a task with that of `run`."""
+        files = {slug: each.source or self._runs[slug].files[0].slug for slug, each in self.run_metrics().items()}
         if run not in files:
             return []
-        found = self._remembered(f"sharing {run}", lambda database: sharing(database, run, files[run]))
+        found = self._cached(f"common {run}", lambda database: files_with_common_tasks(database, run, files[run]))
         return [each for each in self.runs if each.slug != run and (each.slug, files.get(each.slug)) in found]
 
     def run(self, slug: str) -> Run:
-        """A run by its slug. Raises `NotFound`."""
+        """Return a run by its slug. Raises `NotFound`."""
         if slug not in self._runs:
             raise NotFound(f"There is no run {slug} below {self.root}.{did_you_mean(slug, list(self._runs))}")
         return self._runs[slug]
 
     def name(self, slug: str) -> str:
-        """A run's name; its slug where it has just gone."""
+        """Return a run's name, or its slug if the run has just been deleted."""
         run = self._runs.get(slug)
         return run.name if run else slug
 
     def file(self, address: Address) -> EpisodeFile:
-        """The file that an episode lies in. Raises `NotFound`."""
+        """Return the file that contains an episode. Raises `NotFound`."""
         try:
             return self.run(address.run).file(address.file)
         except KeyError as error:
             raise NotFound(str(error.args[0])) from error
 
     def list(self, filters: Filters) -> Listing[Row]:
-        """The episodes under `filters`, a page of them."""
+        """Return one page of the episodes that match `filters`."""
         with self._connection() as database:
             return listing(database, filters)
 
     def facets(self, run: str = "") -> dict[str, list[tuple[str, int]]]:
-        """The values of `queries.FACETS` among the episodes of a run, or of all, each with their number."""
-        return self._remembered(f"facets {run}", lambda database: facets(database, run))
+        """Return the values of `queries.FACETS` among the episodes of a run, or of all, with their counts."""
+        return self._cached(f"facets {run}", lambda database: facets(database, run))
 
-    def file_figures(self) -> list[FileFigures]:
-        """Figures of every file with episodes."""
-        return self._remembered("files", file_figures)
+    def file_metrics(self) -> list[FileMetrics]:
+        """Return the metrics of every file with episodes."""
+        return self._cached("files", file_metrics)
 
-    def tasks(self, run: str, file: str) -> dict[tuple[str, str], TaskFigures]:
-        """Figures of every task in a file, by world and task."""
-        found = self._remembered(f"tasks {run} {file}", lambda database: task_figures(database, run, file))
-        return {(each.env, each.task): each for each in found}
+    def tasks(self, run: str, file: str) -> dict[tuple[str, str], TaskMetrics]:
+        """Return the metrics of every task in a file, by environment and task."""
+        tasks = self._cached(f"tasks {run} {file}", lambda database: task_metrics(database, run, file))
+        return {(task.env, task.task): task for task in tasks}
 
     def success(self, run: str, file: str) -> Interval:
-        """Success in a file, as a mean over tasks with its interval."""
+        """Return the mean success over the tasks of a file, with its interval."""
         known = [(e.success, e.cluster_key) for e in self.tasks(run, file).values() if e.success is not None]
         values, clusters = [value for value, _ in known], [cluster for _, cluster in known]
-        return self._remembered(f"success {run} {file}", lambda _: share(values, clusters))
+        return self._cached(f"success {run} {file}", lambda _: share(values, clusters))
 
-    def groups(self, run: str, file: str) -> dict[str, list[Group]]:
-        """Figures by what tasks fall into: `env`, `category`, `difficulty`."""
+    def groups(self, run: str, file: str) -> dict[str, list[GroupMetrics]]:
+        """Return the metrics of a file's tasks grouped by `env`, `category` and `difficulty`."""
         tasks = list(self.tasks(run, file).values())
-        return self._remembered(
-            f"groups {run} {file}", lambda _: {by: grouped(tasks, by) for by in ("env", "category", "difficulty")}
+        return self._cached(
+            f"groups {run} {file}", lambda _: {by: group_metrics(tasks, by) for by in ("env", "category", "difficulty")}
         )
 
-    def figures(self) -> dict[str, RunFigures]:
-        """Figures of the runs with episodes, by slug."""
-        files = self.file_figures()
-        return self._remembered("runs", lambda database: run_figures(self.runs, files, players(database)))
+    def run_metrics(self) -> dict[str, RunMetrics]:
+        """Return the metrics of the runs with episodes, by slug."""
+        files = self.file_metrics()
+        return self._cached("runs", lambda database: run_metrics(self.runs, files, envs_and_policies(database)))
 
     def row(self, address: Address) -> Row:
-        """The figures of an episode. Raises `NotFound`."""
+        """Return the row of an episode. Raises `NotFound`."""
         with self._connection() as database:
-            found = only(database, address)
-        if found is None:
+            record = find_row(database, address)
+        if record is None:
             raise NotFound(f"{address.run}/{address.file} has no episode {address.number}.")
-        return make_row(found)
+        return make_row(record)
 
     def line(self, address: Address) -> str:
-        """The episode's own line of JSON, read from its file. Raises `NotFound`."""
+        """Read the episode's line of JSON from its file. Raises `NotFound`."""
         with self._connection() as database:
             return self._line(database, address)
 
     def lines(self, addresses: Iterable[Address]) -> dict[Address, str]:
-        """The lines of many episodes; those whose file is just being written anew are left out."""
-        found: dict[Address, str] = {}
+        """Read the lines of many episodes, without those whose file is being rewritten."""
+        lines: dict[Address, str] = {}
         with self._connection() as database:
             for address in addresses:
                 with suppress(NotFound, OSError, ValueError):
-                    found[address] = self._line(database, address)
-        return found
+                    lines[address] = self._line(database, address)
+        return lines
 
     def episode(self, address: Address) -> Episode:
-        """The episode, read from its file.
+        """Read the episode from its file.
 
         Raises:
-            NotFound: when there is none, or its line is no longer one: the file is just being written anew.
+            NotFound: if it doesn't exist, or its line is invalid because the file is being rewritten.
         """
         try:
             return Episode.from_json(self.line(address))
@@ -212,27 +212,27 @@ class Index:
             raise NotFound(f"{address.run}/{address.file}, episode {address.number} can't be read: {error}") from error
 
     def siblings(self, address: Address) -> list[Row]:
-        """The attempts at the same task in the same file, this one among them, in the file's order."""
+        """Return all attempts at the same task in the same file, including this one, in file order."""
         row = self.row(address)
         same = Filters(run=address.run, file=address.file, env=row.env, task=row.task, sort="number", size=1000)
         return self.list(same).rows
 
     def _line(self, database: sqlite3.Connection, address: Address) -> str:
         path = self.file(address).path
-        found = only(database, address)
-        if found is None:
+        record = find_row(database, address)
+        if record is None:
             raise NotFound(f"{address.run}/{address.file} has no episode {address.number}.")
         with path.open("rb") as file:
-            file.seek(found["start"])
-            return file.read(found["length"]).decode("utf-8-sig").strip()
+            file.seek(record["start"])
+            return file.read(record["length"]).decode("utf-8-sig").strip()
 
-    def _remembered(self, name: str, ask: Callable[[sqlite3.Connection], _Answer]) -> _Answer:
-        """An answer that takes long to find and is the same until something changes."""
+    def _cached(self, key: str, query: Callable[[sqlite3.Connection], _Result]) -> _Result:
+        """Run a slow query, or return its cached result if the index hasn't changed."""
         version = self.version
-        if name not in self._answers or self._answers[name][0] != version:
+        if key not in self._cache or self._cache[key][0] != version:
             with self._connection() as database:
-                self._answers[name] = version, ask(database)
-        return self._answers[name][1]
+                self._cache[key] = version, query(database)
+        return self._cache[key][1]
 
     @contextmanager
     def _connection(self) -> Generator[sqlite3.Connection]:

@@ -1,4 +1,4 @@
-"""How the index fills: tables, and files read into them line by line from where they were read to."""
+"""Filling the index: the tables, and the incremental reading of files into them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentgym_eval.viewer.index.runs import EpisodeFile
 from agentgym_eval.viewer.index.tokens import kept_episodes, tokens_file
 
 VERSION = 9
-"""Of the tables and of what is let into them: an index of another version is never opened."""
+"""Version of the tables and of the validation of lines: an index of another version is never opened."""
 SCHEMA = """
 PRAGMA journal_mode = WAL;
 PRAGMA synchronous = OFF;
@@ -41,7 +41,7 @@ CREATE TABLE IF NOT EXISTS counts (
 CREATE VIRTUAL TABLE IF NOT EXISTS words USING fts5(text, content = '', prefix = '1 2 3');
 """
 COUNTED = ("env", "split", "category", "difficulty", "policy", "stop")
-"""Columns of `episodes` whose values `counts` counts in every file, and beside them `tokens` where that is known."""
+"""Columns of `episodes` whose values are counted per file in `counts`; non-empty `tokens` are counted too."""
 _ADD_TASK = """
 INSERT INTO tasks VALUES (?, ?, ?, ?, ?, ?, 1, ?, ?, ?, ?, ?) ON CONFLICT DO UPDATE SET
     attempts = attempts + 1, failed = failed + excluded.failed, successes = successes + excluded.successes,
@@ -56,57 +56,64 @@ class _Line:
     start: int
     length: int
     record: dict[str, Any] | None
-    """None where the line is damaged."""
+    """None if the line is damaged."""
 
 
-class Filler:
-    """Takes files into a database. One batch is one transaction, so readers see it grow and never see half of it."""
+class Indexer:
+    """Reads files into a database. Each batch is one transaction, so readers never see a partial batch."""
 
     def __init__(self, database: sqlite3.Connection) -> None:
         self._database = database
 
-    def forget_others(self, paths: set[str]) -> None:
+    def remove_others(self, paths: set[str]) -> None:
         """Remove the files that aren't among `paths`."""
-        for identity, path in self._database.execute("SELECT id, path FROM files").fetchall():
+        for file_id, path in self._database.execute("SELECT id, path FROM files").fetchall():
             if path not in paths:
                 self._database.execute("BEGIN IMMEDIATE")
-                self._forget(identity)
+                self._remove(file_id)
                 self._database.execute("COMMIT")
 
-    def take_in(self, run: str, file: EpisodeFile) -> None:
-        """Read what `file` has that the index lacks."""
+    def index_file(self, run: str, file: EpisodeFile) -> None:
+        """Read the content of `file` that isn't indexed yet."""
         try:
             stat = file.path.stat()
         except FileNotFoundError:
-            return  # gone since it was found; the next look forgets it
+            return  # deleted since the scan; the next refresh removes it
         known = self._database.execute("SELECT * FROM files WHERE path = ?", (str(file.path),)).fetchone()
-        seen = known and (known["size"], known["mtime"], known["inode"], known["run"], known["kept"])
-        kept = _written(tokens_file(file.path))
-        if seen == (stat.st_size, stat.st_mtime_ns, stat.st_ino, run, kept):
+        indexed = known and (known["size"], known["mtime"], known["inode"], known["run"], known["kept"])
+        tokens_mtime = _mtime(tokens_file(file.path))
+        if indexed == (stat.st_size, stat.st_mtime_ns, stat.st_ino, run, tokens_mtime):
             return
-        numbers = frozenset(kept_episodes(tokens_file(file.path))) if kept else frozenset[int]()
+        with_tokens = frozenset(kept_episodes(tokens_file(file.path))) if tokens_mtime else frozenset[int]()
         with suppress(FileNotFoundError, PermissionError):
-            while self._batch(run, file, kept, numbers):
+            while self._index_batch(run, file, tokens_mtime, with_tokens):
                 pass
 
-    def _batch(self, run: str, file: EpisodeFile, kept: int, numbers: Set[int]) -> bool:
-        """Read some lines on, whose tokens are kept of `numbers`; whether there may be more."""
+    def _index_batch(self, run: str, file: EpisodeFile, tokens_mtime: int, with_tokens: Set[int]) -> bool:
+        """Read the next lines of a file and return whether there may be more.
+
+        Args:
+            run: Slug of the file's run.
+            file: The file.
+            tokens_mtime: Modification time of its tokens file, in ns; 0 if there is none.
+            with_tokens: Numbers of the episodes in the tokens file.
+        """
         self._database.execute("BEGIN IMMEDIATE")  # another process may be filling the same index
         try:
             with file.path.open("rb") as content:
                 stat = os.fstat(content.fileno())
-                identity, read, number = self._begin(run, file, kept, content, stat)
+                file_id, read, number = self._begin(run, file, tokens_mtime, content, stat)
                 lines = list(islice(_lines(content, read), _BATCH))
                 end = lines[-1].start + lines[-1].length if lines else read
                 tail = _tail(content, end)
             more = len(lines) == _BATCH
-            # While there is more no size is known, so that a file of which the reading ends here is read on some day.
-            seen = (None if more else stat.st_size, stat.st_mtime_ns)
-            self._add(identity, number, lines, numbers)
+            # The size stays NULL until the whole file is read, so an interrupted file is continued by a later refresh.
+            indexed = (None if more else stat.st_size, stat.st_mtime_ns)
+            self._add(file_id, number, lines, with_tokens)
             self._database.execute(
                 "UPDATE files SET size = ?, mtime = ?, read = ?, lines = lines + ?, tail = ?, damaged = damaged + ? "
                 "WHERE id = ?",
-                (*seen, end, len(lines), tail, sum(line.record is None for line in lines), identity),
+                (*indexed, end, len(lines), tail, sum(line.record is None for line in lines), file_id),
             )
         except BaseException:
             self._database.execute("ROLLBACK")
@@ -115,72 +122,78 @@ class Filler:
         return more
 
     def _begin(
-        self, run: str, file: EpisodeFile, kept: int, content: BinaryIO, stat: os.stat_result
+        self, run: str, file: EpisodeFile, tokens_mtime: int, content: BinaryIO, stat: os.stat_result
     ) -> tuple[int, int, int]:
-        """The file's row, up to which byte it was read, and how many lines that were. A file whose tokens were written
-        since, which a training step does last, is read anew.
+        """Return the file's id, the number of bytes read so far, and the number of lines read so far.
+
+        The file is read from its start again if it was replaced, or if its tokens file was written since: a training
+        step writes that last.
         """
         known = self._database.execute("SELECT * FROM files WHERE path = ?", (str(file.path),)).fetchone()
-        if known and (known["run"], known["kept"]) == (run, kept) and _went_on(known, stat, content):
+        if known and (known["run"], known["kept"]) == (run, tokens_mtime) and _was_appended(known, stat, content):
             return known["id"], known["read"], known["lines"]
         if known:
-            self._forget(known["id"])
-        made = self._database.execute(
+            self._remove(known["id"])
+        cursor = self._database.execute(
             "INSERT INTO files (path, run, slug, part, step, manner, inode, read, lines, tail, damaged, kept) "
             "VALUES (?, ?, ?, ?, ?, ?, ?, 0, 0, ?, 0, ?)",
-            (str(file.path), run, file.slug, file.part, file.step, file.manner, stat.st_ino, _tail(content, 0), kept),
+            (
+                *(str(file.path), run, file.slug, file.part, file.step, file.manner),
+                *(stat.st_ino, _tail(content, 0), tokens_mtime),
+            ),
         )
-        return made.lastrowid or 0, 0, 0
+        return cursor.lastrowid or 0, 0, 0
 
-    def _forget(self, identity: int) -> None:
-        """Drop a file. Its words stay: no episode is ever given their number again, so nothing finds them."""
+    def _remove(self, file_id: int) -> None:
+        """Delete a file. Its words stay, but episode ids are never reused, so no search returns them."""
         for table in ("episodes", "tasks", "counts"):
-            self._database.execute(f"DELETE FROM {table} WHERE file = ?", (identity,))
-        self._database.execute("DELETE FROM files WHERE id = ?", (identity,))
+            self._database.execute(f"DELETE FROM {table} WHERE file = ?", (file_id,))
+        self._database.execute("DELETE FROM files WHERE id = ?", (file_id,))
 
-    def _add(self, identity: int, number: int, lines: Sequence[_Line], kept: Set[int]) -> None:
+    def _add(self, file_id: int, number: int, lines: Sequence[_Line], with_tokens: Set[int]) -> None:
         row = self._database.execute("SELECT seq FROM sqlite_sequence WHERE name = 'episodes'").fetchone()
         first = row[0] + 1 if row else 1
-        good = [(at, line, line.record) for at, line in enumerate(lines) if line.record is not None]
-        tokens = {at: "kept" if number + at in kept else _sampled(record) for at, _, record in good}
+        valid = [(at, line, line.record) for at, line in enumerate(lines) if line.record is not None]
+        tokens = {at: "kept" if number + at in with_tokens else _sampled(record) for at, _, record in valid}
         self._database.executemany(
             f"INSERT INTO episodes VALUES ({', '.join('?' * 18)})",
             [
-                (first + at, identity, number + at, line.start, line.length, *_figures(record), tokens[at])
-                for at, line, record in good
+                (first + at, file_id, number + at, line.start, line.length, *_columns(record), tokens[at])
+                for at, line, record in valid
             ],
         )
         self._database.executemany(
-            "INSERT INTO words (rowid, text) VALUES (?, ?)", [(first + at, searched(record)) for at, _, record in good]
+            "INSERT INTO words (rowid, text) VALUES (?, ?)",
+            [(first + at, searchable_text(record)) for at, _, record in valid],
         )
-        self._database.executemany(_ADD_TASK, [_task(identity, number + at, record) for at, _, record in good])
-        counts = Counter((identity, facet, record[facet]) for *_, record in good for facet in COUNTED)
-        counts.update((identity, "tokens", known) for known in tokens.values() if known)
+        self._database.executemany(_ADD_TASK, [_task(file_id, number + at, record) for at, _, record in valid])
+        counts = Counter((file_id, facet, record[facet]) for *_, record in valid for facet in COUNTED)
+        counts.update((file_id, "tokens", value) for value in tokens.values() if value)
         self._database.executemany(
             "INSERT INTO counts VALUES (?, ?, ?, ?) ON CONFLICT DO UPDATE SET episodes = episodes + excluded.episodes",
             [(*key, number) for key, number in counts.items()],
         )
 
 
-def _went_on(known: sqlite3.Row, stat: os.stat_result, content: BinaryIO) -> bool:
-    """Whether what was read of a file is still what it begins with."""
+def _was_appended(known: sqlite3.Row, stat: os.stat_result, content: BinaryIO) -> bool:
+    """Return whether the file still begins with the bytes that were read."""
     same = known["inode"] == stat.st_ino and known["read"] <= stat.st_size
     return same and known["tail"] == _tail(content, known["read"])
 
 
 def _lines(content: BinaryIO, start: int) -> Iterator[_Line]:
-    """The whole lines from `start` on. One without a line break counts when it is whole JSON: the file's last."""
+    """Yield the complete lines from `start` on; a last line without a line break counts if it is a valid episode."""
     content.seek(start)
     for line in content:
-        whole = line.endswith(b"\n")
+        terminated = line.endswith(b"\n")
         record = read_line(line)
-        if line.strip() and (whole or record is not None):
+        if line.strip() and (terminated or record is not None):
             yield _Line(start, len(line), record)
         start += len(line)
 
 
-def _figures(record: dict[str, Any]) -> tuple[Any, ...]:
-    """What the table of episodes holds of one, from `env` on."""
+def _columns(record: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the columns of an episode in the table `episodes`, from `env` on."""
     acts = [turn for turn in record["turns"] if turn.get("kind", "act") == "act"]
     return (
         *(record[name] for name in ("env", "split", "task_id", "category", "difficulty", "policy", "sample")),
@@ -191,46 +204,46 @@ def _figures(record: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _sampled(record: dict[str, Any]) -> str:
-    """`sampled` where the record has the ids of tokens."""
+    """Return `sampled` if the record has token ids, otherwise an empty string."""
     return "sampled" if any(turn["reply"].get("sample") for turn in record["turns"]) else ""
 
 
-def _written(path: Path) -> int:
-    """When a file was last written; 0 where there is none."""
+def _mtime(path: Path) -> int:
+    """Return the modification time of a file in ns; 0 if it doesn't exist."""
     try:
         return path.stat().st_mtime_ns
     except OSError:
         return 0
 
 
-def _task(identity: int, number: int, record: dict[str, Any]) -> tuple[Any, ...]:
-    """What an attempt adds to its task's sums; a failed one to none but the number of failed ones."""
-    env, _, task, category, difficulty, _, _, turns, _, stop, score, success = _figures(record)
+def _task(file_id: int, number: int, record: dict[str, Any]) -> tuple[Any, ...]:
+    """Return what an attempt adds to its task's row; a failed attempt adds only to the count of failures."""
+    env, _, task, category, difficulty, _, _, turns, _, stop, score, success = _columns(record)
     failed = stop == "failed"
     sums = (0, 0, 0) if failed else (success or 0, score or 0, turns)
-    return identity, task, env, category, difficulty, record.get("cluster", ""), failed, *sums, number
+    return file_id, task, env, category, difficulty, record.get("cluster", ""), failed, *sums, number
 
 
-def searched(record: dict[str, Any]) -> str:
-    """What was said and shown, as one text."""
-    return "\n".join(searched_turns(record))
+def searchable_text(record: dict[str, Any]) -> str:
+    """Return the observations and replies of an episode as one text."""
+    return "\n".join(searchable_turns(record))
 
 
-def searched_turns(record: dict[str, Any]) -> list[str]:
-    """What was said and shown in each turn, and at the end; an observation only where it is another than before."""
-    said: list[str] = []
-    shown = None
+def searchable_turns(record: dict[str, Any]) -> list[str]:
+    """Return the text of each turn and of the end; an observation equal to the previous one is left out."""
+    texts: list[str] = []
+    previous = None
     for turn in record["turns"]:
-        new = [turn["observation"]] if turn["observation"] != shown else []
-        shown = turn["observation"]
+        observation = [turn["observation"]] if turn["observation"] != previous else []
+        previous = turn["observation"]
         reasoning = turn["reply"].get("reasoning")
-        said.append("\n".join((*new, *([reasoning] if reasoning else []), turn["reply"]["text"])))
-    said.append(record["final_observation"])
-    return [text.encode(errors="replace").decode() for text in said]
+        texts.append("\n".join((*observation, *([reasoning] if reasoning else []), turn["reply"]["text"])))
+    texts.append(record["final_observation"])
+    return [text.encode(errors="replace").decode() for text in texts]
 
 
 def _tail(content: BinaryIO, end: int) -> str:
-    """A hash of the bytes before `end`: of a file that was replaced they are others."""
+    """Hash the last bytes before `end`, to detect that a file was replaced."""
     start = max(0, end - _TAIL)
     content.seek(start)
     return hashlib.sha256(content.read(end - start)).hexdigest()[:16]

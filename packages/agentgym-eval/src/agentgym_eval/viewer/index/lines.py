@@ -1,4 +1,4 @@
-"""What makes a line of a file an episode: it can be read as one, and the index can hold its figures."""
+"""Validation of one line of an episode file: it must parse as an episode, and the index must be able to store it."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any
 
 from agentgym_envs import Episode
 
-_LARGEST = 2**63 - 1
-"""Integer that SQLite knows."""
+_MAX_INTEGER = 2**63 - 1
+"""The largest SQLite integer."""
 
 
 def read_line(line: bytes) -> dict[str, Any] | None:
-    """The episode's JSON; None where the line is damaged, which any wrong field makes it."""
+    """Return the episode's JSON; None if the line is damaged, which any invalid field makes it."""
     with suppress(ValueError, TypeError, KeyError, OverflowError):
         text = line.decode("utf-8-sig")
         episode = Episode.from_json(text)
         record = json.loads(text)
-        if _is_indexed(record) and _is_shown(episode):
+        if _can_index(record) and _can_show(episode):
             return record
     return None
 
 
-def _is_indexed(record: dict[str, Any]) -> bool:
-    """Whether a database takes its names and numbers. Raises `ValueError` for halves of characters."""
+def _can_index(record: dict[str, Any]) -> bool:
+    """Return whether SQLite can store the names and integers. Raises `ValueError` for lone surrogates."""
     names = [record.get(name, "") for name in ("env", "task_id", "split", "category", "policy", "cluster")]
     "".join(names).encode()
-    whole = (record["difficulty"], record["sample"])
-    return all(names[:2]) and all(abs(number) <= _LARGEST for number in whole)
+    integers = (record["difficulty"], record["sample"])
+    return all(names[:2]) and all(abs(number) <= _MAX_INTEGER for number in integers)
 
 
-def _is_shown(episode: Episode) -> bool:
-    """Whether its numbers can be added up and its tokens told apart."""
+def _can_show(episode: Episode) -> bool:
+    """Return whether all numbers are finite and every sample has one log-probability per token id."""
     numbers = (episode.score or 0, *episode.seconds.values(), *(turn.reward for turn in episode.turns))
     samples = (turn.reply.sample for turn in episode.turns)
     return all(map(math.isfinite, numbers)) and all(

@@ -1,7 +1,7 @@
-"""What every page is called: the one place that makes addresses.
+"""URLs of all pages; no other module constructs addresses.
 
-Pages ask these for links and never write a path themselves, so the same templates serve a live site, whose addresses
-begin at `/`, and an export, whose links are relative file names that open from disk.
+Templates take all links from here, so the same templates serve the live site, whose addresses begin with `/`, and an
+export, whose links are relative file names that open from disk.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from urllib.parse import quote, urlencode
 
 @dataclass(frozen=True, slots=True, order=True)
 class Address:
-    """Where an episode lies."""
+    """The location of an episode."""
 
     run: str
     """The run's slug."""
@@ -29,63 +29,63 @@ class Links:
     """Links of the live site."""
 
     live = True
-    """Whether a server answers: pages poll and post only then."""
+    """Whether a server responds; only then pages poll and post."""
 
     def asset(self, name: str) -> str:
-        """A file in `static/`."""
+        """Return the link to a file in `static/`."""
         return self._file(f"static/{name}")
 
     def runs(self, filters: Mapping[str, str | int] | None = None) -> str:
-        """The list of runs, which is the first page, under filters; see `run_list.RunFilters` for their names."""
+        """Return the link to the list of runs, which is the first page; `run_list.RunFilters` names the filters."""
         return self._page("", filters)
 
     def run(self, run: str) -> str:
-        """A run, by its slug."""
+        """Return the link to a run, by its slug."""
         return self._page(f"run/{run}")
 
     def report(self, run: str) -> str:
-        """The page that an evaluation wrote of itself, by the run's slug: of the live site alone."""
+        """Return the link to an evaluation's report.html, by the run's slug; live site only."""
         return self._file(f"report/{run}.html")
 
     def episodes(self, filters: Mapping[str, str | int] | None = None, **more: str | int) -> str:
-        """The list of episodes under filters; see `queries.Filters` for their names."""
+        """Return the link to the list of episodes; `queries.Filters` names the filters."""
         return self._page("episodes", {**(filters or {}), **more})
 
     def episode(self, address: Address, turn: int | None = None) -> str:
-        """An episode's replay, at a turn."""
+        """Return the link to an episode's replay, optionally at a turn."""
         return self._page(_episode("episode", address)) + (f"#turn-{turn}" if turn is not None else "")
 
     def scenes(self, address: Address) -> str:
-        """An episode's replay with the scenes of a world that takes its time to draw them."""
+        """Return the link to a replay that includes the scenes of a slow environment."""
         return self._page(_episode("episode", address), {"scenes": 1})
 
     def picture(self, address: Address, turn: int) -> str:
-        """The picture that was kept of what a turn began with; behind the last turn, of the end."""
+        """Return the link to the screenshot recorded at the start of a turn; after the last turn, of the end."""
         return self._file(f"{_episode('picture', address)}/{turn}.png")
 
     def siblings(self, address: Address) -> str:
-        """The attempts at the same task in the same file, side by side."""
+        """Return the link to all attempts at the same task in the same file, side by side."""
         return self._page(_episode("siblings", address))
 
     def beside(self, left: Address, right: Address) -> str:
-        """Two episodes side by side."""
+        """Return the link to two episodes side by side."""
         one, two = (f"{each.run}/{each.file}/{each.number}" for each in (left, right))
         return self._page("beside", {"a": one, "b": two})
 
     def compare(self, a: str = "", b: str = "", **more: str) -> str:
-        """Two runs, by their slugs, on the tasks that both played."""
+        """Return the link to the comparison of two runs, by their slugs, on their common tasks."""
         return self._page("compare", {"a": a, "b": b, **more})
 
     def raw(self, address: Address) -> str:
-        """An episode's own line of JSON."""
+        """Return the link to an episode's line of JSON."""
         return self._file(_episode("raw", address) + ".json")
 
-    def play(self, **given: str | int) -> str:
-        """Playing by hand, with fields of the form filled in."""
-        return self._page("play", given)
+    def play(self, **fields: str | int) -> str:
+        """Return the link to the start form of interactive play, with `fields` filled in."""
+        return self._page("play", fields)
 
     def game(self, key: str, move: str = "") -> str:
-        """A game that is played by hand, or where a move of it is posted."""
+        """Return the link to a game, or to the address to which one of its moves is posted."""
         return self._page(f"play/{key}" + (f"/{move}" if move else ""))
 
     def _page(self, name: str, query: Mapping[str, str | int] | None = None) -> str:
@@ -97,31 +97,31 @@ class Links:
 
 @dataclass(frozen=True, slots=True)
 class FileLinks(Links):
-    """Links of an export, as they are written in the page called `page`."""
+    """Links of an export, as written in the page `page`."""
 
     page: str = "index.html"
-    """The file that the links stand in, below the export's folder."""
+    """The file that contains the links, relative to the export's folder."""
     groups: Mapping[Address, Address] = field(default_factory=dict[Address, Address])
-    """For attempts at the same task in the same file the one whose page shows them all."""
+    """Maps each attempt that has siblings to the one whose page shows them all."""
     compared: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
-    """Which comparisons were linked to: the query of each by the name of its page, which is to be written then."""
+    """The comparisons linked so far, which the export must write: maps page names to queries."""
     live = False
 
     def siblings(self, address: Address) -> str:
-        """The page that all attempts of a group share."""
+        """Return the link to the page that all attempts of a group share."""
         return self._page(_episode("siblings", self.groups.get(address, address)))
 
     def beside(self, left: Address, right: Address) -> str:
-        """Two episodes side by side, each in a frame of its own: there are too many pairs to write them all."""
-        there = FileLinks()  # the frames lie beside the first page
-        return self.frames() + _query({"a": there.episode(left), "b": there.episode(right)})
+        """Return the link to two episodes in iframes; there are too many pairs to write a page for each."""
+        root = FileLinks()  # the page with the iframes is in the root folder
+        return self.frames() + _query({"a": root.episode(left), "b": root.episode(right)})
 
     def frames(self) -> str:
-        """The page that holds the frames."""
+        """Return the link to the page with the iframes."""
         return self._page("beside")
 
     def compare(self, a: str = "", b: str = "", **more: str) -> str:
-        """A page for each comparison."""
+        """Return the link to the page of a comparison and register it in `compared`."""
         if not (a and b):
             return self._page("compare")
         name = "--".join(("compare/" + a, b, *filter(None, more.values())))
@@ -136,7 +136,7 @@ class FileLinks(Links):
 
 
 def parse_address(text: str) -> Address:
-    """The address that `Links.beside` writes into a query. Raises `ValueError`."""
+    """Parse an address as `Links.beside` writes it into a query. Raises `ValueError`."""
     run, file, number = text.split("/")
     return Address(run, file, int(number))
 
@@ -146,5 +146,5 @@ def _episode(page: str, address: Address) -> str:
 
 
 def _query(query: Mapping[str, str | int] | None) -> str:
-    kept = {name: value for name, value in (query or {}).items() if value != ""}
-    return f"?{urlencode(kept)}" if kept else ""
+    nonempty = {name: value for name, value in (query or {}).items() if value != ""}
+    return f"?{urlencode(nonempty)}" if nonempty else ""

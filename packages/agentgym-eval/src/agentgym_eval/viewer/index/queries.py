@@ -1,4 +1,4 @@
-"""Questions to the index: filters of episodes, and the rows that pass them."""
+"""Queries of the index for episodes: filters, rows and facets."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import sqlite3
 from dataclasses import dataclass, fields
 from typing import Any
 
-from agentgym_eval.viewer.index.filters import FilterSet, Listing, looked_for
+from agentgym_eval.viewer.index.filters import FilterSet, Listing, search_terms
 from agentgym_eval.viewer.index.links import Address
 
-_LARGEST = 2**63 - 1
-"""Integer that SQLite knows."""
+_MAX_INTEGER = 2**63 - 1
+"""The largest SQLite integer."""
 _SORTS = {
     "": "f.mtime DESC, e.file",
     "number": "e.number",
@@ -45,12 +45,12 @@ _EQUAL = {
 OUTCOMES = {"yes": "e.success = 1", "no": "e.success = 0", "failed": "e.stop = 'failed'"}
 _CHOICES = {"success": OUTCOMES}
 FACETS = ("env", "split", "category", "difficulty", "policy", "stop", "run", "part", "tokens")
-"""Filters whose values are few enough to choose from."""
+"""Filters with few enough values to offer as a choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filters(FilterSet):
-    """Which episodes, in which order: without `sort` the file first that was written last."""
+    """Filters of episodes. Without `sort`, the most recently written file comes first."""
 
     SORTS = _SORTS
     CHOICES = _CHOICES
@@ -58,7 +58,7 @@ class Filters(FilterSet):
     run: str = ""
     file: str = ""
     part: str = ""
-    """Of its run: played, evaluation, rollouts or data."""
+    """Part of the run: played, evaluation, rollouts or data."""
     step: int | None = None
     manner: str = ""
     env: str = ""
@@ -69,18 +69,18 @@ class Filters(FilterSet):
     policy: str = ""
     stop: str = ""
     tokens: str = ""
-    """What is known of the tokens: `kept` for text, advantage and entropy; `sampled` for ids and log-probabilities."""
+    """Recorded token data: `kept` for text, advantage and entropy; `sampled` for ids and log-probabilities."""
     success: str = ""
-    """`yes`, `no`, or `failed` for those that broke."""
+    """`yes`, `no`, or `failed` for episodes that ended with an error."""
     turns_from: int | None = None
     turns_to: int | None = None
     text: str = ""
-    """Words that all occur in what was said and shown, the last one perhaps begun only; "in quotes" side by side."""
+    """Words that must all occur in observations or replies; the last one may be a prefix, "in quotes" is a phrase."""
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The figures of an episode."""
+    """An episode in the list of episodes."""
 
     address: Address
     part: str
@@ -94,22 +94,22 @@ class Row:
     policy: str
     sample: int
     turns: int
-    """Actions."""
+    """Number of actions."""
     invalid: int
-    """Actions that the world didn't understand."""
+    """Number of actions that the environment rejected."""
     stop: str
     score: float | None
     success: bool | None
     tokens: str
-    """As in `Filters`; empty where nothing is known."""
+    """As in `Filters`; empty if no token data was recorded."""
 
     @property
-    def facts(self) -> dict[str, str | int | float | None]:
-        """What filters and sorting look at, by the names of `Filters`: for lists that no server filters."""
-        at = {"run": self.address.run, "file": self.address.file, "number": self.address.number}
+    def filter_values(self) -> dict[str, str | int | float | None]:
+        """The values to filter and sort by, by the names of `Filters`: for lists filtered in the browser."""
+        location = {"run": self.address.run, "file": self.address.file, "number": self.address.number}
         outcome = "failed" if self.success is None else "yes" if self.success else "no"
-        plain = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "address"}
-        return at | plain | {"success": outcome}
+        values = {field.name: getattr(self, field.name) for field in fields(self) if field.name != "address"}
+        return location | values | {"success": outcome}
 
 
 _FROM = "FROM episodes e JOIN files f ON f.id = e.file"
@@ -117,11 +117,11 @@ _ROWS = f"SELECT e.*, f.run, f.slug, f.part, f.step, f.manner {_FROM}"
 
 
 def listing(database: sqlite3.Connection, filters: Filters) -> Listing[Row]:
-    """The page of episodes that `filters` asks for."""
+    """Return the page of episodes that `filters` selects."""
     where, values = _where(filters)
-    if words := terms(filters.text):  # asked once, as both questions below need it
+    if terms := fts_terms(filters.text):  # evaluated once, because both queries below need the hits
         database.execute("CREATE TEMP TABLE hits (id INTEGER PRIMARY KEY)")
-        database.execute("INSERT INTO hits SELECT rowid FROM words WHERE words MATCH ?", (" AND ".join(words),))
+        database.execute("INSERT INTO hits SELECT rowid FROM words WHERE words MATCH ?", (" AND ".join(terms),))
     (total,) = database.execute(f"SELECT count(*) {_FROM} {where}", values).fetchone()
     direction = "DESC" if filters.sort.startswith("-") else ""
     order = f"{_SORTS[filters.sort.removeprefix('-')]} {direction} NULLS LAST, e.id"
@@ -129,15 +129,15 @@ def listing(database: sqlite3.Connection, filters: Filters) -> Listing[Row]:
         f"SELECT e.id {_FROM} {where} ORDER BY {order} LIMIT ? OFFSET ?",
         (*values, filters.size, (filters.page - 1) * filters.size),
     )
-    ids = [identity for (identity,) in page]  # sorted alone, which takes a fraction of sorting whole rows
+    ids = [row_id for (row_id,) in page]  # sorting ids alone takes a fraction of the time of sorting whole rows
     marks = ", ".join("?" * len(ids))
-    found = {row["id"]: row for row in database.execute(f"{_ROWS} WHERE e.id IN ({marks})", ids)}
-    return Listing([make_row(found[identity]) for identity in ids if identity in found], total, filters)
+    rows = {row["id"]: row for row in database.execute(f"{_ROWS} WHERE e.id IN ({marks})", ids)}
+    return Listing([make_row(rows[row_id]) for row_id in ids if row_id in rows], total, filters)
 
 
 def facets(database: sqlite3.Connection, run: str) -> dict[str, list[tuple[str, int]]]:
-    """For each of `FACETS` the values that the episodes of a run, or of all, have, and how many have each."""
-    counted = database.execute(
+    """Return, for each of `FACETS`, its values among the episodes of a run (or all) with their counts."""
+    counts = database.execute(
         "SELECT c.facet, c.value, sum(c.episodes) FROM counts c JOIN files f ON f.id = c.file "
         "WHERE ? IN ('', f.run) GROUP BY c.facet, c.value "
         "UNION ALL SELECT 'run', run, sum(lines - damaged) FROM files GROUP BY run "
@@ -145,15 +145,15 @@ def facets(database: sqlite3.Connection, run: str) -> dict[str, list[tuple[str, 
         "ORDER BY 1, 2",
         (run, run),
     )
-    found: dict[str, list[tuple[str, int]]] = {name: [] for name in FACETS}
-    for name, value, episodes in counted:
-        found[name].append((str(value), episodes))
-    return found
+    values: dict[str, list[tuple[str, int]]] = {name: [] for name in FACETS}
+    for name, value, episodes in counts:
+        values[name].append((str(value), episodes))
+    return values
 
 
-def only(database: sqlite3.Connection, address: Address) -> sqlite3.Row | None:
-    """The row of one episode, with its place in its file; None when there is none."""
-    if address.number > _LARGEST:
+def find_row(database: sqlite3.Connection, address: Address) -> sqlite3.Row | None:
+    """Return the database row of one episode, with its position in its file; None if there is none."""
+    if address.number > _MAX_INTEGER:
         return None
     return database.execute(
         f"{_ROWS} WHERE f.run = ? AND f.slug = ? AND e.number = ?",
@@ -161,37 +161,38 @@ def only(database: sqlite3.Connection, address: Address) -> sqlite3.Row | None:
     ).fetchone()
 
 
-def make_row(found: sqlite3.Row) -> Row:
-    """A row of the database as a value."""
+def make_row(record: sqlite3.Row) -> Row:
+    """Convert a database row to a `Row`."""
     same = ("part", "step", "manner", "env", "split", "task", "category", "difficulty", "policy", "sample")
     return Row(
-        address=Address(found["run"], found["slug"], found["number"]),
-        success=None if found["success"] is None else bool(found["success"]),
-        **{name: found[name] for name in (*same, "turns", "invalid", "stop", "score", "tokens")},
+        address=Address(record["run"], record["slug"], record["number"]),
+        success=None if record["success"] is None else bool(record["success"]),
+        **{name: record[name] for name in (*same, "turns", "invalid", "stop", "score", "tokens")},
     )
 
 
 def _where(filters: Filters) -> tuple[str, list[Any]]:
-    tests: list[str] = []
+    """Build the WHERE clause and its parameters."""
+    conditions: list[str] = []
     values: list[Any] = []
     for name, column in _EQUAL.items():
         if (value := getattr(filters, name)) not in ("", None):
-            tests.append(f"{column} = ?")
+            conditions.append(f"{column} = ?")
             values.append(value)
-    for test, value in (("e.turns >= ?", filters.turns_from), ("e.turns <= ?", filters.turns_to)):
+    for condition, value in (("e.turns >= ?", filters.turns_from), ("e.turns <= ?", filters.turns_to)):
         if value is not None:
-            tests.append(test)
+            conditions.append(condition)
             values.append(value)
     if filters.success:
-        tests.append(OUTCOMES[filters.success])
-    if terms(filters.text):
-        tests.append("e.id IN (SELECT id FROM hits)")
-    return (f"WHERE {' AND '.join(tests)}" if tests else ""), values
+        conditions.append(OUTCOMES[filters.success])
+    if fts_terms(filters.text):
+        conditions.append("e.id IN (SELECT id FROM hits)")
+    return (f"WHERE {' AND '.join(conditions)}" if conditions else ""), values
 
 
-def terms(text: str) -> list[str]:
-    """What is looked for, in FTS5's words, that no text can break: each quoted, the last word open at its end."""
-    asked = [f'"{part}"' for part in looked_for(text.replace("\0", " ")) if re.search(r"\w", part)]
-    if asked and not text.rstrip().endswith('"'):
-        asked[-1] += "*"
-    return asked
+def fts_terms(text: str) -> list[str]:
+    """Convert a search text to FTS5 terms: each is quoted, so no input is a syntax error; the last is a prefix."""
+    terms = [f'"{part}"' for part in search_terms(text.replace("\0", " ")) if re.search(r"\w", part)]
+    if terms and not text.rstrip().endswith('"'):
+        terms[-1] += "*"
+    return terms

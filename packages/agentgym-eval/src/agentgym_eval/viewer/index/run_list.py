@@ -1,4 +1,4 @@
-"""The list of runs under filters. There are some hundred at most, all known, so that no database is asked."""
+"""Filtering and sorting of the list of runs. There are a few hundred at most, so this works in memory."""
 
 from __future__ import annotations
 
@@ -7,110 +7,112 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agentgym_eval.viewer.index.filters import FilterSet, looked_for
-from agentgym_eval.viewer.index.metrics import RunFigures
+from agentgym_eval.viewer.index.filters import FilterSet, search_terms
+from agentgym_eval.viewer.index.metrics import RunMetrics
 from agentgym_eval.viewer.index.runs import KINDS, STATES, Run
 
 _SORTS = ("name", "kind", "env", "policy", "episodes", "success", "state", "began")
 ALIVE = "!stopped"
-"""The state of all runs but stopped ones, as a filter."""
+"""A filter value for runs in any state except stopped."""
 _CHOICES = {"kind": KINDS, "state": (*STATES, ALIVE)}
 FACETS = ("kind", "recipe", "env", "policy", "state")
-"""Filters whose values are few enough to choose from."""
+"""Filters with few enough values to offer as a choice."""
 
 
 @dataclass(frozen=True, slots=True)
 class RunFilters(FilterSet):
-    """Which runs, in which order: without `sort` the newest first."""
+    """Filters of runs, newest first by default."""
 
     SORTS = _SORTS
     CHOICES = _CHOICES
 
     sort: str = "-began"
     text: str = ""
-    """Parts of words that all occur in the name, the recipe, or the names of worlds, policies and models."""
+    """Substrings that must all occur in the name, the recipe, or the names of environments, policies and models."""
     kind: str = ""
     recipe: str = ""
     env: str = ""
     policy: str = ""
     state: str = ""
     success_from: int | None = None
-    """In percent; with either bound, runs whose success isn't known are left out."""
+    """In percent; with either bound, runs with unknown success are left out."""
     success_to: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class RunRow:
-    """A run with its figures."""
+    """A run in the list of runs."""
 
     run: Run
-    figures: RunFigures | None
-    """None where no episode was read yet."""
-    worlds: tuple[str, ...]
-    """In which was played: as the episodes have it, else as the settings do."""
+    metrics: RunMetrics | None
+    """None if no episode has been read yet."""
+    envs: tuple[str, ...]
+    """Environments from the episodes; if there are none yet, from the settings."""
     policies: tuple[str, ...]
-    """Who played: as the settings have it, else as the episodes do."""
-    facts: Mapping[str, Any]
-    """What filters and sorting look at, by the names of `RunFilters`: also for lists that no server filters."""
+    """Policies from the settings; if these name none, from the episodes."""
+    filter_values: Mapping[str, Any]
+    """The values to filter and sort by, by the names of `RunFilters`; also used by lists filtered in the browser."""
 
 
-def run_rows(runs: Iterable[Run], figures: Mapping[str, RunFigures]) -> list[RunRow]:
-    """All runs, the newest first."""
-    return [_row(run, figures.get(run.slug)) for run in sorted(runs, key=lambda run: (-run.began, run.name))]
+def run_rows(runs: Iterable[Run], metrics: Mapping[str, RunMetrics]) -> list[RunRow]:
+    """Return the rows of all runs, newest first."""
+    return [_row(run, metrics.get(run.slug)) for run in sorted(runs, key=lambda run: (-run.began, run.name))]
 
 
-def passing(rows: Iterable[RunRow], filters: RunFilters) -> list[RunRow]:
-    """The rows that pass, sorted; those without a value for the order last, and equal ones as they were."""
+def filter_rows(rows: Iterable[RunRow], filters: RunFilters) -> list[RunRow]:
+    """Return the matching rows in the requested order; the sort is stable, and rows without a value come last."""
     name = filters.sort.removeprefix("-")
-    found = [row for row in rows if _passes(row.facts, filters)]
-    known = [row for row in found if row.facts[name] not in (None, ())]
-    known.sort(key=lambda row: row.facts[name], reverse=filters.sort.startswith("-"))
-    return known + [row for row in found if row.facts[name] in (None, ())]
+    matching = [row for row in rows if _matches(row.filter_values, filters)]
+    known = [row for row in matching if row.filter_values[name] not in (None, ())]
+    known.sort(key=lambda row: row.filter_values[name], reverse=filters.sort.startswith("-"))
+    return known + [row for row in matching if row.filter_values[name] in (None, ())]
 
 
 def run_facets(rows: Sequence[RunRow]) -> dict[str, list[tuple[str, int]]]:
-    """For each of `FACETS` the values that the runs have, and how many have each."""
-    counted = {name: Counter(value for row in rows for value in _values(row.facts[name]) if value) for name in FACETS}
-    states = counted["state"]
+    """Return, for each of `FACETS`, its values among the runs with their counts."""
+    counts_by_name = {
+        name: Counter(value for row in rows for value in _values(row.filter_values[name]) if value) for name in FACETS
+    }
+    states = counts_by_name["state"]
     if 0 < states["stopped"] < len(rows):
         states[ALIVE] = len(rows) - states["stopped"]
-    return {name: sorted(counts.items()) for name, counts in counted.items()}
+    return {name: sorted(counts.items()) for name, counts in counts_by_name.items()}
 
 
-def _row(run: Run, figures: RunFigures | None) -> RunRow:
-    worlds, played = (figures.worlds, figures.policies) if figures else ((), ())
-    worlds = worlds or ((run.env,) if run.env else ())
-    success = figures.success if figures else None
-    policies = (run.policy,) if run.policy else played
-    facts = {
+def _row(run: Run, metrics: RunMetrics | None) -> RunRow:
+    envs, episode_policies = (metrics.envs, metrics.policies) if metrics else ((), ())
+    envs = envs or ((run.env,) if run.env else ())
+    success = metrics.success if metrics else None
+    policies = (run.policy,) if run.policy else episode_policies
+    filter_values = {
         "name": run.name,
         "kind": run.kind,
         "recipe": run.recipe,
-        "env": worlds,
+        "env": envs,
         "policy": policies,
         "state": run.state,
-        "episodes": figures.episodes if figures else None,
+        "episodes": metrics.episodes if metrics else None,
         "success": None if success is None else round(100 * success, 1),
         "began": run.began,
-        "text": "\n".join((run.name, run.recipe, *worlds, *policies, *played)).lower(),
+        "text": "\n".join((run.name, run.recipe, *envs, *policies, *episode_policies)).lower(),
     }
-    return RunRow(run, figures, worlds, policies, facts)
+    return RunRow(run, metrics, envs, policies, filter_values)
 
 
-def _passes(facts: Mapping[str, Any], filters: RunFilters) -> bool:
-    if not all(_is_one_of(_values(facts[name]), getattr(filters, name)) for name in FACETS):
+def _matches(values: Mapping[str, Any], filters: RunFilters) -> bool:
+    if not all(_is_one_of(_values(values[name]), getattr(filters, name)) for name in FACETS):
         return False
-    low, high, success = filters.success_from, filters.success_to, facts["success"]
+    low, high, success = filters.success_from, filters.success_to, values["success"]
     if (low is not None or high is not None) and success is None:
         return False
     if (low is not None and success < low) or (high is not None and success > high):
         return False
-    return all(part in facts["text"] for part in looked_for(filters.text.lower()))
+    return all(part in values["text"] for part in search_terms(filters.text.lower()))
 
 
-def _is_one_of(values: tuple[str, ...], asked: str) -> bool:
-    """Whether what is asked for is among the values; behind a `!`, whether it isn't."""
-    return not asked or (asked.removeprefix("!") in values) != asked.startswith("!")
+def _is_one_of(values: tuple[str, ...], wanted: str) -> bool:
+    """Return whether `wanted` is among the values; with a `!` prefix, whether it isn't."""
+    return not wanted or (wanted.removeprefix("!") in values) != wanted.startswith("!")
 
 
 def _values(value: str | tuple[str, ...]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""The tokens of an episode as they were trained on: what was said, how likely it was, what it was credited with.
+"""The tokens of an episode as they were trained on, with log-probabilities, advantages and entropies.
 
-Comes from the file `*.tokens.jsonl` (schema `agentgym.tokens/1`) beside the episodes of a training step; else from the
-ids in the episode's own samples, with the texts that the run's `tokenizer.json` has for them.
+They come from the file `*.tokens.jsonl` (schema `agentgym.tokens/1`) next to the episodes of a training step; without
+it, from the token ids in the episode's samples, with their texts from the run's `tokenizer.json`.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from agentgym_eval.viewer.index.vocabulary import Vocabulary, find_vocabulary
 SCHEMA = "agentgym.tokens/1"
 _HEAD = re.compile(rb'\{"schema": ?"agentgym\.tokens/1", ?"episode": ?(\d{1,15}),')
 _LEVELS = 6
-_MOST = 20_000
-"""Tokens on a page; what comes behind them is counted."""
+_MAX_TOKENS = 20_000
+"""Maximum number of tokens on a page; the number of further ones is shown."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,15 +31,17 @@ class Token:
     """One token."""
 
     text: str
-    said: bool
-    """Whether the agent said it, so that it is trained on; else it was read."""
+    completion: bool
+    """Whether it is a completion token, which is trained on; otherwise a prompt token."""
     turn: int
-    """Which said it; -1 where none did."""
+    """The turn whose reply it belongs to; -1 for prompt tokens."""
     logprob: float | None = None
-    """Under the policy that sampled it, in nats; None where it isn't said or known, and so the others."""
+    """Log-probability under the policy that sampled it, in nats; None for prompt tokens and if unknown. This also
+    holds for the other metrics.
+    """
     advantage: float | None = None
     entropy: float | None = None
-    """Of the distribution that it was drawn from, in nats."""
+    """Entropy of the distribution that it was sampled from, in nats."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,75 +49,75 @@ class Tokens:
     """The tokens of an episode."""
 
     segments: tuple[tuple[Token, ...], ...] = ()
-    """A new one begins where a context couldn't be extended by appending."""
+    """Contexts; a new one begins when the previous one couldn't be extended by appending."""
     trained: bool | None = None
-    """Whether its group was trained on; None where nobody says."""
+    """Whether its group was trained on; None if unknown."""
     group: int | None = None
-    strings: bool = True
-    """Whether `text` is what the token says, and not its number."""
-    left_out: int = 0
-    """Tokens beyond those that fit on a page."""
+    has_text: bool = True
+    """Whether `Token.text` is the token's text; otherwise it is its id."""
+    omitted: int = 0
+    """Number of tokens beyond those that fit on a page."""
 
     @property
-    def knows(self) -> tuple[str, ...]:
-        """Which figures there are, in the order in which they are of interest."""
-        every = [token for segment in self.segments for token in segment]
+    def metrics(self) -> tuple[str, ...]:
+        """The available per-token metrics, in display order."""
+        tokens = [token for segment in self.segments for token in segment]
         names = ("logprob", "advantage", "entropy")
-        return tuple(name for name in names if any(getattr(token, name) is not None for token in every))
+        return tuple(name for name in names if any(getattr(token, name) is not None for token in tokens))
 
     @property
-    def said(self) -> int:
-        """How many the agent said."""
-        return sum(token.said for segment in self.segments for token in segment)
+    def completion_tokens(self) -> int:
+        """The number of completion tokens."""
+        return sum(token.completion for segment in self.segments for token in segment)
 
-    def scale(self) -> float:
-        """The largest advantage either way, by which colours are measured."""
+    def max_advantage(self) -> float:
+        """Return the largest absolute advantage, which scales the colours."""
         advantages = [abs(t.advantage) for segment in self.segments for t in segment if t.advantage is not None]
         return max(advantages, default=0.0)
 
 
 def tokens_file(episodes: Path) -> Path:
-    """Where the tokens of a file of episodes are kept, if they are."""
+    """Return the path of the tokens file that belongs to a file of episodes; it may not exist."""
     return episodes.with_suffix(".tokens.jsonl")
 
 
 def kept_episodes(path: Path) -> list[int]:
-    """The numbers of the episodes whose tokens a tokens file holds, by the beginnings of its lines."""
+    """Return the numbers of the episodes in a tokens file, parsing only the beginnings of its lines."""
     try:
         with path.open("rb") as lines:
-            return [int(found[1]) for line in lines if (found := _HEAD.match(line))]
+            return [int(match[1]) for line in lines if (match := _HEAD.match(line))]
     except OSError:
-        return []  # gone, or not ours to read
+        return []  # deleted, or no permission to read
 
 
 def read_tokens(episodes: Path, number: int, episode: Episode, folder: Path) -> Tokens:
-    """The tokens of the episode on line `number` of the file `episodes`; none where nothing was kept of them.
+    """Read the tokens of one episode; empty if none were recorded.
 
     Args:
-        episodes: The file.
-        number: The episode's line, from 0.
-        episode: The episode itself.
-        folder: Of its run, whose tokenizer says what ids stand for.
+        episodes: The file of episodes.
+        number: The episode's line in it, from 0.
+        episode: The episode.
+        folder: The folder of its run, whose tokenizer decodes token ids.
     """
     path = tokens_file(episodes)
     for record in _records(path, number, episode) if path.exists() else ():
         try:
             segments = [list(_segment(segment)) for segment in record["segments"]]
-            return _bounded(segments, Tokens(trained=record.get("trained"), group=record.get("group")))
+            return _limited(segments, Tokens(trained=record.get("trained"), group=record.get("group")))
         except (KeyError, TypeError, ValueError):
-            break  # damaged, or just being written anew: the ids may do
+            break  # damaged or being rewritten: fall back to the token ids
     sampled = list(_sampled(episode))
     vocabulary = find_vocabulary(folder) if sampled else None
-    segments = [list(_written(samples, vocabulary)) for samples in sampled]
-    return _bounded(segments, Tokens(strings=vocabulary is not None))
+    segments = [list(_decoded(samples, vocabulary)) for samples in sampled]
+    return _limited(segments, Tokens(has_text=vocabulary is not None))
 
 
 def _records(path: Path, number: int, episode: Episode) -> Iterator[dict[str, Any]]:
-    """The lines of this episode. Most lines are of others, and long."""
-    mark = json.dumps(episode.task_id, ensure_ascii=False)
+    """Yield the records of this episode. Lines are long, so those without the task id are not parsed."""
+    task_id = json.dumps(episode.task_id, ensure_ascii=False)
     with path.open(encoding="utf-8", errors="replace") as lines:
         for line in lines:
-            if mark not in line and json.dumps(episode.task_id) not in line:
+            if task_id not in line and json.dumps(episode.task_id) not in line:
                 continue
             try:
                 record = json.loads(line)
@@ -127,14 +129,15 @@ def _records(path: Path, number: int, episode: Episode) -> Iterator[dict[str, An
 
 
 def _segment(record: dict[str, Any]) -> Iterator[Token]:
-    """Raises KeyError, TypeError or ValueError when the columns aren't of one length."""
+    """Yield the tokens of a segment. Raises KeyError, TypeError or ValueError if columns differ in length."""
     names = ("tokens", "loss_mask", "turn", "logprobs", "advantages", "entropies")
-    for text, said, turn, *figures in zip(*(record[name] for name in names), strict=True):
-        yield Token(str(text), bool(said), int(turn), *(None if one is None else float(one) for one in figures))
+    for text, completion, turn, *metrics in zip(*(record[name] for name in names), strict=True):
+        values = (None if value is None else float(value) for value in metrics)
+        yield Token(str(text), bool(completion), int(turn), *values)
 
 
 def _sampled(episode: Episode) -> Iterator[list[tuple[int, Sample]]]:
-    """The samples of each segment, each with its turn."""
+    """Yield the samples of each segment, each with its turn."""
     segment: list[tuple[int, Sample]] = []
     for number, turn in enumerate(episode.turns):
         sample = turn.reply.sample
@@ -148,48 +151,51 @@ def _sampled(episode: Episode) -> Iterator[list[tuple[int, Sample]]]:
         yield segment
 
 
-def _written(samples: Sequence[tuple[int, Sample]], vocabulary: Vocabulary | None) -> Iterator[Token]:
-    """The tokens of a segment; without a vocabulary their ids."""
-    ids = [number for _, sample in samples for number in (*sample.prompt, *sample.ids)]
+def _decoded(samples: Sequence[tuple[int, Sample]], vocabulary: Vocabulary | None) -> Iterator[Token]:
+    """Yield the tokens of a segment; without a vocabulary, their texts are the ids."""
+    ids = [token_id for _, sample in samples for token_id in (*sample.prompt, *sample.ids)]
     texts = iter(vocabulary.texts(ids) if vocabulary else map(str, ids))
     for turn, sample in samples:
         yield from (Token(next(texts), False, -1) for _ in sample.prompt)
         yield from (Token(next(texts), True, turn, logprob) for logprob in sample.logprobs)
 
 
-def _bounded(segments: Sequence[Sequence[Token]], known: Tokens) -> Tokens:
+def _limited(segments: Sequence[Sequence[Token]], info: Tokens) -> Tokens:
+    """Add the segments to `info`, cut to `_MAX_TOKENS`."""
     kept: list[tuple[Token, ...]] = []
-    room = _MOST
+    left = _MAX_TOKENS
     for segment in segments:
-        kept += [tuple(segment[:room])] if room > 0 else []
-        room -= len(segment)
-    return Tokens(tuple(kept), known.trained, known.group, known.strings, max(0, -room))
+        kept += [tuple(segment[:left])] if left > 0 else []
+        left -= len(segment)
+    return Tokens(tuple(kept), info.trained, info.group, info.has_text, max(0, -left))
 
 
-def colours(token: Token, scale: float) -> str:
-    """The classes of a token: `p0` likely to `p5` unlikely, `h0` to `h5` by entropy, `a_5` to `a5` by advantage
-    against the largest; an underscore is a minus.
+def css_classes(token: Token, max_advantage: float) -> str:
+    """Return the CSS classes of a token.
+
+    They are `p0` (likely) to `p5` (unlikely) by probability, `h0` to `h5` by entropy, and `a_5` to `a5` by advantage
+    relative to `max_advantage`, with an underscore as the minus sign.
     """
-    if not token.said:
+    if not token.completion:
         return "read"
     classes = ["said"]
-    if token.logprob is not None:  # halved each time: 1 to 0.7, to 0.5, to 0.25, to 0.06, to 0.004, below
+    if token.logprob is not None:  # bounds double in nats: p of 0.7, 0.5, 0.25, 0.06, 0.004
         classes.append(f"p{sum(-token.logprob > nats for nats in (0.35, 0.7, 1.4, 2.8, 5.6))}")
     if token.entropy is not None:
         classes.append(f"h{min(_LEVELS - 1, max(0, math.floor(2 * token.entropy)))}")
     if token.advantage is not None:
-        level = round((_LEVELS - 1) * token.advantage / scale) if scale else 0
+        level = round((_LEVELS - 1) * token.advantage / max_advantage) if max_advantage else 0
         classes.append(f"a{level}".replace("-", "_"))
     return " ".join(classes)
 
 
-def stretches(segment: Sequence[Token]) -> list[list[Token]]:
-    """The tokens that stand together and were all said, or all read."""
-    return [list(stretch) for _, stretch in groupby(segment, key=lambda token: token.said)]
+def spans(segment: Sequence[Token]) -> list[list[Token]]:
+    """Split a segment into maximal spans of only completion tokens or only prompt tokens."""
+    return [list(span) for _, span in groupby(segment, key=lambda token: token.completion)]
 
 
-def told(token: Token) -> str:
-    """The figures of a said token in words."""
+def describe(token: Token) -> str:
+    """Return the metrics of a completion token as text."""
     parts = [f"turn {token.turn}"]
     if token.logprob is not None:
         parts.append(f"log-probability {token.logprob:.3f} (p = {math.exp(token.logprob):.3f})")

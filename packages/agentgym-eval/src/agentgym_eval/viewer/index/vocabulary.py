@@ -1,7 +1,7 @@
-"""The texts of token ids: a look-up in the `tokenizer.json` that a training run keeps with its model.
+"""Decoding of token ids with the `tokenizer.json` that a training run stores with its model.
 
-Turning ids into text takes a table and no tokenizer. Tables whose tokens stand for bytes are known: byte-level BPE
-(GPT, Qwen, Llama 3) and SentencePiece with byte fallback (Llama 2, Gemma, Mistral).
+Decoding needs only a lookup table, no tokenizer library. Supported are vocabularies whose tokens stand for bytes:
+byte-level BPE (GPT, Qwen, Llama 3) and SentencePiece with byte fallback (Llama 2, Gemma, Mistral).
 """
 
 from __future__ import annotations
@@ -16,36 +16,37 @@ from typing import Any
 
 from agentgym_eval.viewer.index.runs import read_json
 
-_PLACES = ("model", "start", "checkpoints/*")
-_LARGEST = 100_000_000
-"""Bytes; the largest published ones have a third of that."""
+_FOLDERS = ("model", "start", "checkpoints/*")
+_MAX_BYTES = 100_000_000
+"""Maximum file size; the largest published tokenizers have a third of that."""
 _BYTE = re.compile(r"<0x([0-9A-F]{2})>")
 _PRINTED = (*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100))
-"""Bytes that byte-level BPE writes as the character of their number; it writes the others from U+0100 on."""
+"""Bytes that byte-level BPE writes as the character with the same number; the others are written from U+0100 on."""
 _OTHERS = sorted(set(range(256)) - {*_PRINTED})
 _BYTES = {chr(byte): byte for byte in _PRINTED} | {chr(0x100 + at): byte for at, byte in enumerate(_OTHERS)}
 
 
 @dataclass(frozen=True, slots=True)
 class Vocabulary:
-    """What each token id stands for."""
+    """The bytes of each token id."""
 
     pieces: Mapping[int, bytes]
-    whole: frozenset[int]
-    """Ids of added tokens, such as `<|im_end|>`, that are a text by themselves."""
+    added: frozenset[int]
+    """Ids of added tokens, such as `<|im_end|>`, which are decoded separately."""
 
     def texts(self, ids: Iterable[int]) -> list[str]:
-        """The text of each id of a sequence.
+        """Decode each id of a sequence.
 
-        A character that several tokens make up is the text of the last of them. An id that isn't in the table is
-        written as `<id 7>`.
+        A character that spans several tokens is in the text of the last of them. An id that isn't in the vocabulary
+        is written as `<id 7>`.
         """
         texts: list[str] = []
         decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
-        for number in ids:
-            piece = self.pieces.get(number)
-            if piece is None or number in self.whole:  # a character that was begun remains a fragment
-                texts.append(decoder.decode(b"", final=True) + (f"<id {number}>" if piece is None else piece.decode()))
+        for token_id in ids:
+            piece = self.pieces.get(token_id)
+            if piece is None or token_id in self.added:  # flush: an incomplete character stays incomplete
+                text = f"<id {token_id}>" if piece is None else piece.decode()
+                texts.append(decoder.decode(b"", final=True) + text)
             else:
                 texts.append(decoder.decode(piece))
         if texts:
@@ -54,21 +55,21 @@ class Vocabulary:
 
 
 def find_vocabulary(folder: Path) -> Vocabulary | None:
-    """The vocabulary of the model in a training run's folder; None where it keeps none, or one of an unknown kind."""
-    for place in _PLACES:
-        for path in sorted(folder.glob(f"{place}/tokenizer.json")):
+    """Find the vocabulary of the model in a training run's folder; None if there is none of a supported kind."""
+    for subfolder in _FOLDERS:
+        for path in sorted(folder.glob(f"{subfolder}/tokenizer.json")):
             try:
                 stat = path.stat()
             except OSError:
                 continue  # a checkpoint that was just deleted
-            if stat.st_size <= _LARGEST and (found := _read(path, stat.st_mtime_ns, stat.st_size)) is not None:
+            if stat.st_size <= _MAX_BYTES and (found := _read(path, stat.st_mtime_ns, stat.st_size)) is not None:
                 return found
     return None
 
 
 @lru_cache(maxsize=4)
-def _read(path: Path, changed: int, size: int) -> Vocabulary | None:
-    """The vocabulary in a file as it was when it had this time and size."""
+def _read(path: Path, mtime: int, size: int) -> Vocabulary | None:
+    """Read a vocabulary, cached by the file's modification time and size."""
     try:
         return _vocabulary(read_json(path))
     except (KeyError, TypeError, ValueError, AttributeError):
@@ -76,7 +77,7 @@ def _read(path: Path, changed: int, size: int) -> Vocabulary | None:
 
 
 def _vocabulary(record: Mapping[str, Any]) -> Vocabulary | None:
-    """Raises KeyError, TypeError, ValueError or AttributeError for what isn't a tokenizer."""
+    """Parse a tokenizer.json. Raises KeyError, TypeError, ValueError or AttributeError if it isn't one."""
     kinds = set(_decoders(record["decoder"]))
     vocab = record["model"]["vocab"]
     numbered = vocab.items() if isinstance(vocab, dict) else ((each[0], at) for at, each in enumerate(vocab))
@@ -91,7 +92,7 @@ def _vocabulary(record: Mapping[str, Any]) -> Vocabulary | None:
 
 
 def _decoders(decoder: Mapping[str, Any]) -> Iterator[str]:
-    """The types of a decoder and of those it is made up of."""
+    """Yield the types of a decoder and of its nested decoders."""
     yield decoder["type"]
     for each in decoder.get("decoders") or ():
         yield from _decoders(each)
@@ -100,7 +101,7 @@ def _decoders(decoder: Mapping[str, Any]) -> Iterator[str]:
 def _byte_level(piece: str) -> bytes:
     try:
         return bytes(_BYTES[character] for character in piece)
-    except KeyError:  # a token that was added into the table itself
+    except KeyError:  # an added token that is part of the table
         return piece.encode()
 
 

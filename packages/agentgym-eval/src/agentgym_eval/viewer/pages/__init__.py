@@ -1,1 +1,1 @@
-"""The viewer's pages, from indexed data to HTML."""
+"""Rendering of the viewer's pages from indexed data to HTML."""

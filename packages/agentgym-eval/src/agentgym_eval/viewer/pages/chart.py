@@ -1,4 +1,4 @@
-"""Lines in a frame: where in a drawing values lie. Knows numbers and links, and nothing of runs or SVG's tags."""
+"""Layout of line charts: maps values to coordinates. The SVG itself is in the template `chart.html`."""
 
 from __future__ import annotations
 
@@ -17,43 +17,44 @@ class Point:
     x: float
     y: float
     label: str = ""
-    """What a pointer resting on it is told."""
+    """Its tooltip."""
     low: float | None = None
     high: float | None = None
-    """Ends of its interval."""
+    """Lower and upper bound of its interval."""
     link: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """A line with its points."""
+    """A line in a chart."""
 
     name: str
     points: Sequence[Point]
     dots: bool = True
-    """Whether its points are marked, and not the line alone."""
+    """Whether to mark its points."""
 
 
 @dataclass(frozen=True, slots=True)
 class Band:
-    """A stretch of the horizontal axis."""
+    """A labeled interval of the horizontal axis."""
 
     start: float
     end: float
     label: str
-    why: str = ""
+    reason: str = ""
+    """Why it begins, for its tooltip."""
 
 
 @dataclass(frozen=True, slots=True)
 class Tick:
-    """A mark on an axis: where in the drawing, and what is written there."""
+    """A tick of an axis: its coordinate and its label."""
 
     at: float
     label: str
 
 
 class Chart:
-    """Series in a frame of `width` by `height`; `x` and `y` turn values into places in it."""
+    """A chart of `width` by `height`; `x` and `y` convert values to coordinates."""
 
     def __init__(
         self,
@@ -65,7 +66,7 @@ class Chart:
         width: int = WIDTH,
         height: int = HEIGHT,
     ) -> None:
-        """`unit` gives the ends of the vertical axis; where it is None they are those of the values."""
+        """Lay out the chart; `unit` is the range of the vertical axis, by default that of the values."""
         self.title = title
         self.series = [each for each in series if each.points]
         self.bands = bands
@@ -74,38 +75,38 @@ class Chart:
         points = [point for each in self.series for point in each.points]
         xs = [point.x for point in points]
         ys = [y for point in points for y in (point.y, point.low, point.high) if y is not None]
-        self._x = _spread(xs)
-        self._y = unit or _spread(ys)
+        self._x = _range(xs)
+        self._y = unit or _range(ys)
 
     def x(self, value: float) -> float:
-        """How far from the left."""
+        """Convert a value to a horizontal coordinate, from the left."""
         low, high = self._x
         return round(self.left + (value - low) / (high - low) * (self.right - self.left), 1)
 
     def y(self, value: float) -> float:
-        """How far from the top."""
+        """Convert a value to a vertical coordinate, from the top."""
         low, high = self._y
         return round(self.bottom - (value - low) / (high - low) * (self.bottom - self.top), 1)
 
     def path(self, series: Series) -> str:
-        """The line through the points of a series, as a polyline's `points`."""
+        """Return the points of a series as the `points` attribute of an SVG polyline."""
         return " ".join(f"{self.x(point.x)},{self.y(point.y)}" for point in series.points)
 
     @property
     def x_ticks(self) -> list[Tick]:
-        """Marks of the horizontal axis, at whole numbers: steps."""
+        """The ticks of the horizontal axis, at whole numbers (training steps)."""
         values = ticks(*self._x, most=8, whole=True)
         return [Tick(self.x(value), f"{value:.0f}") for value in values]
 
     @property
     def y_ticks(self) -> list[Tick]:
-        """Marks of the vertical axis."""
+        """The ticks of the vertical axis."""
         values = ticks(*self._y, most=5)
         return [Tick(self.y(value), f"{value:.4g}") for value in values]
 
 
 def ticks(low: float, high: float, most: int, *, whole: bool = False) -> list[float]:
-    """Round numbers from `low` to `high`, at most about `most`: multiples of 1, 2 or 5 times a power of ten."""
+    """Return at most about `most` round numbers in [low, high]: multiples of 1, 2 or 5 times a power of ten."""
     rough = (high - low) / most
     power = 10.0 ** math.floor(math.log10(rough))
     step = next(power * factor for factor in (1, 2, 5, 10) if power * factor >= rough * 0.999)
@@ -114,8 +115,8 @@ def ticks(low: float, high: float, most: int, *, whole: bool = False) -> list[fl
     return [number * step for number in range(first, last + 1)]
 
 
-def _spread(values: Sequence[float]) -> tuple[float, float]:
-    """The ends of an axis that shows the values; never the same number twice."""
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    """Return the range of an axis that shows the values; its bounds always differ."""
     low, high = (min(values), max(values)) if values else (0.0, 1.0)
     if low == high:
         margin = abs(low) / 2 or 0.5

@@ -1,4 +1,4 @@
-"""Two runs on the same tasks: every task that either played, with both results, the largest difference first."""
+"""Comparison of two runs: every common task with both results, largest difference first."""
 
 from __future__ import annotations
 
@@ -9,19 +9,24 @@ from dataclasses import dataclass, fields
 from agentgym_eval.metrics.comparison import difference
 from agentgym_eval.metrics.intervals import Interval
 from agentgym_eval.util.errors import UsageError
-from agentgym_eval.viewer.index.evaluation_report import Used, read_usage
+from agentgym_eval.viewer.index.evaluation_report import RunUsage, read_usage
 from agentgym_eval.viewer.index.links import Address
-from agentgym_eval.viewer.index.metrics import TaskFigures
+from agentgym_eval.viewer.index.metrics import TaskMetrics
 from agentgym_eval.viewer.index.runs import EpisodeFile, Run
 from agentgym_eval.viewer.pages.site import Site
 
 _PAGE = 100
-SORTS = {"difference": "B better first", "-difference": "A better first", "apart": "furthest apart", "task": "by task"}
+SORTS = {
+    "difference": "B better first",
+    "-difference": "A better first",
+    "apart": "largest difference first",
+    "task": "by task",
+}
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """Which two, as an address has it; the slugs of runs and of their files. Empty files: the run's last evaluation."""
+class ComparisonQuery:
+    """The runs and files to compare, by slug, as in the URL. An empty file means the run's last evaluation."""
 
     a: str = ""
     b: str = ""
@@ -31,77 +36,77 @@ class Asked:
     page: int = 1
 
     @classmethod
-    def parse(cls, query: Mapping[str, str], chosen: Sequence[str] = ()) -> Asked:
-        """What an address asks for. Raises `UsageError` for what can't be.
+    def parse(cls, query: Mapping[str, str], selected: Sequence[str] = ()) -> ComparisonQuery:
+        """Parse a URL query. Raises `UsageError` for invalid values.
 
         Args:
-            query: Of the address.
-            chosen: Runs that were selected in the list of runs, at most two.
+            query: The query.
+            selected: Runs that were selected in the list of runs, at most two.
         """
-        if len(chosen) > 2:
-            raise UsageError(f"Two runs can be compared, not {len(chosen)}: go back and select two.")
-        known = {field.name for field in fields(cls)}
-        given = {name: value for name, value in query.items() if value and name in known - {"page"}}
+        if len(selected) > 2:
+            raise UsageError(f"Two runs can be compared, not {len(selected)}: go back and select two.")
+        names = {field.name for field in fields(cls)}
+        values = {name: value for name, value in query.items() if value and name in names - {"page"}}
         page = query.get("page") or "1"
-        if given.get("sort", "apart") not in SORTS or not page.isdecimal() or int(page) < 1:
-            raise UsageError(f"sort is one of {', '.join(SORTS)}, and page counts from 1.")
-        return cls(**dict(zip("ab", chosen, strict=False)) | given, page=int(page))
+        if values.get("sort", "apart") not in SORTS or not page.isdecimal() or int(page) < 1:
+            raise UsageError(f"sort must be one of {', '.join(SORTS)}, and page must be at least 1.")
+        return cls(**dict(zip("ab", selected, strict=False)) | values, page=int(page))
 
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """One of the two."""
+    """One of the two runs."""
 
     run: Run
     file: EpisodeFile
-    tasks: Mapping[tuple[str, str], TaskFigures]
-    """By world and task."""
-    used: Used | None
-    """By the whole run."""
+    tasks: Mapping[tuple[str, str], TaskMetrics]
+    """By environment and task."""
+    usage: RunUsage | None
+    """Usage of the whole run."""
 
-    def address(self, task: TaskFigures) -> Address:
-        """Its first attempt at a task."""
+    def address(self, task: TaskMetrics) -> Address:
+        """Return the address of the first attempt at a task."""
         return Address(self.run.slug, self.file.slug, task.first)
 
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A task, and what both made of it."""
+    """A task with both results."""
 
-    a: TaskFigures
-    b: TaskFigures
+    a: TaskMetrics
+    b: TaskMetrics
 
     @property
     def gain(self) -> float:
-        """B's success less A's, where one succeeded more often; else the difference of scores."""
+        """B's success minus A's; if they are equal, the difference of scores."""
         success = (self.b.success or 0.0) - (self.a.success or 0.0)
         return success or (self.b.score or 0.0) - (self.a.score or 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What sets the two apart over the tasks that both played."""
+    """The overall difference on the common tasks."""
 
     success: Interval
-    """B's less A's."""
+    """B's success minus A's."""
     p: float
-    """Of the paired permutation test; NaN without a task."""
+    """p-value of the paired permutation test; NaN with fewer than two tasks."""
     better: int
     worse: int
 
 
-def compare_page(site: Site, asked: Asked) -> str:
-    """The page; without two runs it asks for them. Raises `NotFound`."""
-    a, b = _side(site, asked.a, asked.a_file), _side(site, asked.b, asked.b_file)
+def compare_page(site: Site, query: ComparisonQuery) -> str:
+    """Render the comparison, or a form to choose two runs. Raises `NotFound`."""
+    a, b = _side(site, query.a, query.a_file), _side(site, query.b, query.b_file)
     pairs = [Pair(a.tasks[key], b.tasks[key]) for key in a.tasks.keys() & b.tasks.keys()] if a and b else []
     scored = [pair for pair in pairs if pair.a.success is not None and pair.b.success is not None]
     return site.render(
         "compare.html",
-        asked=asked,
+        query=query,
         runs=[run for run in site.index.runs if run.files],
         a=a,
         b=b,
-        pairs=_sorted(scored, asked.sort)[(asked.page - 1) * _PAGE : asked.page * _PAGE],
+        pairs=_sorted(scored, query.sort)[(query.page - 1) * _PAGE : query.page * _PAGE],
         pages=max(1, -(-len(scored) // _PAGE)),
         total=len(scored),
         failed=len(pairs) - len(scored),
@@ -114,10 +119,10 @@ def _side(site: Site, slug: str, file: str) -> Side | None:
     if not slug:
         return None
     run = site.index.run(slug)
-    figures = site.index.figures().get(slug)
-    if figures is None:
+    metrics = site.index.run_metrics().get(slug)
+    if metrics is None:
         raise UsageError(f"{run.name} has no episodes to compare (yet).")
-    chosen = site.index.file(Address(slug, file or figures.source or run.files[0].slug, 0))
+    chosen = site.index.file(Address(slug, file or metrics.source or run.files[0].slug, 0))
     return Side(run, chosen, site.index.tasks(slug, chosen.slug), read_usage(run))
 
 
@@ -135,6 +140,6 @@ def _verdict(pairs: Sequence[Pair]) -> Verdict | None:
         return None
     gains = [(pair.b.success or 0.0) - (pair.a.success or 0.0) for pair in pairs]
     clusters = [pair.a.cluster_key for pair in pairs]
-    found = difference([pair.a.success or 0.0 for pair in pairs], [pair.b.success or 0.0 for pair in pairs], clusters)
-    p = math.nan if len(gains) < 2 else found.p
-    return Verdict(found.difference, p, sum(g > 0 for g in gains), sum(g < 0 for g in gains))
+    result = difference([pair.a.success or 0.0 for pair in pairs], [pair.b.success or 0.0 for pair in pairs], clusters)
+    p = math.nan if len(gains) < 2 else result.p
+    return Verdict(result.difference, p, sum(g > 0 for g in gains), sum(g < 0 for g in gains))

@@ -1,4 +1,4 @@
-"""The replay of an episode: all that one page says of it, turn by turn. Knows how nothing of it is drawn."""
+"""The replay of an episode: everything the page shows, turn by turn."""
 
 from __future__ import annotations
 
@@ -15,65 +15,66 @@ from agentgym_eval.viewer.index import tokens
 from agentgym_eval.viewer.index.links import Address
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.pages import reading
-from agentgym_eval.viewer.pages.reading import Passage, Said
-from agentgym_eval.viewer.pages.scenes import Scene, Scenes, written_options
+from agentgym_eval.viewer.pages.reading import Passage, ReplyParts
+from agentgym_eval.viewer.pages.scenes import Scene, Scenes, raw_env_options
 from agentgym_eval.viewer.pages.site import Site
 
 
 @dataclass(frozen=True, slots=True)
-class Halt:
-    """Where a replay halts: a turn with what it was given, or the end with what was shown last."""
+class ReplayFrame:
+    """One position of a replay: a turn with its observation, or the end with the final observation."""
 
     number: int
     turn: Turn | None
     """None at the end."""
     lines: list[tuple[str, bool]]
-    """Of the observation, each with whether it is new."""
+    """The lines of the observation, each with whether it is new."""
     passages: list[Passage]
-    """That a search just found; then the observation is nothing else."""
-    said: Said
+    """Search results; if there are any, they are the whole observation."""
+    reply: ReplyParts
     thought: list[tuple[str, Passage | None]]
-    """In pieces, with the passages that are cited."""
+    """The thought in pieces, with the passages they cite."""
     score: float
-    """Earned before."""
+    """The score before this turn."""
     scene: Scene | None
-    before: Scene | None
-    """The scene of the halt before, for what has changed."""
-    picture: bool
-    """Whether one was kept of what is shown here."""
+    previous_scene: Scene | None
+    """The scene of the previous frame, to highlight changes."""
+    has_picture: bool
+    """Whether a screenshot was recorded."""
     element: int | None
     """The number of the page element that the action is about."""
-    places: ElementBoxes | None
-    """Where elements are in the picture."""
+    element_boxes: ElementBoxes | None
+    """The positions of elements in the screenshot."""
 
     @property
-    def target(self) -> int | None:
-        """Which of the lines shows that element."""
+    def target_line(self) -> int | None:
+        """The line of the observation that shows `element`."""
         return reading.line_of(self.element, self.turn.observation) if self.turn else None
 
     @property
     def kind(self) -> str:
-        """What stands on the timeline: `end`, the kind of reply, or `invalid` for an action that the world refused."""
+        """The kind shown on the timeline: `end`, the kind of the reply, or `invalid` for a rejected action."""
         if self.turn is None:
             return "end"
         return "invalid" if self.turn.kind == "act" and not self.turn.valid else self.turn.kind
 
 
 def episode_page(site: Site, address: Address, *, scenes: bool = False) -> str:
-    """The replay.
+    """Render the replay.
 
     Args:
-        site: Whose page it is.
+        site: The site the page belongs to.
         address: The episode.
-        scenes: Draw them even where the world takes its time; otherwise a live page comes first and they later.
+        scenes: Render scenes even if the environment is slow; by default a live page loads without them and fetches
+            them afterwards.
 
     Raises:
-        NotFound: when there is no such episode.
+        NotFound: if the episode doesn't exist.
     """
     run, file = site.index.run(address.run), site.index.file(address)
     episode = site.index.episode(address)
-    later = site.links.live and not scenes and site.stage.is_slow(episode)
-    drawn = Scenes() if later else site.stage.scenes(run, episode)
+    defer_scenes = site.links.live and not scenes and site.scene_replayer.is_slow(episode)
+    replayed = Scenes() if defer_scenes else site.scene_replayer.scenes(run, episode)
     return site.render(
         "episode.html",
         address=address,
@@ -81,70 +82,70 @@ def episode_page(site: Site, address: Address, *, scenes: bool = False) -> str:
         file=file,
         episode=episode,
         goal=reading.goal(episode),
-        options=shlex.join(written_options(run, episode.env)),
-        halts=list(_halts(episode, drawn, album(run))),
-        note=drawn.note,
-        later=later,
+        options=shlex.join(raw_env_options(run, episode.env)),
+        frames=list(_frames(episode, replayed, screenshot_store(run))),
+        note=replayed.note,
+        defer_scenes=defer_scenes,
         siblings=sorted(site.index.siblings(address), key=lambda row: row.sample),
-        counted=_counted(episode),
+        usage=_usage(episode),
         tokens=tokens.read_tokens(file.path, address.number, episode, run.path),
     )
 
 
-def _counted(episode: Episode) -> Usage:
-    """What the replies of an endpoint used; no requests where there are none."""
+def _usage(episode: Episode) -> Usage:
+    """Sum the usage of replies from an endpoint; zero requests if there are none."""
     replies = [turn.reply for turn in episode.turns if turn.reply.seconds is not None]
     return sum((Usage.of(reply.usage) for reply in replies), start=Usage())
 
 
-def pictures(site: Site, address: Address) -> Iterator[tuple[int, Path]]:
-    """The pictures that were kept of an episode, each with its halt, numbered as on the page.
+def screenshots(site: Site, address: Address) -> Iterator[tuple[int, Path]]:
+    """Yield the recorded screenshots of an episode, each with the number of its frame.
 
     Raises:
-        NotFound: when there is no such episode.
+        NotFound: if the episode doesn't exist.
     """
-    kept = album(site.index.run(address.run))
-    if not kept.folder.is_dir():
+    store = screenshot_store(site.index.run(address.run))
+    if not store.folder.is_dir():
         return
-    for halt, shown in enumerate(_shown(site.index.episode(address))):
-        if (path := kept.find(*shown)) is not None:
-            yield halt, path
+    for number, observation in enumerate(_observations(site.index.episode(address))):
+        if (path := store.find(*observation)) is not None:
+            yield number, path
 
 
-def album(run: Run) -> ScreenshotStore:
-    """Where pictures of a run's episodes are, if there are any: beside its files."""
+def screenshot_store(run: Run) -> ScreenshotStore:
+    """Return the store of the run's screenshots, in the folder of its files; the folder may not exist."""
     return ScreenshotStore((run.path if run.path.is_dir() else run.path.parent) / FOLDER)
 
 
-def _shown(episode: Episode) -> list[tuple[str, str]]:
-    """Task and text of each halt."""
+def _observations(episode: Episode) -> list[tuple[str, str]]:
+    """Return the task id and the observation of each frame."""
     texts = [turn.observation for turn in episode.turns]
     return [(episode.task_id, text) for text in (*texts, episode.final_observation)]
 
 
-def _halts(episode: Episode, scenes: Scenes, pictures: ScreenshotStore) -> Iterator[Halt]:
-    known: list[Passage] = []
+def _frames(episode: Episode, scenes: Scenes, store: ScreenshotStore) -> Iterator[ReplayFrame]:
+    known_passages: list[Passage] = []
     before, score = None, 0.0
-    has_pictures, form = pictures.folder.is_dir(), episode.agent.partition("+")[0]
-    for number, (task, text) in enumerate(_shown(episode)):
+    has_store, reply_format = store.folder.is_dir(), episode.agent.partition("+")[0]
+    for number, (task, text) in enumerate(_observations(episode)):
         turn = episode.turns[number] if number < len(episode.turns) else None
-        found = reading.passages(text, f"passage-{number}") if text != before else []
-        known += found
-        said = reading.said(turn, form) if turn else Said("", None)
+        passages = reading.passages(text, f"passage-{number}") if text != before else []
+        known_passages += passages
+        reply = reading.split_reply(turn, reply_format) if turn else ReplyParts("", None)
         element = reading.element(turn.action) if turn else None
-        pictured = has_pictures and pictures.find(task, text) is not None
-        yield Halt(
+        has_picture = has_store and store.find(task, text) is not None
+        yield ReplayFrame(
             number,
             turn,
             reading.lines(text, before),
-            found,
-            said,
-            reading.cited(said.thought, known),
+            passages,
+            reply,
+            reading.cited(reply.thought, known_passages),
             score,
             scenes.at(number),
             scenes.at(number - 1) if number else None,
-            pictured,
+            has_picture,
             element,
-            pictures.places(task, text) if pictured and element is not None else None,
+            store.places(task, text) if has_picture and element is not None else None,
         )
         before, score = text, score + (turn.reward if turn else 0.0)

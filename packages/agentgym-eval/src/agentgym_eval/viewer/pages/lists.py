@@ -1,4 +1,4 @@
-"""The lists: of runs, and of episodes under filters."""
+"""The lists of runs and of episodes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from agentgym_eval.viewer.index.filters import FilterSet, Listing
 from agentgym_eval.viewer.index.queries import Filters, Row
-from agentgym_eval.viewer.index.run_list import RunFilters, passing, run_facets, run_rows
+from agentgym_eval.viewer.index.run_list import RunFilters, filter_rows, run_facets, run_rows
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.pages.snippets import snippets
 
@@ -15,19 +15,19 @@ RUNS = (
     ("success", "Success"),
     ("state", "State"),
     ("kind", "Kind"),
-    ("env", "World"),
+    ("env", "Environment"),
     ("policy", "Policy"),
     ("episodes", "Episodes"),
     ("began", "Began"),
 )
-"""Columns of the list of runs: how `RunFilters.sort` calls them, and how people do. What was reached comes first, where
-narrow screens show it too.
+"""Columns of the list of runs: the name in `RunFilters.sort`, and the heading. Results come first, so that narrow
+screens show them.
 """
 EPISODES = (
     ("task", "Task"),
     ("score", "Score"),
     ("stop", "Stop reason"),
-    ("env", "World"),
+    ("env", "Environment"),
     ("category", "Category"),
     ("policy", "Policy"),
     ("run", "Run"),
@@ -35,29 +35,30 @@ EPISODES = (
     ("turns", "Turns"),
     ("invalid", "Invalid"),
 )
-"""The same of episodes."""
+"""Columns of the list of episodes."""
 _LARGEST_FIRST = {"turns", "invalid", "score", "step", "episodes", "success", "began"}
 _ALL = RunFilters()
 
 
 def runs_page(site: Site, filters: RunFilters = _ALL) -> str:
-    """The list of runs; all on one page where no server filters."""
-    rows = run_rows(site.index.runs, site.index.figures())
-    found = passing(rows, filters)
+    """Render the list of runs; an export has all of them on one page."""
+    rows = run_rows(site.index.runs, site.index.run_metrics())
+    matching = filter_rows(rows, filters)
     begin = (filters.page - 1) * filters.size
+    shown = matching[begin : begin + filters.size] if site.links.live else matching
     return site.render(
         "runs.html",
         filters=filters,
-        listing=Listing(found[begin : begin + filters.size] if site.links.live else found, len(found), filters),
-        all=len(rows),
-        read=sum(row.figures.episodes for row in rows if row.figures),
+        listing=Listing(shown, len(matching), filters),
+        run_count=len(rows),
+        episode_count=sum(row.metrics.episodes for row in rows if row.metrics),
         facets=run_facets(rows),
         columns=_columns(RUNS, filters),
     )
 
 
 def episodes_page(site: Site, filters: Filters, listing: Listing[Row] | None = None) -> str:
-    """The list of episodes; `listing` instead of the page that the filters ask for."""
+    """Render the list of episodes: `listing` if given, otherwise the page that the filters select."""
     listing = listing or site.index.list(filters)
     return site.render(
         "episodes.html",
@@ -70,11 +71,11 @@ def episodes_page(site: Site, filters: Filters, listing: Listing[Row] | None = N
 
 
 def _columns(columns: Sequence[tuple[str, str]], filters: FilterSet) -> list[tuple[str, str, str]]:
-    """Each with what a click on its head sorts by."""
+    """Add to each column the sort order that a click on its heading requests."""
     return [(name, label, _next_sort(filters.sort, name)) for name, label in columns]
 
 
 def _next_sort(current: str, column: str) -> str:
-    """What a click on a column's head asks for: its best order first, then the other, then none."""
+    """Return the next sort order of a column: its natural order, then the reverse, then none."""
     orders = [f"-{column}", column] if column in _LARGEST_FIRST else [column, f"-{column}"]
     return {orders[0]: orders[1], orders[1]: ""}.get(current, orders[0])

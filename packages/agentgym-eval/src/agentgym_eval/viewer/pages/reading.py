@@ -1,5 +1,7 @@
-"""How people read an episode: the thought in a reply apart from its action, the goal, what is new in an observation,
-the passages that a search found and where they are cited. Text in, plain values out; knows no world and no page.
+"""Extraction of structure from an episode's texts, for display.
+
+Finds the thought and the action in a reply, the goal of the task, the new lines of an observation, and the passages
+that a search returned with their citations. Does not depend on environments or pages.
 """
 
 from __future__ import annotations
@@ -14,53 +16,53 @@ from agentgym_envs import Episode, Turn
 from agentgym_envs.agents.formats import REPLY_FORMATS
 from agentgym_envs.agents.formats.function_calls import CallingWrapper
 
-_CALLING = {name for name, form in REPLY_FORMATS.items() if issubclass(form, CallingWrapper)}
+_CALL_FORMATS = {name for name, wrapper in REPLY_FORMATS.items() if issubclass(wrapper, CallingWrapper)}
 _LABELS = re.compile(r"^\s*(?:Thought:|<think>)\s*|\s*(?:</think>|Action:)\s*$")
 _CALL = re.compile(r'<tool_call>|```|\{\s*"')
 _GOAL = re.compile(r"^(?:Your goal|Goal|Question|OBJECTIVE):\s*(.+)$|^(Your task is .+)$", re.MULTILINE)
-_LONGEST_GOAL = 300
+_MAX_GOAL = 300
 _INFORMATION = re.compile(r"<information>(.*)</information>", re.DOTALL)
 _PASSAGE = re.compile(r"^Doc (\d+)\(Title: ((?:[^()\n]|\([^()\n]*\))*)\) (.*)$", re.MULTILINE)
 _ON_ELEMENT = re.compile(r"[\s`]*(?:click|type|hover|select_option)\s*\[\s*(\d{1,9})\s*\]", re.IGNORECASE)
-_ALIKE = 1 / 3
-"""Of the lines of a text, so many must have stood before, or the others aren't news but another text."""
+_MIN_COMMON = 1 / 3
+"""Minimum share of lines in common with the previous text; below it, the texts are unrelated and no line is new."""
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """A reply in its parts."""
+class ReplyParts:
+    """The parts of a reply."""
 
     thought: str
-    """What stands before the action without the marks around it; all of a reply that isn't an action."""
+    """The text before the action, without labels such as `Thought:`; the whole reply if it has no action."""
     action: str | None
     rest: str = ""
-    """What stands behind the action and isn't a mark."""
+    """The text after the action, without labels."""
 
 
-def said(turn: Turn, form: str = "") -> Said:
-    """The parts of a turn's reply, which was given in this form. The action itself is known, the marks differ."""
+def split_reply(turn: Turn, reply_format: str = "") -> ReplyParts:
+    """Split a turn's reply. The action is recorded in the turn; the labels around it depend on the reply format."""
     text = turn.reply.text
     if turn.kind != "act" or turn.action is None:
-        return Said(text.strip(), None)
-    if form in _CALLING:
-        return Said(_before_call(text), turn.action)
+        return ReplyParts(text.strip(), None)
+    if reply_format in _CALL_FORMATS:
+        return ReplyParts(_call_thought(text), turn.action)
     at = text.rfind(turn.action)
-    if at < 0:  # it was written over several lines
-        return Said(_bare(text.rpartition("</think>")[0]), turn.action)
-    return Said(_bare(text[:at]), turn.action, _bare(text[at + len(turn.action) :]))
+    if at < 0:  # the action spans several lines of the reply
+        return ReplyParts(_strip_labels(text.rpartition("</think>")[0]), turn.action)
+    return ReplyParts(_strip_labels(text[:at]), turn.action, _strip_labels(text[at + len(turn.action) :]))
 
 
-def _before_call(text: str) -> str:
-    """The thought beside a call, which may be a part of it."""
+def _call_thought(text: str) -> str:
+    """Return the thought before a function call, or in its `thought` field if the whole reply is JSON."""
     try:
         record = json.loads(text)
     except ValueError:
         call = _CALL.search(text)
-        return _bare(text[: call.start()] if call else text)
+        return _strip_labels(text[: call.start()] if call else text)
     return str(record.get("thought", "")) if isinstance(record, dict) else ""
 
 
-def _bare(text: str) -> str:
+def _strip_labels(text: str) -> str:
     before = None
     while text != before:
         before, text = text, _LABELS.sub("", text)
@@ -68,32 +70,32 @@ def _bare(text: str) -> str:
 
 
 def goal(episode: Episode) -> str:
-    """What the task asks for, in the words of the first observation; its beginning where no line is the goal."""
+    """Return the goal from the first observation, or the beginning of that observation if no line states a goal."""
     first = episode.turns[0].observation if episode.turns else episode.final_observation
-    found = _GOAL.search(first)
-    words = " ".join(((found[1] or found[2]) if found else first).split())
-    return words if len(words) <= _LONGEST_GOAL else f"{words[:_LONGEST_GOAL]}…"
+    match = _GOAL.search(first)
+    text = " ".join(((match[1] or match[2]) if match else first).split())
+    return text if len(text) <= _MAX_GOAL else f"{text[:_MAX_GOAL]}…"
 
 
 def lines(text: str, before: str | None) -> list[tuple[str, bool]]:
-    """The lines of `text`, each with whether it is new beside `before`; none are where the two are different texts."""
+    """Return the lines of `text`, each with whether it is new since `before`; none is if the texts are unrelated."""
     now = text.splitlines()
     if before is None or len(now) < 2:
         return [(line, False) for line in now]
     matching = SequenceMatcher(None, before.splitlines(), now, autojunk=False).get_matching_blocks()
     kept = {at for block in matching for at in range(block.b, block.b + block.size)}
-    alike = sum(bool(now[at].strip()) for at in kept) >= _ALIKE * sum(bool(line.strip()) for line in now)
-    return [(line, alike and at not in kept and bool(line.strip())) for at, line in enumerate(now)]
+    related = sum(bool(now[at].strip()) for at in kept) >= _MIN_COMMON * sum(bool(line.strip()) for line in now)
+    return [(line, related and at not in kept and bool(line.strip())) for at, line in enumerate(now)]
 
 
 def element(action: str | None) -> int | None:
-    """The number of the page element that a web action is about: 4 in `click [4]`; None of other actions."""
-    found = _ON_ELEMENT.match(action or "")
-    return int(found[1]) if found else None
+    """Return the number of the page element in a web action, such as 4 in `click [4]`; None for other actions."""
+    match = _ON_ELEMENT.match(action or "")
+    return int(match[1]) if match else None
 
 
 def line_of(number: int | None, text: str) -> int | None:
-    """Which line of an accessibility tree is the element with this number; None where none is."""
+    """Return the line of an accessibility tree with this element number; None if there is none."""
     if number is None:
         return None
     return next((at for at, line in enumerate(text.splitlines()) if line.lstrip().startswith(f"[{number}] ")), None)
@@ -101,45 +103,45 @@ def line_of(number: int | None, text: str) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class Passage:
-    """A passage that a search found."""
+    """A passage that a search returned."""
 
     anchor: str
-    """Its name on the page."""
+    """Its HTML id on the page."""
     number: int
-    """Under which it was shown."""
+    """Its number in the search results."""
     title: str
     text: str
 
 
-def passages(observation: str, name: str) -> list[Passage]:
-    """What a search found, in Search-R1's form; nothing in other observations. Anchors begin with `name`."""
+def passages(observation: str, prefix: str) -> list[Passage]:
+    """Parse search results in Search-R1's format; empty for other observations. Anchors begin with `prefix`."""
     information = _INFORMATION.fullmatch(observation.strip())
     if information is None:
         return []
-    found = _PASSAGE.finditer(information[1])
-    return [Passage(f"{name}-{one[1]}", int(one[1]), one[2], one[3]) for one in found]
+    matches = _PASSAGE.finditer(information[1])
+    return [Passage(f"{prefix}-{match[1]}", int(match[1]), match[2], match[3]) for match in matches]
 
 
 def cited(text: str, known: Sequence[Passage]) -> list[tuple[str, Passage | None]]:
-    """`text` in pieces, those that name a passage by `Doc N` or its title with that passage, the last found first."""
+    """Split `text` at citations, `Doc N` or a title, and pair each piece with the most recent passage it cites."""
     names: dict[str, Passage] = {}
     for passage in known:
         names |= {f"Doc {passage.number}": passage}
         names |= {passage.title: passage} if len(passage.title) > 3 else {}
     if not names:
         return [(text, None)]
-    either = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
-    return list(_pieces(text, re.finditer(rf"(?<!\w)(?:{either})(?!\w)", text), names))
+    pattern = "|".join(map(re.escape, sorted(names, key=len, reverse=True)))
+    return list(_pieces(text, re.finditer(rf"(?<!\w)(?:{pattern})(?!\w)", text), names))
 
 
 def _pieces(
-    text: str, found: Iterable[re.Match[str]], names: dict[str, Passage]
+    text: str, matches: Iterable[re.Match[str]], names: dict[str, Passage]
 ) -> Iterator[tuple[str, Passage | None]]:
     at = 0
-    for name in found:
-        if name.start() > at:
-            yield text[at : name.start()], None
-        yield name[0], names[name[0]]
-        at = name.end()
+    for match in matches:
+        if match.start() > at:
+            yield text[at : match.start()], None
+        yield match[0], names[match[0]]
+        at = match.end()
     if at < len(text):
         yield text[at:], None

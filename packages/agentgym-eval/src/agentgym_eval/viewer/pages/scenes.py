@@ -1,7 +1,8 @@
-"""Scenes of a recorded episode: its actions are played again in the world, and the world says what there is to draw.
+"""Scenes of a recorded episode: its actions are replayed in the environment, which returns a scene after each step.
 
-Only worlds that draw scenes are made, and only with options that a client of a server may set. A recorded name never
-imports a module. So a folder that came from somewhere else can't have this machine run a program or read a file.
+Only environments that implement `scene` are created, and only with options that a client of a server may set. A
+recorded environment id never imports a module. So a folder from an untrusted source can't make this machine run a
+program or read a file.
 """
 
 from __future__ import annotations
@@ -19,155 +20,155 @@ from gymnasium.envs.registration import load_env_creator
 
 from agentgym_eval.viewer.index.runs import Run
 
-_KEPT = 64
+_CACHE_SIZE = 64
 _SLOW_S = 0.005
-"""A world whose steps take longer is played only when somebody asks."""
+"""Seconds per step above which an environment is replayed only on request."""
 
 Scene = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
 class Scenes:
-    """What there is to draw of an episode."""
+    """The scenes of an episode."""
 
     before: tuple[Scene | None, ...] = ()
-    """What there was when each turn began; None where nothing can be drawn."""
+    """The scene at the start of each turn; None if it isn't available."""
     end: Scene | None = None
     note: str = ""
-    """Why scenes are missing, in a sentence; empty where none are, or the world draws none."""
+    """Why scenes are missing, as a sentence; empty if all are available, or the environment has no scenes."""
 
     def at(self, turn: int) -> Scene | None:
-        """The scene at the beginning of a turn, from 0; behind the last one that of the end."""
+        """Return the scene at the start of a turn, from 0; after the last turn, the final scene."""
         return self.end if turn == len(self.before) else self.before[turn] if turn < len(self.before) else None
 
 
-class Stage:
-    """Plays recorded episodes again, one at a time. The last world stays open: a JVM takes a second to start."""
+class SceneReplayer:
+    """Replays recorded episodes, one at a time. The last environment stays open: a JVM takes a second to start."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[tuple[Any, ...], Scenes] = OrderedDict()
-        self._made: tuple[tuple[str, str], TextEnv] | None = None
+        self._cache: OrderedDict[tuple[Any, ...], Scenes] = OrderedDict()
+        self._open_env: tuple[tuple[str, str], TextEnv] | None = None
 
     def is_slow(self, episode: Episode) -> bool:
-        """Whether its world takes long enough that a page should come first, and its scenes later."""
-        kind = _drawing(episode.env)
-        return kind is not None and kind.step_seconds > _SLOW_S
+        """Return whether its environment is so slow that the page should load before the scenes."""
+        env_class = _env_class(episode.env)
+        return env_class is not None and env_class.step_seconds > _SLOW_S
 
     def scenes(self, run: Run, episode: Episode) -> Scenes:
-        """The scenes of an episode of `run`, as far as the world answers as it did."""
-        kind = _drawing(episode.env)
-        if kind is None:
+        """Return the scenes of an episode of `run`, up to where the replay deviates from the recording."""
+        env_class = _env_class(episode.env)
+        if env_class is None:
             return Scenes()
-        options, seed = world_options(run, episode.env), _seed(run)
-        options = {name: value for name, value in options.items() if name in kind.client_options}
+        options, seed = env_options(run, episode.env), _seed(run)
+        options = {name: value for name, value in options.items() if name in env_class.client_options}
         key = (episode.env, repr(options), seed, episode.task_id, episode.stop, episode.turns)
         with self._lock:
-            if key not in self._kept:
-                self._kept[key] = self._play(kind, options, seed, episode)
-                while len(self._kept) > _KEPT:
-                    self._kept.popitem(last=False)
-            self._kept.move_to_end(key)
-            return self._kept[key]
+            if key not in self._cache:
+                self._cache[key] = self._replay(env_class, options, seed, episode)
+                while len(self._cache) > _CACHE_SIZE:
+                    self._cache.popitem(last=False)
+            self._cache.move_to_end(key)
+            return self._cache[key]
 
     def close(self) -> None:
-        """Close the world that is open."""
+        """Close the open environment."""
         with self._lock:
-            self._shut()
+            self._close_env()
 
-    def _play(self, kind: type[TextEnv], options: Mapping[str, Any], seed: int, episode: Episode) -> Scenes:
-        drawn: list[Scene | None] = []
+    def _replay(self, env_class: type[TextEnv], options: Mapping[str, Any], seed: int, episode: Episode) -> Scenes:
+        scenes: list[Scene | None] = []
         try:
-            for scene in _scenes(self._world(kind, options, episode.env), seed, episode):
-                drawn.append(scene)
-        except _OtherwiseError as otherwise:
-            drawn += [None] * (len(episode.turns) - len(drawn))
-            return Scenes(tuple(drawn[: len(episode.turns)]), None, str(otherwise))
+            for scene in _scenes(self._env(env_class, options, episode.env), seed, episode):
+                scenes.append(scene)
+        except _DeviationError as deviation:
+            scenes += [None] * (len(episode.turns) - len(scenes))
+            return Scenes(tuple(scenes[: len(episode.turns)]), None, str(deviation))
         except (EnvFault, ValueError, KeyError, TypeError, ImportError, gymnasium.error.Error) as error:
-            self._shut()
+            self._close_env()
             reason = error.args[0] if isinstance(error, KeyError) and error.args else error
-            return Scenes((None,) * len(episode.turns), None, f"The scenes can't be drawn: {reason}")
-        return Scenes(tuple(drawn[:-1]), drawn[-1])
+            return Scenes((None,) * len(episode.turns), None, f"The scenes can't be rendered: {reason}")
+        return Scenes(tuple(scenes[:-1]), scenes[-1])
 
-    def _world(self, kind: type[TextEnv], options: Mapping[str, Any], env: str) -> TextEnv:
-        key = (env, repr(options))
-        if self._made is None or self._made[0] != key:
-            self._shut()
-            self._made = key, kind(**options)
-        return self._made[1]
+    def _env(self, env_class: type[TextEnv], options: Mapping[str, Any], env_id: str) -> TextEnv:
+        key = (env_id, repr(options))
+        if self._open_env is None or self._open_env[0] != key:
+            self._close_env()
+            self._open_env = key, env_class(**options)
+        return self._open_env[1]
 
-    def _shut(self) -> None:
-        made, self._made = self._made, None
-        if made is not None:
-            made[1].close()
-
-
-class _OtherwiseError(Exception):
-    """The world answers otherwise than it did when the episode was played."""
+    def _close_env(self) -> None:
+        opened, self._open_env = self._open_env, None
+        if opened is not None:
+            opened[1].close()
 
 
-def _scenes(world: TextEnv, seed: int, episode: Episode) -> Iterator[Scene | None]:
-    """The scene before each turn, and that of the end."""
-    shown, _ = world.reset(seed=seed, options={"task": episode.task_id})
+class _DeviationError(Exception):
+    """The replayed environment returned another observation than the recorded one."""
+
+
+def _scenes(env: TextEnv, seed: int, episode: Episode) -> Iterator[Scene | None]:
+    """Yield the scene before each turn and the final scene."""
+    observation, _ = env.reset(seed=seed, options={"task": episode.task_id})
     trial = 0
     for number, turn in enumerate(episode.turns):
-        if turn.trial > trial and turn.kind != "reflect":  # the look back at the trial before comes ahead of the reset
+        if turn.trial > trial and turn.kind != "reflect":  # the reflection on the previous trial precedes the reset
             trial = turn.trial
-            shown, _ = world.reset(seed=seed, options={"task": episode.task_id})
-        _compare(shown, turn.observation, number)
-        yield world.scene()
+            observation, _ = env.reset(seed=seed, options={"task": episode.task_id})
+        _check(observation, turn.observation, number)
+        yield env.scene()
         if turn.kind == "act" and not (episode.stop == "length" and number == len(episode.turns) - 1):
-            shown = str(world.step(_action(turn, _after(episode, number)))[0])
-    _compare(shown, episode.final_observation, len(episode.turns))
-    yield world.scene()
+            observation = str(env.step(_action(turn, _next_observation(episode, number)))[0])
+    _check(observation, episode.final_observation, len(episode.turns))
+    yield env.scene()
 
 
-def _after(episode: Episode, number: int) -> str:
-    after = episode.turns[number + 1 : number + 2]
-    return after[0].observation if after else episode.final_observation
+def _next_observation(episode: Episode, number: int) -> str:
+    following = episode.turns[number + 1 : number + 2]
+    return following[0].observation if following else episode.final_observation
 
 
-def _action(turn: Turn, after: str) -> str:
-    """What was played: an action, or a reply without one, which the world answered with the hint it was given."""
-    return Malformed(turn.reply.text, after) if turn.action is None else turn.action
+def _action(turn: Turn, hint: str) -> str:
+    """Return the recorded action; for a reply without one, a `Malformed` that the environment answers with `hint`."""
+    return Malformed(turn.reply.text, hint) if turn.action is None else turn.action
 
 
-def _compare(shown: str, recorded: str, number: int) -> None:
-    if shown != recorded:
-        where = "the beginning" if not number else f"turn {number}"
-        raise _OtherwiseError(
-            f"From {where} on nothing is drawn: played again, the world answers otherwise than was recorded. "
-            "It may have been another version, or made with options that the run doesn't tell."
+def _check(observation: str, recorded: str, number: int) -> None:
+    if observation != recorded:
+        start = "the beginning" if not number else f"turn {number}"
+        raise _DeviationError(
+            f"There are no scenes from {start} on: in the replay, the environment returned another observation than "
+            "was recorded. The recording may be from another version, or from options that the run doesn't record."
         )
 
 
-def _drawing(env: str) -> type[TextEnv] | None:
-    """The class of a world that draws scenes; None of others, and of those that aren't registered or installed here."""
-    if ":" in env:
+def _env_class(env_id: str) -> type[TextEnv] | None:
+    """Return the class of an environment with scenes; None for others, and if it isn't registered or installed."""
+    if ":" in env_id:
         return None
     try:
-        point = find_spec(env).entry_point
-        kind = load_env_creator(point) if isinstance(point, str) else point
+        entry_point = find_spec(env_id).entry_point
+        env_class = load_env_creator(entry_point) if isinstance(entry_point, str) else entry_point
     except (ValueError, ImportError, AttributeError, gymnasium.error.Error):
         return None
-    if isinstance(kind, type) and issubclass(kind, TextEnv) and kind.scene is not TextEnv.scene:
-        return kind
+    if isinstance(env_class, type) and issubclass(env_class, TextEnv) and env_class.scene is not TextEnv.scene:
+        return env_class
     return None
 
 
-def world_options(run: Run, env: str) -> dict[str, Any]:
-    """With which options the run's world of this id was made, as far as the run tells."""
-    return dict(map(read_option, written_options(run, env)))
+def env_options(run: Run, env_id: str) -> dict[str, Any]:
+    """Return the recorded options of the run's environment with this id."""
+    return dict(map(read_option, raw_env_options(run, env_id)))
 
 
-def written_options(run: Run, env: str) -> list[str]:
-    """The same as they were given, KEY=VALUE."""
+def raw_env_options(run: Run, env_id: str) -> list[str]:
+    """Return the recorded options of the run's environment with this id, as KEY=VALUE strings."""
     settings = run.settings
-    worlds = [settings, settings.get("world"), *(settings.get("others") or ())]
-    for world in worlds:
-        if isinstance(world, dict) and isinstance(world.get("env"), str):
-            options: list[str] = [pair for pair in world.get("options") or () if _is_option(pair)]
-            if env in (full_id(world["env"]), full_id(str(dict(map(read_option, options)).get("env", "")))):
+    candidates = [settings, settings.get("world"), *(settings.get("others") or ())]
+    for candidate in candidates:
+        if isinstance(candidate, dict) and isinstance(candidate.get("env"), str):
+            options: list[str] = [pair for pair in candidate.get("options") or () if _is_option(pair)]
+            if env_id in (full_id(candidate["env"]), full_id(str(dict(map(read_option, options)).get("env", "")))):
                 return options
     return []
 

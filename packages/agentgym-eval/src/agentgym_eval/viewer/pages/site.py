@@ -1,5 +1,6 @@
-"""What pages are made of: an index, links and templates. A page is a function from these to HTML; who serves it, or
-writes it to a file, is no concern of it.
+"""The site: an index, links and templates, from which the functions in `pages` render HTML.
+
+Rendering does not depend on whether the HTML is served or written to a file.
 """
 
 from __future__ import annotations
@@ -13,10 +14,10 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 
 from agentgym_eval.viewer.index.index import Index
 from agentgym_eval.viewer.index.links import Links
-from agentgym_eval.viewer.index.tokens import colours, stretches, told
+from agentgym_eval.viewer.index.tokens import css_classes, describe, spans
 from agentgym_eval.viewer.pages import words
 from agentgym_eval.viewer.pages.reading import lines
-from agentgym_eval.viewer.pages.scenes import Stage
+from agentgym_eval.viewer.pages.scenes import SceneReplayer
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,26 +26,27 @@ class Site:
 
     index: Index
     links: Links
-    stage: Stage = field(default_factory=Stage)
-    """Where recorded episodes are played again for their scenes."""
+    scene_replayer: SceneReplayer = field(default_factory=SceneReplayer)
+    """Replays recorded episodes to render their scenes."""
 
     def render(self, template: str, **values: Any) -> str:
-        """A template filled in; all that it is given is escaped. `links`, `index` and `version` are always there."""
+        """Render a template with escaped values; `links`, `index` and `version` are always defined."""
         shared = {"links": self.links, "index": self.index, "version": self.index.version}
         text = _templates().get_template(template).render(**shared, **values)
-        return text.encode(errors="replace").decode()  # half of a surrogate pair is in no file's encoding
+        return text.encode(errors="replace").decode()  # lone surrogates can't be encoded
 
 
 @cache
 def _templates() -> Environment:
-    made = Environment(
+    environment = Environment(
         loader=PackageLoader("agentgym_eval.viewer"),
         autoescape=True,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    filters = cast("dict[str, Any]", made.filters)
-    filters |= {name: getattr(words, name) for name in words.FILTERS}
-    filters |= {"changes": lines, "command": command, "colours": colours, "told": told, "stretches": stretches}
-    return made
+    filters = cast("dict[str, Any]", environment.filters)
+    filters |= words.FILTERS
+    filters |= {"changes": lines, "command": command}
+    filters |= {"css_classes": css_classes, "describe": describe, "spans": spans}
+    return environment

@@ -1,4 +1,4 @@
-"""What a training run wrote down of each step, read from its metrics.jsonl. Missing and odd values are left out."""
+"""Reading the metrics.jsonl of a training run. Missing and invalid values are left out."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 from agentgym_eval.viewer.index.runs import Run
 from agentgym_eval.viewer.pages.chart import Band
 
-_WHY = {
+_STAGE_REASONS = {
     "begin": "",
     "steps": "the next stage of the schedule",
-    "plateau": "success in evaluations had stopped rising",
-    "cut": "many episodes were cut short while they still earned",
+    "plateau": "success in evaluations had plateaued",
+    "cut": "many episodes were truncated while still earning reward",
 }
-FIGURES = {
+CHARTED = {
     "score": "Score in training",
     "shaped_return": "Shaped return in training",
     "turns": "Episode length in turns",
@@ -30,7 +30,7 @@ FIGURES = {
     "entropy": "Entropy",
     "mutual_information": "Mutual information of task and first reply",
     "group_return_std": "Standard deviation of returns within a group",
-    "logprob_check_gap": "Gap between engine and learner",
+    "logprob_check_gap": "Log-probability gap between engine and trainer",
     "ref_kl": "KL to the reference policy",
     "approx_kl": "KL to the behaviour policy",
     "clip_fraction": "Clip fraction",
@@ -43,11 +43,11 @@ FIGURES = {
     "tokens_per_s": "Tokens per second",
     "data": "Training episodes",
 }
-"""Names in the metrics that get a small chart, and what people call them."""
+"""The metrics that get a small chart, with its title."""
 
 
 def read_metrics(run: Run) -> list[dict[str, Any]]:
-    """The lines of a run's metrics that name a step, in order; none where it wrote none."""
+    """Return the records with a step from a run's metrics.jsonl, in order; empty if the file doesn't exist."""
     path = run.path / "metrics.jsonl"
     try:
         stat = path.stat()
@@ -57,8 +57,8 @@ def read_metrics(run: Run) -> list[dict[str, Any]]:
 
 
 @lru_cache(maxsize=16)
-def _read(path: Path, changed: int, size: int) -> list[dict[str, Any]]:
-    """The lines of the file as it was when it had this time and size."""
+def _read(path: Path, mtime: int, size: int) -> list[dict[str, Any]]:
+    """Read the records, cached by the file's modification time and size."""
     return list(_records(path))
 
 
@@ -67,22 +67,22 @@ def _records(path: Path) -> Iterator[dict[str, Any]]:
         try:
             record = json.loads(line)
         except ValueError:
-            continue  # half a line, which a running process has not finished
+            continue  # an incomplete line of a run in progress
         if isinstance(record, dict) and isinstance(record.get("step"), int):
             yield record
 
 
-def figure(record: Mapping[str, Any], *names: str) -> float | None:
-    """The number under a name, or a name in a name; None where there is none."""
+def number(record: Mapping[str, Any], *keys: str) -> float | None:
+    """Return the finite number at a path of nested keys; None if there is none."""
     value: Any = record
-    for name in names:
-        value = value.get(name) if isinstance(value, dict) else None
+    for key in keys:
+        value = value.get(key) if isinstance(value, dict) else None
     return float(value) if isinstance(value, int | float) and math.isfinite(value) else None
 
 
 @dataclass(frozen=True, slots=True)
 class RunWarning:
-    """What a run warned of after a step."""
+    """A warning that a run recorded after a step."""
 
     step: int
     id: str
@@ -90,26 +90,26 @@ class RunWarning:
 
 
 def warnings(lines: list[dict[str, Any]]) -> list[RunWarning]:
-    """What a run warned of, in order."""
+    """Return the recorded warnings, in order."""
     found: list[RunWarning] = []
     for record in lines:
-        listed = record.get("warnings")
-        for each in listed if isinstance(listed, list) else ():
+        recorded = record.get("warnings")
+        for each in recorded if isinstance(recorded, list) else ():
             if isinstance(each, dict) and isinstance(each.get("id"), str) and isinstance(each.get("sentence"), str):
                 found.append(RunWarning(record["step"], each["id"], each["sentence"]))
     return found
 
 
 def stages(lines: list[dict[str, Any]]) -> list[Band]:
-    """The horizon's stages, one band each."""
+    """Return one band for each stage of the horizon schedule."""
     bands: list[Band] = []
     for record in lines:
-        turns, stage = figure(record, "horizon"), record.get("stage")
+        turns, stage = number(record, "horizon"), record.get("stage")
         if turns is None or not isinstance(stage, dict):
             continue
-        label, why = f"up to {turns:.0f} turns", str(stage.get("why") or "")
-        why = _WHY.get(why, why)
-        begun = bands.pop() if bands and bands[-1].label == label else None
-        start = begun.start if begun else bands[-1].end if bands else record["step"] - 1
-        bands.append(Band(start, record["step"], label, why))
+        label, reason = f"up to {turns:.0f} turns", str(stage.get("why") or "")
+        reason = _STAGE_REASONS.get(reason, reason)
+        current = bands.pop() if bands and bands[-1].label == label else None
+        start = current.start if current else bands[-1].end if bands else record["step"] - 1
+        bands.append(Band(start, record["step"], label, reason))
     return bands

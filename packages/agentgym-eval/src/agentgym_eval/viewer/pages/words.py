@@ -1,9 +1,10 @@
-"""How figures are written on pages: filters of the templates, each from a value to text."""
+"""Template filters that format values as text."""
 
 from __future__ import annotations
 
 import re
 import time
+from collections.abc import Callable
 
 from agentgym_envs import Reply
 from markupsafe import Markup, escape
@@ -11,77 +12,57 @@ from markupsafe import Markup, escape
 from agentgym_eval.reports.tables import p_value
 from agentgym_eval.runs.settings import short_name
 
-FILTERS = (
-    "outcome",
-    "share",
-    "cost",
-    "request",
-    "points",
-    "chance",
-    "score",
-    "count",
-    "day",
-    "ago",
-    "world",
-    "breakable",
-)
-
 
 def outcome(success: bool | None) -> Markup:
-    """How an episode ended, coloured; None is one that broke."""
-    kind, word = ("failed", "error") if success is None else ("yes", "success") if success else ("no", "failure")
-    return Markup('<span class="outcome {}">{}</span>').format(kind, word)
+    """Format an episode's success as a coloured label; None is an episode that ended with an error."""
+    kind, label = ("failed", "error") if success is None else ("yes", "success") if success else ("no", "failure")
+    return Markup('<span class="outcome {}">{}</span>').format(kind, label)
 
 
-def share(value: float | None) -> str:
-    """0.5 as `50.0%`; a dash for None."""
+def percent(value: float | None) -> str:
+    """Format 0.5 as `50.0%`; None as a dash."""
     return "–" if value is None else f"{value:.1%}"
 
 
 def cost(value: float | None) -> str:
-    """Money, in whatever unit; None is unknown."""
+    """Format an amount of money without a currency; None is unknown."""
     return "unknown" if value is None else f"{value:.4f}"
 
 
-def request(reply: Reply) -> str:
-    """What an endpoint told of a reply; empty where it is of none."""
-    usage, told = reply.usage, list[str]()
+def reply_usage(reply: Reply) -> str:
+    """Format token counts, latency and finish reason of an endpoint's reply; empty for other replies."""
+    usage, parts = reply.usage, list[str]()
     if usage is not None:
         cached = f" ({count(usage.cached_tokens)} cached)" if usage.cached_tokens is not None else ""
-        told += [f"{count(usage.prompt_tokens)} prompt tokens{cached}"]
-        told += [f"{count(usage.completion_tokens)} completion tokens"]
-    told += [f"{reply.seconds:.2f} s"] if reply.seconds is not None else []
-    told += [f"finish reason {reply.finish_reason}"] if reply.finish_reason else []
-    return " · ".join(told)
+        parts += [f"{count(usage.prompt_tokens)} prompt tokens{cached}"]
+        parts += [f"{count(usage.completion_tokens)} completion tokens"]
+    parts += [f"{reply.seconds:.2f} s"] if reply.seconds is not None else []
+    parts += [f"finish reason {reply.finish_reason}"] if reply.finish_reason else []
+    return " · ".join(parts)
 
 
 def points(value: float) -> str:
-    """A difference of shares: 0.5 as `+50.0 points`."""
+    """Format a difference of shares in percentage points: 0.5 as `+50.0 points`."""
     return f"{100 * value:+.1f} points"
 
 
-def chance(p: float) -> str:
-    """A p-value, as reports write it."""
-    return p_value(p)
-
-
 def score(value: float | None) -> str:
-    """Three digits and no more zeros than needed; a dash for None."""
+    """Format a number with three significant digits; None as a dash."""
     return "–" if value is None else f"{value:.3g}"
 
 
 def count(value: int) -> str:
-    """With a thin space between thousands."""
+    """Format an integer with thin spaces between thousands."""
     return f"{value:,}".replace(",", "\u202f")
 
 
-def day(seconds: float) -> str:
-    """A moment, in the time of this machine."""
+def date(seconds: float) -> str:
+    """Format a Unix time in local time."""
     return time.strftime("%Y-%m-%d %H:%M", time.localtime(seconds))
 
 
 def ago(seconds: float) -> str:
-    """How long ago a moment is, roughly."""
+    """Format how long ago a Unix time is, in one unit."""
     passed = max(0.0, time.time() - seconds)
     for unit, length in (("d", 86400), ("h", 3600), ("min", 60)):
         if passed >= length:
@@ -89,11 +70,23 @@ def ago(seconds: float) -> str:
     return "just now"
 
 
-def world(env: str) -> str:
-    """A world's short name."""
-    return short_name(env)
-
-
 def breakable(name: str) -> Markup:
-    """A name that may go on in the next line behind each slash, also where a number follows it."""
+    """Allow line breaks after each slash of a name, including those before a digit."""
     return Markup(re.sub(r"/(?=\d)", "/<wbr>", str(escape(name))))
+
+
+FILTERS: dict[str, Callable[..., str]] = {
+    "outcome": outcome,
+    "percent": percent,
+    "cost": cost,
+    "reply_usage": reply_usage,
+    "points": points,
+    "p_value": p_value,
+    "score": score,
+    "count": count,
+    "date": date,
+    "ago": ago,
+    "short_name": short_name,
+    "breakable": breakable,
+}
+"""The filters by their names in templates."""

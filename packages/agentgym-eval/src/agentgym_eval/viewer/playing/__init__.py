@@ -1,6 +1,6 @@
-"""Playing a world by hand, and letting a policy go on from there.
+"""Interactive play: a human plays an environment by hand, and a policy can take over at any turn.
 
-- `game`: one attempt at one task, played by whoever is asked next. `saving`: its episode on disk.
-- `session`: a game on a thread of its own. `table`: all sessions that are open.
-- `pages`: what a browser is shown.
+- `game`: one attempt at one task; each reply comes from the human or a policy. `saving`: stores its episode on disk.
+- `session`: a game with its own thread. `table`: all open sessions.
+- `pages`: the routes and pages.
 """

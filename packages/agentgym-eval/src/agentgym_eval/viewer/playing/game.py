@@ -1,13 +1,12 @@
-"""A game: one attempt at one task, in which each reply is given by whoever is asked, a person or a policy.
+"""A game: one attempt at one task in which each reply comes from a human or a policy.
 
-It keeps the conversation as any episode does, so that a policy goes on from there as if it had played from the start.
-All of it happens on the caller's thread; knows neither pages nor threads.
+The game records the conversation like any other episode, so a policy that takes over sees the same conversation as if
+it had played from the start. Everything runs on the caller's thread.
 """
 
 from __future__ import annotations
 
 import secrets
-from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,18 +15,17 @@ from agentgym_envs import (
     EnvFault,
     Episode,
     EpisodeSpec,
-    Player,
+    LocalSlot,
+    OpenEpisode,
     Policy,
     Reply,
     ReplyWrapper,
     StopReason,
     Task,
-    WorldSeat,
     text_env,
 )
 from agentgym_envs.episodes.episode import Kind
-from agentgym_envs.episodes.play import seats
-from agentgym_envs.episodes.recorder import EpisodeRecorder
+from agentgym_envs.episodes.play import run_without_loop
 
 from agentgym_eval.runs.environments import choose_tasks, open_world
 from agentgym_eval.runs.settings import PlaySettings
@@ -36,134 +34,134 @@ from agentgym_eval.viewer.index.runs import HUMAN
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """Where a game stands."""
+class GameState:
+    """A snapshot of a game."""
 
     episode: Episode
-    """What was played so far; while the game goes on, as if it were left here."""
-    by: tuple[str, ...]
-    """Who gave the reply of each turn."""
+    """The episode so far; while the game is in progress, as if it were truncated here."""
+    replied_by: tuple[str, ...]
+    """The author of each turn's reply: `human` or the name of a policy."""
     over: bool
-    wants: Kind
-    """What the next reply is for."""
-    asked: str
-    """The message that the next reply answers: what the world shows, and what else the agent is asked."""
-    thinks: bool
-    """Whether there is room for a thought beside an action."""
-    actions: tuple[str, ...]
-    """Those that make sense now; none where the world can't list them."""
+    reply_kind: Kind
+    """The kind of the next reply."""
+    prompt: str
+    """The message that the next reply answers: the observation, or a question of the agent's scaffold."""
+    allows_thought: bool
+    """Whether the reply format has a place for a thought in addition to the action."""
+    available_actions: tuple[str, ...]
+    """The actions available now; empty if the environment can't list them."""
     scene: dict[str, Any] | None
-    """What the world looks like, see `TextEnv.scene`."""
+    """The state of the environment as a drawing, see `TextEnv.scene`."""
 
 
 class Game:
-    """Begins when it is made, ends by the world, a limit or `leave`, and then holds no world any more."""
+    """One attempt at one task. It ends through the environment, a limit or `leave`, and then closes its environment."""
 
     def __init__(self, settings: PlaySettings) -> None:
-        """Build the world and begin the task.
+        """Build the environment and begin the task.
 
         Args:
-            settings: World, task (its id or its number in the split, from 0) and agent. Without a task one is drawn.
+            settings: Environment, task (its id, or its index in the split) and agent. Without a task, a random one is
+                drawn.
 
         Raises:
-            UsageError: when there is no such world, task or agent, or what the world needs isn't installed.
-            EnvFault: when the world can't be brought up.
+            UsageError: if the environment, task or agent doesn't exist, or a dependency isn't installed.
+            EnvFault: if the environment fails to start.
         """
         self._env = open_world(settings)
         try:
             self._task = _task(self._env, settings)
-            job = EpisodeSpec(self._task.id, 0, settings.seed, self._task.split)
-            self._attempt = EpisodeRecorder(job, None, self._env.agent, turns=self._env.turns_told())
-            self._moves: Generator[WorldSeat, Reply | EnvFault, StopReason] = seats(self._env, job, self._attempt)
-            self._seat = next(self._moves)
+            spec = EpisodeSpec(self._task.id, 0, settings.seed, self._task.split)
+            self._open = OpenEpisode(LocalSlot(self._env), spec, with_env=True)
+            run_without_loop(self._open.begin())
+            self._request = self._open.context
         except BaseException as error:
             self._env.close()
             if isinstance(error, ValueError | OSError | gymnasium.error.Error):
                 raise UsageError(str(error)) from error
             raise
-        self._by: list[str] = []
+        self._replied_by: list[str] = []
         self._scene = text_env(self._env).scene()
         self._end: tuple[StopReason, str | None] | None = None
 
     @property
     def key(self) -> int:
-        """The key of all its seats."""
-        return self._attempt.key
+        """The key that identifies this episode in all its requests to a policy."""
+        return self._open.recorder.key
 
     @property
     def over(self) -> bool:
-        """Whether it has ended."""
+        """Whether the game has ended."""
         return self._end is not None
 
-    def standing(self) -> Standing:
-        """Where it stands now."""
+    def state(self) -> GameState:
+        """Return the current state."""
         stop, error = self._end or ("truncated", None)
-        who = "+".join(dict.fromkeys(self._by)) or HUMAN
-        episode = self._attempt.episode(self._task, who, stop, error)
-        return Standing(
+        policy = "+".join(dict.fromkeys(self._replied_by)) or HUMAN
+        episode = self._open.recorder.episode(self._task, policy, stop, error)
+        return GameState(
             episode=episode,
-            by=tuple(self._by[: len(episode.turns)]),
+            replied_by=tuple(self._replied_by[: len(episode.turns)]),
             over=self.over,
-            wants=self._seat.kind,
-            asked=self._seat.conversation[-1].content,
-            thinks=self._env.thinks,
-            actions=tuple(self._seat.info["available_actions"] or ()),
+            reply_kind=self._request.kind,
+            prompt=self._request.conversation[-1].content,
+            allows_thought=self._env.thinks,
+            available_actions=tuple(self._request.info["available_actions"] or ()),
             scene=self._scene,
         )
 
-    def say(self, text: str, thought: str = "") -> None:
-        """The person's turn: an action with a thought or, where something else is asked for, the answer."""
-        self._check()
-        said = self._env.format(text, thought) if self._seat.kind == "act" else text
-        self._send(Reply(said), HUMAN)
+    def reply(self, text: str, thought: str = "") -> None:
+        """Play the human's reply: an action with an optional thought or, for other kinds of turns, free text."""
+        self._check_in_progress()
+        formatted = self._env.format(text, thought) if self._request.kind == "act" else text
+        self._send(Reply(formatted), HUMAN)
 
-    async def ask(self, player: Policy | Player) -> None:
-        """The turn of a policy.
+    async def reply_with(self, policy: Policy) -> None:
+        """Play one reply of a policy. If the policy raises, the game is unchanged.
 
         Raises:
-            EnvFault: when it broke; the game stands where it stood.
-            Exception: whatever else it raises; the same.
+            Exception: any exception of the policy.
         """
-        self._check()
-        reply = await player.reply(self._seat) if isinstance(player, Player) else player.reply([self._seat])[0]
-        if isinstance(reply, EnvFault):
-            raise reply
-        self._send(reply, player.name)
+        self._check_in_progress()
+        self._send(await policy.reply(self._request), policy.name)
 
     def leave(self) -> None:
-        """End it here: a limit ended it, the person's patience."""
+        """End the game as truncated."""
         if self._end is None:
-            self._moves.close()
-            self._ended("truncated")
+            self._finish("truncated")
 
-    def _check(self) -> None:
+    def _check_in_progress(self) -> None:
         if self.over:
-            raise UsageError("This game is over; begin another one.")
+            raise UsageError("This game is over; start another one.")
 
-    def _send(self, reply: Reply, who: str) -> None:
-        self._by.append(who)
+    def _send(self, reply: Reply, author: str) -> None:
+        self._replied_by.append(author)
         try:
-            self._seat = self._moves.send(reply)
-            self._scene = text_env(self._env).scene()
-        except StopIteration as end:
-            self._scene = text_env(self._env).scene()
-            self._ended(end.value)
+            stop = run_without_loop(self._open.submit(reply))
         except EnvFault as fault:
-            self._ended("failed", f"{type(fault).__name__}: {fault}")
+            self._finish("failed", f"{type(fault).__name__}: {fault}")
+            return
+        self._scene = text_env(self._env).scene()
+        if stop is None:
+            self._request = self._open.context
+        else:
+            self._finish(stop)
 
-    def _ended(self, stop: StopReason, error: str | None = None) -> None:
+    def _finish(self, stop: StopReason, error: str | None = None) -> None:
         self._end = (stop, error)
         self._env.close()
 
 
 def _task(env: ReplyWrapper, settings: PlaySettings) -> Task:
-    asked = next(iter(settings.task), "")
-    if asked and not asked.isdecimal():
+    requested = next(iter(settings.task), "")
+    if requested and not requested.isdecimal():
         return choose_tasks(env, settings)[0]
     tasks = text_env(env).tasks.split(settings.split)
     if not tasks:
-        raise UsageError(f"{settings.env} has no {settings.split} tasks under these options; choose another split.")
-    number = int(asked) if asked else secrets.randbelow(len(tasks))
-    if number >= len(tasks):
-        raise UsageError(f"{settings.env} has {len(tasks)} {settings.split} tasks, from 0; there is no {number}.")
-    return tasks[number]
+        raise UsageError(f"{settings.env} has no {settings.split} tasks with these options; choose another split.")
+    index = int(requested) if requested else secrets.randbelow(len(tasks))
+    if index >= len(tasks):
+        raise UsageError(
+            f"{settings.env} has {len(tasks)} {settings.split} tasks, numbered from 0; there is no task {index}."
+        )
+    return tasks[index]

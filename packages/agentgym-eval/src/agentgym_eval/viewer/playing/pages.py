@@ -1,5 +1,7 @@
-"""The pages of playing by hand. Every move is a form that is posted, and the answer leads back to the game's page, so
-they work without JavaScript too; with it, the page changes in place and follows a policy that goes on.
+"""The routes and pages of interactive play.
+
+Every move is a posted form whose response redirects to the game's page, so the pages work without JavaScript. With
+JavaScript, the page is updated in place and follows a policy that is playing.
 """
 
 from __future__ import annotations
@@ -20,63 +22,67 @@ from agentgym_eval.runs.settings import PlaySettings, short_name
 from agentgym_eval.util.errors import UsageError, did_you_mean
 from agentgym_eval.viewer.index.index import NotFound
 from agentgym_eval.viewer.index.runs import HUMAN
-from agentgym_eval.viewer.pages.reading import said
+from agentgym_eval.viewer.pages.reading import split_reply
 from agentgym_eval.viewer.pages.site import Site
 from agentgym_eval.viewer.playing.session import Session
-from agentgym_eval.viewer.playing.table import Table
+from agentgym_eval.viewer.playing.table import SessionManager
 
-_LONGEST = 200_000  # bytes of a form; the longest reply that a world takes is a third of it
-_FIELDS_AT_MOST = 50
+_MAX_FORM_BYTES = 200_000  # three times the longest reply that an environment accepts
+_MAX_FIELDS = 50
 
-_Move = Callable[[Session, dict[str, str]], Awaitable[None]]
+_Form = dict[str, str]
+_Move = Callable[[Session, _Form], Awaitable[None]]
 
 
-def play_routes(site: Site, table: Table | None, seen: str) -> list[BaseRoute]:
-    """The routes.
+def play_routes(site: Site, manager: SessionManager | None, seen: str) -> list[BaseRoute]:
+    """Return the routes.
 
     Args:
-        site: Whose pages they are.
-        table: The games; where there is none, a page that says why.
-        seen: The header in which a page that polls says which version it shows.
+        site: The site the pages belong to.
+        manager: The sessions; None if play is disabled, then a page explains why.
+        seen: Name of the header with the version that a polling page shows.
     """
 
     async def start(request: Request) -> Response:
-        return _start_page(site, table, dict(request.query_params))
+        return _start_page(site, manager, dict(request.query_params))
 
-    return [Route("/play", start), *(_game_routes(site, table, seen) if table else [])]
+    return [Route("/play", start), *(_game_routes(site, manager, seen) if manager else [])]
 
 
-def _game_routes(site: Site, table: Table, seen: str) -> list[BaseRoute]:
+def _game_routes(site: Site, manager: SessionManager, seen: str) -> list[BaseRoute]:
     async def begin(request: Request) -> Response:
-        given = await _form(request)
+        form = await _form(request)
         try:
-            key = await table.open(_settings(given))
+            key = await manager.open(_settings(form))
         except (UsageError, EnvFault) as error:
-            return _start_page(site, table, given, str(error))
+            return _start_page(site, manager, form, str(error))
         return RedirectResponse(site.links.game(key), 303)
 
-    async def look(request: Request) -> Response:
+    async def show(request: Request) -> Response:
         key = request.path_params["key"]
-        state = _session(table, key).state
+        state = _session(manager, key).state
         if request.headers.get(seen) == str(state.version):
             return Response(status_code=204)
-        return HTMLResponse(site.render("game.html", key=key, table=table, state=state, policies=_POLICIES, said=said))
+        page = site.render(
+            "game.html", key=key, manager=manager, state=state, policies=_POLICIES, split_reply=split_reply
+        )
+        return HTMLResponse(page)
 
     async def move(request: Request) -> Response:
         key, name = request.path_params["key"], request.path_params["move"]
-        session = _session(table, key)
+        session = _session(manager, key)
         if name not in (*_MOVES, "save"):
             raise NotFound(f"There is no move {name}.{did_you_mean(name, [*_MOVES, 'save'])}")
-        given = await _form(request)
+        form = await _form(request)
         try:
-            await (table.save(key) if name == "save" else _MOVES[name](session, given))
+            await (manager.save(key) if name == "save" else _MOVES[name](session, form))
         except UsageError as error:
-            await session.note(str(error))
+            await session.set_notice(str(error))
         return RedirectResponse(site.links.game(key), 303)
 
     return [
         Route("/play", begin, methods=["POST"]),
-        Route("/play/{key}", look),
+        Route("/play/{key}", show),
         Route("/play/{key}/{move}", move, methods=["POST"]),
     ]
 
@@ -87,94 +93,98 @@ _POLICIES = ("oracle", "random", "openai", "hf", "vllm", "scripted")
 _FIELDS = ("env", "split", "task", "seed", "agent", "horizon", "options", "other")
 
 
-def _start_page(site: Site, table: Table | None, given: dict[str, str], notice: str = "") -> Response:
+def _start_page(site: Site, manager: SessionManager | None, form: _Form, notice: str = "") -> Response:
     page = site.render(
         "play.html",
-        table=table,
-        given=dict.fromkeys(_FIELDS, "") | given,
+        manager=manager,
+        form=dict.fromkeys(_FIELDS, "") | form,
         notice=notice,
-        worlds={short_name(world.id): world.about for world in WORLDS},
+        envs={short_name(world.id): world.about for world in WORLDS},
         splits=SPLITS,
-        forms=list(REPLY_FORMATS),
+        formats=list(REPLY_FORMATS),
     )
     return HTMLResponse(page, 400 if notice else 200)
 
 
-def _session(table: Table, key: str) -> Session:
-    if key not in table.sessions:
-        raise NotFound("This game is gone: the viewer was started anew since, or many others were played. Begin again.")
-    return table.sessions[key]
+def _session(manager: SessionManager, key: str) -> Session:
+    if key not in manager.sessions:
+        raise NotFound(
+            "This game no longer exists: the viewer was restarted, or many newer games have ended. Start a new one."
+        )
+    return manager.sessions[key]
 
 
-async def _say(session: Session, given: dict[str, str]) -> None:
-    await session.say(given.get("text", ""), given.get("thought", ""))
+async def _reply(session: Session, form: _Form) -> None:
+    await session.reply(form.get("text", ""), form.get("thought", ""))
 
 
-async def _go_on(session: Session, given: dict[str, str]) -> None:
-    name, argument = given.get("policy", ""), given.get("argument", "").strip()
+async def _hand_over(session: Session, form: _Form) -> None:
+    name, argument = form.get("policy", ""), form.get("argument", "").strip()
     spec = f"{name}:{argument}" if argument else name
-    await session.go_on(spec, _number(given, "turns", None, least=1), _temperature(given))
+    await session.hand_over(spec, _integer(form, "turns", None, minimum=1), _temperature(form))
 
 
-async def _stop(session: Session, _: dict[str, str]) -> None:
+async def _stop(session: Session, _: _Form) -> None:
     await session.stop()
 
 
-async def _leave(session: Session, _: dict[str, str]) -> None:
+async def _leave(session: Session, _: _Form) -> None:
     await session.leave()
 
 
-_MOVES: dict[str, _Move] = {"say": _say, "go-on": _go_on, "stop": _stop, "leave": _leave}
+_MOVES: dict[str, _Move] = {"say": _reply, "go-on": _hand_over, "stop": _stop, "leave": _leave}
 
 
-def _settings(given: dict[str, str]) -> PlaySettings:
-    """What a filled-in form asks for. Raises `UsageError`."""
-    split, task = given.get("split") or "test", given.get("task", "").strip()
+def _settings(form: _Form) -> PlaySettings:
+    """Convert the submitted start form to settings. Raises `UsageError`."""
+    split, task = form.get("split") or "test", form.get("task", "").strip()
     if split not in SPLITS:
         raise UsageError(f"There is no split {split[:50]}; the splits are {', '.join(SPLITS)}.")
     try:
-        options = tuple(shlex.split(given.get("options", "")))
+        options = tuple(shlex.split(form.get("options", "")))
     except ValueError as error:
-        raise UsageError(f"The options can't be read ({error}); write KEY=VALUE, with spaces between.") from error
-    chosen: dict[str, Any] = {
-        "env": (given.get("other", "").strip() or given.get("env", "")),
+        raise UsageError(
+            f"The options can't be parsed ({error}); write KEY=VALUE pairs separated by spaces."
+        ) from error
+    fields: dict[str, Any] = {
+        "env": (form.get("other", "").strip() or form.get("env", "")),
         "split": split,
         "task": (task,) if task else (),
-        "seed": _number(given, "seed", 0, least=0),
-        "horizon": _number(given, "horizon", None, least=1),
-        "agent": given.get("agent", "").strip() or None,
+        "seed": _integer(form, "seed", 0, minimum=0),
+        "horizon": _integer(form, "horizon", None, minimum=1),
+        "agent": form.get("agent", "").strip() or None,
     }
-    return PlaySettings(policy=HUMAN, options=options, **chosen)
+    return PlaySettings(policy=HUMAN, options=options, **fields)
 
 
-def _number(given: dict[str, str], name: str, otherwise: int | None, *, least: int) -> int | None:
-    written = given.get(name, "").strip()
-    if not written:
-        return otherwise
-    if not written.isdecimal() or int(written) < least:
-        raise UsageError(f"{name.capitalize()} is a whole number from {least}, not {written[:50]}.")
-    return int(written)
+def _integer(form: _Form, name: str, default: int | None, *, minimum: int) -> int | None:
+    text = form.get(name, "").strip()
+    if not text:
+        return default
+    if not text.isdecimal() or int(text) < minimum:
+        raise UsageError(f"{name.capitalize()} must be a whole number of at least {minimum}, not {text[:50]}.")
+    return int(text)
 
 
-def _temperature(given: dict[str, str]) -> float:
-    written = given.get("temperature", "").strip() or "1"
+def _temperature(form: _Form) -> float:
+    text = form.get("temperature", "").strip() or "1"
     try:
-        temperature = float(written)
+        temperature = float(text)
     except ValueError:
         temperature = -1.0
     if not 0 <= temperature <= 10:
-        raise UsageError(f"Temperature is a number from 0 to 10, not {written[:50]}.")
+        raise UsageError(f"Temperature must be a number from 0 to 10, not {text[:50]}.")
     return temperature
 
 
-async def _form(request: Request) -> dict[str, str]:
-    """The fields of a posted form."""
+async def _form(request: Request) -> _Form:
+    """Read and parse a posted form, within limits on its size."""
     body = b""
     async for chunk in request.stream():
         body += chunk
-        if len(body) > _LONGEST:
-            raise UsageError(f"What was posted is longer than {_LONGEST:,} bytes; write less.")
+        if len(body) > _MAX_FORM_BYTES:
+            raise UsageError(f"The form is longer than {_MAX_FORM_BYTES:,} bytes; shorten the reply.")
     try:
-        return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_FIELDS_AT_MOST))
+        return dict(parse_qsl(body.decode(errors="replace"), keep_blank_values=True, max_num_fields=_MAX_FIELDS))
     except ValueError as error:
-        raise UsageError(f"What was posted has more than {_FIELDS_AT_MOST} fields, which no form here has.") from error
+        raise UsageError(f"The form has more than {_MAX_FIELDS} fields, more than any form of the viewer.") from error

@@ -1,4 +1,4 @@
-"""What was played by hand, on disk: a run folder like any other, which the viewer lists and commands read."""
+"""Saving interactively played episodes to a regular run folder, which the viewer lists and all commands can read."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from agentgym_eval.viewer.index.runs import HUMAN
 FOLDER = "played"
 
 
-def save(below: Path, settings: PlaySettings, episode: Episode) -> Path:
-    """Append `episode` to the run of its world, agent, options and seed in `below/played`.
+def save(root: Path, settings: PlaySettings, episode: Episode) -> Path:
+    """Append `episode` to the run in `root/played` for its environment, agent, options and seed.
 
     Returns:
-        The run's folder.
+        The run folder.
 
     Raises:
-        UsageError: when that can't be written, or another process writes to it.
+        UsageError: if the folder can't be written, or another process writes to it.
     """
     played = replace(settings, env=world_id(settings.env), policy=HUMAN, task=(), agent=episode.agent)
     parts = [short_name(settings.env), episode.agent, episode.split, *settings.shown_options, f"seed {settings.seed}"]
-    folder = below / FOLDER / re.sub(r"[^\w.]+", "-", " ".join(parts)).strip("-")
+    folder = root / FOLDER / re.sub(r"[^\w.]+", "-", " ".join(parts)).strip("-")
     with Store(folder, replace(played, split=episode.split).identity()) as store:
         sample = sum(other.task_id == episode.task_id for other in store.episodes)
         store.append(replace(episode, sample=sample))

@@ -1,7 +1,7 @@
-"""A game on a thread of its own, where its world and the policies that play it live and are closed.
+"""A game with its own thread, on which its environment and policies are created, used and closed.
 
-Whoever looks reads `state`, which is replaced as a whole; whoever plays awaits a method, from any event loop. A policy
-that goes on plays in the background until it is done, stopped or can't. Knows no pages.
+Readers use `state`, which is replaced as a whole; writers await methods, from any event loop. A policy that has taken
+over plays in the background until the game is over, its turns are used up, it is stopped, or it fails.
 """
 
 from __future__ import annotations
@@ -13,178 +13,177 @@ from collections.abc import Coroutine, Mapping
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-from agentgym_envs import EnvFault, Player, Policy
+from agentgym_envs import EnvFault, Policy
 from agentgym_envs.core.loop_thread import LoopThread
 
 from agentgym_eval.policies.policies import find_policy
 from agentgym_eval.runs.settings import PlaySettings
 from agentgym_eval.util.errors import RunStopped, UsageError
-from agentgym_eval.viewer.playing.game import Game, Standing
+from agentgym_eval.viewer.playing.game import Game, GameState
 
-_PARTING = 10.0  # seconds for a world to close
+_CLOSE_TIMEOUT_S = 10.0
 _T = TypeVar("_T")
 
 
 @dataclass(frozen=True, slots=True)
-class State:
-    """What there is to see."""
+class SessionState:
+    """A snapshot of a session."""
 
     version: int
-    """Grows with every change."""
-    standing: Standing
+    """Increases with every change."""
+    game: GameState
     playing: str
-    """The policy that goes on just now; empty when it is the person's turn."""
+    """The policy that is playing now; empty when it is the human's turn."""
     notice: str
-    """Why what was asked for last could not be had; empty when it could."""
+    """Why the last request failed; empty if it succeeded."""
 
 
 class Session:
-    """One game, begun by `open`. Its methods may be called from any thread."""
+    """One game, created by `open`. All methods are thread-safe."""
 
-    # Everything below the public methods runs on the session's own thread, one thing after the other.
+    # The private coroutines all run on the session's own thread, one at a time.
 
-    state: State
-    """Where it stands now."""
+    state: SessionState
+    """The current state."""
 
     def __init__(self, settings: PlaySettings, environment: Mapping[str, str], idle: float) -> None:
-        """Nothing is begun yet; see `open`."""
+        """Prepare a session without starting it; use `open` instead."""
         self.settings = settings
         self._environment, self._idle = environment, idle
-        self._players: dict[tuple[str, float], Policy | Player] = {}
+        self._policies: dict[tuple[str, float], Policy] = {}
         self._thread = LoopThread("The game")
-        self._going: asyncio.Task[None] | None = None
-        self._used = time.monotonic()
+        self._policy_task: asyncio.Task[None] | None = None
+        self._last_used = time.monotonic()
 
     @classmethod
     async def open(
         cls, settings: PlaySettings, environment: Mapping[str, str] | None = None, *, idle: float = 1800.0
     ) -> Session:
-        """Begin a game.
+        """Start a game in a new session.
 
         Args:
-            settings: What is played; see `Game`.
-            environment: Where policies find keys and addresses; see `find_policy`.
-            idle: Seconds without a turn after which the game is left.
+            settings: What to play; see `Game`.
+            environment: Environment variables with the keys and addresses of policies; see `find_policy`.
+            idle: Seconds without a turn after which the game is ended.
 
         Raises:
             UsageError, EnvFault: as `Game`.
         """
         session = cls(settings, environment or {}, idle)
         try:
-            await session._call(session._begin())
+            await session._call(session._start_game())
         except BaseException:
             await asyncio.to_thread(session._thread.stop)
             raise
         return session
 
-    async def say(self, text: str, thought: str = "") -> None:
-        """The person's turn; see `Game.say`."""
-        await self._call(self._say(text, thought))
+    async def reply(self, text: str, thought: str = "") -> None:
+        """Play the human's reply; see `Game.reply`."""
+        await self._call(self._reply(text, thought))
 
-    async def go_on(self, spec: str, turns: int | None = None, temperature: float = 1.0) -> None:
-        """Let a policy play on; returns at once.
+    async def hand_over(self, spec: str, turns: int | None = None, temperature: float = 1.0) -> None:
+        """Let a policy continue the game in the background; returns without waiting for it.
 
         Args:
             spec: The policy, as `find_policy` takes it.
-            turns: The most replies that it gives; None plays to the end.
-            temperature: Of language models.
+            turns: The maximum number of replies; None plays to the end.
+            temperature: Sampling temperature of language models.
         """
-        await self._call(self._start(spec, turns, temperature))
+        await self._call(self._hand_over(spec, turns, temperature))
 
     async def stop(self) -> None:
-        """It is the person's turn again. A reply that a policy waits for is given up."""
+        """Stop the policy and cancel its pending reply; it is the human's turn again."""
         await self._call(self._stop())
 
-    async def note(self, notice: str) -> None:
-        """Say in the state why something could not be had."""
-        await self._call(self._note(notice))
+    async def set_notice(self, notice: str) -> None:
+        """Set the notice in the state, which tells the human why a request failed."""
+        await self._call(self._set_notice(notice))
 
     async def leave(self) -> None:
-        """End the game here; its world and policies are freed."""
+        """End the game and free its environment and policies."""
         await self._call(self._leave())
 
     def close(self) -> None:
-        """Leave, and end the thread. Waits some seconds for that. May be called twice."""
-        with contextlib.suppress(EnvFault):  # a world that hangs is left behind with its thread, a daemon
-            self._thread.run(self._leave(), _PARTING)
+        """End the game and stop the thread, waiting up to 10 seconds. Can be called twice."""
+        with contextlib.suppress(EnvFault):  # if the environment hangs, its daemon thread is abandoned
+            self._thread.run(self._leave(), _CLOSE_TIMEOUT_S)
             self._thread.stop()
 
     async def _call(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        self._used = time.monotonic()
+        self._last_used = time.monotonic()
         return await asyncio.wrap_future(self._thread.start(coroutine))
 
-    async def _begin(self) -> None:
+    async def _start_game(self) -> None:
         self._game = Game(self.settings)
-        self._tell(version=1)
-        self._watch = asyncio.create_task(self._leave_when_idle())
+        self._update(version=1)
+        self._idle_task = asyncio.create_task(self._leave_when_idle())
 
-    def _tell(self, notice: str = "", *, playing: str = "", version: int | None = None) -> None:
-        self.state = State(version or self.state.version + 1, self._game.standing(), playing, notice)
+    def _update(self, notice: str = "", *, playing: str = "", version: int | None = None) -> None:
+        self.state = SessionState(version or self.state.version + 1, self._game.state(), playing, notice)
 
-    async def _note(self, notice: str) -> None:
-        self._tell(notice, playing=self.state.playing)
+    async def _set_notice(self, notice: str) -> None:
+        self._update(notice, playing=self.state.playing)
 
-    async def _say(self, text: str, thought: str) -> None:
-        if self._going is not None:
-            return self._tell(f"{self.state.playing} is playing; stop it first.", playing=self.state.playing)
+    async def _reply(self, text: str, thought: str) -> None:
+        if self._policy_task is not None:
+            return self._update(f"{self.state.playing} is playing; stop it first.", playing=self.state.playing)
         try:
-            self._game.say(text, thought)
+            self._game.reply(text, thought)
         except UsageError as error:
-            return self._tell(str(error))
-        await self._free_if_over()
-        return self._tell()
+            return self._update(str(error))
+        await self._free_policies_if_over()
+        return self._update()
 
-    async def _start(self, spec: str, turns: int | None, temperature: float) -> None:
-        if self._going is None:
-            self._tell(playing=spec)
-            self._going = asyncio.create_task(self._go_on(spec, turns, temperature))
-            self._going.add_done_callback(self._gone)
+    async def _hand_over(self, spec: str, turns: int | None, temperature: float) -> None:
+        if self._policy_task is None:
+            self._update(playing=spec)
+            self._policy_task = asyncio.create_task(self._run_policy(spec, turns, temperature))
+            self._policy_task.add_done_callback(self._policy_done)
 
-    async def _go_on(self, spec: str, turns: int | None, temperature: float) -> None:
-        if (spec, temperature) not in self._players:
+    async def _run_policy(self, spec: str, turns: int | None, temperature: float) -> None:
+        if (spec, temperature) not in self._policies:
             make = find_policy(spec, environment=self._environment)
-            seed, most = self.settings.seed, self.settings.max_tokens
-            # A model takes a while to load, which is not to keep the person from stopping it.
-            made = await asyncio.to_thread(make, temperature=temperature, seed=seed, max_tokens=most)
-            self._players[spec, temperature] = made
+            seed, max_tokens = self.settings.seed, self.settings.max_tokens
+            # Loading a model takes a while; in a worker thread it doesn't block `stop`.
+            policy = await asyncio.to_thread(make, temperature=temperature, seed=seed, max_tokens=max_tokens)
+            self._policies[spec, temperature] = policy
         left = turns
         while not self._game.over and left != 0:
-            await self._game.ask(self._players[spec, temperature])
+            await self._game.reply_with(self._policies[spec, temperature])
             left = None if left is None else left - 1
-            self._used = time.monotonic()
-            self._tell(playing=spec)
-            await asyncio.sleep(0)  # neither an expert nor most worlds ever wait, and nobody could stop them
-        await self._free_if_over()
+            self._last_used = time.monotonic()
+            self._update(playing=spec)
+            await asyncio.sleep(0)  # experts and most environments never await, so without this `stop` could not run
+        await self._free_policies_if_over()
 
-    def _gone(self, task: asyncio.Task[None]) -> None:
-        self._going = None
+    def _policy_done(self, task: asyncio.Task[None]) -> None:
+        self._policy_task = None
         error = None if task.cancelled() else task.exception()
-        known = isinstance(error, UsageError | RunStopped | EnvFault)
-        self._tell("" if error is None else str(error) if known else f"{self.state.playing} broke: {error!r}")
+        expected = isinstance(error, UsageError | RunStopped | EnvFault)
+        self._update("" if error is None else str(error) if expected else f"{self.state.playing} failed: {error!r}")
 
     async def _stop(self) -> None:
-        if self._going is not None:
-            self._going.cancel()
-            await asyncio.wait([self._going])
+        if self._policy_task is not None:
+            self._policy_task.cancel()
+            await asyncio.wait([self._policy_task])
 
     async def _leave(self) -> None:
         await self._stop()
         if not self._game.over:
             self._game.leave()
-            await self._free_if_over()
-            self._tell()
+            await self._free_policies_if_over()
+            self._update()
 
     async def _leave_when_idle(self) -> None:
         while not self._game.over:
-            rest = self._used + self._idle - time.monotonic()
-            if rest <= 0:
+            remaining = self._last_used + self._idle - time.monotonic()
+            if remaining <= 0:
                 await self._leave()
             else:
-                await asyncio.sleep(rest)
+                await asyncio.sleep(remaining)
 
-    async def _free_if_over(self) -> None:
-        while self._game.over and self._players:
-            _, player = self._players.popitem()
-            if isinstance(player, Player):
-                player.leave(self._game.key)
-                await player.close()
+    async def _free_policies_if_over(self) -> None:
+        while self._game.over and self._policies:
+            _, policy = self._policies.popitem()
+            policy.forget(self._game.key)
+            await policy.close()

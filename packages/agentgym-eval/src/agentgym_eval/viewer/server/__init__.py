@@ -1,1 +1,1 @@
-"""The viewer as a live site and as exported files."""
+"""The live site and the static export."""

@@ -1,6 +1,4 @@
-"""The pages of single episodes under their addresses: replay, side by side, picture, and the line as it is; and what an
-evaluation wrote of itself.
-"""
+"""Routes of single episodes (replay, side by side, screenshots, raw JSON) and of evaluation reports."""
 
 from __future__ import annotations
 
@@ -12,16 +10,16 @@ from agentgym_eval.util.errors import UsageError
 from agentgym_eval.viewer.index.evaluation_report import report_page
 from agentgym_eval.viewer.index.index import NotFound
 from agentgym_eval.viewer.index.links import Address, parse_address
-from agentgym_eval.viewer.pages.episode import episode_page, pictures
-from agentgym_eval.viewer.pages.side_by_side import beside_page, siblings_page
+from agentgym_eval.viewer.pages.episode import episode_page, screenshots
+from agentgym_eval.viewer.pages.side_by_side import pair_page, siblings_page
 from agentgym_eval.viewer.pages.site import Site
-from agentgym_eval.viewer.server.guard import STRICT
+from agentgym_eval.viewer.server.guard import STRICT_CSP
 
 _EPISODE = "{run}/{file}/{number:int}"
 
 
 def episode_routes(site: Site) -> list[BaseRoute]:
-    """The routes; what isn't there raises `NotFound`."""
+    """Return the routes; their handlers raise `NotFound` for anything that doesn't exist."""
 
     def replay(request: Request) -> Response:
         return HTMLResponse(episode_page(site, _address(request), scenes="scenes" in request.query_params))
@@ -29,13 +27,13 @@ def episode_routes(site: Site) -> list[BaseRoute]:
     def siblings(request: Request) -> Response:
         return HTMLResponse(siblings_page(site, _address(request)))
 
-    def beside(request: Request) -> Response:
-        return HTMLResponse(beside_page(site, _asked(request, "a"), _asked(request, "b")))
+    def pair(request: Request) -> Response:
+        return HTMLResponse(pair_page(site, _queried_address(request, "a"), _queried_address(request, "b")))
 
-    def pictured(request: Request) -> Response:
-        path = dict(pictures(site, _address(request))).get(request.path_params["halt"])
+    def picture(request: Request) -> Response:
+        path = dict(screenshots(site, _address(request))).get(request.path_params["frame"])
         if path is None:
-            raise NotFound("No picture was kept of this.")
+            raise NotFound("No picture was recorded for this turn.")
         return FileResponse(path, media_type="image/png")
 
     def raw(request: Request) -> Response:
@@ -45,14 +43,14 @@ def episode_routes(site: Site) -> list[BaseRoute]:
         path = report_page(site.index.run(request.path_params["run"]))
         if path is None:
             raise NotFound("This run has no report.html.")
-        return FileResponse(path, media_type="text/html", headers={"content-security-policy": STRICT})
+        return FileResponse(path, media_type="text/html", headers={"content-security-policy": STRICT_CSP})
 
     return [
         Route("/report/{run}.html", report),
         Route(f"/episode/{_EPISODE}", replay),
         Route(f"/siblings/{_EPISODE}", siblings),
-        Route("/beside", beside),
-        Route(f"/picture/{_EPISODE}/{{halt:int}}.png", pictured),
+        Route("/beside", pair),
+        Route(f"/picture/{_EPISODE}/{{frame:int}}.png", picture),
         Route(f"/raw/{_EPISODE}.json", raw),
     ]
 
@@ -61,10 +59,10 @@ def _address(request: Request) -> Address:
     return Address(request.path_params["run"], request.path_params["file"], request.path_params["number"])
 
 
-def _asked(request: Request, name: str) -> Address:
-    """The episode in the query. Raises `UsageError`."""
-    written = request.query_params.get(name, "")
+def _queried_address(request: Request, name: str) -> Address:
+    """Parse the episode address in a query parameter. Raises `UsageError`."""
+    text = request.query_params.get(name, "")
     try:
-        return parse_address(written)
+        return parse_address(text)
     except ValueError as error:
-        raise UsageError(f"{name} names an episode as RUN/FILE/NUMBER, not {written[:80]!r}.") from error
+        raise UsageError(f"{name} must be an episode address RUN/FILE/NUMBER, not {text[:80]!r}.") from error

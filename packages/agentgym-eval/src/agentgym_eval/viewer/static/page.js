@@ -1,10 +1,10 @@
 "use strict";
-// What every page can do: light or dark by a button, remembered. Without JavaScript the system's choice stands.
+// The theme button of all pages, which stores the choice. Without JavaScript, the system's color scheme applies.
 (() => {
   const root = document.documentElement;
   const button = document.getElementById("theme");
   const remembered = () => { try { return localStorage.getItem("theme"); } catch { return null; } };
-  const remember = (theme) => { try { localStorage.setItem("theme", theme); } catch { /* a private window */ } };
+  const remember = (theme) => { try { localStorage.setItem("theme", theme); } catch { /* unavailable in private windows */ } };
   if (remembered()) root.dataset.theme = remembered();
   button.hidden = false;
   button.addEventListener("click", () => {

@@ -1,5 +1,5 @@
 "use strict";
-// A game's page: what was said last is in sight, and what is typed narrows the listed actions down.
+// A game's page: keeps the latest message in view, and filters the listed actions by the typed text.
 (() => {
   const narrow = (typed) => {
     for (const button of document.querySelectorAll(".actions button")) {
@@ -10,7 +10,7 @@
     if (event.target.matches('.say input[name="text"]')) narrow(event.target.value);
   });
   const typed = document.querySelector('.say input[name="text"]')?.value;
-  if (typed) narrow(typed); // before this script had come
+  if (typed) narrow(typed); // typed before this script was loaded
   const show = () => {
     const log = document.getElementById("log");
     if (log) log.scrollTop = log.scrollHeight;

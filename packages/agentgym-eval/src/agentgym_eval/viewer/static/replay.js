@@ -1,6 +1,6 @@
 "use strict";
-// A replay: one turn at a time with keys, buttons, the timeline and a play button. Without this all turns stand below
-// each other; so they do after `t`.
+// A replay: shows one turn at a time, controlled by keys, buttons and the timeline. Without JavaScript, and in transcript
+// mode (`t`), all turns are shown on one page.
 (() => {
   const replay = document.getElementById("replay");
   const last = Number(replay.dataset.last);
@@ -9,11 +9,11 @@
   const button = (name) => replay.querySelector(`[data-go="${name}"]`);
   const speed = document.getElementById("speed");
   const keys = document.getElementById("keys");
-  const BEAT_MS = 1100;
+  const TURN_MS = 1100;
   let now = 0;
   let timer = 0;
 
-  const oneByOne = () => replay.classList.contains("replay");
+  const isReplay = () => replay.classList.contains("replay");
 
   const go = (turn, { write = true } = {}) => {
     now = Math.min(Math.max(turn, 0), last);
@@ -26,7 +26,7 @@
       shown.scrollTop = target.offsetTop - shown.clientHeight / 2;
     }
     if (write) history.replaceState(null, "", `#turn-${now}`);
-    if (!oneByOne()) turns[now].scrollIntoView({ block: "start" });
+    if (!isReplay()) turns[now].scrollIntoView({ block: "start" });
     if (now === last) pause();
   };
 
@@ -36,18 +36,18 @@
     button("play").textContent = "▶ Play";
     button("play").setAttribute("aria-label", "Play");
   };
-  const beat = () => {
+  const schedule = () => {
     timer = setTimeout(() => {
       go(now + 1);
-      if (timer) beat();
-    }, BEAT_MS / Number(speed.value));
+      if (timer) schedule();
+    }, TURN_MS / Number(speed.value));
   };
   const play = () => {
     if (timer) return pause();
     if (now === last) go(0);
     button("play").textContent = "|| Pause";
     button("play").setAttribute("aria-label", "Pause");
-    beat();
+    schedule();
   };
   const faster = (by) => {
     speed.selectedIndex = Math.min(Math.max(speed.selectedIndex + by, 0), speed.options.length - 1);
@@ -59,7 +59,7 @@
     go(now);
   };
 
-  const deeds = {
+  const actions = {
     first: () => go(0), back: () => { pause(); go(now - 1); }, play, on: () => { pause(); go(now + 1); },
     last: () => go(last), all: transcript, help: () => keys.showModal(),
   };
@@ -74,14 +74,14 @@
     if (event.key === " " && at.closest("button, summary, a")) return;
     if (event.key === "s" && side) location.href = side.href;
     else if (event.key === "+" || event.key === "-") faster(event.key === "+" ? 1 : -1);
-    else if (byKey[event.key]) deeds[byKey[event.key]]();
+    else if (byKey[event.key]) actions[byKey[event.key]]();
     else return;
     event.preventDefault();
   });
   replay.addEventListener("click", (event) => {
     const pressed = event.target.closest("[data-go]");
     const mark = event.target.closest("[data-turn]");
-    if (pressed) deeds[pressed.dataset.go]();
+    if (pressed) actions[pressed.dataset.go]();
     if (mark) {
       event.preventDefault();
       pause();
@@ -89,7 +89,7 @@
     }
   });
 
-  // An address may name a turn, or a passage that is cited: its turn is shown and it is opened.
+  // The URL fragment can name a turn, or a cited passage: its turn is shown and the passage is opened.
   const follow = () => {
     const named = location.hash.length > 1 ? document.getElementById(decodeURIComponent(location.hash.slice(1))) : null;
     const turn = named?.closest(".turn");
@@ -104,26 +104,26 @@
   };
   addEventListener("hashchange", follow);
 
-  // Worlds that take their time draw their scenes after the page is there.
-  const later = document.getElementById("scenes-later");
-  const draw = async () => {
-    const link = later.querySelector("a");
-    link.textContent = "Drawing what the world looked like …";
-    const answer = await fetch(link.href);
-    if (!answer.ok) {
-      link.textContent = "The scenes could not be drawn; try again";
+  // Scenes of slow environments are fetched after the page has loaded.
+  const deferred = document.getElementById("scenes-later");
+  const loadScenes = async () => {
+    const link = deferred.querySelector("a");
+    link.textContent = "Rendering the scenes of the environment …";
+    const response = await fetch(link.href);
+    if (!response.ok) {
+      link.textContent = "The scenes could not be rendered; try again";
       return;
     }
-    const drawn = new DOMParser().parseFromString(await answer.text(), "text/html");
-    for (const each of drawn.querySelectorAll(".stage")) document.getElementById(each.id)?.replaceWith(each);
-    const note = drawn.getElementById("scenes-note");
-    if (note) later.replaceWith(note);
-    else later.remove();
+    const page = new DOMParser().parseFromString(await response.text(), "text/html");
+    for (const each of page.querySelectorAll(".stage")) document.getElementById(each.id)?.replaceWith(each);
+    const note = page.getElementById("scenes-note");
+    if (note) deferred.replaceWith(note);
+    else deferred.remove();
   };
 
   replay.querySelector(".buttons").hidden = false;
   replay.classList.add("replay");
   go(0, { write: false });
   follow();
-  if (later) draw();
+  if (deferred) loadScenes();
 })();

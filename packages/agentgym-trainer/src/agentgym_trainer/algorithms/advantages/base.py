@@ -1,4 +1,4 @@
-"""What an advantage estimator is, whoever wrote it."""
+"""The protocol of advantage estimators."""
 
 from __future__ import annotations
 
@@ -12,28 +12,29 @@ if TYPE_CHECKING:
 
 
 class AdvantageEstimator(Protocol):
-    """An advantage estimator: from the rewards of turns to the advantage of every completion token.
+    """An advantage estimator turns the rewards of turns into an advantage for every completion token.
 
     It is a frozen dataclass whose fields are its settings. `Algorithm.advantages` holds one; `ADVANTAGES` has those
-    of this package, and those of other packages are named MODULE:NAME. Shapes are those of `experience.py`.
+    of this package, and those of other packages are named MODULE:NAME. See `types.py` for the shape suffixes.
 
-    Where an advantage is a comparison within one group, it also has `compares_groups: ClassVar[bool] = True`: a group
-    is then flat when all its advantages are 0, and otherwise when all returns are the same. Where an estimator goes on
-    from `bootstrap_E` behind the last turn of truncated episodes, it has `bootstraps: ClassVar[bool] = True`.
+    An estimator that compares episodes within a group also sets `compares_groups: ClassVar[bool] = True`: a group is
+    then flat if all its advantages are 0, and otherwise if all its returns are equal. An estimator that uses
+    `bootstrap_E` after the last turn of truncated episodes sets `bootstraps: ClassVar[bool] = True`.
     """
 
     needs_critic: ClassVar[bool]
-    """Whether the experience must have `value_N`. Then `assign` also says what the critic should have predicted."""
+    """Whether the batch must have `values_N`. Then `estimate` also returns the critic's targets."""
 
-    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
-        """Assign the rewards of a batch to its completion tokens. It must change none of its arguments.
+    def estimate(self, batch: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
+        """Assign the rewards of a batch to its completion tokens. It must not change its arguments.
 
         Args:
-            experience: The episodes that this process trains on: neither failed ones nor those of groups that are left
-                out. There may be none. What `loss_mask_E` keeps out of the loss counts in baselines and statistics.
-            penalty_N: In nats, what a KL penalty subtracts from the reward of each completion token, float32; None
-                where KL is no part of the reward.
-            total: Sums a tensor over all processes. Each must call it equally often, also one without episodes.
+            batch: The episodes that this process trains on, without failed episodes and dropped groups; it may be
+                empty. Episodes that `loss_mask_E` keeps out of the loss count in baselines and statistics.
+            penalty_N: KL penalty in nats, subtracted from the reward of each completion token, float32; None if KL is
+                not part of the reward.
+            total: Sums a tensor over all processes. All processes, including those with an empty batch, must call it
+                the same number of times.
 
         Returns:
             The advantage of each completion token, N, float32, finite; with a critic also its targets.

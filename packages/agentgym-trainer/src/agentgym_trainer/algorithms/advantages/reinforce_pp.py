@@ -1,4 +1,4 @@
-"""REINFORCE++ (arXiv 2501.03262): returns from each token on, normalised over the global batch. No critic."""
+"""REINFORCE++ (arXiv 2501.03262): per-token returns-to-go, normalized over the global batch. No critic."""
 
 from __future__ import annotations
 
@@ -23,36 +23,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class TokenReturns:
-    """What each token still earned, minus the penalties from it on, over the batch's mean and standard deviation.
+    """The return-to-go of each token minus the penalties from it on, normalized over the batch.
 
-    The mean and standard deviation (n in the denominator) are those of all said tokens of all processes, as in the
-    authors' OpenRLHF.
+    The mean and standard deviation (n in the denominator) are those of all completion tokens of all processes, as in
+    the authors' OpenRLHF.
     """
 
     needs_critic: ClassVar[bool] = False
 
     gamma: float = 1.0
-    """Discount from said token to said token."""
+    """Discount from completion token to completion token."""
     baseline: bool = False
-    """REINFORCE++ with baseline: first the mean of the group is subtracted from the episode's return, which then counts
-    as paid at the last said token, as the paper's only reward is. Turns are not told apart."""
+    """REINFORCE++ with baseline: first subtract the mean of the group from the episode's return, and assign the result
+    to the episode's last completion token, like the paper's single reward. Turns are not distinguished."""
 
     def __post_init__(self) -> None:
         check_discounts(gamma=self.gamma)
 
-    def estimate(self, experience: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
-        """Advantages. The batch's mean moves all groups alike, those that teach nothing too."""
-        reward_N = self._centred(experience) if self.baseline else token_rewards(experience)
+    def estimate(self, batch: TokenBatch, penalty_N: Tensor | None, total: Total) -> AdvantageEstimate:
+        """Compute advantages. The mean of the batch shifts all groups alike, including those without a signal."""
+        reward_N = self._centred(batch) if self.baseline else token_rewards(batch)
         if penalty_N is not None:
             reward_N = reward_N - penalty_N.double()
-        to_go_N = discounted(reward_N, experience.episode_N, self.gamma)
+        to_go_N = discounted(reward_N, batch.episode_N, self.gamma)
         return AdvantageEstimate(normalised(to_go_N, total).float())
 
-    def _centred(self, experience: TokenBatch) -> Tensor:
-        """The episode's return minus the mean of its group, at its last said token; 0 elsewhere. N, float64."""
-        turns = turn_rewards(experience)
-        centred_E = relative(turns.returns, experience.group_E, turns.tokens_EK.sum(1))
-        episode_N = experience.episode_N
+    def _centred(self, batch: TokenBatch) -> Tensor:
+        """The episode's return minus the group mean, at its last completion token; 0 elsewhere. N, float64."""
+        turns = turn_rewards(batch)
+        centred_E = relative(turns.returns, batch.group_E, turns.tokens_EK.sum(1))
+        episode_N = batch.episode_N
         last_N = episode_N.new_ones(len(episode_N)).bool()
         last_N[:-1] = episode_N[1:] != episode_N[:-1]
         return centred_E[episode_N] * last_N

@@ -1,11 +1,11 @@
-"""Rewards where they were earned: at said tokens and at turns; and what is still to come from there.
+"""Rewards of completion tokens and turns, and discounted returns.
 
-A turn that said nothing decided nothing: its reward stands at the nearest earlier said token of its episode, else at
-the next one. So everything that was paid is assigned, unless a whole episode is mute; that one still counts as a member
-of its group.
+A turn without completion tokens made no decision: its reward is assigned to the nearest earlier completion token of
+its episode, or to the next one if there is none earlier. So every reward is assigned, except in episodes without any
+completion tokens, which still count as members of their group.
 
-An episode is worth nothing beyond its last turn: where the horizon truncated it, that is a part of the task that is
-being trained. `GAE` alone, which has a critic, can be given a value to go on with. Sums run in float64.
+The value after an episode's last turn is 0: where the horizon truncated it, the horizon is part of the task that is
+being trained. Only `GAE`, which has a critic, can bootstrap from a value. Sums run in float64.
 """
 
 from __future__ import annotations
@@ -23,79 +23,83 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class AdvantageEstimate:
-    """What an estimator makes of an experience."""
+    """The result of an advantage estimator."""
 
     advantages_N: Tensor
-    """Advantage of each said token, float32."""
+    """Advantage of each completion token, float32."""
     value_targets_N: Tensor | None = None
-    """What the critic should have expected at each said token, float32; None without a critic."""
+    """Regression target of the critic at each completion token, float32; None without a critic."""
     value_mask_N: Tensor | None = None
-    """At which said tokens the critic is trained, bool; None without a critic."""
+    """Completion tokens at which the critic is trained, bool; None without a critic."""
     metrics: dict[str, float] = field(default_factory=dict[str, float])
-    """What the estimator has to say, over all processes."""
+    """Metrics of the estimator, over all processes."""
 
 
 @dataclass(frozen=True, slots=True)
 class Turns:
-    """What each turn is worth. Turns that said nothing and those behind the last one hold 0."""
+    """Rewards and sizes of turns; 0 for turns without completion tokens and after the last turn."""
 
     reward_EK: Tensor
-    """Reward of each turn minus the penalties of its tokens, float64. Mute episodes keep theirs."""
+    """Reward of each turn minus the penalties of its tokens, float64. Episodes without completion tokens keep their
+    rewards where they are."""
     tokens_EK: Tensor
     """Number of completion tokens of each turn, int64."""
 
     @property
-    def said_EK(self) -> Tensor:  # noqa: N802 - shapes stand in names
-        """Whether the turn said a token, bool."""
+    def said_EK(self) -> Tensor:  # noqa: N802 - the suffix is the shape
+        """Whether the turn has completion tokens, bool."""
         return self.tokens_EK > 0
 
     @property
     def returns(self) -> Tensor:
-        """What each episode was paid in all, minus penalties, E, float64."""
+        """Undiscounted return of each episode, minus penalties, E, float64."""
         return self.reward_EK.sum(1)
 
     def to_go(self, gamma: float) -> Tensor:
-        """Discounted return from each turn on, EK, float64."""
+        """Discounted return-to-go of each turn, EK, float64."""
         episode_X = self.tokens_EK.new_ones(self.tokens_EK.shape).nonzero(as_tuple=True)[0]
         return discounted(self.reward_EK.flatten(), episode_X, gamma).view_as(self.reward_EK)
 
 
-def token_rewards(experience: TokenBatch, penalty_N: Tensor | None = None) -> Tensor:
-    """Reward of each said token, N, float64: a turn's reward is at the last token it said, penalties where they arise.
+def token_rewards(batch: TokenBatch, penalty_N: Tensor | None = None) -> Tensor:
+    """Return the reward of each completion token, N, float64.
+
+    A turn's reward is assigned to its last completion token; penalties stay at their own tokens.
 
     Args:
-        experience: What was said and paid.
-        penalty_N: Subtracted from each said token's reward; None is 0.
+        batch: Completion tokens and the rewards of turns.
+        penalty_N: Subtracted from the reward of each completion token; None is 0.
     """
-    tokens_EK = _tokens(experience)
+    tokens_EK = _token_counts(batch)
     end_EK = tokens_EK.flatten().cumsum(0).view_as(tokens_EK)
     start_E1 = end_EK[:, :1] - tokens_EK[:, :1]
     last_EK = (end_EK - 1).maximum(start_E1)
-    paid_EK = experience.played_EK & (tokens_EK.sum(1, keepdim=True) > 0)
-    reward_N = experience.rewards_EK.new_zeros(len(experience.turn_N)).double()
-    reward_N = reward_N.index_add(0, last_EK[paid_EK], experience.rewards_EK[paid_EK].double())
+    assigned_EK = batch.played_EK & (tokens_EK.sum(1, keepdim=True) > 0)
+    reward_N = batch.rewards_EK.new_zeros(len(batch.turn_N)).double()
+    reward_N = reward_N.index_add(0, last_EK[assigned_EK], batch.rewards_EK[assigned_EK].double())
     return reward_N if penalty_N is None else reward_N - penalty_N.double()
 
 
-def turn_rewards(experience: TokenBatch, penalty_N: Tensor | None = None) -> Turns:
-    """Reward of each turn: the sum of its tokens' (see `token_rewards`)."""
-    tokens_EK = _tokens(experience)
-    mute_E1 = tokens_EK.sum(1, keepdim=True) == 0
-    kept_EK = experience.rewards_EK.double() * (experience.played_EK & mute_E1)
-    where = (experience.episode_N, experience.turn_N)
-    reward_EK = kept_EK.index_put(where, token_rewards(experience, penalty_N), accumulate=True)
+def turn_rewards(batch: TokenBatch, penalty_N: Tensor | None = None) -> Turns:
+    """Return the reward of each turn, which is the sum over its tokens (see `token_rewards`)."""
+    tokens_EK = _token_counts(batch)
+    empty_E1 = tokens_EK.sum(1, keepdim=True) == 0
+    kept_EK = batch.rewards_EK.double() * (batch.played_EK & empty_E1)
+    indices = (batch.episode_N, batch.turn_N)
+    reward_EK = kept_EK.index_put(indices, token_rewards(batch, penalty_N), accumulate=True)
     return Turns(reward_EK, tokens_EK)
 
 
 def discounted(value_X: Tensor, episode_X: Tensor, gamma: float) -> Tensor:
-    """Sum of what is still to come: sum over i >= 0 of gamma^i * value[x + i], as far as the episode goes.
+    """Return discounted sums: the sum over i >= 0 of gamma^i * value[x + i] within the episode of x.
 
-    Doubles the reach in each round, so it takes as many rounds as the longest episode has binary digits.
+    The summed window doubles in each round, so the number of rounds is logarithmic in the length of the longest
+    episode.
 
     Args:
-        value_X: In the order of time.
-        episode_X: Episode of each, those of one episode side by side.
-        gamma: Discount from one to the next.
+        value_X: Values in temporal order.
+        episode_X: Episode of each value; the values of an episode are contiguous.
+        gamma: Discount from one value to the next.
     """
     reach, sum_X = 1, value_X.clone()
     while bool((same_X := episode_X[reach:] == episode_X[:-reach]).any()):
@@ -106,7 +110,7 @@ def discounted(value_X: Tensor, episode_X: Tensor, gamma: float) -> Tensor:
 
 
 def normalised(value_X: Tensor, total: Total) -> Tensor:
-    """(value - mean) / std over all processes, n in the denominator; 0 where all are the same up to rounding."""
+    """Return (value - mean) / std over all processes, n in the denominator; 0 if all are equal up to rounding."""
     count = total(value_X.new_full((), len(value_X))).clamp(min=1)
     mean = total(value_X.sum()) / count
     centred_X = value_X - mean
@@ -114,19 +118,19 @@ def normalised(value_X: Tensor, total: Total) -> Tensor:
     return (centred_X / std).where(std > ROUNDING * mean.abs().clamp(min=1), 0.0)
 
 
-def check_discounts(**knobs: float) -> None:
-    """Refuse discounts with which sums over time would grow without end.
+def check_discounts(**discounts: float) -> None:
+    """Check that discounts are within [0, 1].
 
     Raises:
-        ValueError: One isn't from 0 to 1.
+        ValueError: A discount isn't from 0 to 1.
     """
-    for name, value in knobs.items():
+    for name, value in discounts.items():
         if not 0 <= value <= 1:
-            raise ValueError(f"advantages.{name} is {value}; it is a number from 0 to 1, and 1 discounts nothing.")
+            raise ValueError(f"advantages.{name} is {value}; it must be from 0 to 1, where 1 means no discount.")
 
 
-def _tokens(experience: TokenBatch) -> Tensor:
-    """Number of tokens that each turn said, EK, int64."""
-    none_EK = experience.turn_N.new_zeros(experience.played_EK.shape)
-    where = (experience.episode_N, experience.turn_N)
-    return none_EK.index_put(where, experience.turn_N.new_ones(()), accumulate=True)
+def _token_counts(batch: TokenBatch) -> Tensor:
+    """Number of completion tokens of each turn, EK, int64."""
+    zeros_EK = batch.turn_N.new_zeros(batch.played_EK.shape)
+    indices = (batch.episode_N, batch.turn_N)
+    return zeros_EK.index_put(indices, batch.turn_N.new_ones(()), accumulate=True)

@@ -1,4 +1,4 @@
-"""Imitation of what was said: maximum likelihood over the said tokens (SFT). It looks at no reward."""
+"""Maximum likelihood over completion tokens (SFT). Rewards are not used."""
 
 from __future__ import annotations
 
@@ -16,43 +16,42 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Imitation:
-    """Mean negative log-likelihood of the said tokens. A learner treats it as it treats an `Algorithm`."""
+    """Mean negative log-likelihood of the completion tokens. It has the interface of an `Algorithm` for the learner."""
 
     @property
     def needs_reference(self) -> bool:
-        """Never."""
+        """Always False."""
         return False
 
     @property
     def needs_critic(self) -> bool:
-        """Never."""
+        """Always False."""
         return False
 
     @property
     def needs_old_logprobs(self) -> bool:
-        """Never: there is no ratio."""
+        """Always False, since there is no importance ratio."""
         return False
 
     @property
     def unit(self) -> Literal["segment"]:
-        """Every token stands for itself."""
+        """Tokens are independent of each other, so episodes may be split into segments."""
         return "segment"
 
-    def compute_advantages(self, experience: TokenBatch, total: Total) -> AdvantageOutput:
-        """Every said token is as good as any other."""
-        return AdvantageOutput(
-            advantages_N=experience.rollout_logprobs_N.new_ones(len(experience.rollout_logprobs_N)), metrics={}
-        )
+    def compute_advantages(self, batch: TokenBatch, total: Total) -> AdvantageOutput:
+        """Give every completion token an advantage of 1."""
+        logprobs_N = batch.rollout_logprobs_N
+        return AdvantageOutput(advantages_N=logprobs_N.new_ones(len(logprobs_N)), metrics={})
 
-    def weights(self, experience: TokenBatch, chosen_N: Tensor, total: Total) -> Tensor:
-        """The mean over all said tokens."""
-        return Aggregation().weights(experience, chosen_N, total)
+    def weights(self, batch: TokenBatch, chosen_N: Tensor, total: Total) -> Tensor:
+        """Weights of a mean over all completion tokens."""
+        return Aggregation().weights(batch, chosen_N, total)
 
-    def critic_weights(self, credit: AdvantageOutput, chosen_N: Tensor, total: Total) -> None:
-        """There is no critic."""
+    def critic_weights(self, advantages: AdvantageOutput, chosen_N: Tensor, total: Total) -> None:
+        """None: there is no critic."""
         return
 
-    def loss(self, scores: ModelOutputs, part: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The part of the loss that these tokens carry, and metrics that add up over parts."""
-        loss = -(part.weight_M * part.advantages_M * scores.logprobs_M).sum()
-        return loss, {"nll": loss.detach(), "entropy": part.share * scores.entropy_M.detach().sum()}
+    def loss(self, outputs: ModelOutputs, micro_batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Compute this micro-batch's part of the loss, and metrics that add up over micro-batches."""
+        loss = -(micro_batch.weight_M * micro_batch.advantages_M * outputs.logprobs_M).sum()
+        return loss, {"nll": loss.detach(), "entropy": micro_batch.share * outputs.entropy_M.detach().sum()}

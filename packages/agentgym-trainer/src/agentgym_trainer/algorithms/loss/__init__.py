@@ -1,1 +1,1 @@
-"""Parts of the policy loss."""
+"""Components of the policy loss."""

@@ -1,4 +1,4 @@
-"""How said tokens add up to one loss. Weights are counted over all processes, so splitting a batch changes nothing."""
+"""How token losses are aggregated. Weights are computed over all processes, so splitting a batch changes nothing."""
 
 from __future__ import annotations
 
@@ -13,38 +13,36 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Aggregation:
-    """What the loss is a mean of."""
+    """How token losses are averaged."""
 
     kind: Literal["token", "sequence", "fixed"] = "token"
-    """token: mean over all said tokens (DAPO, arXiv 2503.14476, eq. 8). sequence: mean over episodes of the mean over
-    their said tokens (GRPO, arXiv 2402.03300, eq. 3). fixed: mean over episodes of the sum over their said tokens,
-    divided by `length` (Dr. GRPO, arXiv 2503.20783)."""
+    """token: mean over all completion tokens (DAPO, arXiv 2503.14476, eq. 8). sequence: mean over episodes of the mean
+    over their completion tokens (GRPO, arXiv 2402.03300, eq. 3). fixed: mean over episodes of the sum over their
+    completion tokens, divided by `length` (Dr. GRPO, arXiv 2503.20783)."""
     length: int = 1024
-    """Only fixed: what each episode's sum is divided by, in said tokens; the same for long and short episodes."""
+    """Only with fixed: the constant that each episode's sum is divided by, in completion tokens."""
 
     def __post_init__(self) -> None:
-        """Refuse a length that nothing can be divided by.
+        """Check the length.
 
         Raises:
             ValueError: The length isn't positive.
         """
         if self.length < 1:
-            raise ValueError(f"The fixed length to divide by is {self.length}; it must be 1 said token or more.")
+            raise ValueError(f"aggregation.length is {self.length}; it must be at least 1 completion token.")
 
-    def weights(self, experience: TokenBatch, chosen_N: Tensor, total: Total) -> Tensor:
-        """Share of each said token in the loss, N, float32; 0 where not chosen. `total` is called once."""
+    def weights(self, batch: TokenBatch, chosen_N: Tensor, total: Total) -> Tensor:
+        """Loss weight of each completion token, N, float32; 0 where not chosen. `total` is called once."""
         chosen = chosen_N.double()
-        length_E = chosen.new_zeros(len(experience.group_E)).index_add(0, experience.episode_N, chosen)
+        length_E = chosen.new_zeros(len(batch.group_E)).index_add(0, batch.episode_N, chosen)
         tokens, episodes = total(chosen.new_tensor([chosen.sum().item(), (length_E > 0).sum().item()])).clamp(min=1)
         if self.kind == "token":
             return (chosen / tokens).float()
         if self.kind == "fixed":
             return (chosen / (episodes * self.length)).float()
-        return (chosen / (episodes * length_E.clamp(min=1)[experience.episode_N])).float()
+        return (chosen / (episodes * length_E.clamp(min=1)[batch.episode_N])).float()
 
-    def shares(self, part: MicroBatch) -> Tensor:
-        """Share of each completion token in what the loss is a mean of, M; over all parts of an optimizer step and all
-        processes they sum to 1.
-        """
-        # With `fixed`, weights are the same everywhere and sum to the mean length over `length`.
-        return part.share.expand_as(part.weight_M) if self.kind == "fixed" else part.weight_M
+    def shares(self, micro_batch: MicroBatch) -> Tensor:
+        """Loss weights normalized to sum to 1 over all micro-batches of an optimizer step and all processes, M."""
+        # With `fixed`, weights are equal for all tokens and sum to the mean length divided by `length`.
+        return micro_batch.share.expand_as(micro_batch.weight_M) if self.kind == "fixed" else micro_batch.weight_M

@@ -1,4 +1,4 @@
-"""Log-ratios: over which said tokens they are taken together, and how they become ratios. It knows no algorithm."""
+"""Log-ratios at token, turn or sequence level, and ratios from them. Independent of the algorithm."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ if TYPE_CHECKING:
 Level = Literal["token", "turn", "sequence"]
 
 LARGEST = 20.0
-"""Log-ratios end here on both sides: e^20 is far beyond any bound, and its products still fit into float32."""
+"""Bound on absolute log-ratios: e^20 is far beyond any clip, and products of it still fit into float32."""
 
 
 def ratio(log_ratio_M: Tensor) -> Tensor:
-    """exp, finite for whatever is finite or infinite; without gradient where the log-ratio is beyond `LARGEST`."""
+    """Return exp of the log-ratio clamped to `LARGEST`: finite unless it is NaN, and without gradient beyond that."""
     return log_ratio_M.clamp(-LARGEST, LARGEST).exp()
 
 
-def mean_over(values_M: Tensor, part: MicroBatch, level: Level) -> Tensor:
-    """At every said token the mean over the said tokens of its turn or episode, as far as they are in the part."""
+def mean_over(values_M: Tensor, micro_batch: MicroBatch, level: Level) -> Tensor:
+    """At each completion token, the mean over the tokens of its turn or episode that are in the micro-batch."""
     if level == "token":
         return values_M
-    sum_M, count_M = _sums(values_M, part, level)
+    sum_M, count_M = _sums(values_M, micro_batch, level)
     return sum_M / count_M
 
 
-def sum_over(values_M: Tensor, part: MicroBatch, level: Level) -> Tensor:
-    """At every said token the sum over the said tokens of its turn or episode, as far as they are in the part."""
-    return values_M if level == "token" else _sums(values_M, part, level)[0]
+def sum_over(values_M: Tensor, micro_batch: MicroBatch, level: Level) -> Tensor:
+    """At each completion token, the sum over the tokens of its turn or episode that are in the micro-batch."""
+    return values_M if level == "token" else _sums(values_M, micro_batch, level)[0]
 
 
-def _sums(values_M: Tensor, part: MicroBatch, level: Level) -> tuple[Tensor, Tensor]:
-    turn_M = part.turn_M if level == "turn" else part.turn_M * 0
-    # Turns are fewer than 2^32.
-    spans, span_M, count_S = ((part.episode_M << 32) + turn_M).unique(return_inverse=True, return_counts=True)
+def _sums(values_M: Tensor, micro_batch: MicroBatch, level: Level) -> tuple[Tensor, Tensor]:
+    turn_M = micro_batch.turn_M if level == "turn" else micro_batch.turn_M * 0
+    # An episode has fewer than 2^32 turns.
+    spans, span_M, count_S = ((micro_batch.episode_M << 32) + turn_M).unique(return_inverse=True, return_counts=True)
     sum_S = values_M.new_zeros(len(spans)).index_add(0, span_M, values_M)
     return sum_S[span_M], count_S[span_M].to(values_M.dtype)

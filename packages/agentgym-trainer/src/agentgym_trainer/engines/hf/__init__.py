@@ -1,1 +1,1 @@
-"""Sampling with a Hugging Face model in this process."""
+"""An engine that samples from a Hugging Face model in this process."""

@@ -1,7 +1,7 @@
-"""Samples from a Hugging Face model, with a cache that is kept over the turns and shared by those that begin alike.
+"""An engine for Hugging Face models, with a KV cache that persists across turns and shares common prefixes.
 
-From the very module that trains, so that no weights are copied and the log-probabilities are the learner's own; or from
-a copy, so that it can sample while the learner works. Knows nothing of the learner but the weights that it sends.
+It samples either from the very module that trains, so that no weights are copied and the log-probabilities are the
+learner's own, or from a copy, so that it can sample while the learner works. Of the learner it only sees its weights.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ from agentgym_trainer.engines.hf.kv_cache import RAGGED
 from agentgym_trainer.engines.hf.scheduler import Row, Rows
 
 KEPT = 2**17
-"""Tokens that stay in the cache although nothing goes on there, so that trajectories go on which wait for their worlds:
-64 of 2,000 tokens."""
+"""Tokens of idle rows that stay in the cache, so that trajectories can continue after waiting for their environments:
+64 trajectories of 2,000 tokens."""
 
 
 def transformers_engine(
@@ -36,24 +36,24 @@ def transformers_engine(
     autocast: Callable[[], AbstractContextManager[Any]] = nullcontext,
     keep: int = KEPT,
 ) -> Batching:
-    """An engine that samples from `model`, a causal language model or a peft model of one, where it is.
+    """Return an engine that samples from `model`, a causal language model or a PEFT model of one, on its device.
 
     Args:
-        model: With `own_copy`, as it was before it was distributed; the copy is made at once.
-        end_id: The token that ends a reply.
-        own_copy: Whether to sample from a copy of the model. Otherwise it must not be trained in the meantime, and
-            `load` takes note of the version only: the weights are there.
-        autocast: Gives a context for each forward pass, such as accelerate's `autocast`.
-        keep: The most tokens in the cache of trajectories that aren't being sampled.
+        model: The model; with `own_copy`, as it was before it was distributed. The copy is made immediately.
+        end_id: The token that ends a completion.
+        own_copy: Whether to sample from a copy of the model. Otherwise the model must not be trained while the engine
+            samples, and `load` only updates the version, because the weights are shared.
+        autocast: Returns a context manager for each forward pass, such as accelerate's `autocast`.
+        keep: The maximum number of tokens in the cache of trajectories that aren't being sampled.
 
     Raises:
-        ValueError: when the model attends in another way than causally over everything.
+        ValueError: when the model has layers with another attention than full causal attention.
     """
     kinds = set(getattr(model.config, "layer_types", None) or []) - {"full_attention"}
     if kinds:
         raise ValueError(
             f"{model.config.model_type} has layers of {', '.join(sorted(kinds))}, which the transformers engine "
-            "can't keep over turns; choose a model with full attention, such as Qwen2.5 or Llama 3."
+            "can't cache across turns; choose a model with full attention, such as Qwen2.5 or Llama 3."
         )
     sampled = copy.deepcopy(model).requires_grad_(False).eval() if own_copy else model
 
@@ -65,17 +65,17 @@ def transformers_engine(
 
 @dataclass(slots=True)
 class _Draft:
-    """A reply in the making."""
+    """An unfinished completion."""
 
     row: Row
     context: int
-    """How many of the row's ids are the context that it was asked for with."""
+    """Number of the row's ids that are the context of the request."""
     sampling: SamplingParams
     chances: list[float]
     """One random number in [0, 1) for each token of the budget."""
     logprobs: list[float] = field(default_factory=list[float])
     versions: list[int] = field(default_factory=list[int])
-    """Of the weights that each token was sampled with."""
+    """Version of the weights that sampled each token."""
 
     @property
     def chance(self) -> float:
@@ -83,7 +83,7 @@ class _Draft:
 
 
 class _Core:
-    """Computes on the device of the model."""
+    """A `Core` that computes on the device of the model."""
 
     def __init__(
         self,
@@ -109,18 +109,18 @@ class _Core:
         self._rows: Rows | None = None
 
     def admit(self, number: int, ids: Sequence[int], sampling: SamplingParams) -> None:
-        """Find a row for a request."""
+        """Assign a row of the cache to a request."""
         chances = np.random.default_rng(sampling.seed).random(sampling.max_tokens).tolist()
         self._drafts[number] = _Draft(self._join(number, ids), len(ids), sampling, chances)
 
     def abort(self, numbers: Collection[int]) -> None:
-        """Let the rows of requests rest."""
+        """Release the rows of requests."""
         for number in numbers:
             if number in self._drafts:
                 self._leave(number)
 
     def _join(self, number: int, ids: Sequence[int]) -> Row:
-        """The row that a request goes on in, from these ids."""
+        """Return the row for a request with these ids."""
         if self._rows is None:
             self._rows = Rows(self._causal_lm.device, self._usage, keep=self._keep)
         row = self._rows.join(ids)
@@ -129,7 +129,7 @@ class _Core:
 
     @torch.no_grad()
     def step(self) -> list[tuple[int, Completion]]:
-        """One forward pass for all, and a token for each whose context has been read."""
+        """Run one forward pass for all requests, and sample a token for each whose context is prefilled."""
         assert self._rows is not None
         rows, reading = self._rows.read([draft.row for draft in self._drafts.values()])
         logits = self._forward(rows, reading)
@@ -150,12 +150,12 @@ class _Core:
             draft.versions.append(self.version)
             if token == self._end_id or len(draft.logprobs) == draft.sampling.max_tokens:
                 finish = "stop" if token == self._end_id else "length"
-                said = self._leave(number)
-                done.append((number, Completion.sampled(said, draft.logprobs, finish, draft.versions)))
+                sampled = self._leave(number)
+                done.append((number, Completion.sampled(sampled, draft.logprobs, finish, draft.versions)))
         return done
 
     def _forward(self, rows: Sequence[Row], reading: Reading) -> Tensor:
-        """Logits behind what each row has read now, float32 [rows, V]."""
+        """Return the logits after the last token that each row has read now, float32 [rows, V]."""
         model = self._causal_lm
         if model.training:
             model.eval()
@@ -165,7 +165,7 @@ class _Core:
             logits = model(
                 input_ids=reading.listed(ids)[None],
                 position_ids=reading.position_T[None],
-                # Keeps transformers from making a mask.
+                # Prevents transformers from creating a mask.
                 attention_mask=torch.ones(1, 1, 0, 0, dtype=torch.bool, device=reading.position_T.device),
                 use_cache=False,
                 logits_to_keep=torch.arange(len(rows), device=reading.position_T.device),
@@ -174,7 +174,7 @@ class _Core:
         return logits[0].float()
 
     def _leave(self, number: int) -> list[int]:
-        """Let a request go. What it has said, as token ids."""
+        """Remove a request and return its completion tokens."""
         draft = self._drafts.pop(number)
         del self._numbers[draft.row]
         if self._rows is not None:
@@ -182,7 +182,7 @@ class _Core:
         return draft.row.ids[draft.context :]
 
     def load(self, weights: Weights) -> None:
-        """Take new weights; what was computed with the old ones is dropped, and what is under way read again."""
+        """Load new weights, drop the cache of the old ones, and prefill running requests again."""
         self.sleep()
         if self._own:
             _copy_weights(self._model, weights)
@@ -202,7 +202,7 @@ class _Core:
 
 @contextmanager
 def _attention(config: Any, name: str) -> Generator[None]:
-    """Let the model attend in this way meanwhile."""
+    """Use this attention implementation within the block."""
     before, config._attn_implementation = config._attn_implementation, name
     try:
         yield
@@ -211,11 +211,11 @@ def _attention(config: Any, name: str) -> Generator[None]:
 
 
 def draw(logits: Tensor, temperatures: Sequence[float], chances: Sequence[float]) -> tuple[list[int], list[float]]:
-    """One token per row, by inversion of the row's cumulative distribution, and its log-probability.
+    """Sample one token per row by inverting the row's cumulative distribution; return ids and log-probabilities.
 
     Args:
         logits: float32 [rows, V].
-        temperatures: Of each row; at 0 it is the most likely token, with log-probability 0.
+        temperatures: One per row; at 0 the most likely token is taken, with log-probability 0.
         chances: A number in [0, 1) for each row.
     """
     by_row = torch.tensor([temperatures, chances], dtype=torch.float64, device=logits.device)[..., None]
@@ -224,7 +224,7 @@ def draw(logits: Tensor, temperatures: Sequence[float], chances: Sequence[float]
         logits = logits / torch.where(temperature > 0, temperature, 1.0).float()
     logp = torch.log_softmax(logits, -1)
     cumulative = logp.double().exp().cumsum(-1)
-    # Rounding leaves the sum a little off 1.
+    # Because of rounding the probabilities may not sum to exactly 1.
     ids = torch.searchsorted(cumulative, chance * cumulative[:, -1:], right=True).clamp(max=logits.shape[1] - 1)
     if 0 in temperatures:
         greedy = temperature == 0
@@ -232,13 +232,13 @@ def draw(logits: Tensor, temperatures: Sequence[float], chances: Sequence[float]
         drawn = logp.gather(1, ids).masked_fill(greedy, 0.0)
     else:
         drawn = logp.gather(1, ids)
-    # One transfer; doubles hold ids exactly.
+    # A single device-to-host transfer; doubles represent ids exactly.
     tokens, logprobs = torch.cat([ids.double(), drawn.double()], 1).T.tolist()
     return [int(token) for token in tokens], logprobs
 
 
 def _copy_weights(model: Any, weights: Weights) -> None:
-    """Copy tensors in place: an adapter's into the adapter, whole models' into the model."""
+    """Copy tensors in place: those of an adapter into the adapter, those of a whole model into the model."""
     if weights.adapter is not None:
         set_peft_model_state_dict(model, dict(weights.tensors()))
         return
@@ -246,5 +246,7 @@ def _copy_weights(model: Any, weights: Weights) -> None:
     with torch.no_grad():
         for name, tensor in weights.tensors():
             if name not in own:
-                raise ValueError(f"The weights have {name}, which the engine's model doesn't; it is another model.")
+                raise ValueError(
+                    f"The weights have {name}, which the engine's model doesn't have; they belong to another model."
+                )
             own[name].copy_(tensor)

@@ -1,7 +1,7 @@
-"""Keys and values of many sequences, each with a length of its own, and attention over them.
+"""The KV cache of many sequences with individual lengths, and attention over it.
 
-Rows that are read into stand in front, so that attention works on a view and gathers nothing. Knows neither what the
-tokens are nor who holds which row.
+The rows that a pass reads come first, so that attention works on a view and gathers nothing. The cache depends neither
+on the tokens nor on the assignment of rows to sequences.
 """
 
 from __future__ import annotations
@@ -19,61 +19,61 @@ from agentgym_trainer.engines.hf.forward_plan import Reading, Span, Twin
 from agentgym_trainer.models.attention import refuse_unusual
 
 RAGGED = "ragged_sdpa"
-"""The name that transformers knows this attention under."""
+"""Name under which this attention is registered with transformers."""
 
-_ROOM = 64
+_HEADROOM = 64
 
 
 class RaggedCache:
     """Keys and values of each layer, [rows, heads, positions, head size]."""
 
     def __init__(self, device: torch.device) -> None:
-        """Begin without any room."""
+        """Start with zero rows and positions."""
         self.rows = 0
         self.positions = 0
         self.reading: Reading | None = None
-        """The pass under way."""
+        """The plan of the current forward pass."""
         self._device = device
         self._layers: dict[int, tuple[Tensor, Tensor]] = {}
 
     def reserve(self, rows: int, positions: int) -> None:
-        """Make room, keeping what is there."""
+        """Grow to at least this size and keep the contents."""
         if rows > self.rows or positions > self.positions:
-            # Room to spare, so that a conversation which grows token by token doesn't copy at every token.
+            # Overallocate, so that a sequence that grows token by token isn't copied at every token.
             self.rows = max(rows + rows // 4, self.rows) if rows > self.rows else self.rows
-            self.positions = positions + positions // 2 + _ROOM if positions > self.positions else self.positions
+            self.positions = positions + positions // 2 + _HEADROOM if positions > self.positions else self.positions
             for layer, (keys, values) in self._layers.items():
                 self._layers[layer] = self._grown(keys), self._grown(values)
 
     def swap(self, some: Sequence[int], others: Sequence[int], width: int) -> None:
-        """Let pairs of rows, which hold at most `width` positions, change places."""
+        """Swap pairs of rows that hold at most `width` positions."""
         new, old = ([*some, *others], [*others, *some])
         for tensor in self._tensors():
             tensor[new, :, :width] = tensor[old, :, :width]
 
     def copy(self, source: int, target: Span) -> None:
-        """Give a row what another one has at the same positions."""
+        """Copy the keys and values of a row to the same positions of another one."""
         row, start, stop = target
         for tensor in self._tensors():
             tensor[row, :, start:stop] = tensor[source, :, start:stop]
 
     def read(self, spans: Sequence[Span], twins: Sequence[Twin]) -> Reading:
-        """Make ready for a forward pass, which hands the cache to its attention as `ragged`."""
+        """Plan a forward pass, which must pass the cache to its attention as `ragged`."""
         self.reading = Reading(spans, twins, self._device)
         return self.reading
 
     def attend(self, layer: int, query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
-        """Keep the keys and values of the tokens that are read, and let these attend to what their rows hold.
+        """Store the keys and values of the current tokens, and let the tokens attend to their rows.
 
         Args:
             layer: Number of the layer.
             query: [T, heads, head size].
             key: [T, key heads, head size].
-            value: Likewise.
-            scale: Of the scores.
+            value: [T, key heads, head size].
+            scale: Factor of the attention scores.
 
         Returns:
-            What each token saw, [T, heads, head size].
+            The attention output of each token, [T, heads, head size].
         """
         reading = self.reading
         assert reading is not None
@@ -90,8 +90,8 @@ class RaggedCache:
 
     def _written(self, layer: int, key: Tensor, value: Tensor, reading: Reading) -> tuple[Tensor, Tensor]:
         if layer not in self._layers:
-            room = (self.rows, key.shape[1], self.positions, key.shape[2])
-            self._layers[layer] = key.new_zeros(room), value.new_zeros(room)
+            shape = (self.rows, key.shape[1], self.positions, key.shape[2])
+            self._layers[layer] = key.new_zeros(shape), value.new_zeros(shape)
         keys, values = self._layers[layer]
         row_P, position_P = reading.place_P
         for tensor, new in ((keys, key), (values, value)):
@@ -105,21 +105,21 @@ class RaggedCache:
         rows, heads, positions, size = tensor.shape
         grown = tensor.new_empty(self.rows, heads, self.positions, size)
         grown[:rows, :, :positions] = tensor
-        # What isn't written yet is multiplied by 0, and must be a number.
+        # Masked values are multiplied by 0, so uninitialized memory must not hold NaN or infinity.
         grown[rows:] = 0
         grown[:rows, :, positions:] = 0
         return grown
 
 
 def _attend(query: Tensor, key: Tensor, value: Tensor, seen: Tensor, scale: float) -> Tensor:
-    """SDPA; heads that share a key head become tokens of it, so that keys and values aren't repeated.
+    """Scaled dot-product attention; query heads that share a key head are folded into its tokens (no repeated keys).
 
     Args:
         query: [rows, tokens, heads, head size].
         key: [rows, key heads, keys, head size].
-        value: Likewise.
+        value: [rows, key heads, keys, head size].
         seen: bool [rows, 1, tokens, keys].
-        scale: Of the scores.
+        scale: Factor of the attention scores.
 
     Returns:
         [rows, tokens, heads, head size].
@@ -141,10 +141,10 @@ def _attention(
     ragged: RaggedCache | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
-    """As transformers calls it: [1, heads, tokens, head size] in, [1, tokens, heads, head size] out."""
+    """Attention function for transformers: [1, heads, tokens, head size] in, [1, tokens, heads, head size] out."""
     if ragged is None:
         raise ValueError(
-            "The model doesn't hand on to its attention what it is called with, so the transformers engine can't "
+            "The model doesn't pass its keyword arguments on to its attention, so the transformers engine can't "
             "sample from it; choose a model such as Qwen2.5 or Llama 3."
         )
     refuse_unusual(options)

@@ -1,7 +1,7 @@
-"""Who holds which tokens: finds the sequences that begin as a new one does, without going through all of them.
+"""An index of token sequences that finds those sharing a prefix with a new one, without scanning all of them.
 
-A hash chain over blocks of tokens, as in vLLM's prefix caching: the key of a block is a hash of the block and of the
-key before it, so that equal keys mean equal beginnings, but for accidents, which are looked for. Knows no tensors.
+It is a hash chain over blocks of tokens, as in vLLM's prefix caching: the key of a block is a hash of the block and of
+the previous key, so that equal keys mean equal prefixes, except for hash collisions, which are detected.
 """
 
 from __future__ import annotations
@@ -12,43 +12,43 @@ from itertools import islice
 from typing import NamedTuple, TypeVar
 
 _TOKEN = 4
-"""Bytes of a token."""
+"""Bytes per token."""
 _BYTES = 16 * _TOKEN
-"""Bytes of a block."""
+"""Bytes per block."""
 _ROOT = 0
 _CANDIDATES = 32
-"""Holders of the same blocks that are looked at, the latest ones: members of a group come one after the other."""
+"""The number of holders of the same blocks that are compared, latest first: members of a group arrive in sequence."""
 
 _K = TypeVar("_K")
 
 
 def packed(ids: Sequence[int]) -> bytes:
-    """Token ids, four bytes each."""
+    """Pack token ids into four bytes each."""
     return array("i", ids).tobytes()
 
 
 class Match(NamedTuple):
-    """A sequence that begins as the one asked for does."""
+    """A sequence that shares a prefix with the query."""
 
     holder: int
     common: int
-    """Tokens until the first difference, or until one of the two ends."""
+    """Length of the common prefix in tokens."""
 
 
 class Prefixes:
-    """Token sequences by their holders."""
+    """Token sequences by holder."""
 
     def __init__(self) -> None:
         self._held: dict[int, bytes] = {}
         self._keys: dict[int, list[int]] = {}
-        # Dicts, not sets: what is found first must not hang on hashes that differ from process to process.
+        # Dicts, not sets: the iteration order must not depend on hashes, which differ between processes.
         self._holders: dict[int, dict[int, None]] = {}
-        """Of sequences with this key."""
+        """Holders of sequences with this key."""
         self._whole: dict[int, dict[bytes, dict[int, None]]] = {}
-        """Of sequences whose last whole block has this key, by what is behind it."""
+        """Holders of sequences whose last whole block has this key, by the tail after it."""
 
     def hold(self, holder: int, content: bytes) -> None:
-        """Note what a holder has now."""
+        """Set the sequence of a holder."""
         if holder in self._held and not content.startswith(self._held[holder]):
             self.drop(holder)
         keys = self._keys.setdefault(holder, [])
@@ -62,18 +62,18 @@ class Prefixes:
         self._whole.setdefault(key, {}).setdefault(tail, {})[holder] = None
 
     def drop(self, holder: int) -> None:
-        """Forget a holder."""
+        """Remove a holder."""
         self._reopen(holder)
         for key in self._keys.pop(holder):
             _remove(self._holders, key, holder)
         del self._held[holder]
 
     def find(self, content: bytes) -> tuple[Match | None, list[int]]:
-        """Who begins as this does.
+        """Find the sequences that share a prefix with this one.
 
         Returns:
-            Who begins longest alike, give or take a block when very many do; and who has the beginning of this and
-            nothing else, the longest first.
+            The sequence with the longest common prefix, up to one block less when very many share it; and the holders
+            whose whole sequence is a prefix of this one, the longest first.
         """
         keys, within = [_ROOT], list[int]()
         for key in _chain(content, []):
@@ -86,10 +86,10 @@ class Prefixes:
             for end in range(0, len(behind) + 1, _TOKEN) if tails else ():
                 candidates = tails.get(behind[:end], ())
                 within += [holder for holder in candidates if content.startswith(self._held[holder])]
-        alike = self._holders.get(keys[-1], self._held)
-        some = islice(reversed(alike), _CANDIDATES)
+        sharing = self._holders.get(keys[-1], self._held)
+        latest = islice(reversed(sharing), _CANDIDATES)
         depth = (len(keys) - 1) * _BYTES
-        matches = [Match(holder, _common(self._held[holder], content, depth)) for holder in some]
+        matches = [Match(holder, _common(self._held[holder], content, depth)) for holder in latest]
         return min(matches, key=_longest, default=None), within[::-1]
 
     def _reopen(self, holder: int) -> None:
@@ -108,7 +108,7 @@ def _longest(match: Match) -> tuple[int, int]:
 
 
 def _chain(content: bytes, keys: Sequence[int]) -> Iterator[int]:
-    """Keys of the whole blocks, behind those that have these."""
+    """Yield the keys of the whole blocks that come after those with the given keys."""
     key = keys[-1] if keys else _ROOT
     for start in range(len(keys) * _BYTES, len(content) - _BYTES + 1, _BYTES):
         key = hash((key, content[start : start + _BYTES]))
@@ -121,14 +121,14 @@ def _remove(table: dict[_K, dict[int, None]], key: _K, holder: int) -> None:
         del table[key]
 
 
-def _common(some: bytes, others: bytes, alike: int) -> int:
-    """Tokens until the first difference, which is at most a block behind so many bytes that have the same key.
+def _common(a: bytes, b: bytes, hashed: int) -> int:
+    """Return the number of common leading tokens. Beyond the first `hashed` bytes, at most one block is compared.
 
-    Should keys be equal by accident, fewer are found.
+    After a hash collision, fewer may be found.
     """
-    if some[:alike] != others[:alike]:
-        alike = 0
-    end = min(len(some), len(others), alike + _BYTES)
-    differing = int.from_bytes(some[alike:end], "little") ^ int.from_bytes(others[alike:end], "little")
-    same = ((differing & -differing).bit_length() - 1) // 8 if differing else end - alike
-    return (alike + same) // _TOKEN
+    if a[:hashed] != b[:hashed]:
+        hashed = 0
+    end = min(len(a), len(b), hashed + _BYTES)
+    differing = int.from_bytes(a[hashed:end], "little") ^ int.from_bytes(b[hashed:end], "little")
+    same = ((differing & -differing).bit_length() - 1) // 8 if differing else end - hashed
+    return (hashed + same) // _TOKEN

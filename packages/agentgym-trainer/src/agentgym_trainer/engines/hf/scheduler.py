@@ -1,7 +1,7 @@
-"""Which sequence stands in which row of the cache, what it can take over from others, and what it has to read itself.
+"""The scheduler of the KV cache: which sequence has which row, which prefixes it copies, and what it has to prefill.
 
-A sequence that goes on finds its row again by its own beginning: nobody tells the engine which is which. One that
-begins like another gets copies, of what the other has read and of what it is reading now.
+A sequence that continues finds its row again by its own prefix; requests need no session ids. A sequence that shares
+a prefix with another one gets copies of the keys and values that the other has read or is reading now.
 """
 
 from __future__ import annotations
@@ -18,42 +18,42 @@ from agentgym_trainer.engines.hf.kv_cache import RaggedCache
 from agentgym_trainer.engines.hf.prefix_index import Prefixes, packed
 
 _TOKENS = 8192
-"""The most tokens that rows which are joining read in one pass, together."""
+"""The maximum number of tokens prefilled in one pass, over all rows."""
 
 
 @dataclass(slots=True, eq=False)
 class Row:
-    """A row of the cache and the sequence in it."""
+    """A row of the cache and its sequence."""
 
     holder: int
-    """Its name among the prefixes."""
+    """Its key in the prefix index."""
     place: int
-    """Its number in the cache."""
+    """Its index in the cache."""
     ids: list[int] = field(default_factory=list[int])
-    """The context, and what has been said."""
+    """The context and the completion tokens so far."""
     read: int = 0
-    """How many of the ids have been read. In one that goes on at least one has not."""
+    """Number of ids that are in the cache. In an active row, at least one is not."""
     idle: bool = True
     context: int = 0
-    """How many of the ids are the context."""
+    """Number of ids that are the context."""
     known: int = 0
-    """How many of the ids the row had before it got this context."""
+    """Number of ids that the row had before it got this context."""
     leader: Row | None = None
-    """The row that is reading what this one begins with too."""
+    """The row that is reading a common prefix."""
     until: int = 0
-    """How many tokens the two have in common."""
+    """Number of tokens in common with the leader."""
 
 
 class Rows:
     """All rows of a cache."""
 
     def __init__(self, device: torch.device, usage: EngineUsage, *, keep: int) -> None:
-        """Begin with none.
+        """Start without rows.
 
         Args:
-            device: Where the cache is.
-            usage: Where tokens read and tokens found are counted.
-            keep: The most tokens of rows in which nothing goes on; beyond, the ones that rest longest are dropped.
+            device: The device of the cache.
+            usage: Counts prefilled and reused tokens.
+            keep: The maximum number of tokens of idle rows; beyond it, those that have been idle longest are dropped.
         """
         self.cache = RaggedCache(device)
         self._device = device
@@ -62,33 +62,33 @@ class Rows:
         self._prefixes = Prefixes()
         self._names = count()
         self._rows: list[Row] = []
-        """By place."""
+        """Rows by place."""
         self._named: dict[int, Row] = {}
         self._idle: dict[Row, None] = {}
-        """In the order in which they fell idle."""
+        """Idle rows in the order in which they became idle."""
         self._copying: dict[Row, tuple[Row, int, int]] = {}
-        """Who gets what positions from whom before the next pass."""
+        """Copies due before the next pass: target row to source row, start and stop."""
 
     def join(self, ids: Sequence[int]) -> Row:
-        """A row for a context: the one that holds most of it and nothing else, or a new one."""
+        """Return a row for a context: the idle one that holds its longest prefix and nothing else, or a new one."""
         content = packed(ids)
-        alike, within = self._prefixes.find(content)
+        longest, within = self._prefixes.find(content)
         row = next((self._named[holder] for holder in within if self._named[holder].idle), None) or self._new()
         self._idle.pop(row, None)
-        # Of what it has said itself it has not read the last token yet.
+        # The last token that the row sampled itself is not in the cache yet.
         unread = row.ids[row.read : row.read + 1]
         row.known = row.read + (1 if unread and unread == list(ids[row.read : row.read + 1]) else 0)
         row.idle, row.ids, row.context = False, list(ids), len(ids)
-        # Without the last token there is nothing to draw the next one from.
+        # The last token must be read to get the logits of the next one.
         row.read = min(row.read, len(ids) - 1)
-        if alike is not None and alike.holder != row.holder:
-            self._learn(row, self._named[alike.holder], min(alike.common, len(ids) - 1))
+        if longest is not None and longest.holder != row.holder:
+            self._share_prefix(row, self._named[longest.holder], min(longest.common, len(ids) - 1))
         self._usage.reused += row.read
         self._prefixes.hold(row.holder, content)
         return row
 
     def leave(self, row: Row) -> None:
-        """Nothing goes on in this row any more; what it holds may be of use."""
+        """Release the row; its KV cache stays reusable."""
         if row in self._copying:
             self._copy()
         row.idle, row.leader = True, None
@@ -98,20 +98,20 @@ class Rows:
         self._prefixes.hold(row.holder, packed(row.ids[: row.read]))
         self._idle[row] = None
 
-    def read(self, going: Iterable[Row]) -> tuple[list[Row], Reading]:
+    def read(self, active: Iterable[Row]) -> tuple[list[Row], Reading]:
         """Plan a forward pass.
 
         Args:
-            going: The rows in which something goes on, those that joined first in front.
+            active: The active rows, in the order in which they joined.
 
         Returns:
-            The rows that are read into, in their order, and what is read; to be computed before the next call.
+            The rows that are read, in their order, and the plan, which must be computed before the next call.
         """
-        going = list(going)
+        active = list(active)
         self._copy()
         self._drop()
         parts, reading, budget = dict[Row, list[tuple[Row, int, int]]](), list[Row](), _TOKENS
-        for row in going:
+        for row in active:
             parts[row] = self._follow(row, parts)
             take = 0 if row.leader else min(len(row.ids) - row.read, max(1, budget))
             if take:
@@ -121,18 +121,18 @@ class Rows:
                 row.read += take
                 reading.append(row)
         front = self._bring_to_front(reading)
-        self.cache.reserve(len(self._rows), max(row.read for row in going))
+        self.cache.reserve(len(self._rows), max(row.read for row in active))
         spans = [Span(row.place, *parts[row][-1][1:]) for row in front]
         twins = [
             Twin(reader.place, Span(row.place, start, stop))
-            for row, those in parts.items()
-            for reader, start, stop in those
+            for row, received in parts.items()
+            for reader, start, stop in received
             if reader is not row
         ]
         return front, self.cache.read(spans, twins)
 
-    def _learn(self, row: Row, other: Row, until: int) -> None:
-        """Get from another row what it has of the tokens in common, and follow it in those that it is still to read."""
+    def _share_prefix(self, row: Row, other: Row, until: int) -> None:
+        """Copy the common tokens that another row has read already, and follow it for those it has yet to read."""
         if other in self._copying:
             self._copy()
         have = min(until, other.read)
@@ -143,7 +143,7 @@ class Rows:
             row.leader, row.until = other, until
 
     def _follow(self, row: Row, parts: dict[Row, list[tuple[Row, int, int]]]) -> list[tuple[Row, int, int]]:
-        """What the row gets of what its leader reads in this pass, or gets itself: reader, start and stop."""
+        """Return the parts that the row receives with its leader in this pass: reader, start and stop."""
         leader = row.leader
         if leader is None:
             return []
@@ -181,14 +181,14 @@ class Rows:
                 self._rows[row.place], last.place = last, row.place
 
     def _bring_to_front(self, wanted: Sequence[Row]) -> list[Row]:
-        """Let these rows stand in front, and return them in the order in which they do; few are moved."""
-        n, those = len(wanted), set(wanted)
-        out = [row for row in self._rows[:n] if row not in those]
+        """Move these rows to the front with as few swaps as possible, and return them in their new order."""
+        n, chosen = len(wanted), set(wanted)
+        out = [row for row in self._rows[:n] if row not in chosen]
         into = [row for row in wanted if row.place >= n]
         if out:
             width = max(row.read for row in (*out, *into))
             self.cache.swap([row.place for row in out], [row.place for row in into], width)
-            for some, other in zip(out, into, strict=True):
-                some.place, other.place = other.place, some.place
-                self._rows[some.place], self._rows[other.place] = some, other
+            for a, b in zip(out, into, strict=True):
+                a.place, b.place = b.place, a.place
+                self._rows[a.place], self._rows[b.place] = a, b
         return self._rows[:n]

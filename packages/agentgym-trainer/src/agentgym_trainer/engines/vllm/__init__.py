@@ -1,1 +1,1 @@
-"""Sampling with vLLM, in this process or through a server."""
+"""Engines that sample with vLLM, in this process or through a server."""

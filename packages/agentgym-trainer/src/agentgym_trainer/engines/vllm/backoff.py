@@ -1,4 +1,4 @@
-"""How long one waits for a server that is away, and how often one looks."""
+"""Exponential backoff with a deadline, for a server that is unreachable."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ _FIRST, _LONGEST = 0.1, 10.0
 
 
 class Backoff:
-    """Waits longer from time to time, and has an end.
+    """Exponential backoff with a deadline.
 
     Args:
-        seconds: from the first fault on, until everything is well again.
+        seconds: The deadline, counted from the first fault since the last recovery.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -24,24 +24,28 @@ class Backoff:
         self._pause = _FIRST
 
     def tried(self, fault: Exception) -> None:
-        """Take note of a fault."""
+        """Record a fault."""
         if self._cause is None:
             self._since = time.monotonic()
         self._cause = fault
 
     def restored(self) -> None:
-        """Everything is well again."""
+        """Record a recovery: reset the deadline and the pause."""
         self._cause, self._pause = None, _FIRST
 
     async def wait(self, who: str) -> None:
-        """A while, before the next try; no time where nothing has gone wrong.
+        """Sleep before the next attempt; return immediately if there was no fault.
+
+        Args:
+            who: The server, as the subject of the error message.
 
         Raises:
-            EngineGone: when patience is at an end.
+            EngineGone: when the deadline has passed.
         """
         if self._cause is None:
             return
         if time.monotonic() - self._since > self.seconds:
-            raise EngineGone(f"{who} has been away for {self.seconds:g} s: {self._cause}.") from self._cause
+            message = f"{who} has been unavailable for {self.seconds:g} s: {self._cause}."
+            raise EngineGone(message) from self._cause
         await asyncio.sleep(self._pause)
         self._pause = min(2 * self._pause, _LONGEST)

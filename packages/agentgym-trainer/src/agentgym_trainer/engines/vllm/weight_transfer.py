@@ -1,8 +1,8 @@
-"""Tensors over TCP: a learner offers its weights, the workers of a vLLM server fetch them. Nothing touches a disk.
+"""Weight transfer over TCP: a learner offers its weights, and the workers of a vLLM server fetch them, without a disk.
 
-The same for CPUs and GPUs, for one machine and many, whatever the number of workers: each opens a connection of its
-own to the learner's machine. Importing this, a server's workers import nothing else of ours. It knows no model and no
-vLLM.
+It works the same for CPUs and GPUs, one machine and many, and any number of workers: each opens a connection of its own
+to the learner's machine. This module depends on neither vLLM nor a model, and imports nothing else of this package, so
+that a server's workers don't either.
 """
 
 from __future__ import annotations
@@ -23,29 +23,29 @@ from torch import Tensor
 _SIZE = struct.Struct("!I")
 _SECRET = 32
 _SILENCE = 120.0
-"""Seconds without a byte after which a worker gives up the learner."""
+"""Seconds without a byte after which a worker gives up on the learner."""
 
 
 @dataclass(frozen=True, slots=True)
 class Offer:
-    """Where tensors can be fetched, for as long as they are offered."""
+    """The address from which tensors can be fetched while they are offered."""
 
     host: str
     port: int
     secret: str
-    """Who doesn't know it gets nothing."""
+    """Required of every client."""
 
 
 @asynccontextmanager
 async def offered(
     tensors: Callable[[], Iterator[tuple[str, Tensor]]], *, host: str, dtype: torch.dtype | None = None
 ) -> AsyncGenerator[Offer]:
-    """Serve the tensors to everyone who knows the secret, until the block ends.
+    """Serve the tensors to every client with the secret, until the block ends.
 
     Args:
-        tensors: gives all of them anew to each who asks.
-        host: address of this machine as the others see it.
-        dtype: floating-point tensors travel in this type: what the other side would round them to anyway.
+        tensors: Returns a new iterator over all tensors for each client.
+        host: Address of this machine as seen from the clients.
+        dtype: Floating-point tensors are sent in this type, to which the clients would round them anyway.
     """
     secret = secrets.token_hex(_SECRET // 2)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -58,14 +58,14 @@ async def offered(
             serving.cancel()
             await asyncio.wait({serving})
             if not serving.cancelled() and isinstance(failed := serving.exception(), ExceptionGroup):
-                raise failed.exceptions[0]  # what the tensors raised is why the others failed
+                raise failed.exceptions[0]  # the error of the tensor iterator is the root cause
 
 
 def fetch(host: str, port: int, secret: str) -> Iterator[tuple[str, Tensor]]:
-    """The tensors offered there, on the CPU, one after the other.
+    """Yield the tensors offered at this address, on the CPU, one after the other.
 
     Raises:
-        ConnectionError: when nobody is there, or the stream ends too early or is silent for too long.
+        ConnectionError: when the address can't be reached, or the stream ends early or is silent for too long.
     """
     try:
         connection = socket.create_connection((host, port), timeout=_SILENCE)
@@ -89,7 +89,7 @@ async def _serve(
     tensors: Callable[[], Iterator[tuple[str, Tensor]]],
     dtype: torch.dtype | None,
 ) -> None:
-    """Take connections until cancelled; an error in the tensors themselves ends it."""
+    """Accept connections until cancelled; an error of the tensor iterator ends it."""
     async with asyncio.TaskGroup() as group:
         while True:
             connection, _ = await asyncio.get_running_loop().sock_accept(listener)
@@ -105,7 +105,7 @@ async def _send(
     loop = asyncio.get_running_loop()
     with connection:
         try:
-            if not secrets.compare_digest(await _said(connection), bytes(secret, "ascii")):
+            if not secrets.compare_digest(await _read_secret(connection), bytes(secret, "ascii")):
                 return
             for name, tensor in tensors():
                 head, data = _packed(name, tensor, dtype)
@@ -113,22 +113,22 @@ async def _send(
                 await loop.sock_sendall(connection, data)
             await loop.sock_sendall(connection, _SIZE.pack(0))
         except OSError:
-            return  # The other side's death is told by its server.
+            return  # the client's vLLM server reports the client's death
 
 
-async def _said(connection: socket.socket) -> bytes:
-    """The first bytes that the other side sends, as many as a secret has."""
-    said = b""
-    while len(said) < _SECRET:
-        more = await asyncio.get_running_loop().sock_recv(connection, _SECRET - len(said))
+async def _read_secret(connection: socket.socket) -> bytes:
+    """Read as many bytes as a secret has, or fewer if the stream ends."""
+    received = b""
+    while len(received) < _SECRET:
+        more = await asyncio.get_running_loop().sock_recv(connection, _SECRET - len(received))
         if not more:
             break
-        said += more
-    return said
+        received += more
+    return received
 
 
 def _packed(name: str, tensor: Tensor, dtype: torch.dtype | None) -> tuple[bytes, Any]:
-    """What announces a tensor, and its bytes."""
+    """Return the header of a tensor and its bytes."""
     tensor = tensor.detach()
     tensor = tensor.to("cpu", dtype if tensor.is_floating_point() else None).contiguous()
     head = bytes(json.dumps([name, str(tensor.dtype).removeprefix("torch."), list(tensor.shape)]), "utf-8")
@@ -136,17 +136,17 @@ def _packed(name: str, tensor: Tensor, dtype: torch.dtype | None) -> tuple[bytes
 
 
 def _bytes(tensor: Tensor) -> Any:
-    """The memory of a tensor that lies in one piece on the CPU."""
+    """Return a byte view of a contiguous tensor on the CPU."""
     return tensor.reshape(-1).view(torch.uint8).numpy()
 
 
 def _filled(connection: socket.socket, data: Any) -> Any:
-    """These bytes, with what comes next."""
+    """Fill the buffer from the stream and return it."""
     view, got = memoryview(data), 0
     while got < len(view):
         try:
             more = connection.recv_into(view[got:])
-        except OSError as error:  # silence, and networks that break, are no ConnectionErrors by themselves
+        except OSError as error:  # timeouts and some network failures are no ConnectionErrors
             raise ConnectionError(f"The learner was lost before all weights were there: {error}.") from error
         if not more:
             raise ConnectionError("The learner hung up before all weights were there.")

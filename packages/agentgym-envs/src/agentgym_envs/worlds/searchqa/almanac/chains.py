@@ -1,7 +1,7 @@
-"""Questions of one to three hops: a subject, named or described, and one relation after the other.
+"""Questions of one to three hops: a subject, named or described, and a chain of relations.
 
-A question stands only if each hop has one answer, all its passages belong to one part and differ from each other, it
-never comes back to where it was, and it doesn't give its answer away.
+A question is valid only if each hop has a unique answer, its passages are distinct and of one part, no entity occurs
+twice, and the question doesn't contain its answer.
 """
 
 from __future__ import annotations
@@ -45,12 +45,12 @@ DESCRIPTIONS: tuple[Description[Any], ...] = (
     *relations_codes.DESCRIPTIONS,
 )
 _LISTED = frozenset({"largest", "second", "third", "fourth", "fifth"})
-"""Relations whose passages tell the population of the place as well: asking for it would be no further hop."""
+"""Relations whose passages also state the population of the place: asking for it would not be another hop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A question before it has an id."""
+    """A question without an id."""
 
     text: str
     answers: tuple[str, ...]
@@ -61,7 +61,7 @@ class Draft:
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """One way to make questions: what it starts from, and what it asks of that."""
+    """A question template: the kind of its subject, an optional description of it, and a chain of relations."""
 
     kind: type[Entity]
     start: Description[Any] | None
@@ -69,23 +69,23 @@ class Form:
 
     @property
     def hops(self) -> int:
-        """Passages it takes."""
+        """The number of passages that a question of this form requires."""
         return len(self.relations) + (self.start is not None)
 
     @property
     def name(self) -> str:
-        """Such as `city-country-capital`, or `element-of-symbol-mass` where the subject is described."""
+        """The form's name: `city-country-capital`, or `element-of-symbol-mass` if the subject is described."""
         start = [f"of-{self.start.name}"] if self.start else []
         return "-".join([self.kind.__name__.lower(), *start, *(r.name for r in self.relations)])
 
     @property
     def counts(self) -> bool:
-        """Whether it asks how many there are."""
+        """Whether the answer is a count."""
         return bool(self.relations) and self.relations[-1].counts
 
 
 def forms(hops: int) -> Iterator[Form]:
-    """All forms of so many hops."""
+    """Yield all forms with `hops` hops."""
     for kind in dict.fromkeys(r.kind for r in RELATIONS):
         for chain in _chains(kind, hops):
             yield Form(kind, None, chain)
@@ -108,7 +108,7 @@ def _chains(kind: type[Entity], length: int) -> Iterator[tuple[Relation[Any], ..
 
 
 def _goes_on(relation: Relation[Any], following: Relation[Any]) -> bool:
-    """Whether it takes another passage to follow: titles and lists of places tell where and how large they are."""
+    """Whether `following` needs another passage: titles and lists of places already state location and population."""
     told = relation.name in _LISTED and following.name == "population"
     placed = following.leads in (Country, State) and following.kind in (City, County, Subdivision)
     far = relation.name == "larger" and following.name == "distance"
@@ -116,7 +116,7 @@ def _goes_on(relation: Relation[Any], following: Relation[Any]) -> bool:
 
 
 def draft(facts: Facts, form: Form, subject: Entity) -> Draft | None:
-    """The question of that form about that subject; none where it would not be a fair one."""
+    """Return the question of that form about that subject; None if it would not be valid."""
     value = form.start.value(facts, subject) if form.start else ""
     path = _path(facts, form, subject)
     if value is None or path is None:
@@ -140,7 +140,7 @@ def draft(facts: Facts, form: Form, subject: Entity) -> Draft | None:
 
 
 def _path(facts: Facts, form: Form, subject: Entity) -> tuple[list[Entity], Answer] | None:
-    """The entities that the relations start from, all of one part and each another, and what the last leads to."""
+    """Return the distinct entities of one part that the relations start from, and the answer of the last relation."""
     visited, answer = list[Entity](), Answer(subject.aliases, subject)
     for relation in form.relations:
         here = answer.entity
@@ -155,7 +155,7 @@ def _path(facts: Facts, form: Form, subject: Entity) -> tuple[list[Entity], Answ
 
 
 def called(subject: Entity) -> str:
-    """How a question names it."""
+    """Return the subject's name in a question."""
     match subject:
         case Currency():
             return f"the {subject.name}"
@@ -170,7 +170,7 @@ def called(subject: Entity) -> str:
 
 
 def searched(subject: Entity, first: bool) -> str:
-    """How an expert names it in a search: as the question does, or as the passages read so far allow."""
+    """Return the subject's name in a query, as known from the question or from the passages read so far."""
     name = subject.title
     if isinstance(subject, Country):
         name = subject.plain

@@ -1,4 +1,4 @@
-"""Questions that compare two or three entities of one kind by a figure, where the difference is clear."""
+"""Questions that compare two or three entities of one kind by a number with a clear difference."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from agentgym_envs.worlds.searchqa.almanac.splits import Part, part
 from agentgym_envs.worlds.searchqa.almanac.words import capitalised, choose, shuffled
 
 _CLEAR = 1.25
-"""How many times the next figure the greatest one is at least."""
+"""The minimum ratio between the greatest and the second greatest number."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scale:
-    """A figure to compare entities by. In wordings `{some}` stands for their list."""
+    """A number to compare entities by. In wordings `{some}` is replaced by their list."""
 
     name: str
     kind: type[Entity]
@@ -72,7 +72,7 @@ SCALES = (
 
 
 def compare(facts: Facts, scale: Scale, side: Part, among: int) -> Iterator[Draft]:
-    """Questions that compare `among` entities at a time, each entity in one question."""
+    """Yield questions that compare `among` entities each; every entity occurs in at most one."""
     own = [x for x in facts.all(scale.kind) if part(x) == side and scale.figure(x) is not None]
     mixed = shuffled(f"{scale.name} {side} {among}", own)
     for start in range(0, len(mixed) - among + 1, among):

@@ -1,4 +1,4 @@
-"""All passages of the almanac, made from its facts."""
+"""Generates all passages of the almanac from its facts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from agentgym_envs.worlds.searchqa.almanac.entities import (
 
 
 def write_passages(facts: Facts) -> Iterator[Passage]:
-    """One passage or more on every entity, in the order of the facts."""
+    """Yield one or more passages per entity, in the order of the facts."""
     for entity in facts.entities.values():
         match entity:
             case Country():

@@ -1,4 +1,4 @@
-"""What we say, or leave out, where the sources are out of date or disputed, or use names that no sentence would."""
+"""Corrections and omissions where the sources are outdated, disputed, or have names that are unusable in sentences."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ NOT_SOVEREIGN = frozenset(
         "YT",
     ]
 )
-"""Dependencies, and states that not all others recognise: named by themselves, never the answer to "which country"."""
+"""Dependencies, and states with limited recognition: they have their own passages, but never answer "which country"."""
 
 LEFT_OUT = frozenset({"AN", "CS", "XK"})
 """Codes that are no longer, or not, in ISO 3166-1."""
@@ -118,19 +118,19 @@ NO_CAPITAL = frozenset(["BO", "EH", "GQ", "IL", "KZ", "LK", "MS", "PS", "PW", "Z
 """Countries whose capital is disputed, shared, recently moved or renamed."""
 
 NO_PHONE = frozenset({"VA"})
-"""The code is assigned and not in use."""
+"""Countries whose calling code is assigned but not in use."""
 
 NO_TLD = frozenset({"BL", "MF"})
-"""The source gives the domain of Guadeloupe."""
+"""Territories for which the source has Guadeloupe's domain."""
 
 NO_BORDER = frozenset({("CU", "US"), ("US", "CU")})
-"""Guantanamo Bay is a lease."""
+"""Pairs that the source lists as neighbours but aren't: Guantanamo Bay is a lease."""
 
 COUNTIES = {"32510": "Carson City county equivalent"}
-"""Names of US counties, by FIPS code: this one is a place as well."""
+"""Names of US counties by FIPS code, where a place has the same name."""
 
 COUNTRIES_TOO = frozenset({"CN-HK", "CN-MO", "CN-TW", "FI-01", "NO-21", "NO-22"})
-"""Subdivisions in ISO 3166-2 that have a code of their own in ISO 3166-1."""
+"""Subdivisions in ISO 3166-2 that also have a code in ISO 3166-1."""
 
 APART = frozenset(
     {
@@ -148,7 +148,7 @@ APART = frozenset(
         "State city",
     }
 )
-"""Types of subdivisions that are, or include, countries and territories of their own, or are disputed."""
+"""Types of subdivisions that are or include separate countries and territories, or are disputed."""
 
 KINDS = {
     "Autonomous city in north africa": "autonomous city in North Africa",
@@ -158,10 +158,10 @@ KINDS = {
     "Islands, groups of islands": "island or group of islands",
     "London borough": "London borough",
 }
-"""Types of subdivisions as they stand in a sentence, where lower case isn't enough."""
+"""Wordings of subdivision types in a sentence, where lower-casing isn't enough."""
 
 ODD = frozenset("()/,;[]*†0123456789")
-"""What names in a sentence don't contain: signs of notes, of translations and of numbered quarters."""
+"""Characters that usable names don't contain: marks of notes, translations and numbered quarters."""
 
 ALIASES = {4140963: ("Washington, D.C.", "Washington, DC"), 5128581: ("New York",)}
-"""More names of places, by GeoNames id."""
+"""Additional names of places, by GeoNames id."""

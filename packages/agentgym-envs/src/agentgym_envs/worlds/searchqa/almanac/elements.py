@@ -1,4 +1,4 @@
-"""The chemical elements as `periodictable` has them (public domain), and where they stand in the table."""
+"""The chemical elements from `periodictable` (public domain), and their positions in the periodic table."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _STRUCTURES = {
 }
 _SPELLINGS = {"aluminum": "aluminium", "cesium": "caesium", "sulfur": "sulphur"}
 _HOME = 6
-"""Elements in a home: a question may ask for what stands next to what."""
+"""Elements per home, since questions may ask for the next element."""
 
 
 def elements(table: Iterable[Any]) -> list[Element]:
-    """The elements by atomic number; the neutron, which `periodictable` counts among them, is none."""
+    """Return the elements by atomic number, without the neutron, which `periodictable` includes."""
     known = [e for e in table if e.number > 0]
     return [_element(e, len(known)) for e in known]
 
@@ -54,7 +54,7 @@ def _element(e: Any, last: int) -> Element:
 
 
 def position(number: int) -> tuple[int, int | None]:
-    """Period and group of the element of that atomic number; lanthanides and actinides have no group here."""
+    """Return period and group of the element with that atomic number; lanthanides and actinides have no group here."""
     period = next(p for p, noble in enumerate(_NOBLE) if number <= noble)
     length, place = _NOBLE[period] - _NOBLE[period - 1], number - _NOBLE[period - 1]
     if length == 32 and 3 <= place <= 17:

@@ -1,7 +1,7 @@
-"""What the almanac knows about: places, countries, currencies, languages, scripts and elements, as plain facts.
+"""The entities of the almanac as plain data: places, countries, currencies, languages, scripts and elements.
 
-Every entity has an id, which is also the id of its main passage, and a home: the unit that the split into train and
-test keeps together (`splits.py`). Entities refer to each other by id. Knows no source and no wording.
+Every entity has an id, which is also the id of its main passage, and a home: the unit that the train/test split keeps
+together (`splits.py`). Entities refer to each other by id. Independent of sources and wordings.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from typing import TypeVar
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Entity:
-    """Anything that has a passage."""
+    """The base of everything that has a passage."""
 
     id: str
     """Such as `city/2267057` (GeoNames), `country/PT`, `element/Fe`."""
     title: str
-    """Of its main passage; no other entity has it."""
+    """The title of its main passage, unique among entities."""
     name: str
-    """How questions call it: short where that is unambiguous in the almanac, and told apart elsewhere."""
+    """Its name in questions: short if that is unambiguous in the almanac, disambiguated otherwise."""
     home: str
-    """What is split into train and test together with it."""
+    """The unit of the train/test split that it belongs to."""
     aliases: tuple[str, ...] = ()
-    """Other answers that mean it."""
+    """All answers that are accepted for it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,10 +45,10 @@ class City(Entity):
     plain: str
     """Its name alone."""
     alone: bool
-    """Whether no other place of the source bears this name, and a word of it is rare."""
+    """Whether no other place of the source has this name, and a word of it is rare."""
     country: str
     region: str | None
-    """State of the US or nation of the United Kingdom; the source names no others."""
+    """US state or nation of the United Kingdom; the source has no other regions."""
     state: str | None
     """Id of the US state."""
     population: int
@@ -56,20 +56,20 @@ class City(Entity):
     longitude: float
     zone: str
     rank: int
-    """By population among the places of its country, from 1."""
+    """Rank by population among the places of its country, from 1."""
     larger: Neighbour | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Country(Entity):
-    """A country or territory with a code of ISO 3166-1."""
+    """A country or territory with an ISO 3166-1 code."""
 
     plain: str
     """Its name alone."""
     the: str
-    """The name as it stands in a sentence: `the Netherlands`, `Portugal`."""
+    """The name in a sentence: `the Netherlands`, `Portugal`."""
     sovereign: bool
-    """Whether it is a state of its own, which is what "in which country" asks for."""
+    """Whether it is a sovereign state, and so can answer "in which country"."""
     official: str | None
     continent: str
     alpha2: str
@@ -93,16 +93,16 @@ class Country(Entity):
     cities: tuple[str, ...]
     """Ids of its places, most populous first."""
     sizes: Mapping[int, int]
-    """How many of its places have at least so many inhabitants, for each of `SIZES`."""
+    """The number of its places with at least that many inhabitants, for each of `SIZES`."""
     divisions: Mapping[str, int]
-    """How many subdivisions of each type ISO 3166-2 lists directly under it."""
+    """The number of first-level subdivisions in ISO 3166-2, by type."""
     examples: tuple[str, ...]
-    """Names of some of these."""
+    """Names of those first-level subdivisions that are usable in a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class State(Entity):
-    """A state of the US, or its federal district."""
+    """A state of the US."""
 
     postal: str
     fips: str
@@ -114,7 +114,7 @@ class State(Entity):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class County(Entity):
-    """A county of the US, or what stands for one."""
+    """A county of the US or its equivalent."""
 
     plain: str
     alone: bool
@@ -122,31 +122,31 @@ class County(Entity):
     fips: str
     state: str
     number: int
-    """Place in the alphabetical list of its state, from 1."""
+    """Position in the alphabetical list of its state, from 1."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Subdivision(Entity):
-    """A subdivision of a country with a code of ISO 3166-2."""
+    """A subdivision of a country with an ISO 3166-2 code."""
 
     plain: str
     alone: bool
-    """Whether no other subdivision bears this name."""
+    """Whether no other subdivision has this name."""
     code: str
     type: str
     country: str
     parent: str | None
     siblings: int
-    """How many subdivisions of its type the country has, itself included."""
+    """The number of subdivisions of its type in the country, itself included."""
     preceding: str | None
-    """Id of the one before it among those of its type in the country, by code."""
+    """Id of the previous subdivision of its type in the country, in the order of codes."""
     following: str | None
-    """Id of the one after it."""
+    """Id of the next one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Currency(Entity):
-    """A currency with a code of ISO 4217."""
+    """A currency with an ISO 4217 code."""
 
     code: str
     numeric: str
@@ -155,37 +155,37 @@ class Currency(Entity):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Language(Entity):
-    """A language with a code of ISO 639-3."""
+    """A language with an ISO 639-3 code."""
 
     code: str
     short: str | None
-    """Its code of two letters."""
+    """Its two-letter code."""
     type: str
     """Such as `living` or `extinct`."""
     countries: tuple[str, ...]
-    """Those that list it among their languages."""
+    """Ids of the countries that list it among their languages."""
     peers: int
-    """How many languages of its type are here, itself included."""
+    """The number of languages of its type in the almanac, itself included."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Script(Entity):
-    """A writing system with a code of ISO 15924."""
+    """A writing system with an ISO 15924 code."""
 
     code: str
     numeric: str
     kin: str | None
-    """The script with the number before its own."""
+    """Name of the previous script in the order of numbers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Zone(Entity):
-    """A time zone of the IANA database, as far as places of the almanac keep it."""
+    """A time zone of the IANA database that places of the almanac use."""
 
     cities: tuple[str, ...]
-    """Most populous first."""
+    """Ids of its places, most populous first."""
     northernmost: str | None
-    """The northernmost of several places, where it is so by more than a hundredth of a degree."""
+    """Id of the northernmost of several places, if it is so by more than 0.01 degrees."""
     countries: tuple[str, ...]
 
 
@@ -198,10 +198,10 @@ class Element(Entity):
     mass: str
     """Standard atomic mass in unified mass units, or that of a long-lived isotope."""
     density: str | None
-    """g/cm³ near room temperature, where it is known without reservation."""
+    """g/cm³ near room temperature; None if the source has a caveat."""
     structure: str | None
     isotopes: int
-    """How many occur in nature."""
+    """The number of natural isotopes."""
     period: int
     group: int | None
     before: str | None
@@ -209,7 +209,7 @@ class Element(Entity):
 
 
 SIZES = (50_000, 100_000, 500_000)
-"""Numbers of inhabitants from which the places of a country are counted."""
+"""Thresholds of inhabitants for counting the places of a country."""
 
 E = TypeVar("E", bound=Entity)
 
@@ -221,14 +221,14 @@ class Facts:
     entities: Mapping[str, Entity] = field(repr=False)
 
     def all(self, kind: type[E]) -> tuple[E, ...]:
-        """The entities of one kind, in the order of their source."""
+        """Return the entities of one kind, in the order of their source."""
         return tuple(e for e in self._by_kind.get(kind, ()) if isinstance(e, kind))
 
     def get(self, entity_id: str, kind: type[E]) -> E:
-        """The entity of that id and kind.
+        """Return the entity with that id and kind.
 
         Raises:
-            KeyError: when there is none.
+            KeyError: if there is none.
         """
         entity = self.entities[entity_id]
         if not isinstance(entity, kind):

@@ -1,4 +1,4 @@
-"""Reads the sources and puts the facts together. The one place that imports them, and only when asked."""
+"""Reads the source packages and assembles the facts. Only this module imports them, and only on demand."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from agentgym_envs.worlds.searchqa.almanac.words import folded
 
 
 def load_facts() -> Facts:
-    """All facts; takes a second or two.
+    """Load all facts, which takes one to two seconds.
 
     Raises:
-        ModuleNotFoundError: without the extra `searchqa`.
+        ModuleNotFoundError: if the extra `searchqa` is not installed.
     """
     import periodictable
     import pycountry
@@ -60,7 +60,7 @@ def load_facts() -> Facts:
 
 
 def _languages(records: Mapping[str, Any], names: Mapping[str, str], register: Any) -> dict[str, list[str | None]]:
-    """ISO 639-3 codes by country code; None for a code that the register doesn't know."""
+    """Return ISO 639-3 codes by country code; None for codes that aren't in the register."""
     found: dict[str, list[str | None]] = {}
     for code in names:
         short = dict.fromkeys(tag.split("-")[0] for tag in records[code]["languages"].split(",") if tag)
@@ -75,7 +75,7 @@ def _currencies(records: Mapping[str, Any], names: Mapping[str, str], register: 
 
 
 def _users(used: Mapping[str, Sequence[str | None]]) -> dict[str, list[str]]:
-    """From what each country uses to the countries that use each."""
+    """Invert a mapping from countries to codes: return the ids of the countries by code."""
     users = defaultdict[str, list[str]](list)
     for country, things in used.items():
         for thing in filter(None, things):

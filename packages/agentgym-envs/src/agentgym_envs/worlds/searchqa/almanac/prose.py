@@ -1,6 +1,6 @@
-"""How a passage is made of sentences: each fact in one of several wordings, in one of several orders.
+"""Builds passages from sentences: each fact in one of several wordings, in one of several orders.
 
-Which ones follows from the id of the passage alone. `Writer` collects the sentences; what they say stands in the
+Wordings and order depend only on the id of the passage. `Writer` collects the sentences, which are written in the
 modules `prose_*.py`.
 """
 
@@ -22,15 +22,15 @@ class Writer:
         self._rest: list[str] = []
 
     def opens(self, *wordings: str) -> None:
-        """A fact that the passage begins with, in one of these wordings."""
+        """Add a fact to the start of the passage, in one of these wordings."""
         self._first.append(self._chosen(wordings))
 
     def says(self, *wordings: str) -> None:
-        """A fact that may stand anywhere after the opening, in one of these wordings."""
+        """Add a fact that can come anywhere after the opening, in one of these wordings."""
         self._rest.append(self._chosen(wordings))
 
     def passage(self) -> Passage:
-        """What was written."""
+        """Return the passage."""
         sentences = [*self._first, *shuffled(f"{self.id} order", self._rest)]
         return Passage(self.id, self.title, " ".join(map(capitalised, sentences)))
 

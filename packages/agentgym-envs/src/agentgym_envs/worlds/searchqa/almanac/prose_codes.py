@@ -1,4 +1,4 @@
-"""Passages on what has a code: subdivisions, currencies, languages, scripts; and on the chemical elements."""
+"""Passages on subdivisions, currencies, languages, scripts and chemical elements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentgym_envs.worlds.searchqa.almanac.words import article, counted, listed
 
 
 def subdivision(facts: Facts, s: Subdivision) -> Passage:
-    """What a subdivision is part of, its code and the one after it."""
+    """Write the passage on a subdivision: its country and parent, its code and its neighbours by code."""
     w, land = Writer(s.id, s.title), facts.get(s.country, Country)
     w.opens(
         f"{s.plain} is {article(s.type)} of {land.the}.",
@@ -55,7 +55,7 @@ def subdivision(facts: Facts, s: Subdivision) -> Passage:
 
 
 def currency(facts: Facts, c: Currency) -> Passage:
-    """Codes and users of a currency."""
+    """Write the passage on a currency: its codes and the countries that use it."""
     w = Writer(c.id, c.title)
     lands = [facts.get(u, Country).the for u in c.countries]
     w.opens(
@@ -75,7 +75,7 @@ def currency(facts: Facts, c: Currency) -> Passage:
 
 
 def language(facts: Facts, t: Language) -> Passage:
-    """Codes, kind and countries of a language."""
+    """Write the passage on a language: its codes, type and countries."""
     w = Writer(t.id, t.title)
     kind = article(f"{t.type} language")
     w.opens(f"{t.name} is {kind}.", f"ISO 639-3 counts {t.name} as {kind}.")
@@ -111,7 +111,7 @@ def language(facts: Facts, t: Language) -> Passage:
 
 
 def script(s: Script) -> Passage:
-    """Codes of a script."""
+    """Write the passage on a script: its codes."""
     w = Writer(s.id, s.title)
     w.opens(
         f"{s.name} is the name of a script in ISO 15924, the standard for writing systems.",
@@ -130,7 +130,7 @@ def script(s: Script) -> Passage:
 
 
 def element(facts: Facts, e: Element) -> Passage:
-    """What a chemist's table says of an element."""
+    """Write the passage on a chemical element: its position in the periodic table and its properties."""
     w = Writer(e.id, e.title)
     name = e.name
     w.opens(

@@ -1,4 +1,4 @@
-"""Passages on countries: one on each side of a country, so that a question of two hops takes two searches."""
+"""Passages on countries: one per aspect of a country, so that a question of two hops takes two searches."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from agentgym_envs.worlds.searchqa.almanac.words import counted, listed, number,
 
 
 def country(facts: Facts, c: Country) -> Iterator[Passage]:
-    """All passages on a country that there are facts for."""
+    """Yield the passages on those aspects of a country for which there are facts."""
     yield _overview(facts, c)
     yield _codes(c)
     if c.currency:
@@ -100,7 +100,7 @@ def _money(facts: Facts, c: Country, money: Currency) -> Passage:
 
 
 def _around(c: Country, same: int, among: int) -> str:
-    """Whether the neighbours of a country pay in its currency."""
+    """Return a sentence on how many neighbours of a country use its currency."""
     if among == 0:
         return f"As {c.the} has no land border, it shares no border with another currency."
     if among == 1:

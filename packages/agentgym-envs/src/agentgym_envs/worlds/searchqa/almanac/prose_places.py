@@ -9,7 +9,7 @@ from agentgym_envs.worlds.searchqa.almanac.words import listed, number, ordinal
 
 
 def city(facts: Facts, c: City) -> Passage:
-    """What and where a place is, its inhabitants, time zone and nearest larger place."""
+    """Write the passage on a place: its kind, location, population, time zone and nearest larger place."""
     w, land = Writer(c.id, c.title), facts.get(c.country, Country)
     kind = "city" if c.population >= 100_000 else "town"
     where = f"{c.region}, {land.plain}" if c.region else land.the
@@ -63,13 +63,13 @@ def _nearest(facts: Facts, c: City, w: Writer) -> None:
 
 
 def coordinates(latitude: float, longitude: float) -> str:
-    """`38.72° N, 9.13° W`."""
+    """Format coordinates: `38.72° N, 9.13° W`."""
     north, east = "N" if latitude >= 0 else "S", "E" if longitude >= 0 else "W"
     return f"{abs(latitude):.2f}° {north}, {abs(longitude):.2f}° {east}"
 
 
 def zone(facts: Facts, z: Zone) -> Passage:
-    """Who keeps a time zone."""
+    """Write the passage on a time zone: its countries and places."""
     w = Writer(z.id, z.title)
     places = [facts.get(c, City) for c in z.cities]
     lands = [facts.get(c, Country).the for c in z.countries]
@@ -95,7 +95,7 @@ def zone(facts: Facts, z: Zone) -> Passage:
 
 
 def state(facts: Facts, s: State) -> Passage:
-    """Codes, counties and largest places of a state."""
+    """Write the passage on a US state: its codes, counties and largest places."""
     w = Writer(s.id, s.title)
     places = [facts.get(c, City) for c in s.cities]
     parts = [facts.get(c, County).plain for c in s.counties]
@@ -124,7 +124,7 @@ def state(facts: Facts, s: State) -> Passage:
 
 
 def county(facts: Facts, c: County) -> Passage:
-    """Code and place in the alphabet of a county."""
+    """Write the passage on a county: its code and its position in alphabetical order."""
     w, s = Writer(c.id, c.title), facts.get(c.state, State)
     parts = [facts.get(i, County).plain for i in s.counties]
     kind = "county" if c.plain.endswith("County") else "county equivalent"

@@ -1,4 +1,4 @@
-"""What a question is, and what makes an answer right or a question unfair. Knows no facts."""
+"""The question type, and the check that a question doesn't contain its answer. Independent of the facts."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ class Question:
     """Such as `almanac/test/2hop-city-country-capital/0017`."""
     split: Part
     category: str
-    """Hop count, and `count` or `comparison` where it is one: `1-hop`, `2-hop`, `3-hop`, `2-hop count`."""
+    """The number of hops, plus `count` or `comparison` if it is one: `1-hop`, `2-hop`, `3-hop`, `2-hop count`."""
     hops: int
-    """Facts it takes, each of another passage."""
+    """The number of facts it requires, each from another passage."""
     text: str
     answers: tuple[str, ...]
-    """The first is how the passages put it; the others mean the same."""
+    """The passages' wording first, then synonyms."""
     queries: tuple[str, ...]
-    """What finds the passages, in order; one for each hop."""
+    """Search queries that find the passages, in order; one per hop."""
     support: tuple[str, ...]
-    """Id of the passage that states the fact of each hop."""
+    """The id of the passage that states the fact of each hop."""
 
 
 def gives_away(text: str, answers: tuple[str, ...]) -> bool:
-    """Whether an answer stands in the question; one of articles only (the code `an`) counts as given away."""
+    """Whether the question contains an answer. An answer of articles only (the code `an`) counts as contained."""
     within = f" {normalise(text)} "
     return any(not normalise(answer) or f" {normalise(answer)} " in within for answer in answers)

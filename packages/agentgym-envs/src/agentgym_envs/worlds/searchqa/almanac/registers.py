@@ -1,4 +1,4 @@
-"""Subdivisions, currencies, languages and scripts as `pycountry` has them (iso-codes, LGPL 2.1)."""
+"""Subdivisions, currencies, languages and scripts from `pycountry` (iso-codes, LGPL 2.1)."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TYPES = {"L": "living", "E": "extinct", "H": "historical", "C": "constructed"}
 
 
 def subdivisions(records: Iterable[Any], countries: Mapping[str, str]) -> list[Subdivision]:
-    """The subdivisions with a name of their own in their country, by code; those of the US are `State`s."""
+    """Return the subdivisions with a unique name in their country, by code; those of the US are `State`s."""
     known = sorted((r for r in records if _listed(r, countries)), key=lambda r: r.code)
     types = Counter((r.country_code, r.type) for r in known)
     names = Counter(folded(r.name) for r in known)
@@ -46,15 +46,13 @@ def subdivisions(records: Iterable[Any], countries: Mapping[str, str]) -> list[S
 
 
 def _listed(record: Any, countries: Mapping[str, str]) -> bool:
-    """Whether it is a subdivision and no country or territory, which ISO 3166 may list as well; those of the US are
-    `State`s.
-    """
+    """Whether it is a subdivision outside the US that isn't also a country or territory in ISO 3166."""
     own = record.country_code
     return own in countries and own != "US" and record.code not in COUNTRIES_TOO and record.type not in APART
 
 
 def _following(known: Sequence[Any]) -> dict[str, str]:
-    """By code, the code of the next subdivision of the same type in the same country."""
+    """Return, by code, the code of the next subdivision of the same type in the same country."""
     groups = defaultdict[tuple[str, str], list[str]](list)
     for r in known:
         groups[r.country_code, r.type].append(r.code)
@@ -62,7 +60,7 @@ def _following(known: Sequence[Any]) -> dict[str, str]:
 
 
 def first_level(records: Iterable[Any]) -> dict[str, list[tuple[str, str]]]:
-    """By country code, type and name of each subdivision directly under the country, in the order of codes."""
+    """Return type and name of each first-level subdivision in the order of codes, by country code."""
     found = defaultdict[str, list[tuple[str, str]]](list)
     for r in sorted(records, key=lambda r: r.code):
         if r.parent_code is None:
@@ -71,7 +69,7 @@ def first_level(records: Iterable[Any]) -> dict[str, list[tuple[str, str]]]:
 
 
 def currencies(records: Iterable[Any], users: Mapping[str, Sequence[str]]) -> list[Currency]:
-    """The currencies that countries pay in; `users` are ids of countries by currency code."""
+    """Return the currencies in use; `users` has the ids of countries by currency code."""
     return [
         Currency(
             id=f"currency/{r.alpha_3}",
@@ -89,7 +87,7 @@ def currencies(records: Iterable[Any], users: Mapping[str, Sequence[str]]) -> li
 
 
 def languages(records: Iterable[Any], users: Mapping[str, Sequence[str]]) -> list[Language]:
-    """Languages with a code of two letters, or that a country lists, or that nobody is brought up with any more."""
+    """Return the languages that have a two-letter code, are listed by a country, or are not living languages."""
     records = list(records)
     names = Counter(folded(language_name(r)) for r in records)
     kept = [
@@ -118,12 +116,12 @@ def languages(records: Iterable[Any], users: Mapping[str, Sequence[str]]) -> lis
 
 
 def language_name(record: Any) -> str:
-    """The name without what stands in brackets."""
+    """Return the name without its part in brackets."""
     return str(record.name).split(" (")[0]
 
 
 def scripts(records: Iterable[Any]) -> list[Script]:
-    """The writing systems with a plain name, by number; those from 900 on are for private use and symbols."""
+    """Return the writing systems with a plain name, by number; those from 900 on are for private use and symbols."""
     kept = sorted(
         (r for r in records if int(r.numeric) < 900 and not ODD & set(r.name) and "," not in r.name),
         key=lambda r: r.numeric,

@@ -1,8 +1,7 @@
-"""What can be asked of each kind of entity: how to find it, how to ask, how to search for it, and where it stands.
+"""Relations of each kind of entity: how to find the answer, ask for it and search for it, and which passage states it.
 
-A `Relation` leads from an entity to an `Answer`, which may be an entity itself; then other relations can follow, and
-`chains.py` makes questions of several hops of them. A relation holds for an entity only where its answer is
-unambiguous.
+A `Relation` leads from an entity to an `Answer`. If the answer is an entity too, further relations can follow;
+`chains.py` combines them to questions of several hops. A relation has no answer where it would be ambiguous.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from agentgym_envs.worlds.searchqa.almanac.words import number
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What a relation leads to."""
+    """The answer of a relation: its accepted texts, and the entity if it is one."""
 
     texts: tuple[str, ...]
     entity: Entity | None = None
@@ -26,28 +25,28 @@ class Answer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Relation(Generic[E]):
-    """One thing to ask of entities of one kind. In wordings `{x}` stands for the entity."""
+    """A property to ask for of entities of one kind. In wordings `{x}` is replaced by the entity."""
 
     name: str
     kind: type[E]
     find: Callable[[Facts, E], Answer | None]
     leads: type[Entity] | None = None
-    """The kind of entity it leads to; none where nothing can follow."""
+    """The kind of entity it leads to; None if no relation can follow."""
     asks: tuple[str, ...]
     """The question, in several wordings."""
     nouns: tuple[str, ...] = ()
-    """What it leads to as a part of a sentence."""
+    """Noun phrases for the answer."""
     query: str
-    """What to add to the entity's name in a search."""
+    """Keywords added to the entity's name in a query."""
     aspect: str = ""
-    """Which passage of the entity tells it: what its id ends in."""
+    """The suffix of the id of the entity's passage that states the answer."""
     counts: bool = False
-    """Whether the answer is how many there are."""
+    """Whether the answer is a count."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Description(Generic[E]):
-    """A way to point at an entity by one of its facts instead of its name. `{v}` stands for the fact."""
+    """A reference to an entity by one of its facts instead of its name. `{v}` is replaced by the fact."""
 
     name: str
     kind: type[E]
@@ -81,22 +80,22 @@ _UNSEARCHED = frozenset(
 
 
 def searchable(code: str) -> bool:
-    """Whether no part of a code is one of the words that search engines pass over."""
+    """Whether no part of a code is a stop word of search engines."""
     return _UNSEARCHED.isdisjoint(re.findall(r"\w+", code.lower()))
 
 
 def literal(*texts: str | None) -> Answer | None:
-    """An answer that is no entity; none where there is nothing to say."""
+    """Return an answer that isn't an entity; None if the first text is missing."""
     known = tuple(dict.fromkeys(text for text in texts if text))
     return Answer(known) if known and texts[0] else None
 
 
 def figure(value: int | None) -> Answer | None:
-    """A number, with separators and without."""
+    """Return a number as an answer, with and without separators."""
     return None if value is None else literal(number(value), str(value))
 
 
 def entity(facts: Facts, entity_id: str | None) -> Answer | None:
-    """An entity; none where there is none, or no passage on it."""
+    """Return an entity as an answer; None if it isn't in the almanac."""
     found = facts.entities.get(entity_id or "")
     return found and Answer(found.aliases, found)

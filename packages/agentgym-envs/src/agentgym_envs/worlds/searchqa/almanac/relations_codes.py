@@ -1,4 +1,4 @@
-"""What can be asked of subdivisions, languages, scripts and chemical elements."""
+"""Relations and descriptions of subdivisions, languages, scripts and chemical elements."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentgym_envs.worlds.searchqa.almanac.relations import (
 
 
 def _country(facts: Facts, s: Subdivision) -> Answer | None:
-    """The country of a subdivision that is known without it."""
+    """Return the country of a subdivision whose name is unambiguous without it."""
     return entity(facts, s.country) if s.alone and facts.get(s.country, Country).sovereign else None
 
 

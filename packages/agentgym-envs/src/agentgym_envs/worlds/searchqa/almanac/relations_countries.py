@@ -1,4 +1,4 @@
-"""What can be asked of countries and their currencies."""
+"""Relations and descriptions of countries and currencies."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from agentgym_envs.worlds.searchqa.almanac.words import number
 
 
 def _nth(facts: Facts, c: Country, n: int) -> Answer | None:
-    """The n-th most populous place, where it is told and no other is as populous."""
+    """Return the n-th most populous place if it is in a passage and no other is as populous."""
     near = [facts.get(i, City) for i in c.cities[: n + 1]]
     people = [city.population for city in near]
     if len(near) < max(n, 3) or people.count(people[n - 1]) > 1:
@@ -250,13 +250,13 @@ CURRENCY: tuple[Relation[Any], ...] = (
 
 @lru_cache(maxsize=1)
 def _holders(facts: Facts) -> Counter[str | None]:
-    """How many countries have each calling code and domain."""
+    """Return the number of countries by calling code and by domain."""
     lands = facts.all(Country)
     return Counter([c.phone and c.phone.split()[0] for c in lands] + [c.tld for c in lands])
 
 
 def _own(facts: Facts, code: str | None) -> str | None:
-    """A calling code or domain that one country alone has."""
+    """Return a calling code or domain if only one country has it."""
     return code if code and _holders(facts)[code] == 1 and searchable(code) else None
 
 

@@ -1,4 +1,4 @@
-"""What can be asked of places, time zones, and the states and counties of the US."""
+"""Relations and descriptions of places, time zones, and the states and counties of the US."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from agentgym_envs.worlds.searchqa.almanac.words import ordinal
 
 
 def _country(facts: Facts, c: City) -> Answer | None:
-    """The country of a place that is known without it."""
+    """Return the country of a place whose name is unambiguous without it."""
     return entity(facts, c.country) if c.alone and facts.get(c.country, Country).sovereign else None
 
 
 def _nth(facts: Facts, owner: Country | State | Zone, n: int) -> Answer | None:
-    """The n-th most populous place, where it is told and no other is as populous."""
+    """Return the n-th most populous place if it is in a passage and no other is as populous."""
     near = [facts.get(c, City) for c in owner.cities[: n + 1]]
     if len(near) < max(n, 2 if isinstance(owner, Zone) else 3):
         return None

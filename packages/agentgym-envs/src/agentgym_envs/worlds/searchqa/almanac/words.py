@@ -1,4 +1,4 @@
-"""Small words: numbers, lists and names in English, and the choice among wordings. Knows no facts."""
+"""Text helpers: numbers, lists and names in English, and a deterministic choice among wordings."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ _SMALL = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", 
 
 
 def stable(key: str) -> int:
-    """A number that follows from the text alone, whatever the process, the hash seed or the machine."""
+    """Hash the text to a number that does not depend on the process, the hash seed or the machine."""
     return int.from_bytes(hashlib.blake2b(key.encode(), digest_size=8).digest())
 
 
 def choose(key: str, options: Sequence[T]) -> T:
-    """One of the options, always the same for the same key."""
+    """Choose one of the options, always the same for the same key."""
     return options[stable(key) % len(options)]
 
 
 def shuffled(key: str, items: Sequence[T]) -> list[T]:
-    """The items in an order that follows from the key."""
+    """Return the items in an order that depends only on the key."""
     return [items[i] for i in sorted(range(len(items)), key=lambda i: stable(f"{key}#{i}"))]
 
 
 @lru_cache(maxsize=1 << 16)
 def plain(name: str) -> str:
-    """The name in ASCII where its letters have an ASCII base: `Málaga` gives `Malaga`."""
+    """Replace letters by their ASCII base where they have one: `Málaga` gives `Malaga`."""
     if name.isascii():
         return name
     flat = unicodedata.normalize("NFKD", name.translate(_LETTERS))
@@ -43,49 +43,49 @@ def plain(name: str) -> str:
 
 @lru_cache(maxsize=1 << 16)
 def folded(name: str) -> str:
-    """What makes two names the same: lower-case ASCII, letters and digits only."""
+    """Normalize a name for comparison: lower-case ASCII, letters and digits only."""
     return " ".join(re.findall(r"\w+", plain(name).casefold()))
 
 
 def number(value: int) -> str:
-    """`1,234,567`."""
+    """Format a number with separators: `1,234,567`."""
     return f"{value:,}"
 
 
 def numeral(value: int) -> str:
-    """A word up to twelve, digits from there on."""
+    """Spell out numbers up to twelve, and format larger ones in digits."""
     return _SMALL[value] if value < len(_SMALL) else number(value)
 
 
 def ordinal(value: int) -> str:
-    """`1st`, `2nd`, `113th`."""
+    """Format an ordinal: `1st`, `2nd`, `113th`."""
     suffix = "th" if 10 <= value % 100 <= 20 else {1: "st", 2: "nd", 3: "rd"}.get(value % 10, "th")
     return f"{number(value)}{suffix}"
 
 
 def listed(names: Sequence[str]) -> str:
-    """`A`, `A and B`, `A, B and C`."""
+    """Join names: `A`, `A and B`, `A, B and C`."""
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
 def counted(value: int, one: str, many: str | None = None) -> str:
-    """`1 county`, `12 counties`: the plural is `many`, or `one` with an s."""
+    """Format a count: `1 county`, `12 counties`. The plural is `many`, or `one` with an s."""
     return f"{number(value)} {one if value == 1 else many or one + 's'}"
 
 
 def article(word: str) -> str:
-    """`a city`, `an autonomous region`, `a unitary authority`."""
+    """Prepend the indefinite article: `a city`, `an autonomous region`, `a unitary authority`."""
     vowel = word[0].lower() in "aeiou" and not word.lower().startswith(("uni", "euro"))
     return f"{'an' if vowel else 'a'} {word}"
 
 
 def capitalised(sentence: str) -> str:
-    """The sentence with a capital at its start."""
+    """Capitalize the first letter of a sentence."""
     return sentence[:1].upper() + sentence[1:]
 
 
 def plural(noun: str) -> str:
-    """`provinces`, `cities`, `cities with county rights`: the first noun is what is counted."""
+    """Return the plural of a noun phrase by its first noun: `provinces`, `cities`, `cities with county rights`."""
     head, *tail = re.split(r"( with | of | under | in )", noun, maxsplit=1)
     first, _, last = head.rpartition(" ")
     if last.endswith("y") and last[-2] not in "aeiou":

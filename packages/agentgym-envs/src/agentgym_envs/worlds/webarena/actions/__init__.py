@@ -1,1 +1,1 @@
-"""The action grammar, and how actions are carried out on a page."""
+"""The action grammar and the execution of actions on a page."""

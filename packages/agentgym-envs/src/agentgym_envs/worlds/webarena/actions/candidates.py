@@ -1,4 +1,4 @@
-"""Actions that make sense on a page, without those that need words: what a player without a mind chooses from."""
+"""The candidate actions on a page for policies without a language model. Actions that need text are left out."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Iterator
 
 from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
 
-_CLICKED = frozenset((
+_CLICKABLE = frozenset((
     "button", "checkbox", "combobox", "gridcell", "link", "menuitem", "menuitemcheckbox", "menuitemradio", "radio",
     "searchbox", "slider", "spinbutton", "switch", "tab", "textbox", "treeitem",
 ))  # fmt: skip
 
 
-def choices(page: Snapshot, tabs: int) -> list[str]:
-    """Clicks and selections on what is in sight, moves between pages and `tabs` tabs, and `stop` without an answer."""
-    actions = [action for node in page.nodes if node.visible for action in _on(node, page)]
+def candidate_actions(page: Snapshot, tabs: int) -> list[str]:
+    """List clicks and selections on visible elements, moves between pages and `tabs` tabs, and an empty `stop`."""
+    actions = [action for node in page.nodes if node.visible for action in _actions_on(node, page)]
     actions += [f"tab_focus [{index}]" for index in range(tabs) if tabs > 1]
     return [*actions, "scroll [down]", "scroll [up]", "go_back", "stop []"]
 
 
-def _on(node: Node, page: Snapshot) -> Iterator[str]:
+def _actions_on(node: Node, page: Snapshot) -> Iterator[str]:
     if node.property("disabled"):
         return
     if node.role == "option":
@@ -28,5 +28,5 @@ def _on(node: Node, page: Snapshot) -> Iterator[str]:
             owner = page.node(owner.parent or 0)
         if owner is not None and not node.property("selected"):
             yield f"select_option [{owner.id}] [{node.name}]"
-    elif node.role in _CLICKED:
+    elif node.role in _CLICKABLE:
         yield f"click [{node.id}]"

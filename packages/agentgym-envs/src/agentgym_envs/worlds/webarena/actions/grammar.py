@@ -1,5 +1,6 @@
-"""What an agent can say in a browser, and how it is read: WebArena's action grammar and `select_option`. It knows
-words, not pages: whether an element exists is for others to find out.
+"""WebArena's action grammar, extended by `select_option`, and its parser.
+
+The parser doesn't look at pages: whether an element exists is checked when the action is performed.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Click:
 
 @dataclass(frozen=True, slots=True)
 class Type:
-    """Replace what stands in a field by `text`."""
+    """Replace the content of a field by `text`."""
 
     element: int
     text: str
@@ -32,14 +33,14 @@ class Type:
 
 @dataclass(frozen=True, slots=True)
 class Hover:
-    """Put the mouse over an element."""
+    """Move the mouse over an element."""
 
     element: int
 
 
 @dataclass(frozen=True, slots=True)
 class Press:
-    """Press a key, or several at once."""
+    """Press a key or a key combination."""
 
     keys: str
     """In Playwright's names, such as `Control+v`."""
@@ -47,7 +48,7 @@ class Press:
 
 @dataclass(frozen=True, slots=True)
 class Scroll:
-    """Scroll by a screenful."""
+    """Scroll by the height of the viewport."""
 
     direction: Literal["up", "down"]
 
@@ -59,7 +60,7 @@ class NewTab:
 
 @dataclass(frozen=True, slots=True)
 class TabFocus:
-    """Go to another tab."""
+    """Activate another tab."""
 
     index: int
 
@@ -71,7 +72,7 @@ class CloseTab:
 
 @dataclass(frozen=True, slots=True)
 class Goto:
-    """Go to an address."""
+    """Open a URL."""
 
     url: str
 
@@ -96,7 +97,7 @@ class Select:
 
 @dataclass(frozen=True, slots=True)
 class Stop:
-    """End the task, with an answer where one is asked for."""
+    """End the episode, with an answer if the task asks for one."""
 
     answer: str = ""
 
@@ -121,7 +122,7 @@ _LINES = {
     "stop": "stop [answer]",
 }
 GRAMMAR = "\n".join(_LINES.values())
-"""One line for each action."""
+"""The grammar, one line for each action."""
 
 _EXAMPLES = {
     "click": "click [12]",
@@ -140,21 +141,21 @@ _TEXT = r"\[(.*)\]"
 
 
 def parse(text: str) -> Action | str:
-    """The action that `text` stands for, or a hint for the agent when it is none. Total: it never raises.
+    """Parse an action, or return a hint for the agent if `text` is not an action. Never raises.
 
-    Case, blanks and backticks around the action don't matter, nor do brackets around a number. Of a reply with one
-    fenced part (WebArena's habit) only that part counts.
+    Case, blanks and backticks around the action are ignored, and brackets around a number are optional. If the text as
+    a whole is no action but has exactly one fenced part (as in WebArena's prompts), that part is parsed.
     """
-    read = _read(text.strip().strip("`").strip())
+    parsed = _parse(text.strip().strip("`").strip())
     fenced = re.findall(r"```(.+?)```", text, re.DOTALL)
-    return _read(fenced[0].strip()) if isinstance(read, str) and len(fenced) == 1 else read
+    return _parse(fenced[0].strip()) if isinstance(parsed, str) and len(fenced) == 1 else parsed
 
 
-def _read(text: str) -> Action | str:
+def _parse(text: str) -> Action | str:
     verb, rest = _split(text)
-    if verb not in _READERS:
+    if verb not in _PARSERS:
         return _unknown(text, verb)
-    action = _READERS[verb](rest)
+    action = _PARSERS[verb](rest)
     if action is None:
         example = f", such as {_EXAMPLES[verb]}" if verb in _EXAMPLES else ""
         return f"{_short(text)} is not complete or has something left over; write {_LINES[verb]}{example}."
@@ -162,7 +163,7 @@ def _read(text: str) -> Action | str:
 
 
 def _split(text: str) -> tuple[str, str]:
-    """The verb in its own spelling, and what follows. `go back` and `Tab-Focus` are what they seem to be."""
+    """Split text into the normalized verb and the rest. `go back` and `Tab-Focus` are accepted spellings."""
     found = re.match(r"([a-z]+(?:[ _-](?:tab|focus|back|forward|option)\b)?)(.*)", text, re.DOTALL | re.IGNORECASE)
     if found is None:
         return "", text
@@ -171,8 +172,8 @@ def _split(text: str) -> tuple[str, str]:
 
 def _unknown(text: str, verb: str) -> str:
     near = get_close_matches(verb, _LINES, 1, 0.5)
-    meant = f" Did you mean {_LINES[near[0]]}?" if near else ""
-    return f"{_short(text)} is not an action.{meant} The actions are: {', '.join(_LINES.values())}."
+    suggestion = f" Did you mean {_LINES[near[0]]}?" if near else ""
+    return f"{_short(text)} is not an action.{suggestion} The actions are: {', '.join(_LINES.values())}."
 
 
 def _short(text: str) -> str:
@@ -188,12 +189,12 @@ def _element(make: Callable[[int], Action]) -> Callable[[str], Action | None]:
     return read
 
 
-def _bare(action: Action) -> Callable[[str], Action | None]:
+def _without_arguments(action: Action) -> Callable[[str], Action | None]:
     return lambda rest: action if rest in ("", "[]", "()") else None
 
 
 def _type(rest: str) -> Action | None:
-    # The content ends at the last bracket that leaves nothing, or the flag alone, behind it.
+    # The content ends at the last bracket that is followed by nothing or only by the flag.
     flag = r"(?:\s*\[\s*(?:press_enter_after\s*=\s*)?([01])\s*\])?"
     found = re.fullmatch(rf"\[\s*(\d{{1,9}})\s*\]\s*\[(.*?)\]{flag}", rest, re.DOTALL | re.IGNORECASE)
     return Type(int(found[1]), found[2], found[3] != "0") if found else None
@@ -209,8 +210,8 @@ def _press(rest: str) -> Action | str | None:
     keys = (found[1] if found else rest).strip()
     if not keys:
         return None
-    known = chord(keys)
-    return Press(known.keys) if known.keys else known.hint
+    parsed = chord(keys)
+    return Press(parsed.keys) if parsed.keys else parsed.hint
 
 
 def _scroll(rest: str) -> Action | None:
@@ -235,18 +236,18 @@ def _stop(rest: str) -> Action | None:
     return Stop(found[1].strip() if found else "")
 
 
-_READERS: dict[str, Callable[[str], Action | str | None]] = {
+_PARSERS: dict[str, Callable[[str], Action | str | None]] = {
     "click": _element(Click),
     "type": _type,
     "hover": _element(Hover),
     "press": _press,
     "scroll": _scroll,
     "select_option": _select,
-    "new_tab": _bare(NewTab()),
+    "new_tab": _without_arguments(NewTab()),
     "tab_focus": _element(TabFocus),
-    "close_tab": _bare(CloseTab()),
+    "close_tab": _without_arguments(CloseTab()),
     "goto": _goto,
-    "go_back": _bare(GoBack()),
-    "go_forward": _bare(GoForward()),
+    "go_back": _without_arguments(GoBack()),
+    "go_forward": _without_arguments(GoForward()),
     "stop": _stop,
 }

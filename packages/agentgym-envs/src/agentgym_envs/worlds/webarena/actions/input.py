@@ -1,5 +1,7 @@
-"""An agent's mouse and keyboard on one page: finding the point of an element that a click would reach, and telling the
-agent, by `Refused`, when there is none. It knows elements, not actions.
+"""Mouse and keyboard input on one page.
+
+It finds a point at which a click reaches an element, and raises `ActionRefused` with a sentence for the agent if there
+is none.
 """
 
 from __future__ import annotations
@@ -18,16 +20,16 @@ from agentgym_envs.worlds.webarena.page.observation import literal
 from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
 
 _GONE = ("No node found", "No node with given id", "Could not find node", "not belong to the document", "detached")
-_UNDRAWN = ("Could not compute content quads", "does not have a layout object")
+_NOT_DISPLAYED = ("Could not compute content quads", "does not have a layout object")
 _SHOWN = 80
 
 
-class Refused(Exception):
-    """What was asked can't be done, for a reason that the agent is told."""
+class ActionRefused(Exception):
+    """The action can't be performed; the message is a sentence for the agent."""
 
 
-class Hand:
-    """Mouse and keyboard on the page in `tab`, which looked as in `snapshot`."""
+class PageInput:
+    """Mouse and keyboard for the page in `tab`, of which `snapshot` was taken."""
 
     def __init__(self, tab: Tab, snapshot: Snapshot) -> None:
         self.tab = tab
@@ -35,84 +37,86 @@ class Hand:
         self.layout = snapshot.layout
 
     def element(self, id: int) -> Node:
-        """The element with this id.
+        """Return the element with this id.
 
         Raises:
-            Refused: when there is none.
+            ActionRefused: if there is none.
         """
         node = self.snapshot.node(id)
         if node is None:
-            raise Refused(f"There is no element [{id}]; the ids of this page go from 1 to {len(self.snapshot.nodes)}.")
+            raise ActionRefused(
+                f"There is no element [{id}]; the ids of this page go from 1 to {len(self.snapshot.nodes)}."
+            )
         return node
 
     def tag(self, node: Node) -> str:
-        """The name of an element's DOM node, in capitals."""
+        """Return the name of an element's DOM node in upper case."""
         return self.layout.tag(node.backend_id)
 
     async def click(self, node: Node) -> None:
         """Click an element.
 
         Raises:
-            Refused: when it is gone, not displayed, or something else covers it.
+            ActionRefused: if it is gone, not displayed, or covered by something else.
         """
         try:
             x, y = await self.aim(node)
-        except Refused:
+        except ActionRefused:
             if node.role not in ("checkbox", "radio", "switch") or self.tag(node) != "INPUT":
                 raise
-            await self.call(node, scripts.CLICK)  # hidden behind a picture of itself, as pages like to do
+            await self.call(node, scripts.CLICK)  # pages often hide the input behind a styled replacement
             return
         await self.tab.page.mouse.click(x, y)
 
     async def hover(self, node: Node) -> None:
-        """Put the mouse over an element. Raises as `click` does."""
+        """Move the mouse over an element. Raises the same exceptions as `click`."""
         await self.tab.page.mouse.move(*await self.aim(node))
 
     async def call(self, node: Node, script: str, *arguments: Any) -> Any:
-        """What a function says of an element.
+        """Call a JavaScript function on an element and return its result.
 
         Raises:
-            Refused: when it is gone.
+            ActionRefused: if the element is gone, or the page's own scripts make the function fail.
         """
-        async with self._refusing(node):
+        async with self._refuse_missing(node):
             this = await self._object(node.backend_id)
             return await self._call(this, script, *({"value": argument} for argument in arguments))
 
     async def aim(self, node: Node) -> tuple[float, float]:
-        """The point, in the viewport, at which a click reaches an element; scrolls it into sight where it must.
+        """Return a point in the viewport at which a click reaches an element; scrolls it into view if needed.
 
         Raises:
-            Refused: when it is gone, not displayed, or something else covers it.
+            ActionRefused: if it is gone, not displayed, or covered by something else.
         """
-        async with self._refusing(node):
+        async with self._refuse_missing(node):
             target = node.backend_id
-            scrolled = await self._scrolled()
+            scrolled = await self._scroll_offset()
             if node.seen is not None and scrolled == self.layout.scroll:
-                point = _whole(node.seen)
-                if self._plainly(await self._hit(point, scrolled), node, target):
+                point = _pixel_center(node.seen)
+                if self._hits(await self._hit(point, scrolled), node, target):
                     return point
             await self.tab.cdp.send("DOM.scrollIntoViewIfNeeded", {"backendNodeId": target})
-            scrolled, hit = await self._scrolled(), None
+            scrolled, hit = await self._scroll_offset(), None
             for box in await self._boxes(target):
-                hit = await self._hit(_whole(box), scrolled)
-                if hit is not None and await self._related(node, target, hit):
-                    return _whole(box)
-        raise Refused(self._covered(node, hit))
+                hit = await self._hit(_pixel_center(box), scrolled)
+                if hit is not None and await self._hits_now(node, target, hit):
+                    return _pixel_center(box)
+        raise ActionRefused(self._covered(node, hit))
 
     async def _boxes(self, target: int) -> list[Box]:
-        """The boxes of a DOM node that are in the viewport: several for text that wraps."""
+        """Return the boxes of a DOM node in the viewport: several for text that wraps."""
         quads = (await self.tab.cdp.send("DOM.getContentQuads", {"backendNodeId": target}))["quads"]
         boxes = [Box(min(q[::2]), min(q[1::2]), max(q[::2]), max(q[1::2])) for q in quads]
         parts = [(box, box.cut(self.layout.viewport)) for box in boxes]
         return [part for box, part in parts if box.shows(part)]
 
-    async def _scrolled(self) -> tuple[float, float]:
-        now = (await self.tab.cdp.send("Page.getLayoutMetrics"))["cssLayoutViewport"]
-        return now["pageX"], now["pageY"]
+    async def _scroll_offset(self) -> tuple[float, float]:
+        viewport = (await self.tab.cdp.send("Page.getLayoutMetrics"))["cssLayoutViewport"]
+        return viewport["pageX"], viewport["pageY"]
 
     async def _hit(self, point: tuple[float, float], scrolled: tuple[float, float]) -> int | None:
-        """The DOM node at a point of the viewport."""
-        x, y = (int(at + by) for at, by in zip(point, scrolled, strict=True))
+        """Return the DOM node at a point of the viewport."""
+        x, y = (int(position + offset) for position, offset in zip(point, scrolled, strict=True))
         try:
             return (await self.tab.cdp.send("DOM.getNodeForLocation", {"x": x, "y": y}))["backendNodeId"]
         except Error as error:
@@ -120,16 +124,16 @@ class Hand:
                 return None
             raise
 
-    def _plainly(self, hit: int | None, node: Node, target: int) -> bool:
-        """Whether what is hit is, by the snapshot, the target or inside it."""
+    def _hits(self, hit: int | None, node: Node, target: int) -> bool:
+        """Whether the hit node is the target or inside it, according to the snapshot."""
         if hit is None:
             return False
-        around = self.layout.parents.get(target) if node.role == "StaticText" else None
-        return hit == around or target in self.layout.ancestors(hit)
+        parent = self.layout.parents.get(target) if node.role == "StaticText" else None
+        return hit == parent or target in self.layout.ancestors(hit)
 
-    async def _related(self, node: Node, target: int, hit: int) -> bool:
-        """Whether a click on what is hit is one on the target, by what the page is now."""
-        if self._plainly(hit, node, target):
+    async def _hits_now(self, node: Node, target: int, hit: int) -> bool:
+        """Whether a click on the hit node counts as one on the target, according to the current page."""
+        if self._hits(hit, node, target):
             return True
         try:
             this, other = await self._object(target), await self._object(hit)
@@ -141,53 +145,53 @@ class Hand:
 
     def _covered(self, node: Node, hit: int | None) -> str:
         above = None if hit is None else self.snapshot.owner(hit)
-        around = {at.id for at in self._up(node)}
+        around = {ancestor.id for ancestor in self._ancestors(node)}
         if above is None or above.id in around:
             return f"{described(node)} can't be reached: it is covered or out of sight."
-        # Of a dialog and a button in it, the dialog is what is in the way.
-        above = [at for at in self._up(above) if at.id not in around][-1]
+        # If a button in a dialog covers the element, report the dialog.
+        above = [ancestor for ancestor in self._ancestors(above) if ancestor.id not in around][-1]
         return f"{described(node)} can't be reached: {described(above)} is in front of it."
 
-    def _up(self, node: Node) -> Iterator[Node]:
-        """The node and what it stands in, outwards."""
-        at: Node | None = node
-        while at is not None:
-            yield at
-            at = self.snapshot.node(at.parent or 0)
+    def _ancestors(self, node: Node) -> Iterator[Node]:
+        """Yield the node, its parent, and so on up to the root."""
+        current: Node | None = node
+        while current is not None:
+            yield current
+            current = self.snapshot.node(current.parent or 0)
 
     async def _object(self, target: int) -> str:
         return (await self.tab.cdp.send("DOM.resolveNode", {"backendNodeId": target}))["object"]["objectId"]
 
     async def _call(self, this: str, script: str, *arguments: dict[str, Any]) -> Any:
-        asked = {"objectId": this, "functionDeclaration": script, "arguments": list(arguments), "returnByValue": True}
-        answer = await self.tab.cdp.send("Runtime.callFunctionOn", asked)
-        if "exceptionDetails" in answer:
-            raise Refused("The page's own script gets in the way of this.")
-        return answer["result"].get("value")
+        call = {"objectId": this, "functionDeclaration": script, "arguments": list(arguments), "returnByValue": True}
+        result = await self.tab.cdp.send("Runtime.callFunctionOn", call)
+        if "exceptionDetails" in result:
+            raise ActionRefused("The page's own script gets in the way of this.")
+        return result["result"].get("value")
 
     @asynccontextmanager
-    async def _refusing(self, node: Node) -> AsyncGenerator[None]:
-        """Tells the agent what Chromium says of an element that is no more."""
+    async def _refuse_missing(self, node: Node) -> AsyncGenerator[None]:
+        """Translate Chromium's errors about a missing element to `ActionRefused`."""
         try:
             yield
         except Error as error:
-            said = str(error)
-            if any(words in said for words in _UNDRAWN):
-                raise Refused(f"{described(node)} is not displayed now.") from error
-            if is_lost(error) or any(words in said for words in _GONE):
-                raise Refused(f"{described(node)} is no longer there: the page has changed.") from error
-            if "Protocol error (DOM." in said:  # such as for content that a style sheet makes
-                raise Refused(f"{described(node)} can't be reached.") from error
+            message = str(error)
+            if any(words in message for words in _NOT_DISPLAYED):
+                raise ActionRefused(f"{described(node)} is not displayed now.") from error
+            if is_lost(error) or any(words in message for words in _GONE):
+                raise ActionRefused(f"{described(node)} is no longer there: the page has changed.") from error
+            if "Protocol error (DOM." in message:  # for example for content generated by a style sheet
+                raise ActionRefused(f"{described(node)} can't be reached.") from error
             raise
 
 
 def described(node: Node) -> str:
-    """An element as the agent knows it, such as `[3] button 'Buy'`."""
+    """Describe an element as in the observation, such as `[3] button 'Buy'`."""
     name = node.name if len(node.name) <= _SHOWN else f"{node.name[:_SHOWN]}…"
     return f"[{node.id}] {node.role} {literal(name)}"
 
 
-def _whole(box: Box) -> tuple[float, float]:
-    """The middle, in whole pixels: what is looked for at a point is what is clicked."""
+def _pixel_center(box: Box) -> tuple[float, float]:
+    """Return the center in whole pixels, so that hit test and click use the same point."""
     x, y = box.centre
     return float(int(x)), float(int(y))

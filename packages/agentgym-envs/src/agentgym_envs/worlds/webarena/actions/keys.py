@@ -1,4 +1,4 @@
-"""The names of keys, as agents write them and as Playwright does."""
+"""Translate key names as agents write them to Playwright's."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 _MODIFIERS = {
     "ctrl": "Control",
     "control": "Control",
-    "cmd": "Control",  # who writes so learnt on a Mac, and means the key that does the same here
+    "cmd": "Control",  # on a Mac, Cmd is the key for what Ctrl does here
     "command": "Control",
     "shift": "Shift",
     "alt": "Alt",
@@ -23,24 +23,26 @@ _ARROWS = {way.lower(): f"Arrow{way}" for way in ("Up", "Down", "Left", "Right")
 _KEYS = {name.lower(): name for name in _NAMES} | _OTHERS | _ARROWS
 
 KNOWN = f"{', '.join(_NAMES)}, single characters, and Ctrl, Shift, Alt, Meta before a +"
-"""The keys that can be pressed, in words."""
+"""A description of the keys that can be pressed."""
 
 
 @dataclass(frozen=True, slots=True)
 class Chord:
-    """Keys in Playwright's names, joined by `+`; or, when there is no such key, none and a hint."""
+    """Keys in Playwright's names, joined by `+`; or empty, with a hint for the agent, if there is no such key."""
 
     keys: str = ""
     hint: str = ""
 
 
 def chord(written: str) -> Chord:
-    """The keys meant by, say, `ctrl+v`, `page down`, `Shift++` or `ArrowDown`."""
+    """Parse a key combination such as `ctrl+v`, `page down`, `Shift++` or `ArrowDown`."""
     *before, last = _parts(written)
     names = [_MODIFIERS.get(name.lower()) for name in before]
-    wrong = next((name for name, found in zip(before, names, strict=True) if found is None), None)
-    if wrong is not None:
-        return Chord(hint=f"{wrong[:20]!r} can't be held while another key is pressed; Ctrl, Shift, Alt and Meta can.")
+    unknown = next((name for name, found in zip(before, names, strict=True) if found is None), None)
+    if unknown is not None:
+        return Chord(
+            hint=f"{unknown[:20]!r} can't be held while another key is pressed; Ctrl, Shift, Alt and Meta can."
+        )
     key = _key(last)
     if key is None:
         return Chord(hint=f"There is no key {last[:20]!r}. The keys are {KNOWN}.")
@@ -50,7 +52,7 @@ def chord(written: str) -> Chord:
 
 
 def _parts(written: str) -> list[str]:
-    """The names between the plus signs; a plus sign at the end is the key itself."""
+    """Split at the plus signs; a plus sign at the end is the key itself."""
     if written == "+":
         return ["+"]
     plus = ["+"] if written.endswith("++") else []

@@ -1,1 +1,1 @@
-"""Chromium through Playwright: sessions, tabs and when a page is idle."""
+"""Chromium through Playwright: sessions, tabs, logins, and waiting for idle pages."""

@@ -1,7 +1,7 @@
-"""One Chromium per process and set of hosts, shared by many sessions, relaunched after its death. Knows no page.
+"""One Chromium per process and set of hosts, shared by many sessions and relaunched after it dies.
 
-Users are counted: `acquire` and `release`. The first session starts Playwright's driver and Chromium, the last
-`release`, or the end of the process, ends both.
+`acquire` and `release` count the users. The first session starts Playwright's driver and Chromium; the last `release`,
+or the end of the process, ends both.
 """
 
 from __future__ import annotations
@@ -28,53 +28,53 @@ if TYPE_CHECKING:
 
     from agentgym_envs.worlds.webarena.browser.session import Session
 
-_PULSE = 1.0  # seconds between two looks at whether it lives
-_HUNG = 20.0  # seconds after which a browser that doesn't say its own name is asked again, or counts as dead
-_ASKED = 2  # times; by one answer that comes late, the loop itself may have been busy with a large page
-_ENDING = 5.0  # seconds for Chromium to close, after which its driver has to kill it
-_RELEASE = 30.0  # seconds for both
+_PING_INTERVAL = 1.0  # seconds between two liveness checks
+_PING_TIMEOUT = 20.0  # seconds
+_PING_ATTEMPTS = 2  # a single timeout may mean that the loop itself was busy with a large page
+_CLOSE_TIMEOUT = 5.0  # seconds for Chromium to close, after which its driver has to kill it
+_RELEASE_TIMEOUT = 30.0  # seconds for Chromium and the driver to end
 
 
 @dataclass(eq=False, slots=True)
 class _Engine:
-    """A running Chromium and who works in it."""
+    """A running Chromium and its sessions."""
 
     chromium: api.Browser
-    pulse: api.CDPSession
+    cdp: api.CDPSession
     sessions: set[Session] = field(default_factory=set["Session"])
     dead: bool = False
 
-    def died(self) -> None:
-        """Tell everyone."""
+    def mark_dead(self) -> None:
+        """Fail all sessions."""
         self.dead = True
         for session in self.sessions:
-            session.broke(GONE)
+            session.fail(GONE)
         self.sessions.clear()
 
-    async def beats(self) -> bool:
-        """Whether it still answers; one that doesn't is dead from then on."""
+    async def is_alive(self) -> bool:
+        """Ping Chromium; mark it as dead if it does not respond."""
         from playwright.async_api import Error
 
-        for _ in range(_ASKED):
+        for _ in range(_PING_ATTEMPTS):
             try:
-                async with asyncio.timeout(_HUNG):
-                    await self.pulse.send("Browser.getVersion")
+                async with asyncio.timeout(_PING_TIMEOUT):
+                    await self.cdp.send("Browser.getVersion")
                 return not self.dead
             except TimeoutError:
                 continue
             except Error:
                 break
-        self.died()
+        self.mark_dead()
         return False
 
     async def watch(self) -> None:
-        """Notice its death also when the driver died, which nobody tells."""
-        while await self.beats():
-            await asyncio.sleep(_PULSE)
+        """Ping Chromium until it is dead. Playwright sends no event if its driver has died."""
+        while await self.is_alive():
+            await asyncio.sleep(_PING_INTERVAL)
 
 
 class Browser:
-    """A Chromium that can reach certain hosts only; `acquire` gives one. `session` is for its loop: `loop.run(...)`."""
+    """A Chromium that can reach certain hosts only; use `acquire` to get one. `session` must run on its `loop`."""
 
     def __init__(self, hosts: Hosts, executable_path: str | None, loop: LoopThread) -> None:
         self.hosts = hosts
@@ -87,14 +87,14 @@ class Browser:
         self._starting = asyncio.Lock()
 
     async def session(self, **options: Any) -> Session:
-        """A fresh browser context with one blank tab. Starts the browser if it doesn't run, or not any more.
+        """Open a new browser context with one blank tab. Starts or restarts the browser if needed.
 
         Args:
-            **options: Those of `options.SessionOptions`.
+            **options: The fields of `options.SessionOptions`.
 
         Raises:
-            DependencyNotInstalled: when Playwright or Chromium is missing; the message has the command.
-            EnvFault: when the browser doesn't come up.
+            DependencyNotInstalled: if Playwright or Chromium is missing; the message has the install command.
+            EnvFault: if the browser doesn't start.
             TypeError: for an unknown option.
         """
         engine = await self._running()
@@ -105,26 +105,26 @@ class Browser:
         try:
             session = await Session.open(engine.chromium, self.hosts, settings)
         except EnvFault:
-            if await engine.beats():
+            if await engine.is_alive():
                 raise
-            engine = await self._running()  # it had died a moment before, which is known only now
+            engine = await self._running()  # it had died before, which was not yet known
             session = await Session.open(engine.chromium, self.hosts, settings)
         engine.sessions.add(session)
         session.context.on("close", lambda _: engine.sessions.discard(session))
         return session
 
     def release(self) -> None:
-        """Use it no more. The last one ends the browser."""
+        """Give up one use. The last release ends the browser."""
         with _lock:
             self.users -= 1
             if self.users > 0:
                 return
             for key in [key for key, browser in _browsers.items() if browser is self]:
                 del _browsers[key]
-        self.loop.run(self.end(), _RELEASE)
+        self.loop.run(self.end(), _RELEASE_TIMEOUT)
 
     async def end(self) -> None:
-        """End the browser and its driver, if they run."""
+        """End the browser and its driver, if they are running."""
         async with self._starting:
             if self._engine is not None:
                 await self._stop_engine(self._engine)
@@ -140,7 +140,7 @@ class Browser:
             return self._engine
 
     async def _start_engine(self) -> _Engine:
-        """A new Chromium, by the driver there is or, where that fails, by a new one."""
+        """Start a new Chromium with the current driver or, if that fails, with a new driver."""
         from agentgym_envs.worlds.webarena.browser.launch import launch
 
         chromium = None
@@ -156,21 +156,21 @@ class Browser:
                 await self._stop_driver()
                 raise
         engine = _Engine(chromium, await chromium.new_browser_cdp_session())
-        chromium.on("disconnected", lambda _: engine.died())
+        chromium.on("disconnected", lambda _: engine.mark_dead())
         return engine
 
     async def _stop_engine(self, engine: _Engine) -> None:
         from playwright.async_api import Error
 
         self._engine = None
-        engine.died()
+        engine.mark_dead()
         if self._watch is not None:
             self._watch.cancel()
         try:
-            async with asyncio.timeout(_ENDING):
+            async with asyncio.timeout(_CLOSE_TIMEOUT):
                 await engine.chromium.close()
         except Error:
-            return  # it is closed already
+            return  # already closed
         except TimeoutError:
             await self._stop_driver()
 
@@ -185,7 +185,7 @@ async def _start_driver() -> api.Playwright:
         from playwright.async_api import async_playwright
     except ModuleNotFoundError as error:
         raise DependencyNotInstalled(
-            f"The package playwright is missing. Install it: {install('agentgym-envs[webarena]')}"
+            f"The package playwright is not installed. Install it: {install('agentgym-envs[webarena]')}"
         ) from error
     return await async_playwright().start()
 
@@ -196,15 +196,15 @@ _loops: list[LoopThread] = []
 
 
 def acquire(hosts: Mapping[str, str | None], executable_path: str | None = None) -> Browser:
-    """The process's browser for `hosts`; give it back with `release`.
+    """Return the process's browser for `hosts`. The caller must `release` it.
 
     Args:
-        hosts: What can be reached: `host` or `host:port` to the address it resolves to, such as `127.0.0.1:8000`, or
-            to None for itself. Nothing else is there for the browser.
-        executable_path: The Chromium to run, instead of Playwright's own or the machine's.
+        hosts: The hosts that the browser can reach: maps `host` or `host:port` to the address that it resolves to, such
+            as `127.0.0.1:8000`, or to None for the host itself. No other host resolves.
+        executable_path: The Chromium to run, instead of Playwright's own or the system's.
 
     Raises:
-        ValueError: for what isn't a host.
+        ValueError: for an invalid host.
     """
     key = (Hosts.of(hosts), executable_path)
     with _lock:
@@ -216,18 +216,18 @@ def acquire(hosts: Mapping[str, str | None], executable_path: str | None = None)
 
 
 def _end_all() -> None:
-    """At the end of the process."""
+    """End all browsers when the process ends."""
     with _lock:
         browsers = list(_browsers.values())
         _browsers.clear()
     for browser in browsers:
-        browser.loop.run(browser.end(), _RELEASE)
+        browser.loop.run(browser.end(), _RELEASE_TIMEOUT)
     for loop in _loops:
         loop.stop()
 
 
 def _forget() -> None:
-    """In a forked child, which has none of its parent's threads and must leave its browsers alone."""
+    """Drop the parent's browsers in a forked child, which has none of its parent's threads and must not use them."""
     global _lock
     _lock = threading.Lock()
     _browsers.clear()

@@ -1,7 +1,7 @@
-"""Which hosts a browser can reach, as Chromium's resolver rules and as a question about an address.
+"""The hosts that a browser can reach, as Chromium's resolver rules and as a check of a URL.
 
-The rules are the law: they hold for whatever Chromium itself looks up, redirects, sockets and scripts included. The
-question is asked beforehand, so that an agent is told in words. Knows nothing about browsers beyond that.
+The resolver rules enforce the limit: they apply to everything that Chromium resolves, including redirects, sockets and
+scripts. The check runs before a navigation, so that the agent gets an explanation.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from urllib.parse import SplitResult, urlsplit
 
 SCHEMES = ("http", "https")
-"""What may be opened, besides the page `about:blank`."""
+"""The schemes that may be opened, besides the page `about:blank`."""
 BLANK = "about:blank"
 _DEFAULT_PORTS = {"http": 80, "https": 443}
 _HOST = re.compile(r"(?P<name>[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\])(?::(?P<port>\d{1,5}))?")
@@ -20,32 +20,32 @@ _HOST = re.compile(r"(?P<name>[a-z0-9_](?:[a-z0-9_.-]*[a-z0-9_])?|\[[0-9a-f:.]+\
 
 @dataclass(frozen=True, slots=True)
 class Hosts:
-    """The hosts a browser can reach. Hashable, so that browsers can be kept by it."""
+    """The hosts a browser can reach. Hashable, as it is the key of the process's browsers."""
 
     targets: tuple[tuple[str, str], ...]
     """Pairs of `host` or `host:port`, in lower case, and the address that it resolves to."""
 
     @classmethod
     def of(cls, hosts: Mapping[str, str | None]) -> Hosts:
-        """Hosts from a mapping of `host` (any port) or `host:port` to an address; None stands for the host itself.
+        """Build it from a mapping of `host` (any port) or `host:port` to an address; None stands for the host itself.
 
         Raises:
-            ValueError: for what isn't a host, which could otherwise smuggle in a rule.
+            ValueError: for an invalid host, which could otherwise inject a rule.
         """
         targets = {_checked(host): _checked(host if address is None else address) for host, address in hosts.items()}
-        # The first rule that fits counts, so those with a port come before those for any port.
+        # The first matching rule applies, so rules with a port come before rules for any port.
         return cls(tuple(sorted(targets.items(), key=lambda pair: (not _port(pair[0]), pair[0]))))
 
     def rules(self) -> str:
-        """The value of Chromium's flag `--host-resolver-rules`."""
+        """Return the value of Chromium's flag `--host-resolver-rules`."""
         return " , ".join((*(f"MAP {host} {address}" for host, address in self.targets), "MAP * ~NOTFOUND"))
 
     def sites(self) -> str:
-        """The hosts as a list for people."""
+        """Return the hosts as a readable list of URLs."""
         return ", ".join(f"http://{host}" for host, _ in self.targets) or "none"
 
     def reachable(self, url: str) -> bool:
-        """Whether the rules let `url` through."""
+        """Whether the rules allow `url`."""
         parts = _split(url)
         if parts is None or parts.scheme not in SCHEMES or not parts.hostname:
             return False
@@ -54,7 +54,7 @@ class Hosts:
         return any(host in (name, f"{name}:{port}") for host, _ in self.targets)
 
     def refusal(self, url: str) -> str | None:
-        """Why `url` can't be opened, as a sentence for the agent, or None when it can."""
+        """Return a sentence for the agent on why `url` can't be opened, or None if it can."""
         if url == BLANK or self.reachable(url):
             return None
         parts = _split(url)
@@ -68,7 +68,7 @@ class Hosts:
 def _checked(host: str) -> str:
     match = _HOST.fullmatch(host.lower())
     if match is None or int(match["port"] or 1) not in range(1, 65_536):
-        raise ValueError(f"{host!r} is not a host; write it like 'shop.example' or '127.0.0.1:7770'.")
+        raise ValueError(f"{host!r} is not a host; expected a host such as 'shop.example' or '127.0.0.1:7770'.")
     return host.lower()
 
 
@@ -80,7 +80,7 @@ def _port(host: str) -> str | None:
 def _split(url: str) -> SplitResult | None:
     try:
         parts = urlsplit(url.strip())
-        _ = parts.port  # which is looked at only when asked for
+        _ = parts.port  # parsed lazily; raises ValueError if invalid
     except ValueError:
         return None
     return parts

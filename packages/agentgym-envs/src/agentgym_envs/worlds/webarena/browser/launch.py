@@ -1,4 +1,4 @@
-"""Starts Chromium's headless shell through Playwright, and with which flags. Knows no page."""
+"""Start Chromium's headless shell through Playwright with fixed flags."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from agentgym_envs.worlds.webarena.browser.playwright_errors import first_line
 if TYPE_CHECKING:
     from playwright.async_api import Browser, Playwright
 
-_LAUNCH_PATIENCE = 30.0
+_LAUNCH_TIMEOUT = 30.0
 _FLAGS = (
     "--no-proxy-server",
     # One process for all frames of a page, so that one snapshot holds them all.
     "--disable-site-isolation-trials",
-    # Ways out that no resolver rule guards, or that nobody asked for.
+    # Network access that bypasses the resolver rules, and requests that no page makes.
     "--force-webrtc-ip-handling-policy=disable_non_proxied_udp",
     "--disable-quic",
     "--dns-prefetch-disable",
     "--no-pings",
-    # The same picture on every machine.
+    # The same screenshot on every machine.
     "--font-render-hinting=none",
     "--disable-lcd-text",
 )
 
 
 async def launch(playwright: Playwright, hosts: Hosts, executable_path: str | None) -> Browser:
-    """Start a Chromium that can reach `hosts` only: the given one, else the first that `util.chromium` finds.
+    """Start a Chromium that can reach `hosts` only: the given program, else the first that `util.chromium` finds.
 
     Raises:
-        DependencyNotInstalled: when there is none; the message has the command that brings one.
-        EnvFault: when it doesn't come up.
+        DependencyNotInstalled: if there is none; the message has the install command.
+        EnvFault: if it doesn't start.
     """
     from playwright.async_api import Error
 
@@ -45,8 +45,8 @@ async def launch(playwright: Playwright, hosts: Hosts, executable_path: str | No
             return await _launch(playwright, hosts, program)
         except Error as error:
             if not is_missing(error):
-                named = "" if program is PLAYWRIGHTS else f" ({program})"
-                fault = EnvFault(f"Chromium{named} did not come up: {first_line(error)}")
+                path = "" if program is PLAYWRIGHTS else f" ({program})"
+                fault = EnvFault(f"Chromium{path} did not start: {first_line(error)}")
                 fault.__cause__ = error
                 broken.append(fault)
     if broken:
@@ -55,23 +55,23 @@ async def launch(playwright: Playwright, hosts: Hosts, executable_path: str | No
 
 
 def flags(hosts: Hosts) -> list[str]:
-    """Chromium's command line, without what Playwright adds.
+    """Return Chromium's command-line flags, without those that Playwright adds.
 
-    There is no `--disable-features` here: it would undo Playwright's, as the last one counts.
+    `--disable-features` must not be among them: it would override Playwright's, as the last occurrence counts.
     """
     return [f"--host-resolver-rules={hosts.rules()}", *_FLAGS]
 
 
 async def _launch(playwright: Playwright, hosts: Hosts, program: str | None) -> Browser:
-    """Start a program in Chromium's sandbox; without it for root, and where the kernel refuses it what that takes."""
+    """Start a program in Chromium's sandbox; without it for root, and where the kernel doesn't permit it."""
     from playwright.async_api import Error
 
     start = functools.partial(
         playwright.chromium.launch,
         executable_path=program,
         args=flags(hosts),
-        timeout=1000 * _LAUNCH_PATIENCE,
-        # A signal is for the owner, which may want to play its step to the end.
+        timeout=1000 * _LAUNCH_TIMEOUT,
+        # The application handles signals; it may finish the current step first.
         handle_sigint=False,
         handle_sigterm=False,
         handle_sighup=False,

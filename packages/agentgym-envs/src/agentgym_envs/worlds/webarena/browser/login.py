@@ -1,7 +1,7 @@
-"""Logs in to WebArena's sites through their own forms, once per site and account, and keeps what the browser got.
+"""Log in to WebArena's sites through their login forms, once per site and account, and cache the storage state.
 
-The state (cookies and local storage, as Playwright writes them) lies in the user's cache, one file per site's URL and
-account; it is used again while the site still knows it, and made anew when it doesn't. Knows nothing about tasks.
+The state (cookies and local storage, as Playwright writes them) is cached in the user's cache folder, one file per site
+URL and account. It is reused as long as the site accepts it; after that, a new login replaces it.
 """
 
 from __future__ import annotations
@@ -32,14 +32,14 @@ if TYPE_CHECKING:
 State = dict[str, Any]
 """Playwright's storage state: `{"cookies": [...], "origins": [...]}`."""
 OpenSession = Callable[[State | None], Awaitable["Session"]]
-"""Opens a session in a browser that reaches the sites, with a state or with none; whoever asks closes it."""
-_PATIENCE = 60_000  # milliseconds for a page: the first one of a cold GitLab or Magento takes tens of seconds
-_FORM = 10_000  # milliseconds for a form to be there once its page is
+"""Opens a session in a browser that reaches the sites, with or without a state; the caller closes it."""
+_PAGE_TIMEOUT = 60_000  # milliseconds; the first page of a cold GitLab or Magento takes tens of seconds
+_FORM_TIMEOUT = 10_000  # milliseconds for the form to appear once its page has loaded
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Who logs in."""
+    """A user name and a password."""
 
     username: str
     password: str = field(repr=False)
@@ -47,7 +47,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class Accounts:
-    """Who logs in where; WebArena's published accounts unless said otherwise."""
+    """The account for each site; WebArena's published accounts by default."""
 
     shopping: Account = Account("emma.lopez@gmail.com", "Password.123")
     shopping_admin: Account = Account("admin", "admin1234")
@@ -56,31 +56,32 @@ class Accounts:
 
     @classmethod
     def of(cls, option: Mapping[str, tuple[str, str]]) -> Accounts:
-        """WebArena's accounts but for those of an option, a user name and a password per site.
+        """Override WebArena's accounts with those of an option: a user name and a password per site.
 
         Raises:
-            ValueError: for a site that nobody logs in to.
+            ValueError: for a site without a login.
         """
         if unknown := sorted(option.keys() - FORMS.keys()):
-            raise ValueError(f"Nobody logs in to {unknown[0]!r}; the sites with accounts are {', '.join(FORMS)}.")
+            raise ValueError(f"The site {unknown[0]!r} has no login; the sites with accounts are {', '.join(FORMS)}.")
         return replace(cls(), **{key: Account(*account) for key, account in option.items()})
 
     def at(self, key: str) -> Account:
-        """The account for the site `key`, which is one of `FORMS`."""
+        """Return the account for the site `key`, one of `FORMS`."""
         return cast("Account", getattr(self, key))
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """Where a site asks for a name and a password."""
+    """A site's login form."""
 
     login: str
     """The path of the page with the form, below the site's URL."""
     username: str
-    """Name of the input field."""
+    """The `name` attribute of the input field for the user name."""
     password: str
+    """The `name` attribute of the input field for the password."""
     check: str
-    """The path of a page that only those who are logged in see; others get the form instead."""
+    """The path of a page that only logged-in users see; others get the form instead."""
 
 
 FORMS: Final[Mapping[str, Form]] = {
@@ -89,70 +90,70 @@ FORMS: Final[Mapping[str, Form]] = {
     "reddit": Form("/login", "_username", "_password", "/submit"),
     "gitlab": Form("/users/sign_in", "user[login]", "user[password]", "/-/profile"),
 }
-"""Magento's shop and its administration, Postmill, GitLab."""
+"""The forms of Magento's shop and its administration, Postmill and GitLab."""
 
 
 @dataclass(slots=True)
 class Logins:
-    """The states of all sites for some accounts. `shared_logins` gives the process's."""
+    """The login states of all sites for a set of accounts. `shared_logins` returns the process's instance."""
 
     accounts: Accounts = field(default_factory=Accounts)
     folder: Path = field(default_factory=lambda: cache_folder("webarena", "logins"))
     trust: float = 1_800.0
-    """Seconds after which a state is looked at again before it is used."""
-    _known: dict[Path, tuple[float, State]] = field(default_factory=dict[Path, tuple[float, State]])
+    """Seconds for which a state is used without another check."""
+    _states: dict[Path, tuple[float, State]] = field(default_factory=dict[Path, tuple[float, State]])
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    """Of the browsers' loop, of which a process has one."""
+    """Bound to the browsers' loop, of which a process has one."""
 
     async def state(self, keys: Iterable[str], sites: Sites, open_session: OpenSession) -> State | None:
-        """The state of somebody logged in to each of the sites `keys` that has accounts; None where none has.
+        """Return the state after logging in to each of the sites `keys` that has accounts; None if none has.
 
-        Sites on one host keep their cookies apart by name only, as browsers do whatever the port.
+        Cookies of sites on the same host are separated by name only, as browsers ignore the port.
 
         Raises:
-            ValueError: when a site isn't configured.
-            EnvFault: when a site refuses the account or doesn't show its form; names the site.
+            ValueError: if a site isn't configured.
+            EnvFault: if a site refuses the account or doesn't show its form; the message names the site.
         """
         async with self._lock:
-            states = [await self._one(key, sites, open_session) for key in keys if key in FORMS]
+            states = [await self._login_state(key, sites, open_session) for key in keys if key in FORMS]
         return merged(states) if states else None
 
     def forget(self) -> None:
-        """Look at every state again before it is used: the sites were reset."""
-        self._known.clear()
+        """Check every state before its next use, as the sites were reset."""
+        self._states.clear()
 
-    async def _one(self, key: str, sites: Sites, open_session: OpenSession) -> State:
+    async def _login_state(self, key: str, sites: Sites, open_session: OpenSession) -> State:
         url, account = sites.url(key, "A login"), self.accounts.at(key)
         name = hashlib.sha256(f"{url}\n{account.username}".encode()).hexdigest()[:16]
         file = self.folder / f"{key}-{name}.json"
-        since, state = self._known.get(file, (0.0, None))
+        since, state = self._states.get(file, (0.0, None))
         if state is not None and time.monotonic() - since < self.trust:
             return state
-        stored = _stored(file)
-        state = stored and await _still_good(key, url, stored, open_session)
+        stored = _load(file)
+        state = stored and await _refreshed(key, url, stored, open_session)
         if state is None:
-            state = await _fresh(key, url, account, open_session)
-        _keep(file, state)
-        self._known[file] = (time.monotonic(), state)
+            state = await _new_state(key, url, account, open_session)
+        _store(file, state)
+        self._states[file] = (time.monotonic(), state)
         return state
 
 
 @cache
 def shared_logins(accounts: Accounts) -> Logins:
-    """The logins of a process with these accounts: many worlds in it log in once."""
+    """Return the process's logins with these accounts, so that all its environments log in once."""
     return Logins(accounts)
 
 
-os.register_at_fork(after_in_child=shared_logins.cache_clear)  # the child's browsers have a loop of their own
+os.register_at_fork(after_in_child=shared_logins.cache_clear)  # a forked child's browsers run on another loop
 
 
 def merged(states: Iterable[State]) -> State:
-    """One state of several; of cookies of one name, host and path the last one stays."""
+    """Merge several states; of cookies with the same name, host and path the last one wins."""
     cookies: dict[tuple[str, str, str], Any] = {}
     origins: dict[str, Any] = {}
     for state in states:
-        cookies |= {(one["name"], one["domain"], one["path"]): one for one in state["cookies"]}
-        origins |= {one["origin"]: one for one in state["origins"]}
+        cookies |= {(cookie["name"], cookie["domain"], cookie["path"]): cookie for cookie in state["cookies"]}
+        origins |= {origin["origin"]: origin for origin in state["origins"]}
     return {"cookies": list(cookies.values()), "origins": list(origins.values())}
 
 
@@ -160,43 +161,43 @@ async def log_in(page: Page, key: str, url: str, account: Account) -> None:
     """Log `account` in to the site `key` at `url` in a page.
 
     Raises:
-        EnvFault: when the site refuses it or doesn't show its form; names the site.
+        EnvFault: if the site refuses it or doesn't show its form; the message names the site.
     """
     form = FORMS[key]
     try:
-        await page.goto(f"{url}{form.login}", timeout=_PATIENCE)
+        await page.goto(f"{url}{form.login}", timeout=_PAGE_TIMEOUT)
         password = page.locator(f'input[name="{form.password}"]').first
         try:
-            await page.locator(f'input[name="{form.username}"]').first.fill(account.username, timeout=_FORM)
-            await password.fill(account.password, timeout=_FORM)
+            await page.locator(f'input[name="{form.username}"]').first.fill(account.username, timeout=_FORM_TIMEOUT)
+            await password.fill(account.password, timeout=_FORM_TIMEOUT)
         except PlaywrightTimeout as error:
             raise EnvFault(
-                f"The site {key} ({url}) shows no form to log in at {form.login}. Is it that site?"
+                f"The site {key} ({url}) shows no login form at {form.login}. Check that the URL belongs to this site."
             ) from error
-        async with page.expect_navigation(timeout=_PATIENCE):
+        async with page.expect_navigation(timeout=_PAGE_TIMEOUT):
             await password.press("Enter")
-        inside = await _inside(page, key, url)
+        logged_in = await _is_logged_in(page, key, url)
     except Error as error:
-        raise EnvFault(f"The site {key} ({url}) could not be logged in to: {first_line(error)}") from error
-    if not inside:
+        raise EnvFault(f"Login to the site {key} ({url}) failed: {first_line(error)}") from error
+    if not logged_in:
         raise EnvFault(
-            f"The site {key} ({url}) refused the account {account.username!r}: wrong name or password. "
-            f"Give its own: accounts={{'{key}': (NAME, PASSWORD)}}."
+            f"The site {key} ({url}) refused the account {account.username!r}: wrong user name or password. "
+            f"Give the site's own account: accounts={{'{key}': (NAME, PASSWORD)}}."
         )
 
 
-async def _inside(page: Page, key: str, url: str) -> bool:
-    """Whether the site shows a page that only those who are logged in see."""
+async def _is_logged_in(page: Page, key: str, url: str) -> bool:
+    """Whether the site shows a page that only logged-in users see."""
     form = FORMS[key]
-    response = await page.goto(f"{url}{form.check}", timeout=_PATIENCE)
+    response = await page.goto(f"{url}{form.check}", timeout=_PAGE_TIMEOUT)
     if response is not None and response.status >= 500:
-        raise EnvFault(f"The site {key} answers {url}{form.check} with status {response.status}.")
+        raise EnvFault(f"The site {key} returned status {response.status} for {url}{form.check}.")
     if form.login != "/" and urlsplit(page.url).path == urlsplit(f"{url}{form.login}").path:
         return False
     return await page.locator(f'input[name="{form.password}"]').count() == 0
 
 
-async def _fresh(key: str, url: str, account: Account, open_session: OpenSession) -> State:
+async def _new_state(key: str, url: str, account: Account, open_session: OpenSession) -> State:
     session = await open_session(None)
     try:
         await log_in(session.tab.page, key, url, account)
@@ -205,21 +206,21 @@ async def _fresh(key: str, url: str, account: Account, open_session: OpenSession
         await session.close()
 
 
-async def _still_good(key: str, url: str, state: State, open_session: OpenSession) -> State | None:
-    """`state` as it is after a look at the site, which may have renewed it; None when the site doesn't know it."""
+async def _refreshed(key: str, url: str, state: State, open_session: OpenSession) -> State | None:
+    """Return `state` after a visit to the site, which may have renewed it; None if the site rejects it."""
     session = await open_session(state)
     try:
-        if not await _inside(session.tab.page, key, url):
+        if not await _is_logged_in(session.tab.page, key, url):
             return None
         return cast("State", await session.context.storage_state())
     except Error as error:
-        raise EnvFault(f"The site {key} ({url}) could not be asked: {first_line(error)}") from error
+        raise EnvFault(f"The login at the site {key} ({url}) could not be checked: {first_line(error)}") from error
     finally:
         await session.close()
 
 
-def _stored(file: Path) -> State | None:
-    """The state in a file; None where there is none, or none that Playwright could have written."""
+def _load(file: Path) -> State | None:
+    """Read the state in a file; None if the file is missing or not a valid storage state."""
     try:
         state = json.loads(file.read_text(encoding="utf-8"))
         return merged([state])
@@ -227,7 +228,7 @@ def _stored(file: Path) -> State | None:
         return None
 
 
-def _keep(file: Path, state: State) -> None:
+def _store(file: Path, state: State) -> None:
     file.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-    file.parent.chmod(0o700)  # whoever reads a state is logged in
+    file.parent.chmod(0o700)  # the state grants access to the account
     write_whole(file, json.dumps(state))

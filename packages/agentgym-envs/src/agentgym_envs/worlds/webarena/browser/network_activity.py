@@ -1,7 +1,7 @@
-"""What a tab is loading, followed through the events of the DevTools protocol. Waits for nothing by the clock.
+"""Track what a tab is loading through events of the DevTools protocol, without timers.
 
-Within one DevTools session events keep their order: once the page has answered a question that was put after a click,
-every navigation and request which that click's handlers began has been seen here.
+Within one DevTools session events are ordered: once the page has responded to a command that was sent after a click,
+the events of all navigations and requests that the click's handlers started have arrived here.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 from playwright.async_api import CDPSession
 
 _ENDLESS = ("EventSource", "Media", "Ping", "CSPViolationReport", "Prefetch")
-"""Kinds of requests that may go on for ever, or that no page waits for."""
+"""Types of requests that may never end, or that no page waits for."""
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """A page that couldn't be loaded into the tab."""
+    """A page that failed to load in the tab."""
 
     url: str
-    """The address at which it failed; behind redirects the last one."""
+    """The URL that failed: the last one after redirects."""
     error: str
-    """Chromium's word for it, such as `net::ERR_CONNECTION_REFUSED`."""
+    """Chromium's error, such as `net::ERR_CONNECTION_REFUSED`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,50 +35,50 @@ class _Request:
     loader: str
 
 
-class Traffic:
-    """What is in flight in one tab, subframes included."""
+class NetworkActivity:
+    """The requests and navigations in flight in one tab, including its subframes."""
 
     def __init__(self, cdp: CDPSession, popup: Callable[[], None]) -> None:
-        """Follow a tab.
+        """Initialize the tracker of a tab.
 
         Args:
-            cdp: The DevTools session of the tab's page; `watch` turns its events on.
-            popup: Called when the page asks for another window.
+            cdp: The DevTools session of the tab's page; `watch` enables its events.
+            popup: Called when the page opens another window.
         """
         self._cdp = cdp
         self._popup = popup
         self._main = ""
-        self._asked: set[str] = set()
+        self._requested: set[str] = set()
         self._loading: set[str] = set()
         self._requests: dict[str, _Request] = {}
         self._failures: list[Failure] = []
         self._changed = asyncio.Event()
-        self._coming: str | None = None
-        self.count = 0
-        """Grows with everything that begins."""
-        self.restless = False
-        """Whether this document was found to change all the time, as one with a running clock does."""
+        self._navigation: str | None = None
+        self.started = 0
+        """Incremented with every navigation, load and request that starts."""
+        self.keeps_changing = False
+        """Whether the current document was found to change continuously, for example because it shows a clock."""
 
     @property
     def navigating(self) -> bool:
-        """Whether the tab is on its way to another page, which has not begun to answer."""
-        return self._coming is not None
+        """Whether the tab is navigating to another page whose response has not begun."""
+        return self._navigation is not None
 
     @property
     def busy(self) -> bool:
         """Whether anything is in flight."""
-        return bool(self.navigating or self._asked or self._loading or self._requests)
+        return bool(self.navigating or self._requested or self._loading or self._requests)
 
     @property
     def main_frame(self) -> str:
-        """DevTools' id of the main frame."""
+        """The DevTools id of the main frame."""
         return self._main
 
     async def watch(self) -> None:
-        """Begin."""
+        """Start tracking."""
         handlers: dict[str, Callable[[dict[str, Any]], object]] = {
-            "Page.frameRequestedNavigation": self._on_asked,
-            "Page.frameClearedScheduledNavigation": lambda event: self._asked.discard(event["frameId"]),
+            "Page.frameRequestedNavigation": self._on_requested_navigation,
+            "Page.frameClearedScheduledNavigation": lambda event: self._requested.discard(event["frameId"]),
             "Page.frameStartedNavigating": self._on_navigating,
             "Page.frameStartedLoading": self._on_loading,
             "Page.frameStoppedLoading": self._on_stopped,
@@ -96,21 +96,21 @@ class Traffic:
         )
         self._main = tree["frameTree"]["frame"]["id"]
 
-    async def until(self, holds: Callable[[], bool]) -> None:
-        """Wait until `holds`, which is asked after each event."""
-        while not holds():
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Wait until `condition` holds; it is checked after each event."""
+        while not condition():
             self._changed.clear()
             await self._changed.wait()
 
     def forget(self) -> None:
-        """Wait no more for what is in flight now."""
-        self._coming = None
-        self._asked.clear()
+        """Stop tracking everything that is in flight now."""
+        self._navigation = None
+        self._requested.clear()
         self._loading.clear()
         self._requests.clear()
 
     def take_failures(self) -> list[Failure]:
-        """The pages that couldn't be loaded since the last time."""
+        """Return the pages that failed to load since the last call."""
         failures, self._failures = self._failures, []
         return failures
 
@@ -121,35 +121,35 @@ class Traffic:
 
         return handle
 
-    def _on_asked(self, event: dict[str, Any]) -> None:
+    def _on_requested_navigation(self, event: dict[str, Any]) -> None:
         if event["disposition"] == "currentTab":
-            self._asked.add(event["frameId"])
-            self.count += 1
+            self._requested.add(event["frameId"])
+            self.started += 1
 
     def _on_navigating(self, event: dict[str, Any]) -> None:
-        self._asked.discard(event["frameId"])
-        self.count += 1
+        self._requested.discard(event["frameId"])
+        self.started += 1
         if event["frameId"] == self._main and "ameDocument" not in event["navigationType"]:
-            self._coming = event["loaderId"]
+            self._navigation = event["loaderId"]
 
     def _on_loading(self, event: dict[str, Any]) -> None:
         self._loading.add(event["frameId"])
-        self.count += 1
+        self.started += 1
 
     def _on_stopped(self, event: dict[str, Any]) -> None:
         frame = event["frameId"]
-        self._asked.discard(frame)
+        self._requested.discard(frame)
         self._loading.discard(frame)
         if frame == self._main:
-            self._coming = None
+            self._navigation = None
 
     def _on_navigated(self, event: dict[str, Any]) -> None:
-        """A new document took a frame over; nobody waits any more for what the old one had asked for."""
+        """Drop the requests of the document that a new one has replaced."""
         frame = event["frame"]
         if frame["id"] == self._main:
-            self.restless = False
-            if frame["loaderId"] == self._coming:
-                self._coming = None
+            self.keeps_changing = False
+            if frame["loaderId"] == self._navigation:
+                self._navigation = None
             self._requests = {i: r for i, r in self._requests.items() if r.loader == frame["loaderId"]}
         else:
             self._requests = {
@@ -157,16 +157,17 @@ class Traffic:
             }
 
     def _drop_frame(self, frame: str) -> None:
-        self._asked.discard(frame)
+        self._requested.discard(frame)
         self._loading.discard(frame)
         self._requests = {i: r for i, r in self._requests.items() if r.frame != frame}
 
     def _on_request(self, event: dict[str, Any]) -> None:
         kind = event.get("type", "Other")
-        if kind not in _ENDLESS and event["loaderId"]:  # a worker's script has none, and its end isn't told here
+        # The script of a worker has no loader, and its end is not reported in this session.
+        if kind not in _ENDLESS and event["loaderId"]:
             url, frame = event["request"]["url"], event.get("frameId", "")
             self._requests[event["requestId"]] = _Request(url, kind, frame, event["loaderId"])
-            self.count += 1
+            self.started += 1
 
     def _on_failed(self, event: dict[str, Any]) -> None:
         request = self._requests.pop(event["requestId"], None)

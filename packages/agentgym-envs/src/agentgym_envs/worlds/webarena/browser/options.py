@@ -1,4 +1,4 @@
-"""What a session is opened with. Knows what Playwright calls it, and does nothing."""
+"""The options of a browser session, and their translation to Playwright's arguments."""
 
 from __future__ import annotations
 
@@ -7,34 +7,34 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agentgym_envs.worlds.webarena.browser.page_idle import Patience
+from agentgym_envs.worlds.webarena.browser.page_idle import IdleTimeouts
 
 MAX_TABS = 8
 
 
 @dataclass(frozen=True, slots=True)
 class SessionOptions:
-    """What a browser context is opened with."""
+    """The options that a browser context is opened with."""
 
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    """HTTP headers of every request."""
+    """HTTP headers sent with every request."""
     cookies: Sequence[Mapping[str, Any]] = ()
-    """As Playwright's `add_cookies` takes them."""
+    """In the form that Playwright's `add_cookies` takes."""
     storage_state: Mapping[str, Any] | str | Path | None = None
-    """Cookies and local storage as Playwright stores them, or the file that they are in."""
+    """Cookies and local storage as Playwright stores them, or a file with them."""
     viewport: tuple[int, int] = (1280, 720)
     """Width and height in pixels."""
     geolocation: Mapping[str, float] | None = None
-    """`latitude` and `longitude`; without them a page isn't told where it is."""
+    """`latitude` and `longitude`; None denies pages the geolocation."""
     record_har_path: str | Path | None = None
-    """Where the requests are written to, as HAR, when the session closes."""
+    """The HAR file to which the requests are written when the session closes."""
     init_scripts: Sequence[str] = ()
-    """JavaScript that runs in every document before its own."""
+    """JavaScript that runs in every document before its own scripts."""
     max_tabs: int = MAX_TABS
-    patience: Patience = field(default_factory=Patience)
+    timeouts: IdleTimeouts = field(default_factory=IdleTimeouts)
 
     def for_context(self) -> dict[str, Any]:
-        """The arguments of Playwright's `new_context`."""
+        """Return the arguments of Playwright's `new_context`."""
         width, height = self.viewport
         return {
             "viewport": {"width": width, "height": height},
@@ -52,5 +52,5 @@ class SessionOptions:
         }
 
     def for_cookies(self) -> list[Any]:
-        """The argument of Playwright's `add_cookies`."""
+        """Return the argument of Playwright's `add_cookies`."""
         return [dict(cookie) for cookie in self.cookies]

@@ -1,7 +1,6 @@
-"""Waits until a tab has come to rest: nothing in flight, and its documents unchanged for a moment.
+"""Wait until a tab is idle: nothing is in flight, and its documents stay unchanged for a moment.
 
-The document is watched from an isolated world of a random name: a page sees nothing of it and can't change what it
-uses. Knows no actions and no tabs but the one it is given.
+The document is observed from an isolated world with a random name, which the page can neither detect nor manipulate.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from dataclasses import dataclass
 from playwright.async_api import CDPSession, Error
 
 from agentgym_envs.core.text_env import EnvFault
-from agentgym_envs.worlds.webarena.browser.network_activity import Traffic
+from agentgym_envs.worlds.webarena.browser.network_activity import NetworkActivity
 from agentgym_envs.worlds.webarena.browser.playwright_errors import is_lost
 
 _WORLD = secrets.token_hex(16)
-# A page may name its forms after the properties of `document` and so hide them; those of the prototype it can't reach.
-_WATCH = """(async (grace, cap) => {
+# A page may shadow properties of `document` with named forms, but not those of the prototype in this isolated world.
+_WATCH_SCRIPT = """(async (grace, cap) => {
   const all = Document.prototype.querySelectorAll;
   const tags = Document.prototype.getElementsByTagName;
   const title = Object.getOwnPropertyDescriptor(Document.prototype, "title").get;
@@ -45,92 +44,92 @@ _WATCH = """(async (grace, cap) => {
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long to wait for pages; all in seconds."""
+class IdleTimeouts:
+    """How long to wait for pages, in seconds."""
 
     grace: float = 0.04
-    """How long a document must stay unchanged with nothing in flight."""
+    """How long a document must stay unchanged with nothing in flight to be idle."""
     changing: float = 1.0
-    """When a document that keeps changing is taken as it is."""
+    """Timeout for a document that keeps changing; after it, the document is observed as it is."""
     loading: float = 5.0
-    """When what a page still loads is no longer waited for, counted from when the page began to answer."""
+    """Timeout for everything that a page loads, counted from the beginning of its response."""
     navigation: float = 30.0
-    """When a page that no server sends is given up."""
+    """Timeout for a navigation to which the server does not respond."""
     answering: float = 30.0
-    """When a page whose scripts never end is given up."""
+    """Timeout for a page whose scripts block it."""
 
 
 @dataclass(frozen=True, slots=True)
-class Rest:
-    """A tab at rest."""
+class IdlePage:
+    """The state of a tab that is idle."""
 
     title: str
     elements: int
-    """How many the document and those in its frames have."""
+    """Number of elements in the document and those of its frames."""
     notices: tuple[str, ...]
-    """What the agent should know about how it came to rest."""
+    """Messages for the agent about the wait, such as timeouts."""
 
 
-async def come_to_rest(cdp: CDPSession, traffic: Traffic, patience: Patience) -> Rest:
-    """Wait until the tab is at rest, or has had its time.
+async def wait_until_idle(cdp: CDPSession, network: NetworkActivity, timeouts: IdleTimeouts) -> IdlePage:
+    """Wait until the tab is idle, or the timeouts have expired.
 
     Raises:
-        EnvFault: when the page doesn't answer at all, as one in an endless loop.
-        playwright.async_api.Error: when the tab closes.
+        EnvFault: if the page doesn't respond at all, for example in an endless loop.
+        playwright.async_api.Error: if the tab closes.
     """
     clock = asyncio.get_running_loop().time
     notices: list[str] = []
-    last = clock() + patience.navigation
+    deadline = clock() + timeouts.navigation
     begun = clock()
     while True:
-        if traffic.navigating:
-            if not await _within(last, traffic, lambda: not traffic.navigating):
+        if network.navigating:
+            if not await _within(deadline, network, lambda: not network.navigating):
                 await cdp.send("Page.stopLoading")
-                traffic.forget()
-                notices.append(f"The page did not finish loading within {patience.navigation:g} seconds.")
+                network.forget()
+                notices.append(f"The page did not finish loading within {timeouts.navigation:g} seconds.")
             begun = clock()
-        end = min(last, begun + patience.loading)
-        idle = await _within(end, traffic, lambda: traffic.navigating or not traffic.busy)
-        if traffic.navigating and clock() < last:
+        end = min(deadline, begun + timeouts.loading)
+        idle = await _within(end, network, lambda: network.navigating or not network.busy)
+        if network.navigating and clock() < deadline:
             continue
         if not idle:
-            traffic.forget()
-            notices.append(f"The page was still loading after {patience.loading:g} seconds.")
-        seen = traffic.count
-        look = await _look(cdp, traffic, patience)
-        if look is None:
+            network.forget()
+            notices.append(f"The page was still loading after {timeouts.loading:g} seconds.")
+        started = network.started
+        inspected = await _inspect(cdp, network, timeouts)
+        if inspected is None:
             continue
-        calm, title, elements = look
-        if traffic.restless or traffic.count == seen or clock() >= end:
-            if not (traffic.restless or (calm and traffic.count == seen)):
-                traffic.restless = True
+        unchanged, title, elements = inspected
+        if network.keeps_changing or network.started == started or clock() >= end:
+            if not (network.keeps_changing or (unchanged and network.started == started)):
+                network.keeps_changing = True
                 notices.append("The page keeps changing by itself.")
-            return Rest(title, elements, tuple(notices))
+            return IdlePage(title, elements, tuple(notices))
 
 
-async def _within(end: float, traffic: Traffic, holds: Callable[[], bool]) -> bool:
+async def _within(end: float, network: NetworkActivity, condition: Callable[[], bool]) -> bool:
     try:
         async with asyncio.timeout_at(end):
-            await traffic.until(holds)
+            await network.until(condition)
     except TimeoutError:
         return False
     return True
 
 
-async def _look(cdp: CDPSession, traffic: Traffic, patience: Patience) -> tuple[bool, str, int] | None:
-    """Whether the document has come to rest, its title and size; None when another took its place meanwhile."""
-    changing = 3 * patience.grace if traffic.restless else patience.changing
-    question = {"expression": f"{_WATCH}({1000 * patience.grace}, {1000 * changing})"}
+async def _inspect(cdp: CDPSession, network: NetworkActivity, timeouts: IdleTimeouts) -> tuple[bool, str, int] | None:
+    """Return whether the document is unchanged, its title and its size; None if another document has replaced it."""
+    changing = 3 * timeouts.grace if network.keeps_changing else timeouts.changing
+    expression = {"expression": f"{_WATCH_SCRIPT}({1000 * timeouts.grace}, {1000 * changing})"}
     try:
-        async with asyncio.timeout(patience.answering):
-            world = await cdp.send("Page.createIsolatedWorld", {"frameId": traffic.main_frame, "worldName": _WORLD})
-            where = {"contextId": world["executionContextId"], "awaitPromise": True, "returnByValue": True}
-            answer = await cdp.send("Runtime.evaluate", question | where)
+        async with asyncio.timeout(timeouts.answering):
+            world = await cdp.send("Page.createIsolatedWorld", {"frameId": network.main_frame, "worldName": _WORLD})
+            options = {"contextId": world["executionContextId"], "awaitPromise": True, "returnByValue": True}
+            response = await cdp.send("Runtime.evaluate", expression | options)
     except TimeoutError:
-        raise EnvFault(f"The page did not answer within {patience.answering:g} seconds.") from None
+        raise EnvFault(f"The page did not respond within {timeouts.answering:g} seconds.") from None
     except Error as error:
         if is_lost(error):
             return None
         raise
-    calm, title, elements = answer["result"].get("value", (True, "", 0))
-    return bool(calm), str(title), int(elements)
+    unchanged, title, elements = response["result"].get("value", (True, "", 0))
+    return bool(unchanged), str(title), int(elements)

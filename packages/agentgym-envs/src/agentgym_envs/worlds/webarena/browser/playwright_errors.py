@@ -1,4 +1,4 @@
-"""The one place where Playwright's errors become ours. Knows nothing about what was being done."""
+"""Translate Playwright's errors into this package's."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ GONE = "The browser is gone."
 
 
 class TabClosed(Exception):
-    """The tab that something was done in closed meanwhile, as a page may close itself; the browser is well."""
+    """The tab closed during an operation, for example because the page closed itself. The browser is still running."""
 
 
 @contextmanager
 def playwright_errors() -> Generator[None]:
-    """What Playwright raises in this block is told as our own.
+    """Translate Playwright's errors that are raised in this block.
 
     Raises:
-        TabClosed: when what was worked on has closed.
+        TabClosed: if the page, its context or the browser has closed.
         EnvFault: for every other error of Playwright's.
     """
     from playwright.async_api import Error
@@ -28,21 +28,21 @@ def playwright_errors() -> Generator[None]:
         yield
     except Error as error:
         if is_closed(error):
-            raise TabClosed("The tab was closed while this was being done.") from error
+            raise TabClosed("The tab closed during this operation.") from error
         raise EnvFault(f"The browser failed: {first_line(error)}") from error
 
 
 def is_closed(error: Exception) -> bool:
-    """Whether `error`, of Playwright's, says that a page, its context or the browser is closed or crashed."""
+    """Whether Playwright's `error` means that a page, its context or the browser is closed or crashed."""
     return type(error).__name__ == "TargetClosedError" or "Target closed" in str(error)
 
 
 def is_lost(error: Exception) -> bool:
-    """Whether `error`, of Playwright's, says that the document it asked went away, as it does in a navigation."""
+    """Whether Playwright's `error` means that the queried document is gone, as after a navigation."""
     text = str(error)
     return any(
-        said in text
-        for said in (
+        message in text
+        for message in (
             "context was destroyed",
             "Cannot find context",
             "uniqueContextId not found",
@@ -54,5 +54,5 @@ def is_lost(error: Exception) -> bool:
 
 
 def first_line(error: Exception) -> str:
-    """What `error` says, without Playwright's log of calls."""
+    """Return the message of `error` without Playwright's call log."""
     return (str(error).splitlines() or [""])[0]

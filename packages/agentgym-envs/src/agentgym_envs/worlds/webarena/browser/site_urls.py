@@ -1,7 +1,4 @@
-"""Where WebArena's sites are: a URL per key, the placeholders that stand for them in tasks, and the hosts they mean.
-
-Knows neither tasks nor browsers, and asks no site anything.
-"""
+"""The URLs of WebArena's sites, their placeholders in tasks, and their hosts. Makes no requests."""
 
 from __future__ import annotations
 
@@ -13,17 +10,17 @@ from typing import Any, Final
 from urllib.parse import urlsplit
 
 KEYS: Final = ("shopping", "shopping_admin", "reddit", "gitlab", "map", "wikipedia", "homepage")
-"""WebArena's names of its sites. Their placeholders are `__SHOPPING__`, `__SHOPPING_ADMIN__`, ..."""
+"""WebArena's names of its sites. Their placeholders in tasks are `__SHOPPING__`, `__SHOPPING_ADMIN__`, ..."""
 _PLACEHOLDER = re.compile("__({})__".format("|".join(key.upper() for key in KEYS)))
-_NOT_HOSTED = ("", "PASS")  # what WebArena's own set-up writes for the homepage where there is none
+_NOT_HOSTED = ("", "PASS")  # WebArena's setup writes this for the homepage if there is none
 _PORTS = {"http": 80, "https": 443}
 
 
 @dataclass(frozen=True, slots=True)
 class Sites:
-    """The URL of each site, without a slash at the end; empty where there is none.
+    """The URL of each site, without a trailing slash; empty if the site isn't configured.
 
-    `shopping_admin` has the path of the administration in it, as WebArena's has: `http://HOST:7780/admin`.
+    `shopping_admin` includes the path of the administration, as in WebArena: `http://HOST:7780/admin`.
     """
 
     shopping: str = ""
@@ -42,10 +39,10 @@ class Sites:
 
     @classmethod
     def of(cls, option: Mapping[str, str] | str) -> Sites:
-        """The sites of an option: a mapping, or text as `shopping=http://HOST:7770,reddit=http://HOST:9999`.
+        """Parse an option: a mapping, or text such as `shopping=http://HOST:7770,reddit=http://HOST:9999`.
 
         Raises:
-            ValueError: for a key that is none of WebArena's, or a URL that is none.
+            ValueError: for an unknown key or an invalid URL.
         """
         given = _pairs(option) if isinstance(option, str) else dict(option)
         for key in given:
@@ -54,7 +51,7 @@ class Sites:
 
     @classmethod
     def from_environment(cls, environ: Mapping[str, str]) -> Sites:
-        """The sites that WebArena's variables name: `SHOPPING`, `REDDIT`, ... or, with precedence, `WA_SHOPPING`, ...
+        """Read WebArena's environment variables: `WA_SHOPPING`, ..., which take precedence, and `SHOPPING`, ...
 
         Raises:
             ValueError: for a variable whose value isn't a URL.
@@ -70,57 +67,57 @@ class Sites:
 
     @property
     def configured(self) -> dict[str, str]:
-        """Key and URL of every site that there is."""
+        """The keys and URLs of all configured sites."""
         urls = {key: str(getattr(self, key)) for key in KEYS}
         return {key: url for key, url in urls.items() if url}
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """`host:port` of every site, the port always said: all that a browser may reach."""
+        """`host:port` of every site, always with the port: the hosts that a browser may reach."""
         return tuple(sorted({host_and_port(url) for url in self.configured.values()}))
 
-    def url(self, key: str, asker: str = "This") -> str:
-        """The URL of the site `key`; `asker` is who the sentence says needs it.
+    def url(self, key: str, user: str = "This") -> str:
+        """Return the URL of the site `key`; `user` is the subject of the error message.
 
         Raises:
-            ValueError: when it isn't configured; says what to set.
+            ValueError: if it isn't configured; the message has the setting.
         """
         _check_key(key)
         if url := self.configured.get(key):
             return url
         name = key.upper()
         raise ValueError(
-            f"{asker} needs the site {key}, and its URL isn't known: set {name} (or WA_{name}) in the environment, "
-            f"or say sites='{key}=http://HOST:PORT'. Known here: {', '.join(self.configured) or 'none'}."
+            f"{user} needs the site {key}, whose URL isn't configured: set {name} (or WA_{name}) in the environment, "
+            f"or give sites='{key}=http://HOST:PORT'. Configured sites: {', '.join(self.configured) or 'none'}."
         )
 
     def demand(self, task: Mapping[str, Any], name: str) -> None:
-        """Check that every site which the task called `name` needs, by its list or a placeholder, is configured.
+        """Check that all sites that the task `name` needs, by its list or a placeholder, are configured.
 
         Raises:
-            ValueError: naming the first that isn't.
+            ValueError: for the first one that isn't.
         """
         for key in needed(task):
             self.url(key, f"Task {name}")
 
     def fill(self, value: Any) -> Any:
-        """`value`, which is text or JSON, with URLs for the placeholders of all sites that are configured."""
+        """Replace the placeholders of all configured sites in `value`, text or JSON, by their URLs."""
         urls = self.configured
         return _mapped(value, lambda text: _PLACEHOLDER.sub(lambda m: urls.get(m[1].lower(), m[0]), text))
 
     def with_placeholders(self, url: str) -> str:
-        """`url` with the placeholder of its site for what `fill` would put there; as it is when it is of no site."""
+        """Replace the site's URL at the start of `url` by its placeholder, the inverse of `fill`, if it is a site's."""
         key = self.key_of(url)
         return url if key is None else f"__{key.upper()}__{url[len(self.configured[key]) :]}"
 
     def key_of(self, url: str) -> str | None:
-        """The site that `url` belongs to: of those whose URL it begins with, the one with the longest."""
-        of_it = [key for key, site in self.configured.items() if _is_below(url, site)]
-        return max(of_it, key=lambda key: len(self.configured[key]), default=None)
+        """Return the site that `url` belongs to: the one with the longest URL that is a prefix of it, or None."""
+        matching = [key for key, site in self.configured.items() if _is_below(url, site)]
+        return max(matching, key=lambda key: len(self.configured[key]), default=None)
 
 
 def needed(task: Mapping[str, Any]) -> tuple[str, ...]:
-    """The sites that a task, as WebArena's JSON, needs: those it lists and those its text has placeholders of."""
+    """Return the sites that a task, as WebArena's JSON, needs: those it lists and those with placeholders in it."""
     seen = {str(key): None for key in task.get("sites", ())}
 
     def note(text: str) -> str:
@@ -132,7 +129,7 @@ def needed(task: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def host_and_port(url: str) -> str:
-    """`host:port` of a URL, with the port that its scheme means where it names none."""
+    """Return `host:port` of a URL, with the scheme's default port if it has none."""
     parts = urlsplit(url)
     host = parts.hostname or ""
     return f"{f'[{host}]' if ':' in host else host}:{parts.port or _PORTS.get(parts.scheme, 0)}"
@@ -143,7 +140,7 @@ def _is_below(url: str, site: str) -> bool:
 
 
 def _mapped(value: Any, change: Callable[[str], str]) -> Any:
-    """JSON with every text in it changed, keys left alone."""
+    """Apply `change` to every string in JSON, except keys."""
     if isinstance(value, str):
         return change(value)
     if isinstance(value, Mapping):
@@ -158,9 +155,11 @@ def _pairs(text: str) -> dict[str, str]:
     for part in filter(None, (part.strip() for part in text.split(","))):
         key, equals, url = part.partition("=")
         if not equals:
-            raise ValueError(f"{part!r} names no site and URL; write sites as shopping=http://HOST:PORT,reddit=...")
+            raise ValueError(
+                f"{part!r} is not of the form SITE=URL; write sites as shopping=http://HOST:PORT,reddit=..."
+            )
         if key.strip() in pairs:
-            raise ValueError(f"The site {key.strip()} is named twice in {text!r}.")
+            raise ValueError(f"The site {key.strip()} is given twice in {text!r}.")
         pairs[key.strip()] = url.strip()
     return pairs
 
@@ -173,13 +172,13 @@ def _check_key(key: str) -> None:
 
 
 def _checked(url: str, name: str) -> str:
-    """`url` without a slash at its end, once it is found to be one."""
+    """Validate `url` and return it without a trailing slash."""
     try:
         parts = urlsplit(url)
         good = parts.scheme in _PORTS and bool(parts.hostname) and parts.port != 0 and url.isprintable()
     except ValueError:
         good = False
     if not good or " " in url or "?" in url or "#" in url or "@" in url:
-        hint = f"; did you mean http://{url}?" if "://" not in url else ", without a query or a name in it."
-        raise ValueError(f"{name} is {url!r}, which is no URL as http://HOST:PORT{hint}")
+        hint = f"; did you mean http://{url}?" if "://" not in url else ", without a query or a user name."
+        raise ValueError(f"{name} is {url!r}; expected a URL such as http://HOST:PORT{hint}")
     return url.rstrip("/")

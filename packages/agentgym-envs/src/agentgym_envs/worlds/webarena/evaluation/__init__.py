@@ -1,8 +1,8 @@
-"""What a WebArena task is worth at its end: the parts of its `eval`, each 0 or 1, multiplied.
+"""WebArena's evaluation: the score is the product of the parts of a task's `eval`, each 0 or 1.
 
-After the paper (Zhou et al. 2023, arXiv 2307.13854, section 3.2) and what the benchmark's repository says and does.
+It follows the paper (Zhou et al. 2023, arXiv 2307.13854, section 3.2) and the benchmark's repository.
 Nothing from a task file is executed in Python: calls of helper functions are parsed and looked up in a table.
-A fault of a site, of the browser or of the judge while judging is an `EnvFault`; nothing is scored by accident.
+If a site, the browser or the judge fails during the evaluation, an `EnvFault` is raised instead of a score.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ from agentgym_envs.worlds.webarena.browser.login import Accounts
 from agentgym_envs.worlds.webarena.browser.site_urls import Sites
 from agentgym_envs.worlds.webarena.evaluation import database as database_part
 from agentgym_envs.worlds.webarena.evaluation import program_html, string_match, url_match
-from agentgym_envs.worlds.webarena.evaluation.judge import Judge, needs_judge, refusal
+from agentgym_envs.worlds.webarena.evaluation.judge import Judge, missing_judge_message, needs_judge
 from agentgym_envs.worlds.webarena.evaluation.locators import Caller
 
 if TYPE_CHECKING:
     from agentgym_envs.worlds.webarena.browser.session import Session
 
-__all__ = ["Judge", "Verdict", "evaluate", "needs_judge", "refusal"]
+__all__ = ["Judge", "Verdict", "evaluate", "missing_judge_message", "needs_judge"]
 
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What an episode is worth."""
+    """The evaluation of an episode."""
 
     score: float
     """The product of the parts, 0 or 1."""
@@ -47,24 +47,24 @@ async def evaluate(
     database: Mapping[str, Path] | None = None,
     accounts: Accounts | None = None,
 ) -> Verdict:
-    """Judge an episode by its task's `eval`, once, after the agent said `stop`.
+    """Evaluate an episode by its task's `eval`, once, after the agent's `stop`.
 
     Args:
-        task: The payload of a task of `task_files`, placeholders and all.
-        answer: What the agent said with `stop`; empty when it said nothing or never stopped.
-        session: The agent's tabs, as it left them; pages are opened beside them and closed again.
-        sites: Where the sites are.
-        judge: The model that judges free answers, for tasks with `needs_judge(task)`.
-        database: The SQLite file of each site, for tasks that are judged by what is in them.
-        accounts: Who may ask the shop's API, for tasks that look up reviews and orders; WebArena's own by default.
+        task: The payload of a task from `task_files`, with its placeholders.
+        answer: The answer that the agent gave with `stop`; empty if it gave none or never stopped.
+        session: The session with the agent's final tabs. Further pages are opened in the background and closed again.
+        sites: The sites' URLs.
+        judge: The model that judges free-form answers, for tasks with `needs_judge(task)`.
+        database: The SQLite file of each site, for tasks that check the databases.
+        accounts: The accounts for the shop's API, for tasks that look up reviews and orders; WebArena's by default.
 
     Raises:
-        ValueError: when the task needs a judge, a database or a site that isn't given; it should not have been begun.
-        EnvFault: when a site, the browser, a database or the judge failed.
+        ValueError: if the task needs a judge, a database or a site that isn't given; check this before the episode.
+        EnvFault: if a site, the browser, a database or the judge fails.
     """
     filled = sites.fill(dict(task))
     if not session.tabs:
-        await session.new_tab()  # a page has just closed the last one
+        await session.new_tab()  # a page has just closed the last tab
     last_url = session.tab.url
     parts: dict[str, float] = {}
     for kind in filled["eval"]["eval_types"]:
@@ -80,5 +80,5 @@ async def evaluate(
                 checks = filled["eval"]["database"]
                 parts[kind] = await asyncio.to_thread(database_part.score, checks, database or {})
             case _:
-                raise ValueError(f"Task {task.get('task_id')} has an eval type {kind!r}, which is unknown here.")
+                raise ValueError(f"Task {task.get('task_id')} has the unknown eval type {kind!r}.")
     return Verdict(math.prod(parts.values()), parts)

@@ -1,4 +1,4 @@
-"""Small checks of a task's `eval`, for messages that name the field. Knows no evaluator."""
+"""Validation helpers for a task's `eval`, whose error messages name the field."""
 
 from __future__ import annotations
 
@@ -7,36 +7,36 @@ from collections.abc import Collection, Mapping
 from typing import Any, cast
 
 
-def texts(value: object, field: str) -> list[str]:
-    """`value` as a list of texts; a single text or number counts as a list of one.
+def string_list(value: object, field: str) -> list[str]:
+    """Convert `value` to a list of strings; a single string or number becomes a list of one.
 
     Raises:
-        ValueError: when it is neither, or empty.
+        ValueError: if it is neither, or empty.
     """
     listed = cast("list[object]", value) if isinstance(value, list) else [value]
-    if not listed or any(isinstance(one, bool) or not isinstance(one, str | int | float) for one in listed):
-        raise ValueError(f"`{field}` is {value!r}; it must be a list of texts.")
-    return [str(one) for one in listed]
+    if not listed or any(isinstance(item, bool) or not isinstance(item, str | int | float) for item in listed):
+        raise ValueError(f"`{field}` is {value!r}; it must be a non-empty list of strings.")
+    return [str(item) for item in listed]
 
 
-def known(names: Collection[str], choices: Collection[str], field: str) -> None:
-    """Raises ValueError unless `names` are some of `choices`, and at least one."""
+def check_known(names: Collection[str], choices: Collection[str], field: str) -> None:
+    """Raise a ValueError unless `names` is a non-empty subset of `choices`."""
     if not names:
-        raise ValueError(f"`{field}` is empty; it must hold some of {', '.join(choices)}.")
+        raise ValueError(f"`{field}` is empty; it must contain at least one of {', '.join(choices)}.")
     for name in names:
         if name not in choices:
             near = difflib.get_close_matches(str(name), choices, n=1)
-            hint = f"did you mean {near[0]!r}? " if near else ""
-            raise ValueError(f"`{field}` has {name!r}; {hint}Known here: {', '.join(choices)}.")
+            hint = f" Did you mean {near[0]!r}?" if near else ""
+            raise ValueError(f"`{field}` has the unknown name {name!r}.{hint} Known names: {', '.join(choices)}.")
 
 
-def objects(value: object, field: str) -> list[dict[str, Any]]:
-    """`value` as a list of JSON objects.
+def object_list(value: object, field: str) -> list[dict[str, Any]]:
+    """Convert `value` to a list of JSON objects.
 
     Raises:
-        ValueError: when it isn't one, or is empty.
+        ValueError: if it isn't one, or is empty.
     """
     listed = cast("list[object]", value) if isinstance(value, list) else []
-    if not listed or not all(isinstance(one, Mapping) for one in listed):
-        raise ValueError(f"`{field}` is {value!r}; it must be a list of objects.")
-    return [dict(cast("Mapping[str, Any]", one)) for one in listed]
+    if not listed or not all(isinstance(item, Mapping) for item in listed):
+        raise ValueError(f"`{field}` is {value!r}; it must be a non-empty list of objects.")
+    return [dict(cast("Mapping[str, Any]", item)) for item in listed]

@@ -1,7 +1,7 @@
-"""The helper functions that WebArena's tasks call, as in `func:shopping_get_sku_latest_review_author('B00J8RZL7I')`.
+"""The helper functions that WebArena's tasks call, such as `func:shopping_get_sku_latest_review_author('B00J8RZL7I')`.
 
-A call is parsed, not executed: one name of a table, and literal texts or the placeholder `__page__` in the parentheses;
-`__last_url__` stands for the URL the agent stopped at. The shop is asked through Magento's API, the others in the page.
+A call is parsed, not executed: a name from a table, with string literals or the placeholder `__page__` as arguments.
+`__last_url__` stands for the URL of the final page. Functions for the shop use Magento's API, the others the page.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from agentgym_envs.worlds.webarena.browser.site_urls import Sites
 
 PREFIX: Final = "func:"
 _PAGE, _LAST_URL = "__page__", "__last_url__"
-_PATIENCE = 20.0  # seconds for an answer of the shop's API, which is slow when cold
+_API_TIMEOUT = 20.0  # seconds; the shop's API is slow when cold
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,32 +31,32 @@ class Call:
 
     name: str
     arguments: tuple[str, ...]
-    """Without `__page__`, which the functions that look at a page get by themselves."""
+    """Without `__page__`, which is passed implicitly to the functions that need a page."""
 
 
 def parse_call(text: str) -> Call:
-    """The call in a URL or locator that begins with `func:`.
+    """Parse the call in a URL or locator that begins with `func:`.
 
     Raises:
-        ValueError: when it is none, or of a function that isn't known.
+        ValueError: if it isn't a valid call of a known function.
     """
     code = text.removeprefix(PREFIX).strip()
     try:
         tree = ast.parse(code, mode="eval").body
     except (SyntaxError, ValueError) as error:
-        raise ValueError(f"{text!r} is not the call of a function: {error}.") from error
+        raise ValueError(f"{text!r} is not a function call: {error}.") from error
     if not isinstance(tree, ast.Call) or not isinstance(tree.func, ast.Name) or tree.keywords:
-        raise ValueError(f"{text!r} is not a plain call as func:NAME('text').")
+        raise ValueError(f"{text!r} is not a plain call of the form func:NAME('text').")
     function = FUNCTIONS.get(tree.func.id)
     if function is None:
         near = difflib.get_close_matches(tree.func.id, FUNCTIONS, n=1)
         hint = f"Did you mean {near[0]}? " if near else ""
-        raise ValueError(f"{text!r} calls an unknown function. {hint}Known here: {', '.join(FUNCTIONS)}.")
+        raise ValueError(f"{text!r} calls an unknown function. {hint}Known functions: {', '.join(FUNCTIONS)}.")
     arguments = [_argument(node, text) for node in tree.args]
-    wanted = ([_PAGE] if function.of_page else []) + [""] * function.texts
-    if len(arguments) != len(wanted) or (function.of_page and arguments[0] != _PAGE):
-        form = ", ".join(name or "'text'" for name in wanted)
-        raise ValueError(f"{text!r} has the wrong arguments; it is {tree.func.id}({form}).")
+    expected = ([_PAGE] if function.of_page else []) + [""] * function.texts
+    if len(arguments) != len(expected) or (function.of_page and arguments[0] != _PAGE):
+        form = ", ".join(name or "'text'" for name in expected)
+        raise ValueError(f"{text!r} has the wrong arguments; expected {tree.func.id}({form}).")
     return Call(tree.func.id, tuple(arguments[1:] if function.of_page else arguments))
 
 
@@ -65,73 +65,73 @@ def _argument(node: ast.expr, text: str) -> str:
         return _PAGE
     if isinstance(node, ast.Constant) and isinstance(node.value, str | int | float):
         return str(node.value)
-    raise ValueError(f"{text!r} has an argument {ast.unparse(node)}; only literal texts and {_PAGE} are known here.")
+    raise ValueError(f"{text!r} has an argument {ast.unparse(node)}; only literals and {_PAGE} are allowed.")
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Calls helper functions for one episode."""
+    """Evaluates helper functions for one episode."""
 
     sites: Sites
     accounts: Accounts
     last_url: str
-    """Where the agent stopped."""
+    """The URL at which the agent stopped."""
 
     async def call(self, text: str, page: Page) -> str:
-        """What the call `text` gives; `page` is the page being looked at.
+        """Evaluate the call `text` on `page`.
 
         Raises:
             ValueError: see `parse_call`.
-            EnvFault: when the shop's API or the browser fails.
+            EnvFault: if the shop's API or the browser fails.
         """
         call = parse_call(text)
         arguments = [argument.replace(_LAST_URL, self.last_url) for argument in call.arguments]
         return await FUNCTIONS[call.name].run(self, page, *arguments)
 
-    async def ask_shop(self, path: str, query: Mapping[str, str] | None = None) -> Any:
-        """What Magento's API answers to the administrator.
+    async def query_shop(self, path: str, query: Mapping[str, str] | None = None) -> Any:
+        """Query Magento's API as administrator.
 
         Raises:
-            EnvFault: when it doesn't.
+            EnvFault: if the request fails.
         """
         shop, account = self.sites.url("shopping", "This task's evaluation"), self.accounts.shopping_admin
         try:
-            async with httpx.AsyncClient(timeout=_PATIENCE, trust_env=False) as client:
+            async with httpx.AsyncClient(timeout=_API_TIMEOUT, trust_env=False) as client:
                 login = {"username": account.username, "password": account.password}
                 token = await client.post(f"{shop}/rest/default/V1/integration/admin/token", json=login)
                 bearer = {"Authorization": f"Bearer {token.raise_for_status().json()}"}
-                answer = await client.get(f"{shop}/rest/V1/{path}", params=query, headers=bearer)
-                return answer.raise_for_status().json()
+                response = await client.get(f"{shop}/rest/V1/{path}", params=query, headers=bearer)
+                return response.raise_for_status().json()
         except (httpx.HTTPError, ValueError) as error:
             raise EnvFault(
-                f"The shop's API ({shop}/rest/V1/{path}) doesn't answer {account.username}: {error!r}."
+                f"The request to the shop's API ({shop}/rest/V1/{path}) as {account.username} failed: {error!r}."
             ) from error
 
 
 async def _latest_order_url(caller: Caller, page: Page) -> str:
     order = "searchCriteria[sortOrders][0]"
     query = {f"{order}[field]": "created_at", f"{order}[direction]": "DESC", "searchCriteria[pageSize]": "1"}
-    found = await caller.ask_shop("orders", query)
+    orders = await caller.query_shop("orders", query)
     try:
-        number = int(found["items"][0]["increment_id"])
+        number = int(orders["items"][0]["increment_id"])
     except (LookupError, TypeError, ValueError) as error:
-        raise EnvFault(f"The shop's API names no latest order: {error!r}.") from error
+        raise EnvFault(f"The shop's API returned no latest order: {error!r}.") from error
     return f"{caller.sites.url('shopping')}/sales/order/view/order_id/{number}/"
 
 
 def _latest_review(pick: Callable[[dict[str, Any]], object]) -> Callable[..., Awaitable[str]]:
     async def run(caller: Caller, page: Page, sku: str) -> str:
-        reviews = await caller.ask_shop(f"products/{quote(sku, safe='')}/reviews")
+        reviews = await caller.query_shop(f"products/{quote(sku, safe='')}/reviews")
         try:
             return str(pick(reviews[-1])) if reviews else ""
         except (LookupError, TypeError) as error:
-            raise EnvFault(f"The shop's API tells the reviews of {sku} in an unknown form: {error!r}.") from error
+            raise EnvFault(f"The shop's API returned the reviews of {sku} in an unknown format: {error!r}.") from error
 
     return run
 
 
 async def _post_url(caller: Caller, page: Page, url: str) -> str:
-    """The URL of the post that `url`, say of one of its comments, belongs to; `url` itself where there is none."""
+    """Return the URL of the post to which `url`, such as that of a comment, belongs; `url` itself if there is none."""
     parts = urlsplit(url)
     match parts.path.split("/"):
         case ["", "f", forum, post, *_]:
@@ -172,10 +172,11 @@ async def _query_text_lowercase(caller: Caller, page: Page, selector: str) -> st
 @dataclass(frozen=True, slots=True)
 class _Function:
     run: Callable[..., Awaitable[str]]
-    """Takes the caller, the page being looked at, and the texts."""
+    """Takes the caller, the page, and the string arguments."""
     texts: int
+    """Number of string arguments."""
     of_page: bool = False
-    """Its first argument is `__page__`."""
+    """Whether its first argument is `__page__`."""
 
 
 FUNCTIONS: Final[Mapping[str, _Function]] = {
@@ -190,4 +191,4 @@ FUNCTIONS: Final[Mapping[str, _Function]] = {
     "get_query_text": _Function(_query_text, 1, of_page=True),
     "get_query_text_lowercase": _Function(_query_text_lowercase, 1, of_page=True),
 }
-"""By the names, and with the spelling, of WebArena and its variants."""
+"""Names and spelling are those of WebArena and its variants."""

@@ -1,4 +1,4 @@
-"""The eval types that there are: what each must find in a task's `eval`, and how many things it checks."""
+"""The table of eval types: the validation of each one's fields in `eval`, and its number of checks."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from agentgym_envs.worlds.webarena.evaluation import database, program_html, string_match, url_match
-from agentgym_envs.worlds.webarena.evaluation.fields import known, texts
+from agentgym_envs.worlds.webarena.evaluation.fields import check_known, string_list
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """One eval type."""
+    """An eval type."""
 
     check: Callable[[Mapping[str, Any]], dict[str, Any]]
-    """What it needs of `eval`, put in order; raises ValueError with the name of a field that is wrong."""
+    """Validates and normalizes its fields of `eval`; raises a ValueError that names an invalid field."""
     count: Callable[[Mapping[str, Any]], int]
-    """How many things it checks."""
+    """Returns its number of checks."""
 
 
 PARTS: Final[Mapping[str, Part]] = {
@@ -28,15 +28,15 @@ PARTS: Final[Mapping[str, Part]] = {
 }
 
 
-def check_eval(judged: Mapping[str, Any]) -> dict[str, Any]:
-    """`eval_types` and what they need of a task's `eval`, put in order.
+def check_eval(evaluation: Mapping[str, Any]) -> dict[str, Any]:
+    """Validate and normalize `eval_types` and their fields in a task's `eval`.
 
     Raises:
-        ValueError: for an unknown eval type, or one that doesn't find what it needs; names the field.
+        ValueError: for an unknown eval type, or an invalid or missing field; the message names the field.
     """
-    types = texts(judged.get("eval_types", []), "eval.eval_types")
-    known(types, PARTS, "eval.eval_types")
+    types = string_list(evaluation.get("eval_types", []), "eval.eval_types")
+    check_known(types, PARTS, "eval.eval_types")
     checked: dict[str, Any] = {"eval_types": types}
     for name in types:
-        checked |= PARTS[name].check(judged)
+        checked |= PARTS[name].check(evaluation)
     return checked

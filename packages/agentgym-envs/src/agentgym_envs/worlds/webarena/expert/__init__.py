@@ -1,1 +1,1 @@
-"""The expert on the embedded sites."""
+"""The expert policy on the embedded sites."""

@@ -1,7 +1,7 @@
-"""The expert on the embedded sites: follows a task's plan, which names elements by role and name, on the page as it is.
+"""The expert on the embedded sites: it follows a task's plan, which names elements by role and name.
 
-A plan is a list of steps as `sites.tasks` writes them. The expert reads the whole page, scrolls what it
-wants into view, and begins the plan again from the task's start page when a step can't be taken where it finds itself.
+A plan is a list of steps as built by `sites.tasks`. The expert reads the whole page and scrolls elements into view. If
+the current page lacks the step's element, it restarts the plan from the task's start page.
 """
 
 from __future__ import annotations
@@ -11,11 +11,11 @@ from typing import Any
 
 from agentgym_envs.worlds.webarena.page.snapshot import Node, Snapshot
 
-_MOST_SCROLLS = 8
+_MAX_SCROLLS = 8
 
 
 class Expert:
-    """Follows one plan. `next` says the next action and changes nothing; `played` tells what was played."""
+    """Follows one plan. `next` returns the next action without side effects; `record` takes the performed action."""
 
     def __init__(self, plan: Sequence[Mapping[str, Any]], start_url: str) -> None:
         self._plan = plan
@@ -24,12 +24,12 @@ class Expert:
         self._scrolls = 0
 
     @property
-    def left(self) -> Sequence[Mapping[str, Any]]:
-        """The steps that are still to come."""
+    def remaining(self) -> Sequence[Mapping[str, Any]]:
+        """The remaining steps."""
         return self._plan[self._at :]
 
     def next(self, page: Snapshot) -> str:
-        """The next action on `page`."""
+        """Return the next action on `page`."""
         step = self._plan[self._at]
         match step["do"]:
             case "goto":
@@ -43,8 +43,8 @@ class Expert:
             case _:
                 return self._on_element(step, page)
 
-    def played(self, action: str, page: Snapshot, *, valid: bool) -> None:
-        """`action` was played on `page`; what counts is whether it was the expert's own."""
+    def record(self, action: str, page: Snapshot, *, valid: bool) -> None:
+        """Advance the plan if `action`, which was performed on `page`, is the expert's own next action."""
         if not (valid and self._plan and action == self.next(page)):
             return
         if action == self._start and self._plan[self._at].get("url") != self._start[6:-1]:
@@ -60,7 +60,7 @@ class Expert:
         if len(found) <= step["nth"]:
             return self._start
         node = found[step["nth"]]
-        if not node.visible and self._scrolls < _MOST_SCROLLS and (direction := _towards(node)):
+        if not node.visible and self._scrolls < _MAX_SCROLLS and (direction := _scroll_direction(node)):
             return f"scroll [{direction}]"
         match step["do"]:
             case "click":
@@ -70,9 +70,9 @@ class Expert:
             case "select":
                 return f"select_option [{node.id}] [{step['option']}]"
             case other:
-                raise ValueError(f"A plan has a step {other!r} that nobody can take.")
+                raise ValueError(f"The plan has an unknown step {other!r}.")
 
 
-def _towards(node: Node) -> str | None:
-    """Where to scroll to get a node into sight; None where scrolling the page doesn't help."""
+def _scroll_direction(node: Node) -> str | None:
+    """Return the direction to scroll to reach a node; None if scrolling the page doesn't help."""
     return {"above": "up", "below": "down"}.get(node.place)

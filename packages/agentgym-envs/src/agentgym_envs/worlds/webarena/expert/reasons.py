@@ -1,6 +1,7 @@
-"""Why the next step of a plan is taken on this page, and what is left of the plan, in words.
+"""The expert's thoughts and plans: why it takes the next step on this page, and what remains of the plan.
 
-Names only what the objective names or the page shows: the plan knows of later pages what an agent can't know yet.
+They mention only names from the objective or the current page: the plan also contains names from later pages, which an
+agent can't know yet.
 """
 
 from __future__ import annotations
@@ -13,41 +14,44 @@ from typing import Any
 from agentgym_envs.worlds.webarena.page.snapshot import Snapshot
 
 Step = Mapping[str, Any]
-_TELLING, _LONGEST = 4, 200
-"""How many characters a text on a page has that is quoted; a bare 5 may be any 5."""
+_SHORTEST, _LONGEST = 4, 200
+"""Minimum and maximum length of a quoted page text, in characters; a bare 5 could be any number on the page."""
 _MARKS = ".,:;!?()[]'\"“”"
 
 
 @dataclass(frozen=True, slots=True)
 class Situation:
-    """What the expert goes by."""
+    """The input of the expert's thought: objective, page, remaining plan and next action."""
 
     objective: str
     title: str
-    """Of the current tab."""
+    """The title of the current tab."""
     page: Snapshot
-    left: Sequence[Step]
-    """The steps of the plan that are still to come; see `agentgym_envs.worlds.webarena.sites.tasks`."""
+    remaining: Sequence[Step]
+    """The remaining steps of the plan; see `agentgym_envs.worlds.webarena.sites.tasks`."""
     action: str
-    """What the expert does about the first of them."""
+    """The expert's action for the first of them."""
 
     def thought(self) -> str:
-        """Why `action` comes next. On one line."""
-        if not self.left:
+        """Explain on one line why `action` comes next."""
+        if not self.remaining:
             return "I have no plan for this objective, so I stop with the reference answer, if there is one."
-        return f"I am on '{self.title}'. {self._reason(self.left[0])}"
+        return f"I am on '{self.title}'. {self._reason(self.remaining[0])}"
 
     def outline(self) -> str:
-        """The objective, and the steps that are left as far as they can be told."""
-        if not self.left:
+        """Return the objective and the remaining steps, without names that only later pages show."""
+        if not self.remaining:
             return f"The objective: {self.objective}\nI have no plan for it."
         return "\n".join(
-            [f"The objective: {self.objective}", *(f"{i}. {self._told(s)}" for i, s in enumerate(self.left, 1))]
+            [
+                f"The objective: {self.objective}",
+                *(f"{i}. {self._outlined(s)}" for i, s in enumerate(self.remaining, 1)),
+            ]
         )
 
     def _reason(self, step: Step) -> str:
         if step["do"] == "stop":
-            return self._end(step["answer"])
+            return self._final(step["answer"])
         if step["do"] == "back":
             return "I have seen here what I wanted to see, so I go back to where I came from."
         if step["do"] == "press":
@@ -61,24 +65,24 @@ class Situation:
             return "What I look for isn't on this page, so I begin again from the first one."
         if step["name"] not in self._texts():
             return "What I need is on this page, though not in sight."
-        return " ".join(filter(None, (self._use(step), self._purpose())))
+        return " ".join(filter(None, (self._element_reason(step), self._purpose())))
 
-    def _use(self, step: Step) -> str:
+    def _element_reason(self, step: Step) -> str:
         what = f"the {step['role']} '{step['name']}'"
         match step["do"]:
             case "type":
                 words = _stems(step["text"])
-                told = self._in_objective(step["text"]) or (bool(words) and words <= _stems(self.objective))
-                known = "words of the objective" if told else "what I know by now"
+                given = self._in_objective(step["text"]) or (bool(words) and words <= _stems(self.objective))
+                known = "words of the objective" if given else "what I know by now"
                 return f"There is {what}; I put {known} there: '{step['text']}'."
             case "select":
-                asked = ", as the objective has it" if self._in_objective(step["option"]) else ""
-                return f"There is {what}; of its options I need '{step['option']}'{asked}."
+                addition = ", as the objective has it" if self._in_objective(step["option"]) else ""
+                return f"There is {what}; of its options I need '{step['option']}'{addition}."
             case _:
-                return f"There is {what}, {self._bearing(step['name'])}."
+                return f"There is {what}, {self._relevance(step['name'])}."
 
-    def _bearing(self, name: str) -> str:
-        """What a name has to do with the objective."""
+    def _relevance(self, name: str) -> str:
+        """Relate a name to the objective."""
         if self._in_objective(name):
             return "which the objective names"
         wanted = _stems(self.objective)
@@ -86,26 +90,26 @@ class Situation:
         return f"and the objective has to do with '{shared.strip(_MARKS)}'" if shared else "which should lead on"
 
     def _purpose(self) -> str:
-        """What the step leads to, if that can be said."""
-        if len(self.left) < 2:
+        """Return what follows the step, if it can be named."""
+        if len(self.remaining) < 2:
             return ""
-        after = self.left[1]
+        after = self.remaining[1]
         if after["do"] == "stop":
             return "It should show me the answer." if after["answer"] else "That should be all that is asked for."
         named = self._named(after)
         return f"{named} comes after that." if named else ""
 
-    def _end(self, answer: str) -> str:
+    def _final(self, answer: str) -> str:
         if not answer:
             return "All that the objective asks for is done, so I stop."
         whole = re.compile(rf"(?<!\w){re.escape(answer)}(?!\w)")
-        shown = [text for text in self._texts() if whole.search(text) and _TELLING <= len(text) <= _LONGEST]
+        shown = [text for text in self._texts() if whole.search(text) and _SHORTEST <= len(text) <= _LONGEST]
         if not shown:
             return f"From all that I have seen, the answer is '{answer}'."
         return f"The page says '{min(shown, key=len)}', so the answer is '{answer}'."
 
-    def _told(self, step: Step) -> str:
-        """One step of the plan without what can't be known yet."""
+    def _outlined(self, step: Step) -> str:
+        """Describe a step of the plan without names that only later pages show."""
         match step["do"]:
             case "stop":
                 return "Stop with the answer that I find." if step["answer"] else "Stop."
@@ -128,7 +132,7 @@ class Situation:
         return f"the {step['role']} '{step['name']}'" if self._named(step) else f"a {step['role']}"
 
     def _named(self, step: Step) -> str:
-        """The step's element by its name, if that is in the objective or in sight; else nothing."""
+        """Return the step's element with its name if the objective or the page shows it; else an empty string."""
         name = step.get("name", "")
         known = name and (self._in_objective(name) or name in self._texts())
         return f"The {step['role']} '{name}'" if known else ""
@@ -137,10 +141,10 @@ class Situation:
         return text.lower() in self.objective.lower()
 
     def _texts(self) -> list[str]:
-        """The names of what is in sight."""
+        """Return the names of the visible nodes."""
         return [node.name for node in self.page.nodes if node.visible]
 
 
 def _stems(text: str) -> set[str]:
-    """The words that carry some meaning, singular and plural alike."""
+    """Return the words of more than 3 letters, with plural endings removed."""
     return {word for bare in re.findall(r"\w+", text.lower()) if len(word := bare.removesuffix("s")) > 3}

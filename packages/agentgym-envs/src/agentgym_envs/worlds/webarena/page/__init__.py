@@ -1,1 +1,1 @@
-"""A page as an observation: accessibility tree, geometry and text."""
+"""Observations of a page: accessibility tree, geometry and text."""

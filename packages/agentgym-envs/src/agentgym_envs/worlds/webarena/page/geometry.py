@@ -1,5 +1,5 @@
-"""Where things are on a page: the boxes of one `DOMSnapshot.captureSnapshot`, brought into the top page's viewport and
-cut by whatever hides them. It knows DOM nodes by Chromium's backend ids, and nothing of roles and names.
+"""The geometry of a page: the boxes of one `DOMSnapshot.captureSnapshot`, in coordinates of the top page's viewport and
+clipped by the viewport and scroll containers. DOM nodes are identified by Chromium's backend ids.
 """
 
 from __future__ import annotations
@@ -9,14 +9,14 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 STYLES = ("position", "overflow-x")
-"""The computed styles that clipping needs; every further one costs time on every node."""
+"""The computed styles that clipping needs; each further style takes time for every node."""
 
-_ENOUGH_PX = 4
+_MIN_VISIBLE_PX = 4
 _TEXT, _DOCUMENT_TAGS = 3, ("HTML", "BODY")
 
 
 class Box(NamedTuple):
-    """A rectangle in CSS pixels; (0, 0) is the upper left corner of the top page's viewport."""
+    """A rectangle in CSS pixels relative to the upper left corner of the top page's viewport."""
 
     left: float
     top: float
@@ -25,11 +25,11 @@ class Box(NamedTuple):
 
     @property
     def centre(self) -> tuple[float, float]:
-        """The point in the middle."""
+        """The center."""
         return (self.left + self.right) / 2, (self.top + self.bottom) / 2
 
     def cut(self, clip: Box) -> Box:
-        """The part inside `clip`; its right or bottom lies before its left or top when there is none."""
+        """Return the intersection with `clip`; right < left or bottom < top if there is none."""
         left, top, right, bottom = self
         return Box(
             left if left > clip[0] else clip[0],
@@ -39,7 +39,7 @@ class Box(NamedTuple):
         )
 
     def around(self, other: Box) -> Box:
-        """The smallest rectangle that holds both."""
+        """Return the smallest rectangle that contains both."""
         return Box(
             min(self.left, other.left),
             min(self.top, other.top),
@@ -48,39 +48,39 @@ class Box(NamedTuple):
         )
 
     def touches(self, other: Box) -> bool:
-        """Whether the two have a point in common; a line or a point is a rectangle, too."""
+        """Whether the two have a point in common, also if one of them is a line or a point."""
         part = self.cut(other)
         return part.left <= part.right and part.top <= part.bottom
 
     def shows(self, part: Box) -> bool:
-        """Whether `part`, what is left of this box after clipping, is enough to be called visible."""
-        wide, high = part.right - part.left, part.bottom - part.top
+        """Whether `part`, this box after clipping, is large enough to count as visible."""
+        width, height = part.right - part.left, part.bottom - part.top
         return (
-            wide > 0
-            and high > 0
-            and wide >= min(_ENOUGH_PX, self.right - self.left)
-            and high >= min(_ENOUGH_PX, self.bottom - self.top)
+            width > 0
+            and height > 0
+            and width >= min(_MIN_VISIBLE_PX, self.right - self.left)
+            and height >= min(_MIN_VISIBLE_PX, self.bottom - self.top)
         )
 
 
 class Place(NamedTuple):
-    """Where one DOM node is."""
+    """The position of a DOM node."""
 
     box: Box
-    """All of it."""
+    """The whole node."""
     seen: Box | None
-    """The part that neither the viewport nor a scroll container hides; None when that is too little."""
+    """The part that neither the viewport nor a scroll container hides; None if it is too small."""
 
 
-_NOWHERE = Box(0, 0, 0, 0)
+_EMPTY = Box(0, 0, 0, 0)
 
 
 class Layout:
-    """The DOM nodes of a page and its frames, with their places.
+    """The DOM nodes of a page and its frames, with their positions.
 
     Args:
-        captured: The answer of `DOMSnapshot.captureSnapshot` with `STYLES`.
-        windows: Where the document inside an iframe is shown, by the id of the iframe.
+        captured: The result of `DOMSnapshot.captureSnapshot` with `STYLES`.
+        windows: The content box of each displayed iframe, by the id of the iframe.
     """
 
     def __init__(self, captured: Mapping[str, Any], windows: Mapping[int, Box]) -> None:
@@ -94,23 +94,23 @@ class Layout:
         """The parent of each node; that of a framed document is its iframe."""
         self._index: dict[int, tuple[int, int]] = {}
         self.frames: dict[int, str] = {}
-        """Frame id of the document inside each iframe that has a place."""
+        """Frame id of the document inside each iframe that has a position."""
         top = self._documents[0]
         _, _, width, height = top["layout"]["bounds"][0]
         self.viewport = Box(0, 0, width, height)
         self.scroll: tuple[float, float] = (top.get("scrollOffsetX", 0), top.get("scrollOffsetY", 0))
-        """How far the top page is scrolled to the right and down, in pixels."""
+        """Scroll offset of the top page to the right and down, in pixels."""
         self.frame_id = self._text(top["frameId"])
         self._place(0, self.viewport, self.viewport)
 
     @property
     def size(self) -> int:
-        """How many DOM nodes there are, in all frames."""
+        """Number of DOM nodes in all frames."""
         return sum(len(document["nodes"]["nodeType"]) for document in self._documents)
 
     @cached_property
     def children(self) -> dict[int, list[int]]:
-        """The children of each node that has some, in document order."""
+        """The children of each node that has children, in document order."""
         children: dict[int, list[int]] = {}
         for node, parent in self.parents.items():
             children.setdefault(parent, []).append(node)
@@ -118,25 +118,25 @@ class Layout:
 
     @property
     def root(self) -> int:
-        """The top document."""
+        """The id of the top document."""
         return self._documents[0]["nodes"]["backendNodeId"][0]
 
     def ancestors(self, node: int) -> Iterator[int]:
-        """The node itself, its parent, and so on up to the top document."""
-        at: int | None = node
-        while at is not None:
-            yield at
-            at = self.parents.get(at)
+        """Yield the node itself, its parent, and so on up to the top document."""
+        current: int | None = node
+        while current is not None:
+            yield current
+            current = self.parents.get(current)
 
     def tag(self, node: int) -> str:
-        """The name of an element, in capitals, or of another DOM node (`#text`); empty for one that isn't known."""
+        """Return an element's tag name in upper case, or another node's name (`#text`); empty for unknown nodes."""
         if node not in self._index:
             return ""
         document, i = self._index[node]
         return self._text(self._documents[document]["nodes"]["nodeName"][i])
 
     def attribute(self, node: int, name: str) -> str | None:
-        """An attribute of an element, or None."""
+        """Return an attribute of an element, or None."""
         if node not in self._index:
             return None
         document, i = self._index[node]
@@ -147,7 +147,7 @@ class Layout:
         return self._strings[index] if index >= 0 else ""
 
     def _place(self, index: int, area: Box, clip: Box) -> None:
-        """Place the nodes of one document, whose viewport is `area`, of which only `clip` is in sight."""
+        """Compute the positions of a document's nodes; its viewport is `area`, of which only `clip` is visible."""
         document = self._documents[index]
         ids: list[int] = document["nodes"]["backendNodeId"]
         self.clickable.update(ids[i] for i in document["nodes"]["isClickable"]["index"])
@@ -164,23 +164,23 @@ class Layout:
             window = self._windows.get(iframe)
             if window is not None and iframe in self.places:
                 self.frames[iframe] = self._text(inner["frameId"])
-                self._place(framed, window, window.cut(self.places[iframe].seen or _NOWHERE))
+                self._place(framed, window, window.cut(self.places[iframe].seen or _EMPTY))
 
 
 def iframes(captured: Mapping[str, Any]) -> list[int]:
-    """The ids of all iframes in an answer of `DOMSnapshot.captureSnapshot`."""
+    """Return the ids of all iframes in a result of `DOMSnapshot.captureSnapshot`."""
     return [iframe for document in captured["documents"] for iframe, _ in _framed(document)]
 
 
 def _framed(document: dict[str, Any]) -> list[tuple[int, int]]:
-    """The ids of a document's iframes, each with the index of the document in it."""
+    """Return the ids of a document's iframes, each with the index of the document inside it."""
     content = document["nodes"]["contentDocumentIndex"]
     ids = document["nodes"]["backendNodeId"]
     return [(ids[i], framed) for i, framed in zip(content["index"], content["value"], strict=True)]
 
 
 class _Clips:
-    """The boxes of one document and what cuts them: the document's own window, and scroll containers on the way up."""
+    """The boxes of a document, clipped by the document's viewport and the scroll containers around each node."""
 
     def __init__(self, document: dict[str, Any], strings: list[str], origin: tuple[float, float], clip: Box) -> None:
         self._nodes = document["nodes"]
@@ -190,13 +190,13 @@ class _Clips:
         self._clip = clip
 
     def boxes(self) -> Iterator[tuple[int, Box, Box]]:
-        """For each node that is laid out its index, its box, and the part that isn't clipped."""
+        """Yield the index, the box, and the unclipped part of each node that is laid out."""
         rows: dict[int, int] = {}
         for row, i in enumerate(self._layout["nodeIndex"]):
             rows.setdefault(i, row)
         count = len(self._nodes["parentIndex"])
-        flow = [self._clip] * count  # what cuts the children of each node
-        absolute = [self._clip] * count  # what cuts those of its descendants that are positioned absolutely
+        flow = [self._clip] * count  # the clip of each node's children
+        absolute = [self._clip] * count  # the clip of its absolutely positioned descendants
         for i, parent in enumerate(self._nodes["parentIndex"]):
             if parent >= 0:
                 flow[i], absolute[i] = flow[parent], absolute[parent]
@@ -216,7 +216,7 @@ class _Clips:
         return Box(left + x, top + y, left + x + width, top + y + height)
 
     def _styles(self, i: int, row: int) -> tuple[str, bool]:
-        """A node's position and whether it clips. Text carries its parent's styles, a document none."""
+        """Return a node's `position` and whether it clips. Text nodes have their parent's styles, documents none."""
         styles = self._layout["styles"][row]
         if not styles or self._nodes["nodeType"][i] == _TEXT:
             return "static", False

@@ -1,7 +1,7 @@
-"""What the agent reads: a snapshot as WebArena's text of an accessibility tree, and the frame around it.
+"""The text observation: a snapshot in WebArena's accessibility-tree format, and the text around it.
 
-Whatever comes from a page (names, values, titles, addresses) is written as a literal on one line, so that no page can
-write a line of the frame, or a second node.
+Everything from a page (names, values, titles, URLs) is written as a literal on one line, so that no page can forge a
+line of the surrounding text or a second node.
 """
 
 from __future__ import annotations
@@ -19,29 +19,29 @@ _INVISIBLE = re.compile("[\u00ad\u200b-\u200f\u202a-\u202e\u2060-\u2064\ufeff]")
 _MORE = "scroll [down] or scroll [up] shows other parts"
 _CUT = f"(Cut here, too long: {{shown}} of {{all}} elements are shown; {_MORE}.)"
 _FEW = 10
-_TITLE, _LONG = 200, 1_000  # characters: no page and no action pushes the objective out of the observation
+_TITLE, _LONG = 200, 1_000  # characters; limits that keep the objective within the observation
 _FEWER = f"(Of long lists only {_FEW} options are shown; select_option [id] [option] takes any.)"
 _BOUNDED = f"(This page is too large to be read whole: only what is near the viewport is known; {_MORE}.)"
 
 
 def tree(snapshot: Snapshot, whole_page: bool, max_chars: int) -> str:
-    """The nodes of a snapshot, one line each, indented by tabs: `[id] role 'name' property: value`.
+    """Format the nodes of a snapshot, one line each, indented by tabs: `[id] role 'name' property: value`.
 
     Args:
         snapshot: The page.
-        whole_page: All nodes, or else only those in sight.
-        max_chars: Above so many characters the text is cut after a whole line, and a line says so.
+        whole_page: Whether to include all nodes, or only the visible ones.
+        max_chars: Maximum length; longer text is cut after a complete line, with a final line that reports it.
     """
     shown = [node for node in snapshot.nodes if whole_page or node.visible or node.parent is None]
     lines = list(_lines(snapshot, shown))
-    told = [_BOUNDED] if snapshot.bounded else []
-    if len("\n".join(lines + told)) > max_chars and (few := _without_long_lists(shown)) != shown:
-        shown, told = few, [_FEWER, *told]
+    notes = [_BOUNDED] if snapshot.bounded else []
+    if len("\n".join(lines + notes)) > max_chars and (few := _without_long_lists(shown)) != shown:
+        shown, notes = few, [_FEWER, *notes]
         lines = list(_lines(snapshot, shown))
-    if len("\n".join(lines + told)) > max_chars:
-        lines, told = _cut(lines, max_chars - len("\n".join([_CUT, *told, ""]))), [_CUT, *told]
-        told[0] = _CUT.format(shown=len(lines), all=len(shown))
-    return "\n".join(lines + told)
+    if len("\n".join(lines + notes)) > max_chars:
+        lines, notes = _cut(lines, max_chars - len("\n".join([_CUT, *notes, ""]))), [_CUT, *notes]
+        notes[0] = _CUT.format(shown=len(lines), all=len(shown))
+    return "\n".join(lines + notes)
 
 
 def frame(
@@ -53,44 +53,44 @@ def frame(
     notices: Sequence[str],
     tree: str,
 ) -> str:
-    """The whole observation: tab titles, the tree, the address, the objective, the last action, what else happened.
+    """Format the whole observation: tab titles, tree, URL, objective, previous action and notices.
 
     Args:
         tabs: The titles of the open tabs.
-        active: Index of the one shown.
-        url: Its address.
-        objective: What the agent is to do.
-        previous_action: Its last action, `None` before the first.
-        notices: What happened meanwhile, a sentence each.
-        tree: From `tree`.
+        active: Index of the active tab.
+        url: The active tab's URL.
+        objective: The task's objective.
+        previous_action: The agent's last action, `None` before the first.
+        notices: Events since the last observation, a sentence each.
+        tree: The text of the accessibility tree, from `tree`.
     """
     marks = (" (current)" if i == active else "" for i in range(len(tabs)))
     titles = (f"Tab {i}{mark}: {literal(shortened(tabs[i], _TITLE))}" for i, mark in enumerate(marks))
-    told = "".join(f"\nNOTICE: {shortened(one_line(notice))}" for notice in notices)
+    noticed = "".join(f"\nNOTICE: {shortened(one_line(notice))}" for notice in notices)
     return (
         f"{' | '.join(titles)}\n\n{tree}\n\nURL: {shortened(_address(url))}\nOBJECTIVE: {one_line(objective)}\n"
-        f"PREVIOUS ACTION: {shortened(one_line(previous_action))}{told}"
+        f"PREVIOUS ACTION: {shortened(one_line(previous_action))}{noticed}"
     )
 
 
 def literal(text: str) -> str:
-    """Text in quotes on one line, as Python would write it: `'Sign In'`, `"Today's deals"`. Invisible marks go."""
+    """Quote text as a Python literal on one line: `'Sign In'`, `"Today's deals"`. Removes invisible characters."""
     return repr(" ".join(_INVISIBLE.sub("", text).split()))
 
 
 def shortened(text: str, most: int = _LONG) -> str:
-    """At most so many characters of a text; an ellipsis says that there was more."""
+    """Shorten text to at most `most` characters, ending in an ellipsis if it was longer."""
     return text if len(text) <= most else f"{text[: most - 1]}…"
 
 
 def one_line(text: str) -> str:
-    """Text on one line without quotes; what can't be printed is written as an escape."""
+    """Write text on one line without quotes; unprintable characters are escaped."""
     line = " ".join(text.split())
     return "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
 
 
 def _address(url: str) -> str:
-    """An address without blanks or anything that can't be printed."""
+    """Percent-encode blanks and unprintable characters in a URL."""
     return "".join(c if c.isprintable() and c != " " else "".join(f"%{b:02X}" for b in _utf8(c)) for c in url)
 
 
@@ -99,7 +99,7 @@ def _utf8(character: str) -> bytes:
 
 
 def _without_long_lists(shown: Sequence[Node]) -> list[Node]:
-    """`shown` with the first few options of each list, and those that are selected."""
+    """Keep only the first `_FEW` and the selected options of each list."""
     counts: Counter[int | None] = Counter()
     kept: list[Node] = []
     for node in shown:
@@ -116,7 +116,7 @@ def _cut(lines: Sequence[str], max_chars: int) -> list[str]:
 
 
 def _lines(snapshot: Snapshot, shown: Sequence[Node]) -> Iterator[str]:
-    """A line for each node, indented below the nearest node above it that is shown too."""
+    """Yield a line for each node, indented below its nearest ancestor that is shown."""
     depths: dict[int, int] = {}
     for node in shown:
         above = node.parent
@@ -127,11 +127,11 @@ def _lines(snapshot: Snapshot, shown: Sequence[Node]) -> Iterator[str]:
 
 
 def _line(node: Node) -> str:
-    said = "".join(f" {name}: {_said(name, value)}" for name, value in node.properties)
-    return f"[{node.id}] {node.role} {literal(node.name)}{said}"
+    properties = "".join(f" {name}: {_formatted(name, value)}" for name, value in node.properties)
+    return f"[{node.id}] {node.role} {literal(node.name)}{properties}"
 
 
-def _said(name: str, value: PropertyValue) -> str:
+def _formatted(name: str, value: PropertyValue) -> str:
     if isinstance(value, str) and (name == "value" or not _PLAIN.fullmatch(value)):
         return literal(value)
     return str(value)

@@ -1,4 +1,4 @@
-"""JavaScript that runs on an element (`this`) or in a page, for what mouse and keyboard can't do or find out."""
+"""JavaScript that runs on an element (`this`) or in a page, for operations that mouse and keyboard can't perform."""
 
 RELATED = """function (hit) {
   const up = node => node.parentNode || node.host || null;
@@ -12,7 +12,8 @@ RELATED = """function (hit) {
     'label, a, button, summary, [role=button], [role=link], [role=tab], [role=menuitem], [role=option]');
   return [target, owner, ...(target.labels || [])].some(around => around && inside(hit, around));
 }"""
-"""Whether clicking what is hit (a node) is clicking this: it is inside it, or both are in one label, link or button."""
+"""Whether a click on the node `hit` counts as one on this element: it is inside it, or both are in the same label, link
+or button."""
 
 CLICK = "function () { this.click(); }"
 
@@ -36,8 +37,8 @@ CHOOSE = """function (wanted) {
   }
   return {};
 }"""
-"""Choose an option of the list that this is, or is in: by label or value, or this one (null), which in a list that
-takes several turns it on or off. Tells what is the `problem`, or which `options` there are."""
+"""Choose an option of the list that this element is or belongs to, by label or value. Null chooses this option, or
+toggles it in a list with multiple selection. Returns a `problem`, or the available `options` if none matches."""
 
 FOCUS = "function () { this.focus(); }"
 
@@ -53,7 +54,7 @@ SET = """function (value) {
   this.dispatchEvent(new Event('change', {bubbles: true}));
   return true;
 }"""
-"""Give a field a value, past what a framework may have put before the property. False when it doesn't take it."""
+"""Set a field's value, bypassing a framework's override of the property. Returns false if the field rejects it."""
 
 PREPARE = """function () {
   const others = ['button', 'checkbox', 'color', 'file', 'hidden', 'image', 'radio', 'range', 'reset', 'submit'];
@@ -77,8 +78,8 @@ PREPARE = """function () {
   else field.select();
   return {lines: field.tagName !== 'INPUT', filled: !!(field.isContentEditable ? field.textContent : field.value)};
 }"""
-"""Select what stands in the field that a click on this has put the cursor in. Tells what is the `problem`, or whether
-the field takes several `lines` and is `filled`."""
+"""Select the content of the field that a click on this element has focused. Returns a `problem`, or whether the field
+takes several `lines` and is `filled`."""
 
 SCROLL = """sign => {
   const go = (box, by) => {
@@ -100,7 +101,7 @@ SCROLL = """sign => {
     .sort((one, other) => area(other) - area(one))
     .some(box => go(box, box.clientHeight));
 }"""
-"""Scroll the page, or the largest part in sight that can be, by what it shows at once. False when nothing moved."""
+"""Scroll the page, or else its largest visible scrollable part, by its height. Returns false if nothing moved."""
 
 SELECTED = """() => {
   let field = document.activeElement;
@@ -112,4 +113,4 @@ SELECTED = """() => {
   if (field && field.type === 'password') return '';
   return (field ? field.ownerDocument : document).getSelection().toString();
 }"""
-"""The text that is selected where the cursor is; nothing of a password, as browsers have it."""
+"""Return the selected text in the focused document; empty in a password field, as in browsers."""

@@ -1,4 +1,4 @@
-"""Which sites there are, under which names. Imported by all, imports nothing of ours."""
+"""The registry of sites: keys, hosts, databases and accounts. Imports no other module of this package."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from dataclasses import dataclass
 from datetime import datetime
 
 NOW = datetime(2025, 6, 16, 9, 30)
-"""The time on every site, always: a Monday morning."""
+"""The frozen time on every site, a Monday morning."""
 EPISODE_HEADER = "x-episode"
-"""Says which episode a request belongs to, and so which databases it sees: 32 hexadecimal digits nobody can guess."""
+"""Request header with the id of the episode, which selects the databases: 32 random hexadecimal digits."""
 SESSION_COOKIE = "session"
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """Whom an agent finds itself signed in as."""
+    """The account that an agent is signed in to."""
 
     name: str
     password: str
     session: str
-    """Id of the session that every fresh copy of the database already has."""
+    """Id of the session that every fresh copy of the database contains."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,17 +27,17 @@ class Place:
     """One site."""
 
     key: str
-    """WebArena's name for the kind of site; `__SHOPPING__` stands for the URL of `shopping` in tasks."""
+    """WebArena's name for this kind of site; in tasks, `__SHOPPING__` stands for the URL of `shopping`."""
     host: str
     title: str
     database: str | None
-    """Name of its database, a folder under `sites` with `schema.sql` and `data.py`."""
+    """Name of its database, which is a folder under `sites` with `schema.sql` and `data.py`."""
     writable: bool
     account: Account | None = None
 
     @property
     def url(self) -> str:
-        """Where a browser finds it."""
+        """The URL that a browser opens."""
         return f"http://{self.host}"
 
 
@@ -64,5 +64,5 @@ PLACES = {
 
 
 def databases(*, writable: bool) -> tuple[str, ...]:
-    """Names of the databases that episodes have copies of, or of those that all share."""
+    """Return the names of the databases that each episode copies, or of those that all episodes share."""
     return tuple(dict.fromkeys(p.database for p in PLACES.values() if p.database and p.writable == writable))

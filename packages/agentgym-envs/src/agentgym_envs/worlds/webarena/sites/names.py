@@ -1,6 +1,6 @@
-"""Words the sites' data is made of, so that the same people, towns and firms are met on all of them."""
+"""Names shared by the data of all sites, so that the same people, towns and firms appear on each of them."""
 
-# ruff: noqa: SIM905 - lists of names are read more easily as lines of text
+# ruff: noqa: SIM905 - long name lists are easier to read as text
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ TOWNS = tuple(
     "Rosefell Saltash Sandwell Selby Silverdale Stonebeck Summerly Swanmere Thistleton Thornbury Tidewell "
     "Underwood Valebrook Wexcombe Whitcliff Willowby Windermoor Winterset Woodmere Wychford Yarrowdale".split()
 )
-"""The towns of the region that the map shows and the encyclopaedia tells of."""
+"""The towns of the region, shown on the map and described in the encyclopedia."""
 BRANDS = tuple(
     "Aldine Arbor Beacon Bluefin Bramble Cascade Cedar Cobalt Copperleaf Corvid Dapple Drift Ember Fable "
     "Fenwright Fjord Foxglove Granite Halcyon Harrier Hearth Heron Hollow Indigo Juniper Kestrel Kiln Lantern "
@@ -37,4 +37,4 @@ BRANDS = tuple(
     "Pinecrest Quarry Quill Ridgeway Rook Rowan Sable Saffron Sandpiper Solstice Sparrow Spruce Stonecrop Summit "
     "Swift Tallow Tamarack Thistle Timber Trellis Tundra Umber Vesper Wander Wicker Willow Wren Yarrow Zephyr".split()
 )
-"""Makers of what the shop sells; the encyclopaedia has an article on each of them."""
+"""Brands sold in the shop; the encyclopedia has an article on each brand's maker."""

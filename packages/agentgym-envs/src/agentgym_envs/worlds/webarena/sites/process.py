@@ -1,7 +1,7 @@
-"""The sites from the outside: the server process, and a copy of the databases for each episode.
+"""Starts the server process of the sites and copies the databases for each episode.
 
-The process that plays makes the copies and reads them when it judges; the server only finds them by their token. So
-the server may die and come back at any time without anything being lost.
+The environment's process makes the copies and reads them to judge an episode; the server only looks them up by token.
+The server can therefore crash and restart at any time without losing state.
 """
 
 from __future__ import annotations
@@ -35,44 +35,44 @@ class Copy:
     """Value of the header `X-Episode`."""
     folder: Path
     pid: int = field(default_factory=os.getpid)
-    """The process that it belongs to."""
+    """Id of the process that owns the copy."""
 
     def files(self) -> dict[str, Path]:
-        """The database file by key of site."""
+        """Return the path of the database file by site key."""
         return {key: self.folder / f"{place.database}.sqlite" for key, place in PLACES.items() if place.database}
 
     def discard(self) -> None:
-        """Delete them. May be called twice; in a forked child it does nothing, as they are its parent's."""
+        """Delete the copy. Safe to call twice; does nothing in a forked child, since the parent owns the files."""
         if self.pid == os.getpid():
             shutil.rmtree(self.folder, ignore_errors=True)
 
 
 class SitesServer:
-    """Serves the sites at `127.0.0.1:port` until it is stopped, is forgotten, or the process that made it ends."""
+    """Serves the sites at `127.0.0.1:port` until it is stopped or garbage-collected, or the owner process ends."""
 
     def __init__(self) -> None:
-        self._room = Path(tempfile.mkdtemp(prefix="agentgym-sites-"))
+        self._folder = Path(tempfile.mkdtemp(prefix="agentgym-sites-"))
         self._socket = socket.create_server(("127.0.0.1", 0), backlog=512)
         self._process: subprocess.Popen[bytes] | None = None
         self._lock = threading.Lock()
-        self._tidy = weakref.finalize(self, shutil.rmtree, self._room, ignore_errors=True)
+        self._tidy = weakref.finalize(self, shutil.rmtree, self._folder, ignore_errors=True)
         self.users = 0
 
     @property
     def port(self) -> int:
-        """The same for its whole life, also after a restart."""
+        """The port, which stays the same across restarts."""
         return self._socket.getsockname()[1]
 
     @property
     def pid(self) -> int | None:
-        """The process id of the server, while there is one."""
+        """The server's process id, or None while it isn't running."""
         return None if self._process is None else self._process.pid
 
     def ensure(self) -> None:
-        """Start the server, or start it again when it died.
+        """Start the server, or restart it if it died.
 
         Raises:
-            EnvFault: when it doesn't come up.
+            EnvFault: If it doesn't start.
         """
         with self._lock:
             if self._process is not None and self._process.poll() is None:
@@ -84,17 +84,17 @@ class SitesServer:
             if fd < 0:
                 raise EnvFault("The embedded sites are gone: they were stopped, or this process was forked since.")
             self._process = subprocess.Popen(
-                [sys.executable, "-m", _PACKAGE, "--fd", str(fd), "--episodes", self._room],
-                stdin=subprocess.PIPE,  # ends with its owner, and the server with it
+                [sys.executable, "-m", _PACKAGE, "--fd", str(fd), "--episodes", self._folder],
+                stdin=subprocess.PIPE,  # closes when the owner ends, which ends the server
                 pass_fds=[fd],
-                start_new_session=True,  # Ctrl-C is for the owner, which may want to play its step to the end
+                start_new_session=True,  # Ctrl-C is for the owner, which may want to finish its step
             )
             self._wait_until_it_answers(self._process)
 
     def open(self) -> Copy:
-        """Fresh databases for one episode, under a new token. Takes a millisecond or two."""
+        """Copy fresh databases for one episode under a new token. Takes 1-2 ms."""
         token = secrets.token_hex(16)
-        folder = self._room / token
+        folder = self._folder / token
         folder.mkdir()
         for name in databases(writable=True):
             shutil.copyfile(database(name), folder / f"{name}.sqlite")
@@ -103,19 +103,19 @@ class SitesServer:
         return Copy(token, folder)
 
     def stop(self) -> None:
-        """End the server and delete all copies. May be called twice."""
+        """End the server and delete all copies. Safe to call twice."""
         with self._lock:
             self._end()
             self._socket.close()
             self._tidy()
 
     def disown(self) -> None:
-        """In a forked child: let go of what is the parent's, without ending or disturbing it."""
-        self._lock = threading.Lock()  # another thread of the parent may have held it
+        """Release the parent's resources in a forked child without affecting the parent."""
+        self._lock = threading.Lock()  # another thread of the parent may have held the lock
         self._tidy.detach()
         self._socket.close()
         if self._process is not None:
-            self._process.returncode = 0  # not a child of this process: nothing to wait for
+            self._process.returncode = 0  # not a child of this process, so it can't be waited for
             self._end()
 
     def _end(self) -> None:
@@ -128,7 +128,7 @@ class SitesServer:
                 process.wait()
 
     def _wait_until_it_answers(self, process: subprocess.Popen[bytes]) -> None:
-        """The socket takes connections from the start; the first answer means that the sites are loaded."""
+        """Wait for the first response, which means that the sites are loaded; a connection alone doesn't."""
         deadline = time.monotonic() + _PATIENCE
         with socket.create_connection(("127.0.0.1", self.port), timeout=0.5) as probe:
             probe.sendall(b"GET / HTTP/1.0\r\nHost: probe\r\n\r\n")
@@ -139,7 +139,7 @@ class SitesServer:
                     break
                 except TimeoutError:
                     continue
-                except OSError:  # it died in the middle of its answer
+                except OSError:  # the server died while it responded
                     break
         code = process.poll()
         self._end()
@@ -151,10 +151,10 @@ _lock = threading.RLock()
 
 
 def enter() -> SitesServer:
-    """The server of this process, started when first needed. `leave` gives it back.
+    """Return this process's server, starting it on first use. Pair each call with `leave`.
 
     Raises:
-        EnvFault: when it doesn't come up.
+        EnvFault: If it doesn't start.
     """
     with _lock:
         if not _servers:
@@ -170,7 +170,7 @@ def enter() -> SitesServer:
 
 
 def leave(server: SitesServer) -> None:
-    """Give the server back; the last one to leave ends it."""
+    """Release the server; the last release stops it."""
     with _lock:
         server.users -= 1
         if server.users == 0:

@@ -1,4 +1,4 @@
-"""The ASGI application: by its host a request finds its site, by its episode the databases."""
+"""The ASGI application: routes a request to a site by its host and to databases by its episode."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from agentgym_envs.worlds.webarena.sites.directory import EPISODE_HEADER, PLACES
 from agentgym_envs.worlds.webarena.sites.web import Site
 
 _HERE = Path(__file__).parent
-_LONGEST = 2_000  # characters of a path; Python reads no number of over 4,300 digits
+_LONGEST = 2_000  # maximum characters of a path; Python parses no integer of more than 4,300 digits
 _TOKEN = re.compile(r"[0-9a-f]{32}")
 _MODULES = {
     "shopping": "shop",
@@ -32,7 +32,7 @@ _MODULES = {
 
 
 class Web:
-    """All sites, or those of `keys`, on one port. `episodes` has a folder with the databases of each episode."""
+    """All sites, or those of `keys`, on one port. `episodes` contains one folder of databases per episode."""
 
     def __init__(self, episodes: Path, keys: Iterable[str] = tuple(PLACES)) -> None:
         self._episodes = episodes
@@ -58,7 +58,7 @@ class Web:
 
 
 def load_site(key: str) -> Site:
-    """The site of that key with all its pages."""
+    """Return the site of that key with all its pages."""
     return import_module(f"agentgym_envs.worlds.webarena.sites.{_MODULES[key]}.pages").site
 
 

@@ -1,4 +1,4 @@
-"""The finished sites: databases and tasks made at first use, kept on disk for all processes of this machine."""
+"""Databases and tasks of the sites, generated on first use and cached on disk for all processes of this machine."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MAKERS = ("*.py", "*.sql", "*.txt")
 
 @cache
 def fingerprint() -> str:
-    """Changes whenever a database or a task may: a hash of the code and texts they are made by."""
+    """Return a hash of the code and texts that databases and tasks are generated from; it is their cache key."""
     sha = hashlib.sha256(sqlite3.sqlite_version.encode())
     for path in sorted(path for pattern in _MAKERS for path in _HERE.rglob(pattern)):
         sha.update(path.relative_to(_HERE).as_posix().encode() + b"\0" + path.read_bytes())
@@ -29,9 +29,9 @@ def fingerprint() -> str:
 
 @cache
 def database(name: str) -> Path:
-    """The file of a database as every episode begins with it. The first call on a machine takes some seconds.
+    """Return the path of a database as every episode starts with it. The first call on a machine takes some seconds.
 
-    Two processes at once both make it, and write the same.
+    Two concurrent processes may both generate it; they write identical files.
     """
     path = cache_folder("sites", fingerprint()) / f"{name}.sqlite"
     if not path.exists():
@@ -40,7 +40,7 @@ def database(name: str) -> Path:
 
 
 def make_database(name: str) -> bytes:
-    """The content of a database file: its schema, what its `data.fill` writes, the sessions of those signed in."""
+    """Return the bytes of a database file: its schema, the rows of `data.fill`, and the signed-in sessions."""
     db = sqlite3.connect(":memory:")
     try:
         db.executescript((_HERE / name / "schema.sql").read_text(encoding="utf-8"))
@@ -62,11 +62,11 @@ def make_database(name: str) -> bytes:
 
 @cache
 def tasks() -> dict[str, list[dict[str, Any]]]:
-    """The tasks of each split in WebArena's JSON shape, made from the databases."""
+    """Return the tasks of each split in WebArena's JSON format, generated from the databases."""
     path = cache_folder("sites", fingerprint()) / "tasks.json"
     try:
         return json.loads(path.read_bytes())
-    except (FileNotFoundError, ValueError):  # not made yet, or damaged
+    except (FileNotFoundError, ValueError):  # not generated yet, or damaged
         from agentgym_envs.worlds.webarena.sites.tasks import make_tasks
 
         opened = {name: _reader(database(name)) for writable in (True, False) for name in databases(writable=writable)}

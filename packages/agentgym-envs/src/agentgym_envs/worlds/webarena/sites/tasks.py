@@ -1,8 +1,8 @@
-"""How tasks are made from the data: templates with holes, filled in, checked, and dealt to the splits.
+"""Generates tasks from the data: templates with placeholders are filled in, checked and assigned to splits.
 
-A template yields cases. A case names the entities it is about (a product, a user, a town); an entity belongs to one
-split for all templates, by a hash of its name, and so does a case whose entities agree. Templates that are held out
-have tasks in the test split only.
+A template yields cases. A case names its entities (a product, a user, a town). A hash of its name assigns each entity
+to one split for all templates; a case belongs to the split of its entities if they agree. Held-out templates have tasks
+in the test split only.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 from agentgym_envs.worlds.webarena.sites.directory import PLACES
 
 Databases = Mapping[str, sqlite3.Connection]
-"""By name (`shop`, `forum`, `code`, `map`, `wiki`), for reading; rows are `sqlite3.Row`."""
+"""Read-only connections by name (`shop`, `forum`, `code`, `map`, `wiki`); rows are `sqlite3.Row`."""
 Step = Mapping[str, Any]
 _COLLECTIONS = ("shop", "shop_admin", "forum", "code", "map", "wiki", "cross_site")
 _HOLE = re.compile(r"\{\{(\w+)\}\}")
@@ -29,60 +29,60 @@ _WANTED_HELD_OUT = {"train": 0, "dev": 0, "test": 4}
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """One way of filling a template's holes, how it is judged and how it is done."""
+    """One assignment of a template's placeholders, with its evaluation and its solution."""
 
     values: Mapping[str, str | int]
-    """What goes into the holes of the wording."""
+    """Values of the placeholders in the wording."""
     entities: frozenset[str]
-    """What it is about, such as `product:17`; entities of test tasks are in no train task."""
+    """Entities of the case, such as `product:17`; entities of test tasks occur in no train task."""
     eval: Mapping[str, Any]
-    """WebArena's `eval`; see `said`, `at`, `page` and `rows`, which make its parts, and `both`."""
+    """WebArena's `eval`; built from the parts that `said`, `at`, `page` and `rows` return, joined by `both`."""
     plan: Sequence[Step]
-    """The oracle's way from the start page to the end; see `go`, `click`, `fill`, `choose`, `press`, `stop`."""
+    """The oracle's steps from the start page to the end; see `go`, `click`, `fill`, `choose`, `press`, `stop`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Template:
-    """A kind of task."""
+    """A kind of task: a wording with a generator of cases."""
 
     name: str
-    """Such as `shop/cheapest-in-category`; unique."""
+    """Unique name, such as `shop/cheapest-in-category`."""
     sites: tuple[str, ...]
-    """Keys of the sites it needs; the first is where it starts."""
+    """Keys of the required sites; the episode starts on the first."""
     wording: str
-    """The intent, with holes: `Add {{product}} to my cart`."""
+    """The intent with placeholders: `Add {{product}} to my cart`."""
     cases: Callable[[Databases, Random], Iterable[Case]]
-    """Yields distinct cases, in random order and as many as there sensibly are (a hundred is plenty)."""
+    """Yields distinct cases in random order, as many as reasonable (a hundred is plenty)."""
     held_out: bool = False
-    """Whether its tasks are in the test split only."""
+    """Whether the tasks are in the test split only."""
 
 
 def said(*must_state: str, exact: str | None = None) -> dict[str, Any]:
-    """Judge the answer: it equals `exact`, or states each of `must_state` and little else (case doesn't matter)."""
+    """Judge the answer: it equals `exact`, or states each of `must_state` and little else (ignoring case)."""
     reference = {"must_state": list(must_state)} if exact is None else {"exact_match": exact}
     return {"eval_types": ["string_match"], "reference_answers": reference}
 
 
 def at(url: str) -> dict[str, Any]:
-    """Judge the address of the page the agent stopped at (path, and the fields of the query that `url` has)."""
+    """Judge the URL of the page the agent stopped at: the path, and the query fields that `url` has."""
     return {"eval_types": ["url_match"], "reference_url": url, "url_note": "SAME PATH"}
 
 
 def page(url: str, locator: str, *must_include: str) -> dict[str, Any]:
-    """Judge a page (`last` or an address): what the JavaScript `locator` finds there contains every text."""
+    """Judge a page (`last` or a URL): the result of the JavaScript `locator` contains all texts."""
     contents = {"must_include": list(must_include)}
     checked = {"url": url, "locator": locator, "required_contents": contents}
     return {"eval_types": ["program_html"], "program_html": [checked]}
 
 
 def rows(site: str, query: str, *expected: Sequence[Any]) -> dict[str, Any]:
-    """Judge the database of `site`: the query gives exactly these rows in this order. It must not hold at the start."""
+    """Judge the database of `site`: the query returns exactly these rows in order. This must not hold at the start."""
     check = {"site": site, "query": query, "rows": [list(row) for row in expected]}
     return {"eval_types": ["database"], "database": [check]}
 
 
 def both(*parts: Mapping[str, Any]) -> dict[str, Any]:
-    """All parts must hold. There may be several of `page` and `rows`, and one each of `said` and `at`."""
+    """Require all parts. `page` and `rows` may occur several times, `said` and `at` once each."""
     joined: dict[str, Any] = {"eval_types": []}
     for part in parts:
         for key, value in part.items():
@@ -94,22 +94,22 @@ def both(*parts: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def go(url: str) -> Step:
-    """Type an address: `go("http://shop.example/cart")`."""
+    """Navigate to a URL: `go("http://shop.example/cart")`."""
     return {"do": "goto", "url": url}
 
 
 def click(role: str, name: str, nth: int = 0) -> Step:
-    """Click what has this role and accessible name, the `nth` of them from above."""
+    """Click the `nth` element (from the top) with this role and accessible name."""
     return {"do": "click", "role": role, "name": name, "nth": nth}
 
 
 def fill(role: str, name: str, text: str, *, enter: bool = False, nth: int = 0) -> Step:
-    """Type into a field, and press Enter where asked."""
+    """Type into a field, and press Enter if requested."""
     return {"do": "type", "role": role, "name": name, "text": text, "enter": enter, "nth": nth}
 
 
 def choose(name: str, option: str, nth: int = 0) -> Step:
-    """Choose an option, by what it shows, of the `<select>` of that accessible name."""
+    """Choose an option, by its visible text, of the `<select>` with that accessible name."""
     return {"do": "select", "role": "combobox", "name": name, "option": option, "nth": nth}
 
 
@@ -124,43 +124,43 @@ def back() -> Step:
 
 
 def stop(answer: str = "") -> Step:
-    """End, with an answer where the task asks for one. The last step of every plan."""
+    """End the episode, with an answer if the task asks for one. The last step of every plan."""
     return {"do": "stop", "answer": answer}
 
 
 def split_of(entity: str) -> str:
-    """The split an entity belongs to: two in ten to `test`, one to `dev`, the others to `train`."""
+    """Return the split of an entity: 20% `test`, 10% `dev`, 70% `train`."""
     draw = hashlib.sha256(entity.encode()).digest()[0] % 10
     return "test" if draw < 2 else "dev" if draw == 2 else "train"
 
 
 def templates() -> list[Template]:
-    """All templates, in a fixed order."""
+    """Return all templates in a fixed order."""
     modules = [import_module(f"agentgym_envs.worlds.webarena.sites.{name}.tasks") for name in _COLLECTIONS]
     return [template for module in modules for template in module.TEMPLATES]
 
 
 def make_tasks(databases: Databases) -> dict[str, list[dict[str, Any]]]:
-    """The tasks of each split, templates in turn, so that any first part of a split is a fair sample."""
-    dealt: dict[str, list[list[dict[str, Any]]]] = {"train": [], "dev": [], "test": []}
+    """Return the tasks of each split with templates interleaved, so that any prefix of a split is a fair sample."""
+    chosen: dict[str, list[list[dict[str, Any]]]] = {"train": [], "dev": [], "test": []}
     for template in templates():
         for split, cases in deal(template, databases).items():
-            dealt[split].append([_task(template, case) for case in cases])
-    return {split: _numbered(_in_turn(lists)) for split, lists in dealt.items()}
+            chosen[split].append([_task(template, case) for case in cases])
+    return {split: _numbered(_in_turn(lists)) for split, lists in chosen.items()}
 
 
 def deal(template: Template, databases: Databases) -> dict[str, list[Case]]:
-    """The cases of one template by split, as many as are wanted of each and there are."""
+    """Return the cases of one template by split, up to the wanted number of each."""
     wanted = _WANTED_HELD_OUT if template.held_out else _WANTED
-    dealt: dict[str, list[Case]] = {split: [] for split in wanted}
+    chosen: dict[str, list[Case]] = {split: [] for split in wanted}
     for case in template.cases(databases, Random(template.name)):
         splits = {split_of(entity) for entity in case.entities}
         split = splits.pop() if len(splits) == 1 else None
-        if split is not None and len(dealt[split]) < wanted[split]:
-            dealt[split].append(case)
-        if all(len(dealt[split]) >= wanted[split] for split in wanted):
+        if split is not None and len(chosen[split]) < wanted[split]:
+            chosen[split].append(case)
+        if all(len(chosen[split]) >= wanted[split] for split in wanted):
             break
-    return dealt
+    return chosen
 
 
 def _task(template: Template, case: Case) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""How a site is written: a `Site` collects pages, a page is a function from a `Visit` to a response.
+"""The framework for sites: a `Site` collects pages, and a page is a function from a `Visit` to a response.
 
-Around every page stands the same frame: the episode's database is opened (for reading only, unless it is a POST), the
-session says who is there, what a POST wrote is committed when it went well, and the three ways a page can end early
-become pages of their own.
+The framework wraps every page: it opens the episode's database (read-only unless the request is a POST), looks up the
+signed-in account by the session, commits the writes of a successful POST, and renders the three early exits `NotFound`,
+`SignInNeeded` and `Refused`.
 """
 
 from __future__ import annotations
@@ -29,19 +29,19 @@ _LARGEST = 2**31
 
 
 class NotFound(Exception):
-    """There is nothing under this address; the message says what was looked for."""
+    """Raised if nothing exists at this address; the message names what was requested."""
 
 
 class SignInNeeded(Exception):
-    """Only for who is signed in: the visitor is sent to `/login` and comes back afterwards."""
+    """Raised if a page requires an account; the visitor is redirected to `/login` and back afterwards."""
 
 
 class Refused(Exception):
-    """The visitor may not do this; the message says why."""
+    """Raised if the visitor may not do this; the message gives the reason."""
 
 
 class Visit:
-    """One request to one site, and the way to answer it."""
+    """One request to one site, with methods to build its response."""
 
     def __init__(self, site: Site, request: Request, db: sqlite3.Connection | None, form: FormData) -> None:
         self.site = site
@@ -61,34 +61,34 @@ class Visit:
 
     @property
     def db(self) -> sqlite3.Connection:
-        """The site's database as this episode has it; rows are `sqlite3.Row`."""
+        """The site's database in this episode; rows are `sqlite3.Row`."""
         assert self._db is not None, "this site has no database"
         return self._db
 
     @property
     def account(self) -> sqlite3.Row | None:
-        """The row of `accounts` of who is signed in."""
+        """The row of `accounts` of the signed-in visitor, or None."""
         return self._account
 
     def signed_in(self) -> sqlite3.Row:
-        """The row of `accounts` of who is signed in.
+        """Return the row of `accounts` of the signed-in visitor.
 
         Raises:
-            SignInNeeded: when nobody is.
+            SignInNeeded: If the visitor isn't signed in.
         """
         if self._account is None:
             raise SignInNeeded
         return self._account
 
     def all(self, sql: str, *values: Any) -> list[sqlite3.Row]:
-        """All rows of a query."""
+        """Return all rows of a query."""
         return self.db.execute(sql, values).fetchall()
 
     def one(self, sql: str, *values: Any, what: str = "page") -> sqlite3.Row:
-        """The first row of a query.
+        """Return the first row of a query.
 
         Raises:
-            NotFound: when there is none; `what` is what the page then says is missing.
+            NotFound: If there is none; `what` names the missing thing on the page.
         """
         row = self.db.execute(sql, values).fetchone()
         if row is None:
@@ -96,30 +96,30 @@ class Visit:
         return row
 
     def value(self, sql: str, *values: Any) -> Any:
-        """The first value of the first row of a query, or None."""
+        """Return the first value of the first row of a query, or None."""
         row = self.db.execute(sql, values).fetchone()
         return None if row is None else row[0]
 
     def run(self, sql: str, *values: Any) -> int:
-        """Write to the database; returns the id of an inserted row."""
+        """Write to the database and return the id of the inserted row."""
         return self.db.execute(sql, values).lastrowid or 0
 
     def number(self, name: str, default: int = 1, low: int = 1, high: int = _LARGEST) -> int:
-        """A whole number from the form or the address, put into [low, high]; `default` where it isn't one."""
-        return _whole(self.form.get(name) or self.query.get(name), default, low, high)
+        """Return an integer field of the form or query, clamped to [low, high]; `default` if it isn't an integer."""
+        return _parse_int(self.form.get(name) or self.query.get(name), default, low, high)
 
     def text(self, name: str, most: int = 10_000) -> str:
-        """A text from the form or the address, without blanks around it and cut at `most` characters."""
+        """Return a text field of the form or the query, stripped and truncated to `most` characters."""
         value = self.form.get(name, self.query.get(name, ""))
         return value.strip()[:most] if isinstance(value, str) else ""
 
     def texts(self, name: str) -> list[str]:
-        """All values of a repeated field of the form or the address."""
+        """Return all values of a repeated field of the form or the query."""
         source = self.form if name in self.form else self.query
         return [value.strip() for value in source.getlist(name) if isinstance(value, str)]
 
     def sign_in(self, account: int) -> None:
-        """Begin a session for an account; the response of this visit carries its cookie."""
+        """Start a session for an account; this visit's response sets its cookie."""
         identity = f"{account}-{1 + (self.value('SELECT max(rowid) FROM sessions') or 0)}"
         self.run("INSERT INTO sessions (id, account) VALUES (?, ?)", identity, account)
         self._cookies[SESSION_COOKIE] = identity
@@ -130,17 +130,17 @@ class Visit:
         self._cookies[SESSION_COOKIE] = None
 
     def remember(self, name: str, value: str) -> None:
-        """Have the browser keep a cookie of the site's own."""
+        """Set a cookie of the site's own."""
         self._cookies[name] = value
 
     def address(self, **changes: Any) -> str:
-        """The address of this page with some fields of its query changed, or left out where None."""
+        """Return the URL of this page with some query fields changed, or removed if None."""
         kept = [(key, value) for key, value in self.query.multi_items() if key not in changes]
         kept += [(key, str(value)) for key, value in changes.items() if value is not None]
         return self.request.url.path + ("?" + urlencode(kept) if kept else "")
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
-        """A page from the site's template, which sees `visit`, `account`, `notice`, `place`, `places`, `now`, too."""
+        """Render a template, which also gets `visit`, `account`, `notice`, `place`, `places` and `now`."""
         notice = self.request.cookies.get(_NOTICE_COOKIE)
         if notice is not None:
             self._cookies.setdefault(_NOTICE_COOKIE, None)
@@ -149,11 +149,11 @@ class Visit:
         return self._with_cookies(HTMLResponse(text, status))
 
     def json(self, value: Any) -> Response:
-        """An answer to a script."""
+        """Return a JSON response for a script."""
         return JSONResponse(value)
 
     def redirect(self, path: str, notice: str = "") -> Response:
-        """Send the visitor on within the site (303); the next page shows the notice once."""
+        """Redirect the visitor within the site (303); the next page shows the notice once."""
         inside = path if path.startswith("/") and not path.startswith(("//", "/\\")) else "/"
         if notice:
             self._cookies[_NOTICE_COOKIE] = quote(notice)
@@ -186,11 +186,11 @@ class Site:
         cast("dict[str, Any]", self.templates.globals).update(places=PLACES, now=NOW)
 
     def get(self, path: str) -> Callable[[Page], Page]:
-        """Add a page that only looks."""
+        """Register a read-only page."""
         return self._add(path, "GET")
 
     def post(self, path: str) -> Callable[[Page], Page]:
-        """Add what a form is sent to; it may write, and usually ends in `visit.redirect`."""
+        """Register a form handler; it may write, and usually ends in `visit.redirect`."""
         return self._add(path, "POST")
 
     def _add(self, path: str, method: str) -> Callable[[Page], Page]:
@@ -205,7 +205,7 @@ class Site:
         return add
 
     def not_found(self, request: Request) -> Response:
-        """The page for an address that no page has."""
+        """Render the page for an unknown address."""
 
         def nothing(visit: Visit) -> Response:
             raise NotFound("page")
@@ -216,10 +216,10 @@ class Site:
         if any(isinstance(value, int) and value >= _LARGEST for value in values.values()):
             raise HTTPException(404)
         folder: Path = request.state.databases
-        db = _opened(folder, self.place, reading=request.method != "POST")
+        db = _open_database(folder, self.place, reading=request.method != "POST")
         try:
             visit = Visit(self, request, db, form)
-            response = _played(visit, page, values)
+            response = _run_page(visit, page, values)
             if db is not None:
                 db.commit()
             return response
@@ -229,14 +229,14 @@ class Site:
 
 
 def pages(total: int, size: int, current: int) -> dict[str, int]:
-    """What the macro `pager` shows: the number of pages and which one it is, put into range, with its `offset`."""
+    """Return the values for the macro `pager`: the page count, the current page clamped to range, and its `offset`."""
     count = max(1, -(-total // size))
     current = min(max(1, current), count)
     return {"total": total, "count": count, "current": current, "offset": (current - 1) * size, "size": size}
 
 
-def _played(visit: Visit, page: Page, values: Mapping[str, Any]) -> Response:
-    """What the page answers; where it ends early nothing it wrote stays."""
+def _run_page(visit: Visit, page: Page, values: Mapping[str, Any]) -> Response:
+    """Run the page; if it exits early, roll back its writes."""
     try:
         return page(visit, **values)
     except SignInNeeded:
@@ -256,12 +256,12 @@ def _undo(visit: Visit) -> None:
         visit.db.rollback()
 
 
-def _opened(folder: Path, place: Place, *, reading: bool) -> sqlite3.Connection | None:
+def _open_database(folder: Path, place: Place, *, reading: bool) -> sqlite3.Connection | None:
     if place.database is None:
         return None
     db = sqlite3.connect(folder / f"{place.database}.sqlite", timeout=10)
     db.row_factory = sqlite3.Row
-    # An episode's copy lives as long as the episode: nothing in it needs to outlive a power cut.
+    # An episode's copy lives as long as the episode, so it needs no durability across power failures.
     db.execute("PRAGMA synchronous = OFF")
     db.execute("PRAGMA journal_mode = MEMORY")
     db.execute("PRAGMA foreign_keys = ON")
@@ -270,7 +270,7 @@ def _opened(folder: Path, place: Place, *, reading: bool) -> sqlite3.Connection 
     return db
 
 
-def _whole(value: Any, default: int, low: int, high: int) -> int:
+def _parse_int(value: Any, default: int, low: int, high: int) -> int:
     try:
         return min(max(int(value), low), high)
     except (TypeError, ValueError):

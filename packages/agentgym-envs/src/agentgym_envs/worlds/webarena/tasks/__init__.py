@@ -1,1 +1,1 @@
-"""The task sets of WebArena, and the sites that they are done on."""
+"""WebArena's task sets and the sites that the tasks use."""

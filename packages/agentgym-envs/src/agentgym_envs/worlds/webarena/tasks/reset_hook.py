@@ -1,8 +1,8 @@
-"""The reset hook: what brings sites that tasks have changed back to their first state.
+"""The reset hook, which restores the initial state of sites that tasks have changed.
 
-WebArena leaves resetting to whoever runs the sites, and marks no task of its 812 as needing it; so a hook may be called
-before tasks with `require_reset` alone, or before every task. Sites are shared by all episodes: run one at a time, or
-sites of their own for each process, where tasks change them.
+WebArena leaves resetting to the operator of the sites and marks none of its 812 tasks as needing it. So a hook may be
+called before tasks with `require_reset` only, or before every task. All episodes share the sites: if tasks change them,
+run one episode at a time, or give each process its own sites.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import httpx
 
 from agentgym_envs.core.text_env import EnvFault
 
-_NOT_YET = (408, 409, 425, 429)  # and 5xx: asked again until the time is up
+_RETRIED = (408, 409, 425, 429)  # and 5xx: retried until the timeout
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,65 +27,67 @@ class ResetHook:
     """A URL or a command that resets sites."""
 
     target: str | tuple[str, ...]
-    """A URL, asked until it answers 2xx, or a program and its arguments, run without a shell."""
+    """A URL, requested until it returns 2xx, or a program and its arguments, run without a shell."""
     when: Literal["required", "always"] = "required"
-    """Before tasks with `require_reset`, or before every task."""
+    """Whether to reset before tasks with `require_reset` only, or before every task."""
     method: Literal["POST", "GET"] = "POST"
-    """How a URL is asked: POST with the JSON `{"sites": [...]}`, or GET with `?sites=KEY,KEY`."""
+    """How a URL is requested: POST with the JSON `{"sites": [...]}`, or GET with `?sites=KEY,KEY`."""
     timeout: float = 900.0
-    """Seconds until it must be done."""
+    """Timeout of the whole reset in seconds."""
     pause: float = 2.0
-    """Seconds between two attempts at a URL."""
+    """Seconds between two requests to a URL."""
 
     def __post_init__(self) -> None:
         if isinstance(self.target, str) and not self.target.startswith(("http://", "https://")):
-            raise ValueError(f"{self.target!r} is no URL to reset sites by; a command is a list: [PROGRAM, ARGUMENT].")
+            raise ValueError(
+                f"{self.target!r} is not a URL; give the reset hook a URL, or a command as a list: [PROGRAM, ARGUMENT]."
+            )
         if not self.target:
-            raise ValueError("The command that resets sites is empty.")
+            raise ValueError("The command of the reset hook is empty; give a URL, or a list [PROGRAM, ARGUMENT].")
 
     def wanted(self, task: Mapping[str, Any]) -> bool:
-        """Whether a task, as WebArena's JSON, is begun with a reset."""
+        """Whether to reset before a task, given as WebArena's JSON."""
         return self.when == "always" or bool(task.get("require_reset"))
 
     async def run(self, sites: Iterable[str]) -> None:
         """Reset the sites of these keys; a command gets them as its last arguments.
 
         Raises:
-            EnvFault: when it fails or isn't done in time; with what it said.
+            EnvFault: if it fails or times out; the message has its output.
         """
-        keys, troubles = list(sites), list[str]()
+        keys, problems = list(sites), list[str]()
         try:
             async with asyncio.timeout(self.timeout):
                 if isinstance(self.target, str):
-                    await self._ask(self.target, keys, troubles)
+                    await self._request(self.target, keys, problems)
                 else:
                     await _execute(*self.target, *keys)
         except TimeoutError as error:
-            why = f"; the last attempt failed: {troubles[-1]}" if troubles else ""
+            reason = f"; the last attempt failed: {problems[-1]}" if problems else ""
             raise EnvFault(
-                f"Resetting {', '.join(keys)} by {self.target} took over {self.timeout:g} s{why}."
+                f"Resetting {', '.join(keys)} with {self.target} took over {self.timeout:g} s{reason}."
             ) from error
 
-    async def _ask(self, url: str, keys: list[str], troubles: list[str]) -> None:
-        """Ask until it is done; why attempts failed is added to `troubles`."""
-        until = time.monotonic() + self.timeout
-        said: dict[str, Any] = (
+    async def _request(self, url: str, keys: list[str], problems: list[str]) -> None:
+        """Request `url` until it succeeds, appending the reason of each failure to `problems`."""
+        deadline = time.monotonic() + self.timeout
+        arguments: dict[str, Any] = (
             {"json": {"sites": keys}} if self.method == "POST" else {"params": {"sites": ",".join(keys)}}
         )
         async with httpx.AsyncClient(timeout=self.timeout, trust_env=False) as client:
             while True:
-                trouble, again = "", True
+                problem, retry = "", True
                 try:
-                    answer = await client.request(self.method, url, **said)
-                    if answer.is_success:
+                    response = await client.request(self.method, url, **arguments)
+                    if response.is_success:
                         return
-                    trouble = f"status {answer.status_code}: {answer.text[-500:]}"
-                    again = answer.status_code >= 500 or answer.status_code in _NOT_YET
+                    problem = f"status {response.status_code}: {response.text[-500:]}"
+                    retry = response.status_code >= 500 or response.status_code in _RETRIED
                 except httpx.HTTPError as error:
-                    trouble = repr(error)
-                troubles.append(trouble)
-                if not again or time.monotonic() + self.pause > until:
-                    raise EnvFault(f"Resetting {', '.join(keys)} by {self.method} {url} failed: {trouble}")
+                    problem = repr(error)
+                problems.append(problem)
+                if not retry or time.monotonic() + self.pause > deadline:
+                    raise EnvFault(f"Resetting {', '.join(keys)} with {self.method} {url} failed: {problem}")
                 await asyncio.sleep(self.pause)
 
 
@@ -96,15 +98,15 @@ async def _execute(*command: str) -> None:
     starting = asyncio.ensure_future(start)
     try:
         process = await asyncio.shield(starting)
-        said, _ = await process.communicate()
+        output, _ = await process.communicate()
     except OSError as error:
-        raise EnvFault(f"The command that resets sites, {command}, can't be run: {error}.") from error
+        raise EnvFault(f"The reset command {command} can't be run: {error}.") from error
     except asyncio.CancelledError:
-        process = await starting  # asyncio itself would end the command alone, without its children
+        process = await starting  # asyncio alone would end the command but not its children
         if process.returncode is None:
-            os.killpg(process.pid, signal.SIGKILL)  # with all it started
+            os.killpg(process.pid, signal.SIGKILL)  # the whole process group
             await process.wait()
         raise
     if process.returncode:
-        tail = said.decode(errors="replace")[-1_000:].strip()
-        raise EnvFault(f"The command that resets sites, {command}, ended with {process.returncode}: {tail}")
+        tail = output.decode(errors="replace")[-1_000:].strip()
+        raise EnvFault(f"The reset command {command} ended with exit status {process.returncode}: {tail}")

@@ -1,6 +1,4 @@
-"""Where tasks are done: on the embedded sites, or on real ones by URL. Knows how an episode begins and ends there, and
-nothing of pages, actions or answers.
-"""
+"""Site backends, which prepare sites for an episode and clean up after it: the embedded sites, or real ones by URL."""
 
 from __future__ import annotations
 
@@ -17,70 +15,70 @@ from agentgym_envs.worlds.webarena.sites.directory import EPISODE_HEADER, PLACES
 from agentgym_envs.worlds.webarena.tasks.reset_hook import ResetHook
 from agentgym_envs.worlds.webarena.tasks.site_health import check_health
 
-_CHANGES = slice(24, 28)  # of a SQLite file: a counter of the transactions that wrote to it
+_CHANGE_COUNTER = slice(24, 28)  # bytes in a SQLite file's header: incremented by each transaction that writes
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
-    """What a browser needs to begin an episode, and a judge to end it."""
+class EpisodeSetup:
+    """What the browser needs to begin an episode, and the evaluator to score it."""
 
     options: Mapping[str, Any] = field(default_factory=dict[str, Any])
-    """Of the browser's session: its headers, cookies, stored state."""
+    """Options of the browser session: headers, cookies, stored state."""
     databases: Mapping[str, Path] | None = None
-    """The SQLite file of each site, where they can be looked into."""
+    """The SQLite file of each site, if they are accessible."""
 
-    def changes(self) -> str:
-        """Tells apart states in which other numbers of transactions have been written."""
+    def write_counters(self) -> str:
+        """Return the databases' change counters, which differ once a transaction has written."""
         files = sorted(set((self.databases or {}).values()))
-        return " ".join(_changes(file).hex() for file in files)
+        return " ".join(_change_counter(file).hex() for file in files)
 
 
-def _changes(file: Path) -> bytes:
+def _change_counter(file: Path) -> bytes:
     with file.open("rb") as database:
-        return database.read(_CHANGES.stop)[_CHANGES]
+        return database.read(_CHANGE_COUNTER.stop)[_CHANGE_COUNTER]
 
 
-class Venue(Protocol):
-    """Some sites for one episode after another."""
+class SiteBackend(Protocol):
+    """A set of sites that serves one episode after another."""
 
     @property
     def sites(self) -> Sites:
-        """Where they are."""
+        """The sites' URLs."""
         ...
 
     @property
     def hosts(self) -> Mapping[str, str | None]:
-        """What a browser may reach, as `browser.acquire` takes it."""
+        """The hosts that a browser may reach, in the form that `browser.acquire` takes."""
         ...
 
-    async def enter(self, task: Mapping[str, Any], open_session: OpenSession) -> Entry:
-        """Prepare the sites for a task.
+    async def prepare(self, task: Mapping[str, Any], open_session: OpenSession) -> EpisodeSetup:
+        """Prepare the sites for an episode of a task.
 
         Raises:
-            ValueError: when the task needs a site that there isn't.
-            EnvFault: when a site is down, refuses its account or can't be reset; names it.
+            ValueError: if the task needs a site that isn't configured.
+            EnvFault: if a site is down, refuses its account or can't be reset; the message names the site.
         """
         ...
 
-    def look_after(self) -> None:
-        """Before each action: mend what can be mended.
+    def ensure_running(self) -> None:
+        """Restart what has died. Called before each action.
 
         Raises:
-            EnvFault: when something can't.
+            EnvFault: if the restart fails.
         """
         ...
 
-    def leave(self) -> None:
-        """The episode is over. May be called twice."""
+    def end_episode(self) -> None:
+        """Clean up after the episode. May be called twice."""
         ...
 
     def close(self) -> None:
-        """No episode follows. May be called twice."""
+        """Release the sites. May be called twice."""
         ...
 
 
-class EmbeddedVenue:
-    """The sites of `agentgym_envs.worlds.webarena.sites`, with databases of its own for each episode."""
+class EmbeddedSites:
+    """The sites of `agentgym_envs.worlds.webarena.sites`, with a copy of the databases for each episode."""
 
     def __init__(self) -> None:
         self._server: process.SitesServer | None = process.enter()
@@ -88,19 +86,19 @@ class EmbeddedVenue:
 
     @property
     def sites(self) -> Sites:
-        """Their canonical addresses."""
+        """The sites' canonical URLs."""
         return Sites.of({key: place.url for key, place in PLACES.items()})
 
     @property
     def hosts(self) -> Mapping[str, str | None]:
-        """Each site's host, led to this process's server."""
-        assert self._server is not None  # who closed it asks no more
+        """Each site's host, mapped to the address of this process's server."""
+        assert self._server is not None  # not used after `close`
         return {place.host: f"127.0.0.1:{self._server.port}" for place in PLACES.values()}
 
-    async def enter(self, task: Mapping[str, Any], open_session: OpenSession) -> Entry:
-        """Fresh databases, and sessions of those whom the agent is signed in as."""
+    async def prepare(self, task: Mapping[str, Any], open_session: OpenSession) -> EpisodeSetup:
+        """Create fresh databases, and the cookies and headers that sign the agent in."""
         assert self._server is not None
-        self.leave()
+        self.end_episode()
         self._copy = await asyncio.to_thread(self._server.open)
         cookies = [
             {"name": SESSION_COOKIE, "value": place.account.session, "url": place.url, "httpOnly": True}
@@ -108,29 +106,29 @@ class EmbeddedVenue:
             if place.account is not None
         ]
         headers = {EPISODE_HEADER: self._copy.token}
-        return Entry({"headers": headers, "cookies": cookies}, self._copy.files())
+        return EpisodeSetup({"headers": headers, "cookies": cookies}, self._copy.files())
 
-    def look_after(self) -> None:
-        """Bring the server back if it died; nothing of the episode is lost with it."""
+    def ensure_running(self) -> None:
+        """Restart the server if it died. The episode continues, as its databases are files."""
         if self._server is not None:
             self._server.ensure()
 
-    def leave(self) -> None:
+    def end_episode(self) -> None:
         """Delete the episode's databases."""
         if self._copy is not None:
             self._copy.discard()
             self._copy = None
 
     def close(self) -> None:
-        """Give the server back."""
-        self.leave()
+        """Release the server."""
+        self.end_episode()
         server, self._server = self._server, None
         if server is not None:
             process.leave(server)
 
 
-class RealVenue:
-    """Sites that somebody else serves. All episodes share them: what one writes the next one sees, until a reset."""
+class RealSites:
+    """Externally hosted sites. All episodes share them: changes persist across episodes until the next reset."""
 
     def __init__(
         self, sites: Sites, accounts: Accounts, reset_hook: ResetHook | None, extra_hosts: tuple[str, ...] = ()
@@ -140,8 +138,8 @@ class RealVenue:
         self._logins = shared_logins(accounts)
         self._reset_hook = reset_hook
 
-    async def enter(self, task: Mapping[str, Any], open_session: OpenSession) -> Entry:
-        """Reset the sites where the hook is for it, see that they are up, and log in where the task says so."""
+    async def prepare(self, task: Mapping[str, Any], open_session: OpenSession) -> EpisodeSetup:
+        """Reset the sites if the hook applies to the task, check that they are up, and log in if the task needs it."""
         self.sites.demand(task, str(task["task_id"]))
         keys = needed(task)
         if self._reset_hook is not None and self._reset_hook.wanted(task):
@@ -151,13 +149,13 @@ class RealVenue:
         options: dict[str, Any] = {"geolocation": task.get("geolocation")}
         if task.get("require_login"):
             options["storage_state"] = await self._logins.state(keys, self.sites, open_session)
-        return Entry(options)
+        return EpisodeSetup(options)
 
-    def look_after(self) -> None:
-        """Nothing here is ours to mend."""
+    def ensure_running(self) -> None:
+        """Do nothing: the sites are not managed by this process."""
 
-    def leave(self) -> None:
-        """Nothing is left behind that is ours."""
+    def end_episode(self) -> None:
+        """Do nothing: an episode leaves no local files."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: there is nothing to release."""

@@ -1,4 +1,4 @@
-"""Asks the sites whether they are up, all at once, before an episode begins. Knows nothing about tasks."""
+"""Check, before an episode begins, that its sites are up."""
 
 from __future__ import annotations
 
@@ -10,28 +10,28 @@ import httpx
 from agentgym_envs.core.text_env import EnvFault
 from agentgym_envs.worlds.webarena.browser.site_urls import Sites
 
-_PATIENCE = httpx.Timeout(20.0, connect=5.0)  # seconds; a page of a cold Magento takes ten
+_TIMEOUT = httpx.Timeout(20.0, connect=5.0)  # seconds; a page of a cold Magento takes ten
 
 
-async def check_health(sites: Sites, keys: Iterable[str], timeout: httpx.Timeout | float = _PATIENCE) -> None:
-    """Ask each of the sites `keys` for its first page; an answer below 500 is a sign of life.
+async def check_health(sites: Sites, keys: Iterable[str], timeout: httpx.Timeout | float = _TIMEOUT) -> None:
+    """Request the home pages of the sites `keys` concurrently; a site is up if the status is below 500.
 
     Raises:
-        ValueError: when one isn't configured.
-        EnvFault: when some are down; names each with its URL and the reason.
+        ValueError: if a site isn't configured.
+        EnvFault: if sites are down; the message names each with its URL and the reason.
     """
     urls = {key: sites.url(key) for key in keys}
     async with httpx.AsyncClient(timeout=timeout, trust_env=False, follow_redirects=True) as client:
-        troubles = await asyncio.gather(*(_trouble(client, url) for url in urls.values()))
-    down = [f"{key} ({url}): {trouble}" for (key, url), trouble in zip(urls.items(), troubles, strict=True) if trouble]
+        problems = await asyncio.gather(*(_problem(client, url) for url in urls.values()))
+    down = [f"{key} ({url}): {problem}" for (key, url), problem in zip(urls.items(), problems, strict=True) if problem]
     if down:
         raise EnvFault(f"{'A site is' if len(down) == 1 else f'{len(down)} sites are'} down. {'; '.join(down)}")
 
 
-async def _trouble(client: httpx.AsyncClient, url: str) -> str | None:
-    """What is wrong with the site at `url`; None when it answers."""
+async def _problem(client: httpx.AsyncClient, url: str) -> str | None:
+    """Describe what is wrong with the site at `url`, or return None if it is up."""
     try:
-        async with client.stream("GET", url) as answer:  # the body doesn't matter
-            return f"status {answer.status_code}" if answer.status_code >= 500 else None
+        async with client.stream("GET", url) as response:  # the body isn't needed
+            return f"status {response.status_code}" if response.status_code >= 500 else None
     except httpx.HTTPError as error:
         return f"{type(error).__name__}{f', {error}' if str(error) else ''}"

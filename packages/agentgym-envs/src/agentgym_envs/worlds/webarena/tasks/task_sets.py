@@ -1,4 +1,4 @@
-"""The task sets that the world can be made with: its own on the embedded sites, WebArena's, and files of tasks."""
+"""The task sets of the environment: our own on the embedded sites, WebArena's, and files of tasks."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ EMBEDDED = "embedded"
 
 
 def check_task_set(name: str) -> None:
-    """Check that there is a set of that name, or a file or folder.
+    """Check that `name` is a task set, or an existing file or folder.
 
     Raises:
-        ValueError: when there is neither.
+        ValueError: if it is neither.
     """
     if name not in (EMBEDDED, *VERIFIED_SETS) and not Path(name).expanduser().exists():
         known = ", ".join((EMBEDDED, *VERIFIED_SETS))
@@ -29,17 +29,16 @@ def check_task_set(name: str) -> None:
 
 
 def task_set(name: str, *, judged: bool, skip_judged: bool = False) -> TaskSet:
-    """The set `name`, which `check_task_set` let pass.
+    """Return the task set `name`, which `check_task_set` has accepted.
 
     Args:
         name: `embedded`, `webarena`, `webarena-verified`, `webarena-verified-hard`, or a path.
-        judged: Whether there is a model to judge answers by. Without one, a task that needs it raises a `ValueError`
-            when it is asked for.
+        judged: Whether a judge model is configured. Without one, selecting a task that needs it raises a `ValueError`.
         skip_judged: Leave such tasks out instead.
 
     Raises:
-        ValueError: when a file isn't one of tasks.
-        DependencyNotInstalled: when the set comes with a package that is missing.
+        ValueError: if a file isn't a valid task file.
+        DependencyNotInstalled: if the set needs a package that isn't installed.
     """
     if name == EMBEDDED:
         return _embedded()
@@ -68,17 +67,17 @@ def _file(name: str) -> tuple[Path, str]:
 
 
 def _set_of(tasks: Sequence[Task], name: str, *, judged: bool) -> TaskSet:
-    """All of them in `test`: the sets as published have no other split."""
+    """Build a task set with all tasks in `test`: the published sets have no other split."""
     by_id = {task.id: task for task in tasks}
 
     def build(task_id: str) -> Task:
         task = by_id[task_id]
         if not judged and needs_judge(task.payload):
             raise ValueError(
-                f"Task {task_id} is judged by a model, and none is configured: give judge='MODEL@URL' of an "
+                f"Task {task_id} needs a judge model, and none is configured: give judge='MODEL@URL' of an "
                 "OpenAI-compatible endpoint, or skip_judged=True to leave such tasks out."
             )
         return task
 
-    every = Tasks(list(by_id), build)
-    return TaskSet(train=every[:0], test=every, name=name)
+    test = Tasks(list(by_id), build)
+    return TaskSet(train=test[:0], test=test, name=name)

@@ -1,8 +1,8 @@
-"""WebArena-Verified (ServiceNow, 2025): the audited tasks, judged by the answer and by what the browser asked for.
+"""WebArena-Verified (ServiceNow, 2025): audited tasks, evaluated by the answer and by the browser's requests.
 
 The package `webarena-verified` brings 812 audited tasks, a hard subset of 258, and the 812 original ones, which are
-read here as WebArena's own. The audited ones are judged by the package: by the answer, a JSON object, and by the
-requests that the browser made, recorded as HAR. The package is an extra and imported only when it is asked for.
+read here as WebArena's own. The package evaluates the audited tasks from the answer, a JSON object, and the browser's
+requests, recorded as HAR. It is an optional extra, imported only when it is used.
 """
 
 from __future__ import annotations
@@ -27,23 +27,23 @@ if TYPE_CHECKING:
 EXTRA: Final = "webarena-verified"
 ORIGINAL, ALL, HARD = "webarena", "webarena-verified", "webarena-verified-hard"
 VERIFIED_SETS: Final = (ORIGINAL, ALL, HARD)
-"""Names of the task sets that the package brings: WebArena's original tasks, the audited ones, the hard of these."""
+"""The task sets of the package: WebArena's original tasks, the audited ones, and the hard subset of these."""
 EVAL_TYPE: Final = "webarena_verified"
-"""The one eval type of an audited task: the package judges it."""
+"""The only eval type of an audited task, which the package evaluates."""
 ANSWER_FORMAT: Final = """\
 Say what came of it as a JSON object in the brackets of stop: {"task_type": "RETRIEVE", "MUTATE" or "NAVIGATE", \
 "status": "SUCCESS", "ACTION_NOT_ALLOWED_ERROR", "PERMISSION_DENIED_ERROR", "NOT_FOUND_ERROR", "DATA_VALIDATION_ERROR" \
 or "UNKNOWN_ERROR", "retrieved_data": a list of what was asked for (null unless the task is to retrieve something), \
 "error_details": null or, where it failed, why in a sentence}."""
-"""To be told to the agent with the intent of an audited task."""
+"""The answer format, appended to the objective of an audited task."""
 
 
 def verified_tasks(name: str) -> tuple[Task, ...]:
-    """The tasks of one of `VERIFIED_SETS`, all in the split `test`.
+    """Return the tasks of one of `VERIFIED_SETS`, all in the split `test`.
 
     Raises:
         ValueError: for another name.
-        DependencyNotInstalled: when the package is missing; the message has the command that brings it.
+        DependencyNotInstalled: if the package isn't installed; the message has the install command.
     """
     if name not in VERIFIED_SETS:
         raise ValueError(f"WebArena-Verified has no set {name!r}; it has {', '.join(VERIFIED_SETS)}.")
@@ -57,37 +57,37 @@ def verified_tasks(name: str) -> tuple[Task, ...]:
 
 
 def is_verified(task: Mapping[str, Any]) -> bool:
-    """Whether the payload of a task is that of an audited one, to be judged by `evaluate_verified`."""
+    """Whether a task's payload is that of an audited task, which `evaluate_verified` evaluates."""
     return EVAL_TYPE in task["eval"]["eval_types"]
 
 
 def evaluate_verified(task: Mapping[str, Any], answer: str, har: Path, sites: Sites) -> Verdict:
-    """Judge an episode of an audited task.
+    """Evaluate an episode of an audited task.
 
     Args:
-        task: Its payload.
-        answer: What the agent said with `stop`; see `ANSWER_FORMAT`.
-        har: What the browser asked for and got, as Playwright records it.
-        sites: Where the sites are.
+        task: The task's payload.
+        answer: The answer that the agent gave with `stop`; see `ANSWER_FORMAT`.
+        har: The browser's requests and responses, as Playwright records them.
+        sites: The sites' URLs.
 
     Raises:
-        DependencyNotInstalled: when the package is missing; the message has the command that brings it.
-        EnvFault: when the recording can't be judged.
+        DependencyNotInstalled: if the package isn't installed; the message has the install command.
+        EnvFault: if the recording can't be evaluated.
     """
     result = _package(sites).evaluate_task(task_id=task["task_id"], agent_response=answer, network_trace=har)
     if not result.evaluators_results:
-        raise EnvFault(f"WebArena-Verified can't judge the recording {har}: {result.error_msg}")
+        raise EnvFault(f"WebArena-Verified can't evaluate the recording {har}: {result.error_msg}")
     parts: dict[str, float] = {}
     for number, part in enumerate(result.evaluators_results):
-        # An answer of an odd form trips the package's evaluator of answers; that is the agent's doing.
+        # A malformed answer, which is the agent's fault, makes the answer evaluator report an error.
         if part.status == "error" and part.evaluator_name != "AgentResponseEvaluator":
-            raise EnvFault(f"WebArena-Verified can't judge task {task['task_id']}: {part.error_msg}")
+            raise EnvFault(f"WebArena-Verified can't evaluate task {task['task_id']}: {part.error_msg}")
         parts[f"{number} {part.evaluator_name}"] = float(part.score)
     return Verdict(float(all(parts.values())), parts)
 
 
 def _task(record: dict[str, Any], name: str) -> Task:
-    """A task with the keys that all of WebArena's have; it requires a reset when it is to change something."""
+    """Build a task with the keys of WebArena's tasks. It requires a reset if it is to change something."""
     payload = {
         **record,
         "start_url": " |AND| ".join(record["start_urls"]),
@@ -109,12 +109,12 @@ def _task(record: dict[str, Any], name: str) -> Task:
 
 @cache
 def _package(sites: Sites | None = None) -> WebArenaVerified:
-    """The package, told where the sites are."""
+    """Return the package's API, configured with the sites' URLs."""
     with brought_by(EXTRA):
         from webarena_verified.api import WebArenaVerified
         from webarena_verified.types.config import WebArenaVerifiedConfig
     for name in ("WebArena-Verified", "webarena_verified"):
-        logging.getLogger(name).setLevel(logging.CRITICAL)  # what it says is in its results
+        logging.getLogger(name).setLevel(logging.CRITICAL)  # its log messages repeat the results
     urls = {f"__{key.upper()}__": {"urls": [url]} for key, url in (sites or Sites()).configured.items()}
     return WebArenaVerified(config=WebArenaVerifiedConfig.model_validate({"environments": urls} if urls else {}))
 

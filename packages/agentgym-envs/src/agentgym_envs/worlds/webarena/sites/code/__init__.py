@@ -1,1 +1,1 @@
-"""Workbench, the code host: projects, issues, merge requests, commits and the people behind them."""
+"""Workbench, the code host: projects, issues, merge requests, commits and people."""

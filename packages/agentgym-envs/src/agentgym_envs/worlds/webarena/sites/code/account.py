@@ -1,4 +1,4 @@
-"""Signing in and out, and what people keep for themselves: profile, status, SSH keys."""
+"""Sign-in, sign-out and personal settings: profile, status, SSH keys."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _KEY_KINDS = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256")
 
 @site.get("/login")
 def login_form(visit: Visit) -> Response:
-    """The form to sign in."""
+    """Show the sign-in form."""
     return visit.render("login.html", next=visit.text("next") or "/", name="", error="")
 
 
 @site.post("/login")
 def login(visit: Visit) -> Response:
-    """Sign in with name or e-mail address."""
+    """Sign in with a user name or e-mail address."""
     name, password = visit.text("name"), str(visit.form.get("password", ""))
     account = visit.value(
         "SELECT id FROM accounts WHERE (name = ? OR email = ?) AND password = ?", name, name, password
@@ -39,13 +39,13 @@ def logout(visit: Visit) -> Response:
 
 @site.get("/-/profile")
 def profile_form(visit: Visit) -> Response:
-    """The form with what is shown on one's profile."""
+    """Show the profile form."""
     return visit.render("profile_form.html", me=visit.signed_in(), error="")
 
 
 @site.post("/-/profile")
 def save_profile(visit: Visit) -> Response:
-    """Change one's profile."""
+    """Save the visitor's profile."""
     me = visit.signed_in()
     fields = {name: visit.text(name, 500) for name in ("full_name", "job", "location", "bio", "email")}
     if not fields["full_name"] or "@" not in fields["email"]:
@@ -61,7 +61,7 @@ def save_profile(visit: Visit) -> Response:
 
 @site.post("/-/status")
 def save_status(visit: Visit) -> Response:
-    """Set or clear one's status."""
+    """Set or clear the visitor's status."""
     me = visit.signed_in()
     status = visit.text("status", 100)
     visit.run("UPDATE accounts SET status = ? WHERE id = ?", status, me["id"])
@@ -70,7 +70,7 @@ def save_status(visit: Visit) -> Response:
 
 @site.get("/-/profile/keys")
 def keys(visit: Visit) -> Response:
-    """One's SSH keys."""
+    """List the visitor's SSH keys."""
     return _keys(visit, 200, "", "", "")
 
 
@@ -92,7 +92,7 @@ def add_key(visit: Visit) -> Response:
 
 @site.post("/-/profile/keys/{key:int}/delete")
 def delete_key(visit: Visit, key: int) -> Response:
-    """Delete one of one's SSH keys."""
+    """Delete one of the visitor's SSH keys."""
     visit.run("DELETE FROM ssh_keys WHERE id = ? AND account = ?", key, visit.signed_in()["id"])
     return visit.redirect("/-/profile/keys", "The key was deleted.")
 

@@ -1,5 +1,6 @@
-"""What all pages of the code host share: the site, the project a page is about with what the visitor may do there, and
-the small things templates need. It refuses to know any page.
+"""Shared by all pages of the code host: the site, the current project with the visitor's permissions, template helpers.
+
+Imports none of the page modules.
 """
 
 from __future__ import annotations
@@ -29,13 +30,13 @@ SEEN = (
     " OR EXISTS (SELECT 1 FROM groups JOIN group_members ON group_id = groups.id"
     " WHERE groups.path = projects.namespace AND account = :me))"
 )
-"""SQL that holds for the projects a visitor may see; takes the values of `who`."""
+"""SQL condition for the projects that a visitor may see; takes the values of `who`."""
 _SLUG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,60}")
 
 
 @dataclass(frozen=True, slots=True)
 class Here:
-    """The project a page is about, and the visitor's role in it (0: none)."""
+    """The current project and the visitor's role in it (0: none)."""
 
     visit: Visit
     row: sqlite3.Row
@@ -52,11 +53,11 @@ class Here:
         return f"/{self.row['namespace']}/{self.row['path']}"
 
     def need(self, role: int, what: str) -> sqlite3.Row:
-        """Who is signed in.
+        """Return the visitor's account if they have the role.
 
         Raises:
-            SignInNeeded: when nobody is.
-            Refused: when the visitor's role is less, or the project is archived and more than settings is asked for.
+            SignInNeeded: If the visitor isn't signed in.
+            Refused: If the visitor's role is lower, or the project is archived and `role` is below owner.
         """
         account = self.visit.signed_in()
         if self.role < role:
@@ -66,7 +67,7 @@ class Here:
         return account
 
     def render(self, template: str, status: int = 200, **values: Any) -> Response:
-        """A page of this project."""
+        """Render a page of this project."""
         counts = {
             table: self.visit.value(f"SELECT count(*) FROM {table} WHERE project = ? AND state = 'opened'", self.id)
             for table in ("issues", "merges")
@@ -74,7 +75,7 @@ class Here:
         return self.visit.render(template, status, here=self, project=self.row, open=counts, **values)
 
     def people(self) -> list[sqlite3.Row]:
-        """The members, of the project or its group, by name."""
+        """Return the members of the project and of its group, sorted by name."""
         return self.visit.all(
             "SELECT id, name, full_name, max(role) AS role, max(expires) AS expires, max(direct) AS direct FROM ("
             " SELECT account, role, expires, 1 AS direct FROM members WHERE project = ? UNION ALL"
@@ -86,10 +87,10 @@ class Here:
 
 
 def here_at(visit: Visit, namespace: str, project: str) -> Here:
-    """The project of an address.
+    """Return the project at an address.
 
     Raises:
-        NotFound: when there is none, or the visitor may not see it.
+        NotFound: If there is none, or the visitor may not see it.
     """
     row = visit.one("SELECT * FROM projects WHERE namespace = ? AND path = ?", namespace, project, what="project")
     role = role_in(visit, row)
@@ -99,7 +100,7 @@ def here_at(visit: Visit, namespace: str, project: str) -> Here:
 
 
 def role_in(visit: Visit, project: sqlite3.Row) -> int:
-    """The visitor's role in a project: their own, or their group's, whichever is higher."""
+    """Return the visitor's role in a project: the higher of their own role and their role in its group."""
     if visit.account is None:
         return 0
     if project["namespace"] == visit.account["name"]:
@@ -110,7 +111,7 @@ def role_in(visit: Visit, project: sqlite3.Row) -> int:
 
 
 def group_role(visit: Visit, path: str) -> int:
-    """The visitor's role in a group."""
+    """Return the visitor's role in a group."""
     if visit.account is None:
         return 0
     found = visit.value(
@@ -122,13 +123,13 @@ def group_role(visit: Visit, path: str) -> int:
 
 
 def who(visit: Visit) -> dict[str, Any]:
-    """The values that `SEEN` takes."""
+    """Return the parameters of `SEEN`."""
     account = visit.account
     return {"me": account["id"], "name": account["name"]} if account else {"me": 0, "name": ""}
 
 
 def found(visit: Visit, columns: str, rest: str, size: int, **values: Any) -> tuple[list[sqlite3.Row], dict[str, int]]:
-    """One page of the rows of a query (`SELECT columns rest`), and what the pager shows."""
+    """Return one page of rows of a query (`SELECT columns rest`), and the values for the pager."""
     values |= who(visit)
     body, _, order = rest.rpartition(" ORDER BY ")
     total = visit.db.execute(f"SELECT count(*) FROM (SELECT 1 FROM {body})", values).fetchone()[0]
@@ -139,7 +140,7 @@ def found(visit: Visit, columns: str, rest: str, size: int, **values: Any) -> tu
 
 
 def day_of(text: str) -> str | None:
-    """The day a text names as YYYY-MM-DD, or None where it names none."""
+    """Return a date given as YYYY-MM-DD, or None if it isn't one."""
     try:
         return date.fromisoformat(text).isoformat()
     except ValueError:
@@ -147,17 +148,17 @@ def day_of(text: str) -> str | None:
 
 
 def slug_of(name: str) -> str:
-    """The address made from a name: `Pair Timer` becomes `pair-timer`."""
+    """Convert a name to a URL path component: `Pair Timer` becomes `pair-timer`."""
     return re.sub(r"[^a-z0-9._-]+", "-", name.lower()).strip("-.")
 
 
 def good_slug(text: str) -> bool:
-    """Whether a text can be part of an address."""
+    """Whether a text is a valid URL path component."""
     return _SLUG.fullmatch(text) is not None
 
 
 def pattern(text: str) -> str:
-    """The pattern of LIKE for texts that contain this one."""
+    """Return the LIKE pattern for texts that contain this one."""
     return f"%{text}%"
 
 

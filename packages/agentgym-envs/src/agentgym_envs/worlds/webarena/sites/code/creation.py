@@ -1,4 +1,4 @@
-"""New projects and new groups."""
+"""Creation of projects and groups."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ _LANGUAGES = ("Python", "TypeScript", "Go", "Rust", "Ruby", "C")
 
 @site.get("/projects/new")
 def new_project_form(visit: Visit) -> Response:
-    """The form for a blank project."""
+    """Show the form for a blank project."""
     values = {"name": "", "path": "", "description": "", "visibility": "private", "namespace": visit.text("namespace")}
     return _project_form(visit, 200, values, "")
 
 
 @site.post("/projects/new")
 def new_project(visit: Visit) -> Response:
-    """Make a blank project, with a README where asked."""
+    """Create a blank project, with a README if requested."""
     me = visit.signed_in()
     values = {key: visit.text(key, 300) for key in ("name", "path", "description", "visibility", "namespace")}
     path = values["path"] or slug_of(values["name"])
@@ -77,7 +77,7 @@ def _project_form(visit: Visit, status: int, values: dict[str, str], error: str)
 
 @site.get("/groups/new")
 def new_group_form(visit: Visit) -> Response:
-    """The form for a group."""
+    """Show the form for a group."""
     visit.signed_in()
     values = {"name": "", "path": "", "description": "", "visibility": "private"}
     return visit.render("group_new.html", values=values, error="")
@@ -85,7 +85,7 @@ def new_group_form(visit: Visit) -> Response:
 
 @site.post("/groups/new")
 def new_group(visit: Visit) -> Response:
-    """Make a group; one becomes its owner."""
+    """Create a group; the visitor becomes its owner."""
     me = visit.signed_in()
     values = {key: visit.text(key, 300) for key in ("name", "path", "description", "visibility")}
     path = values["path"] or slug_of(values["name"])

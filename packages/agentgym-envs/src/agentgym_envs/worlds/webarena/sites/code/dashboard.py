@@ -19,13 +19,13 @@ MERGE = ISSUE.replace("issues.", "merges.").replace("issue =", "merge =")
 
 @site.get("/")
 def start(visit: Visit) -> Response:
-    """One's projects, or what there is for everybody."""
+    """Show the visitor's projects, or redirect to `/explore` if they aren't signed in."""
     return visit.redirect("/explore") if visit.account is None else your_projects(visit)
 
 
 @site.get("/dashboard/projects")
 def your_projects(visit: Visit) -> Response:
-    """Projects one is a member of."""
+    """List the projects that the visitor is a member of."""
     visit.signed_in()
     mine = (
         "(projects.namespace = :name OR projects.id IN (SELECT project FROM members WHERE account = :me) OR"
@@ -37,7 +37,7 @@ def your_projects(visit: Visit) -> Response:
 
 @site.get("/dashboard/projects/starred")
 def starred(visit: Visit) -> Response:
-    """Projects one has starred."""
+    """List the projects that the visitor has starred."""
     visit.signed_in()
     return _projects(visit, "projects.id IN (SELECT project FROM stars WHERE account = :me)", "starred")
 
@@ -54,7 +54,7 @@ def _projects(visit: Visit, condition: str, tab: str) -> Response:
 
 @site.get("/dashboard/issues")
 def your_issues(visit: Visit) -> Response:
-    """Issues one is assigned to, or has opened."""
+    """List the issues that the visitor is assigned to or has opened."""
     visit.signed_in()
     role = "author" if visit.text("role") == "author" else "assignee"
     state = "closed" if visit.text("state") == "closed" else "opened"
@@ -71,7 +71,7 @@ def your_issues(visit: Visit) -> Response:
 
 @site.get("/dashboard/merge_requests")
 def your_merges(visit: Visit) -> Response:
-    """Merge requests one is assigned to, is asked to review, or has opened."""
+    """List the merge requests that the visitor is assigned to, reviews or has opened."""
     visit.signed_in()
     role = visit.text("role") if visit.text("role") in ("assignee", "author") else "reviewer"
     rest = (
@@ -84,7 +84,7 @@ def your_merges(visit: Visit) -> Response:
 
 @site.get("/dashboard/todos")
 def todos(visit: Visit) -> Response:
-    """What waits for one."""
+    """List the visitor's to-do items."""
     visit.signed_in()
     done = int(visit.text("state") == "done")
     rest = (
@@ -103,13 +103,13 @@ def todos(visit: Visit) -> Response:
 
 @site.post("/dashboard/todos/done")
 def all_done(visit: Visit) -> Response:
-    """Mark everything as done."""
+    """Mark all to-do items as done."""
     visit.run("UPDATE todos SET done = 1 WHERE account = ?", visit.signed_in()["id"])
     return visit.redirect("/dashboard/todos", "Everything is marked as done.")
 
 
 @site.post("/dashboard/todos/{todo:int}")
 def toggle_todo(visit: Visit, todo: int) -> Response:
-    """Mark one to-do item as done, or bring it back."""
+    """Mark a to-do item as done, or restore it."""
     visit.run("UPDATE todos SET done = 1 - done WHERE id = ? AND account = ?", todo, visit.signed_in()["id"])
     return visit.redirect("/dashboard/todos", "The to-do item was moved.")

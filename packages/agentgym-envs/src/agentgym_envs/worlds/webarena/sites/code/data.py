@@ -1,5 +1,6 @@
-"""Fills the code host: people, projects with their files, their history, their issues. Everything follows from the
-seed; the dates end before the frozen clock.
+"""Fills the code host's database: people, projects with their files, history and issues.
+
+All data follows from the seed; all dates are before the frozen clock.
 """
 
 from __future__ import annotations

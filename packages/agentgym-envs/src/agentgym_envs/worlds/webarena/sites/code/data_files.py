@@ -1,4 +1,4 @@
-"""The files of the code host's projects: programs put together from shapes, and what stands beside them."""
+"""The files of the code host's projects: programs assembled from patterns, and the files that accompany them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from agentgym_envs.worlds.webarena.sites.code.data_projects import Project
 
 SUFFIXES = {"Python": "py", "TypeScript": "ts", "Go": "go", "Rust": "rs", "Ruby": "rb", "C": "c"}
-"""File name endings by language."""
+"""File extension of each language."""
 _HEADS = {
     "Python": '"""The {c}."""\n\nfrom __future__ import annotations\n\nfrom dataclasses import dataclass\n\n\n',
     "TypeScript": "// The {c}.\n\n",
@@ -52,7 +52,7 @@ _SHARED = {
 def write_files(
     db: sqlite3.Connection, random: Random, project: Project, name: str, text: str, licence: str
 ) -> dict[str, str]:
-    """Write the files of a project; returns their contents by path."""
+    """Write the files of a project and return their contents by path."""
     shapes = {language: body.split("\n%%\n") for language, body in sections("shapes.txt").items()}[project.language]
     suffix = SUFFIXES[project.language]
     files = {path: content for path, content in _SHARED.items() if path == ".gitignore" or random.random() < 0.85}
@@ -75,7 +75,7 @@ def write_files(
 
 
 def content_of(db: sqlite3.Connection, text: str) -> int:
-    """The id of a text among the contents; texts of small common files are kept once."""
+    """Return the id of a text in `contents`; small common files are stored once."""
     if text in _SHARED.values():
         found = db.execute("SELECT id FROM contents WHERE id <= 1000 AND text = ?", (text,)).fetchone()
         if found:

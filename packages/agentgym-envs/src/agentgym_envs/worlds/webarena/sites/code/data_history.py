@@ -1,4 +1,4 @@
-"""What was written when: commits, branches, merge requests, tags and releases of a project."""
+"""The history of a project: commits, branches, merge requests, tags and releases."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ _TOPICS = ("fix", "add", "try", "speed-up", "tidy", "docs")
 
 
 def add_history(db: sqlite3.Connection, random: Random, project: Project, prose: Prose) -> None:
-    """Write commits, merge requests and tags, and the date of the last change."""
+    """Write commits, merge requests and tags, and set the date of the last change."""
     branch = db.execute("SELECT default_branch FROM projects WHERE id = ?", (project.id,)).fetchone()[0]
     first = max(project.created, datetime(2024, 3, 1))
     when = moments(random, first, _LAST, random.randrange(18, 60))
@@ -52,7 +52,7 @@ def add_history(db: sqlite3.Connection, random: Random, project: Project, prose:
 
 
 def sha_of(*parts: object) -> str:
-    """The 40 digits that name a commit."""
+    """Return the SHA of a commit, 40 digits."""
     return hashlib.sha1("/".join(map(str, parts)).encode(), usedforsecurity=False).hexdigest()
 
 
@@ -131,8 +131,8 @@ def _merge_request(
     else:
         made = _branch(db, random, project, prose, author, source, moment)
     db.executemany("UPDATE commits SET merge = ? WHERE id = ?", [(merge, commit) for commit in made])
-    for said in moments(random, *_span(moment, done), random.choice((0, 1, 1, 2, 3))):
-        values = (merge, random.choice(project.team + project.friends), prose.say("review", c=parts[0]), said)
+    for written in moments(random, *_span(moment, done), random.choice((0, 1, 1, 2, 3))):
+        values = (merge, random.choice(project.team + project.friends), prose.say("review", c=parts[0]), written)
         db.execute("INSERT INTO comments (merge, author, body, created) VALUES (?, ?, ?, ?)", values)
     if reviewer is not None and random.random() < 0.4:
         db.execute("INSERT INTO approvals VALUES (?, ?)", (merge, reviewer))
@@ -141,7 +141,7 @@ def _merge_request(
 def _branch(
     db: sqlite3.Connection, random: Random, project: Project, prose: Prose, author: int, name: str, moment: str
 ) -> list[int]:
-    """A branch that is ahead of the default one by commits to different files."""
+    """Write a branch that is ahead of the default branch by commits to different files."""
     db.execute("INSERT INTO branches VALUES (?, ?, ?)", (project.id, name, moment))
     sources = [path for path in project.files if path.startswith("src/")]
     made: list[int] = []

@@ -1,4 +1,4 @@
-"""Issues of a project with what was said about them, and what waits for Jonas."""
+"""A project's issues with their comments, and Jonas's to-do list."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _KINDS = {
     "speed": ("performance", 9),
     "question": ("question", 7),
 }
-"""The label and the share of each kind of issue."""
+"""Label and relative frequency of each kind of issue."""
 _LAST = datetime(2025, 6, 14)
 
 
@@ -50,9 +50,9 @@ def _issue(db: sqlite3.Connection, random: Random, project: Project, prose: Pros
     ).lastrowid
     assert issue is not None
     _details(db, random, project, issue, _KINDS[kind][0])
-    for said in moments(random, *_span(moment), random.choice((0, 0, 1, 1, 2))):
+    for written in moments(random, *_span(moment), random.choice((0, 0, 1, 1, 2))):
         body = prose.say("comment", c=parts[0], d=parts[1])
-        values = (issue, random.choice(project.team + project.friends), body, said)
+        values = (issue, random.choice(project.team + project.friends), body, written)
         db.execute("INSERT INTO comments (issue, author, body, created) VALUES (?, ?, ?, ?)", values)
 
 
@@ -81,7 +81,7 @@ def _span(moment: str) -> tuple[datetime, datetime]:
 
 
 def add_todos(db: sqlite3.Connection, random: Random) -> None:
-    """Write what waits for Jonas: reviews asked of him, issues given to him, and some done before."""
+    """Write Jonas's to-do items: reviews requested of him and issues assigned to him, some of them done."""
     asked = db.execute(
         "SELECT id, author, updated FROM merges WHERE reviewer = 1 AND author <> 1 ORDER BY id"
     ).fetchall()

@@ -1,4 +1,4 @@
-"""The people of the code host and what is theirs alone: keys, snippets, whom they follow, what they starred."""
+"""The accounts of the code host and their keys, snippets, follows and stars."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentgym_envs.worlds.webarena.sites.directory import PLACES
 from agentgym_envs.worlds.webarena.sites.names import FIRST_NAMES, LAST_NAMES, TOWNS
 
 JONAS = 1
-"""The id of the account an agent finds itself signed in as."""
+"""Id of the account that an agent is signed in to."""
 HOSTS = (
     "ada.lockwood",
     "theo.winslow",
@@ -24,12 +24,12 @@ HOSTS = (
     "ravi.ellery",
     "tilda.rowe",
 )
-"""Who has projects under their own name."""
+"""Accounts that have projects in their own namespace."""
 _PEOPLE = 250
 
 
 def add_people(db: sqlite3.Connection, random: Random, prose: Prose) -> list[int]:
-    """Write the accounts; returns their ids, Jonas first and then the hosts."""
+    """Write the accounts and return their ids: Jonas first, then the hosts."""
     account = PLACES["gitlab"].account
     assert account is not None
     db.execute(
@@ -60,7 +60,7 @@ def add_people(db: sqlite3.Connection, random: Random, prose: Prose) -> list[int
 
 
 def add_people_details(db: sqlite3.Connection, random: Random, prose: Prose) -> None:
-    """Write keys, snippets, stars and who follows whom, when people and projects are there."""
+    """Write keys, snippets, stars and follows, which require people and projects."""
     people = range(1, _PEOPLE + 1)
     projects = [row[0] for row in db.execute("SELECT id FROM projects WHERE visibility = 'public' ORDER BY id")]
     contents = [
@@ -87,6 +87,6 @@ def add_people_details(db: sqlite3.Connection, random: Random, prose: Prose) -> 
 
 
 def ssh_key(random: Random) -> str:
-    """A public key that nobody has the other half of."""
+    """Return a random public key, for which no private key exists."""
     body = b"\0\0\0\x0bssh-ed25519\0\0\0 " + random.randbytes(32)
     return f"ssh-ed25519 {base64.b64encode(body).decode()}"

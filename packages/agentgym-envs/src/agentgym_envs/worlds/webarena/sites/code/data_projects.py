@@ -1,4 +1,4 @@
-"""Groups and projects of the code host: who belongs to them, their labels, milestones and files."""
+"""Groups and projects of the code host with their members, labels, milestones and files."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _JONAS_IN = {
     "mapwright/route-engine": 20,
     "kiln-ci/kiln-ui": 20,
 }
-"""Projects of others that Jonas has a role in."""
+"""Jonas's roles in projects of other owners."""
 _JONAS_GROUP = "robotics-club"
 _PRIVATE = {
     "jonas/budget-planner",
@@ -59,7 +59,7 @@ _MILESTONES = ("Spring cleaning", "Field test", "Stability", "Summer release", "
 
 @dataclass
 class Project:
-    """What the makers of history and issues need to know of a project."""
+    """The properties of a project that history and issues are generated from."""
 
     id: int
     where: str
@@ -67,18 +67,18 @@ class Project:
     components: list[str]
     created: datetime
     team: list[int]
-    """Accounts that may push, the busiest first."""
+    """Accounts that may push, the most active first."""
     friends: list[int]
-    """Accounts without that right who open issues and comment."""
+    """Accounts that may not push, but open issues and comment."""
     labels: dict[str, int]
     milestones: dict[int, str]
-    """State by id."""
+    """State by milestone id."""
     files: dict[str, str] = field(default_factory=dict[str, str])
     """Content by path."""
 
 
 def add_projects(db: sqlite3.Connection, random: Random, people: list[int], prose: Prose) -> list[Project]:
-    """Write groups and projects with all that stands still in them."""
+    """Write groups and projects with everything in them except history and issues."""
     teams = {path: _add_group(db, random, people, path, name, text) for path, name, text in table("groups.txt")}
     for number, name in enumerate(["jonas", *HOSTS]):
         teams[name] = [people[number], *random.sample(people[1:], 6)]
@@ -140,7 +140,7 @@ def _add_members(
     where: str,
     created: datetime,
 ) -> tuple[list[int], list[int]]:
-    """The first of the team owns the project; Jonas comes in where he has a role."""
+    """Write the members: the first of the team owns the project; Jonas joins if he has a role."""
     chosen = [team[0], *random.sample(team[1:], random.randrange(3, 6))]
     roles: dict[int, int] = dict(zip(chosen, (50, 40, 30, 30, 20, 20), strict=False))
     if where in _JONAS_IN:
@@ -190,7 +190,7 @@ def _add_milestones(db: sqlite3.Connection, random: Random, prose: Prose, projec
 
 
 def add_forks(db: sqlite3.Connection, random: Random, projects: list[Project]) -> None:
-    """Copies of projects under the names of others, with the files and the default branch of the original."""
+    """Write forks in other namespaces, with the original's files and default branch."""
     sources = [project for project in projects if project.where not in _NO_FORK]
     for number, source in enumerate(random.sample(sources, 22)):
         owner = 1 + number % (1 + len(HOSTS))

@@ -1,4 +1,4 @@
-"""Differences as pages show them: the changed lines of a file with some before and after."""
+"""Diffs as the pages show them: the changed lines of a file with some lines of context."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _AROUND = 3
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A line of a difference; `sign` is `+`, `-` or a blank."""
+    """A line of a diff; `sign` is `+`, `-` or a space."""
 
     before: int | None
     after: int | None
@@ -20,24 +20,24 @@ class Line:
 
 @dataclass(frozen=True, slots=True)
 class Diff:
-    """What happened to one file."""
+    """The changes to one file."""
 
     path: str
     lines: tuple[Line, ...]
 
     @property
     def added(self) -> int:
-        """Number of lines that are new."""
+        """The number of added lines."""
         return sum(line.sign == "+" for line in self.lines)
 
     @property
     def removed(self) -> int:
-        """Number of lines that are gone."""
+        """The number of removed lines."""
         return sum(line.sign == "-" for line in self.lines)
 
 
 def diff_of(path: str, after: str, line: int, count: int, old: str) -> Diff:
-    """The difference that ends in `after`, where `count` lines from `line` on replaced the text `old`."""
+    """Return the diff that results in `after`, where `count` lines starting at `line` replaced the text `old`."""
     return Diff(path, tuple(_lines(after.splitlines(), line - 1, count, old.splitlines())))
 
 

@@ -1,4 +1,4 @@
-"""Finding things: all projects, all groups, public snippets, and search over everything."""
+"""Search pages: all projects, all groups, public snippets, and search over everything."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ _SCOPES: dict[str, tuple[str, str]] = {
 
 @site.get("/explore")
 def explore(visit: Visit) -> Response:
-    """All projects one may see, by words, topic and language."""
+    """List the visible projects, filtered by words, topic and language."""
     sort, topic, language = visit.text("sort", 20) or "stars", visit.text("topic", 60), visit.text("language", 60)
     search = visit.text("search", 100)
     rest = (
@@ -71,14 +71,14 @@ def explore(visit: Visit) -> Response:
 
 
 def topics_of(visit: Visit, rows: list[sqlite3.Row]) -> dict[int, list[str]]:
-    """The topics of each of these projects."""
+    """Return the topics of each of these projects."""
     query = "SELECT topic FROM topics WHERE project = ? ORDER BY topic"
     return {row["id"]: [topic for (topic,) in visit.all(query, row["id"])] for row in rows}
 
 
 @site.get("/explore/groups")
 def explore_groups(visit: Visit) -> Response:
-    """All groups, or one's own."""
+    """List all groups, or the visitor's own."""
     mine = visit.text("mine") == "1"
     condition = "id IN (SELECT group_id FROM group_members WHERE account = :me)" if mine else ":me >= 0"
     rest = f"groups WHERE {condition} AND name LIKE :text ORDER BY name"
@@ -89,7 +89,7 @@ def explore_groups(visit: Visit) -> Response:
 
 @site.get("/explore/snippets")
 def snippets(visit: Visit) -> Response:
-    """Public snippets and one's own."""
+    """List public snippets and the visitor's own."""
     rest = (
         "snippets JOIN accounts ON accounts.id = account WHERE (visibility = 'public' OR account = :me)"
         " ORDER BY snippets.created DESC"
@@ -100,7 +100,7 @@ def snippets(visit: Visit) -> Response:
 
 @site.get("/search")
 def search(visit: Visit) -> Response:
-    """Search over everything, or within a project's issues and merge requests."""
+    """Search everything, or the issues and merge requests of a project."""
     scope = visit.text("scope") if visit.text("scope") in _SCOPES else "projects"
     text = visit.text("search", 100)
     columns, rest = _SCOPES[scope]
@@ -118,7 +118,7 @@ def _count(visit: Visit, query: str, values: dict[str, str]) -> int:
 
 @site.get("/-/snippets/{snippet:int}")
 def snippet(visit: Visit, snippet: int) -> Response:
-    """One snippet."""
+    """Show a snippet."""
     row = visit.one(
         "SELECT snippets.*, accounts.name, accounts.full_name, text FROM snippets"
         " JOIN accounts ON accounts.id = account"

@@ -24,7 +24,7 @@ _BASE = "/{namespace}/{project}/-"
 
 @site.get(_BASE + "/commits/{branch}")
 def commits(visit: Visit, namespace: str, project: str, branch: str) -> Response:
-    """The commits of a branch, by author, words and dates."""
+    """List the commits of a branch, filtered by author, words and dates."""
     here = here_at(visit, namespace, project)
     if branch not in branch_names(here):
         raise NotFound("branch")
@@ -57,7 +57,7 @@ def commits(visit: Visit, namespace: str, project: str, branch: str) -> Response
 
 @site.get(_BASE + "/commit/{sha}")
 def commit(visit: Visit, namespace: str, project: str, sha: str) -> Response:
-    """One commit with what it changed; at least the first seven digits of its sha name it."""
+    """Show a commit and its changes; a prefix of at least seven digits identifies it."""
     here = here_at(visit, namespace, project)
     if not (7 <= len(sha) <= 40 and sha.isalnum()):
         raise NotFound("commit")
@@ -74,7 +74,7 @@ def commit(visit: Visit, namespace: str, project: str, sha: str) -> Response:
 
 @site.get(_BASE + "/branches")
 def branches(visit: Visit, namespace: str, project: str) -> Response:
-    """All branches with their last commit."""
+    """List all branches with their last commit."""
     here = here_at(visit, namespace, project)
     return _branches(here, 200, "", "")
 
@@ -93,7 +93,7 @@ def _branches(here: Here, status: int, name: str, error: str) -> Response:
 
 @site.post(_BASE + "/branches")
 def new_branch(visit: Visit, namespace: str, project: str) -> Response:
-    """Make a branch that begins where the default branch ends."""
+    """Create a branch from the head of the default branch."""
     here = here_at(visit, namespace, project)
     here.need(DEVELOPER, "make branches")
     name = visit.text("name", 80)
@@ -119,13 +119,13 @@ def delete_branch(visit: Visit, namespace: str, project: str, branch: str) -> Re
 
 @site.get(_BASE + "/tags")
 def tags(visit: Visit, namespace: str, project: str) -> Response:
-    """All tags."""
+    """List all tags."""
     return _tags(here_at(visit, namespace, project), "tags.html")
 
 
 @site.get(_BASE + "/releases")
 def releases(visit: Visit, namespace: str, project: str) -> Response:
-    """Tags with notes."""
+    """List the tags that have release notes."""
     return _tags(here_at(visit, namespace, project), "releases.html")
 
 
@@ -140,7 +140,7 @@ def _tags(here: Here, template: str) -> Response:
 
 @site.get(_BASE + "/contributors")
 def contributors(visit: Visit, namespace: str, project: str) -> Response:
-    """Who wrote how many commits on the default branch."""
+    """List the authors of commits on the default branch with their numbers of commits."""
     here = here_at(visit, namespace, project)
     rows = visit.all(
         "SELECT accounts.*, count(*) AS commits, min(commits.created) AS first, max(commits.created) AS last"

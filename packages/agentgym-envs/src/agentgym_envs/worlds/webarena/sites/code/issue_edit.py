@@ -1,4 +1,4 @@
-"""Writing issues: the form for a new one, the form to change one, and the pickers of its page."""
+"""Creation and editing of issues: the two forms and the pickers of an issue's page."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BASE = "/{namespace}/{project}/-/issues"
 
 @dataclass
 class _Draft:
-    """What the form holds."""
+    """The contents of the form."""
 
     title: str = ""
     body: str = ""
@@ -29,7 +29,7 @@ class _Draft:
     confidential: bool = False
 
     def wrong(self) -> str:
-        """What is to be corrected, in a sentence; empty where nothing is."""
+        """Return the first error as a sentence, or an empty string."""
         if not self.title:
             return "The issue needs a title."
         if self.due and day_of(self.due) is None:
@@ -40,7 +40,7 @@ class _Draft:
 
 
 def _sent(here: Here) -> _Draft:
-    """What was sent; who has no role in the project gives title and description only."""
+    """Parse the submitted form; visitors without a role in the project can only set title and description."""
     visit = here.visit
     draft = _Draft(visit.text("title", 255), visit.text("body"))
     if here.role < REPORTER:
@@ -87,7 +87,7 @@ def _form(here: Here, status: int, draft: _Draft, error: str, **values: Any) -> 
 
 @site.get(_BASE + "/new")
 def new_issue_form(visit: Visit, namespace: str, project: str) -> Response:
-    """The form for a new issue."""
+    """Show the form for a new issue."""
     here = here_at(visit, namespace, project)
     here.need(0, "open an issue")
     return _form(here, 200, _Draft(title=visit.text("title", 255)), "", issue=None)
@@ -113,7 +113,7 @@ def new_issue(visit: Visit, namespace: str, project: str) -> Response:
 
 @site.get(_BASE + "/{iid:int}/edit")
 def edit_form(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """The form to change an issue."""
+    """Show the form for editing an issue."""
     here = here_at(visit, namespace, project)
     row = issue_at(here, iid)
     editable(here, row)
@@ -132,7 +132,7 @@ def edit_form(visit: Visit, namespace: str, project: str, iid: int) -> Response:
 
 @site.post(_BASE + "/{iid:int}/edit")
 def edit(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """Change an issue."""
+    """Save an issue."""
     here = here_at(visit, namespace, project)
     row = issue_at(here, iid)
     editable(here, row)
@@ -166,7 +166,7 @@ def _replace(visit: Visit, table: str, issue: int, values: tuple[int, ...]) -> N
 
 @site.post(_BASE + "/{iid:int}/labels")
 def set_labels(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """What the label picker sends."""
+    """Set the labels that the label picker sends."""
     here = here_at(visit, namespace, project)
     here.need(REPORTER, "label issues")
     row = issue_at(here, iid)
@@ -177,7 +177,7 @@ def set_labels(visit: Visit, namespace: str, project: str, iid: int) -> Response
 
 @site.post(_BASE + "/{iid:int}/assignees")
 def set_assignees(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """What the assignee picker sends."""
+    """Set the assignees that the assignee picker sends."""
     here = here_at(visit, namespace, project)
     here.need(REPORTER, "assign issues")
     row = issue_at(here, iid)

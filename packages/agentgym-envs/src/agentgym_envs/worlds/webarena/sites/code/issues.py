@@ -1,4 +1,4 @@
-"""A project's issues: the list with its filters, one issue with what is said about it."""
+"""A project's issues: the filterable list, and one issue with its discussion."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BASE = "/{namespace}/{project}/-/issues"
 
 @site.get(_BASE)
 def issues(visit: Visit, namespace: str, project: str) -> Response:
-    """The list of issues."""
+    """List the issues."""
     here = here_at(visit, namespace, project)
     chosen = {key: visit.text(key, 200) for key in ("search", "label", "assignee", "author", "milestone")}
     chosen["state"] = visit.text("state") if visit.text("state") in ("closed", "all") else "opened"
@@ -73,7 +73,7 @@ def _count(visit: Visit, rest: str, values: dict[str, Any]) -> int:
 
 
 def _choices(here: Here) -> dict[str, list[tuple[str, str]]]:
-    """What the filters offer: value and text of each option."""
+    """Return the options of each filter as pairs of value and text."""
     visit = here.visit
     authors = visit.all(
         "SELECT DISTINCT name, full_name FROM issues JOIN accounts ON accounts.id = author WHERE project = ?"
@@ -96,22 +96,22 @@ def _choices(here: Here) -> dict[str, list[tuple[str, str]]]:
 
 
 def labels_of(visit: Visit, rows: list[sqlite3.Row]) -> dict[int, list[sqlite3.Row]]:
-    """The labels of each of these issues."""
+    """Return the labels of each of these issues."""
     query = "SELECT labels.* FROM issue_labels JOIN labels ON labels.id = label WHERE issue = ? ORDER BY name"
     return {row["id"]: visit.all(query, row["id"]) for row in rows}
 
 
 def assignees(visit: Visit, issue: int) -> list[sqlite3.Row]:
-    """Who is to work on an issue."""
+    """Return the assignees of an issue."""
     query = "SELECT accounts.* FROM issue_assignees JOIN accounts ON id = account WHERE issue = ? ORDER BY full_name"
     return visit.all(query, issue)
 
 
 def issue_at(here: Here, iid: int) -> sqlite3.Row:
-    """An issue of the project, with its author.
+    """Return an issue of the project with its author.
 
     Raises:
-        NotFound: when there is none, or it is confidential and the visitor has no role.
+        NotFound: If there is none, or it is confidential and the visitor has no role.
     """
     visible = f"(confidential = 0 OR author = {who(here.visit)['me']})" if here.role < REPORTER else "1"
     return here.visit.one(
@@ -126,12 +126,12 @@ def issue_at(here: Here, iid: int) -> sqlite3.Row:
 
 @site.get(_BASE + "/{iid:int}")
 def issue(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """One issue."""
+    """Show an issue."""
     return show(here_at(visit, namespace, project), iid, 200, "")
 
 
 def show(here: Here, iid: int, status: int, error: str) -> Response:
-    """The page of an issue; `error` stands at the comment form."""
+    """Render the page of an issue; `error` is shown at the comment form."""
     visit = here.visit
     row = issue_at(here, iid)
     return here.render(
@@ -149,17 +149,17 @@ def show(here: Here, iid: int, status: int, error: str) -> Response:
 
 
 def may_edit(here: Here, row: sqlite3.Row) -> bool:
-    """Whether the visitor may change an issue or a merge request: its author, and who is Reporter or more."""
+    """Whether the visitor may edit an issue or a merge request: its author and Reporters or higher may."""
     account = here.visit.account
     return account is not None and (here.role >= REPORTER or row["author"] == account["id"])
 
 
 def editable(here: Here, row: sqlite3.Row) -> None:
-    """Make sure of `may_edit`.
+    """Check `may_edit`.
 
     Raises:
-        SignInNeeded: when nobody is signed in.
-        Refused: when the visitor may not.
+        SignInNeeded: If the visitor isn't signed in.
+        Refused: If the visitor may not edit it.
     """
     here.need(0, "change this")
     if not may_edit(here, row):
@@ -168,7 +168,7 @@ def editable(here: Here, row: sqlite3.Row) -> None:
 
 @site.post(_BASE + "/{iid:int}/comment")
 def add_comment(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """Say something about an issue."""
+    """Comment on an issue."""
     here = here_at(visit, namespace, project)
     here.need(0, "comment")
     row = issue_at(here, iid)
@@ -181,7 +181,7 @@ def add_comment(visit: Visit, namespace: str, project: str, iid: int) -> Respons
 
 @site.post(_BASE + "/{iid:int}/state")
 def set_state(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """Close an issue, or open it again."""
+    """Close or reopen an issue."""
     here = here_at(visit, namespace, project)
     row = issue_at(here, iid)
     editable(here, row)

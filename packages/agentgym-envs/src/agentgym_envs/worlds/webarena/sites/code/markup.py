@@ -1,5 +1,6 @@
-"""The little of Markdown that this site's texts use, as HTML: headings, lists, code, bold, links. Everything else in a
-text is shown as it is, escaped.
+"""Converts the subset of Markdown that this site uses to HTML: headings, lists, code, bold, links.
+
+All other text is escaped.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ _INLINE = (
 
 
 def to_html(text: str) -> Markup:
-    """The text as HTML that is safe to show."""
+    """Convert a text to safe HTML."""
     return Markup("\n").join(_blocks(text))
 
 

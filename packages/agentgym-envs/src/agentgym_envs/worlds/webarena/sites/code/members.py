@@ -1,4 +1,4 @@
-"""Who belongs to a project or a group, and in which role."""
+"""Members of projects and groups, and their roles."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _BASE = "/{namespace}/{project}/-/members"
 
 @site.get(_BASE)
 def members(visit: Visit, namespace: str, project: str) -> Response:
-    """The members, and the form to invite one."""
+    """List the members with the invitation form."""
     return _members(here_at(visit, namespace, project), 200, {"person": "", "role": GUEST, "expires": ""}, "")
 
 
@@ -36,11 +36,11 @@ def _members(here: Here, status: int, values: dict[str, object], error: str) -> 
 
 @site.post(_BASE)
 def invite(visit: Visit, namespace: str, project: str) -> Response:
-    """Make somebody a member."""
+    """Add a member."""
     here = here_at(visit, namespace, project)
     here.need(MAINTAINER, "invite members")
     person, role, expires = visit.text("person", 100), _role(visit, here.role), visit.text("expires", 20)
-    account = _somebody(visit, person)
+    account = _find_account(visit, person)
     error = ""
     if account is None:
         error = f"There is nobody called {person}." if person else "Say whom to invite."
@@ -54,8 +54,8 @@ def invite(visit: Visit, namespace: str, project: str) -> Response:
     return visit.redirect(f"{here.path}/-/members", f"{account['full_name']} was added as {ROLES[role]}.")
 
 
-def _somebody(visit: Visit, person: str) -> sqlite3.Row | None:
-    """Who has this user name, e-mail address or, if only one has it, full name."""
+def _find_account(visit: Visit, person: str) -> sqlite3.Row | None:
+    """Find an account by user name, e-mail address or, if it is unique, full name."""
     query = "SELECT * FROM accounts WHERE name = ? OR email = ? OR full_name = ? COLLATE NOCASE"
     rows = visit.all(query, person.removeprefix("@").lower(), person, person)
     return rows[0] if len(rows) == 1 else None
@@ -72,7 +72,7 @@ def _role(visit: Visit, most: int) -> int:
 
 @site.post(_BASE + "/{account:int}")
 def change_role(visit: Visit, namespace: str, project: str, account: int) -> Response:
-    """Give a member another role."""
+    """Change a member's role."""
     here = here_at(visit, namespace, project)
     here.need(MAINTAINER, "change roles")
     row = _member(here, account)
@@ -105,7 +105,7 @@ def _member(here: Here, account: int) -> sqlite3.Row:
 
 @site.get("/groups/{path}/-/group_members")
 def group_members(visit: Visit, path: str) -> Response:
-    """The members of a group."""
+    """List the members of a group."""
     return _group_members(visit, path, 200, "", "")
 
 
@@ -125,14 +125,14 @@ def _group_members(visit: Visit, path: str, status: int, person: str, error: str
 
 @site.post("/groups/{path}/-/group_members")
 def group_invite(visit: Visit, path: str) -> Response:
-    """Make somebody a member of a group, or give a member another role."""
+    """Add a member to a group, or change a member's role."""
     visit.signed_in()
     group = visit.one("SELECT * FROM groups WHERE path = ?", path, what="group")
     mine = group_role(visit, path)
     if mine < OWNER:
         raise Refused("Only owners can invite people to a group.")
     person, role = visit.text("person", 100), _role(visit, mine)
-    account = _somebody(visit, person)
+    account = _find_account(visit, person)
     if account is None:
         return _group_members(visit, path, 422, person, f"There is nobody called {person}.")
     visit.run("INSERT OR REPLACE INTO group_members VALUES (?, ?, ?, ?)", group["id"], account["id"], role, RIGHT_NOW)
@@ -141,7 +141,7 @@ def group_invite(visit: Visit, path: str) -> Response:
 
 @site.post("/groups/{path}/-/group_members/{account:int}/remove")
 def group_remove(visit: Visit, path: str, account: int) -> Response:
-    """Remove somebody else from a group."""
+    """Remove another member from a group."""
     me = visit.signed_in()
     if group_role(visit, path) < OWNER or account == me["id"]:
         raise Refused("Only owners can remove people from a group, and not themselves.")

@@ -1,4 +1,4 @@
-"""Writing merge requests: the form for a new one, and the form to change title and description."""
+"""Creation and editing of merge requests."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _form(here: Here, status: int, values: dict[str, str], error: str) -> Respon
 
 @site.get(_BASE + "/new")
 def new_form(visit: Visit, namespace: str, project: str) -> Response:
-    """The form for a new merge request."""
+    """Show the form for a new merge request."""
     here = here_at(visit, namespace, project)
     here.need(DEVELOPER, "open a merge request")
     values = dict.fromkeys(_FIELDS, "") | {"source": visit.text("source"), "target": here.row["default_branch"]}
@@ -75,7 +75,7 @@ def _wrong(here: Here, values: dict[str, str]) -> str:
 
 @site.get(_BASE + "/{iid:int}/edit")
 def edit_form(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """The form to change title and description."""
+    """Show the form for editing title and description."""
     here = here_at(visit, namespace, project)
     row = merge_at(here, iid)
     editable(here, row)
@@ -84,7 +84,7 @@ def edit_form(visit: Visit, namespace: str, project: str, iid: int) -> Response:
 
 @site.post(_BASE + "/{iid:int}/edit")
 def edit(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """Change title and description."""
+    """Save title and description."""
     here = here_at(visit, namespace, project)
     row = merge_at(here, iid)
     editable(here, row)

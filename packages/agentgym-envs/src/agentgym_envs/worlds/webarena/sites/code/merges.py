@@ -1,4 +1,4 @@
-"""A project's merge requests: the list, one with its discussion, commits and changes, and what can be done to it."""
+"""A project's merge requests: the list, the pages of one (discussion, commits, changes), and its actions."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _FILTERS = (
 
 @site.get(_BASE)
 def merge_requests(visit: Visit, namespace: str, project: str) -> Response:
-    """The list of merge requests."""
+    """List the merge requests."""
     here = here_at(visit, namespace, project)
     chosen = {key: visit.text(key, 200) for key in ("search", "author", "reviewer", "assignee")}
     chosen["state"] = visit.text("state") if visit.text("state") in _STATES else "opened"
@@ -64,7 +64,7 @@ def merge_requests(visit: Visit, namespace: str, project: str) -> Response:
 
 
 def merge_at(here: Here, iid: int) -> sqlite3.Row:
-    """A merge request of the project, with the people it names."""
+    """Return a merge request of the project with the people it refers to."""
     return here.visit.one(
         "SELECT merges.*, authors.name AS author_name, authors.full_name AS author_full, labels.name AS label_name,"
         " labels.colour, assignees.name AS assignee_name, assignees.full_name AS assignee_full,"
@@ -104,7 +104,7 @@ def _show(here: Here, iid: int, tab: str, status: int = 200, error: str = "") ->
 
 
 def commits_of(visit: Visit, merge: int) -> list[sqlite3.Row]:
-    """The commits of a merge request, the oldest first."""
+    """Return the commits of a merge request, oldest first."""
     return visit.all(
         "SELECT commits.*, name, full_name FROM commits JOIN accounts ON accounts.id = author"
         " WHERE merge = ? ORDER BY commits.created, commits.id",
@@ -113,7 +113,7 @@ def commits_of(visit: Visit, merge: int) -> list[sqlite3.Row]:
 
 
 def commit_diff(visit: Visit, commit: sqlite3.Row) -> Diff:
-    """What a commit changed."""
+    """Return the diff of a commit."""
     text = (
         file_text(visit, commit["project"], "" if commit["patch"] is None else commit["branch"], commit["path"]) or ""
     )
@@ -123,25 +123,25 @@ def commit_diff(visit: Visit, commit: sqlite3.Row) -> Diff:
 
 @site.get(_BASE + "/{iid:int}")
 def discussion(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """One merge request, and what is said about it."""
+    """Show a merge request and its discussion."""
     return _show(here_at(visit, namespace, project), iid, "discussion")
 
 
 @site.get(_BASE + "/{iid:int}/commits")
 def merge_commits(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """The commits of a merge request."""
+    """List the commits of a merge request."""
     return _show(here_at(visit, namespace, project), iid, "commits")
 
 
 @site.get(_BASE + "/{iid:int}/diffs")
 def changes(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """What a merge request changes."""
+    """Show the changes of a merge request."""
     return _show(here_at(visit, namespace, project), iid, "diffs")
 
 
 @site.post(_BASE + "/{iid:int}/comment")
 def add_comment(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """Say something about a merge request."""
+    """Comment on a merge request."""
     here = here_at(visit, namespace, project)
     here.need(0, "comment")
     text = visit.text("body")
@@ -153,22 +153,22 @@ def add_comment(visit: Visit, namespace: str, project: str, iid: int) -> Respons
 
 @site.post(_BASE + "/{iid:int}/approve")
 def approve(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """Approve an open merge request, or take that back."""
+    """Approve an open merge request, or revoke the approval."""
     here = here_at(visit, namespace, project)
     me = here.need(DEVELOPER, "approve merge requests")
     row = _open(here, iid)
     if visit.value("SELECT 1 FROM approvals WHERE merge = ? AND account = ?", row["id"], me["id"]):
         visit.run("DELETE FROM approvals WHERE merge = ? AND account = ?", row["id"], me["id"])
-        said = "Approval revoked."
+        notice = "Approval revoked."
     else:
         visit.run("INSERT INTO approvals VALUES (?, ?)", row["id"], me["id"])
-        said = "Merge request approved."
-    return visit.redirect(f"{here.path}/-/merge_requests/{iid}", said)
+        notice = "Merge request approved."
+    return visit.redirect(f"{here.path}/-/merge_requests/{iid}", notice)
 
 
 @site.post(_BASE + "/{iid:int}/merge")
 def merge(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """Merge: the target branch gets what the source branch has, and the source branch is deleted."""
+    """Merge the source branch into the target branch and delete the source branch."""
     here = here_at(visit, namespace, project)
     me = here.need(DEVELOPER, "merge")
     row = _open(here, iid)
@@ -195,7 +195,7 @@ def _open(here: Here, iid: int) -> sqlite3.Row:
 
 @site.post(_BASE + "/{iid:int}/state")
 def set_state(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """Close a merge request without merging, or open it again."""
+    """Close a merge request without merging, or reopen it."""
     here = here_at(visit, namespace, project)
     row = merge_at(here, iid)
     editable(here, row)
@@ -209,7 +209,7 @@ def set_state(visit: Visit, namespace: str, project: str, iid: int) -> Response:
 
 @site.post(_BASE + "/{iid:int}/people")
 def set_people(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """Choose who is to do it and who is to review it."""
+    """Set assignee and reviewer."""
     here = here_at(visit, namespace, project)
     here.need(REPORTER, "assign merge requests")
     row = merge_at(here, iid)

@@ -1,7 +1,9 @@
-"""The pages of the code host. All work without JavaScript, except the pickers for labels and assignees on an issue's
-page (the edit page does the same by form), the file finder and the copy buttons.
+"""The pages of the code host.
 
-The order of the imports is the order in which addresses are tried: fixed words first, names of people and projects
+All work without JavaScript, except the label and assignee pickers of an issue's page (its edit form does the same), the
+file finder and the copy buttons.
+
+The order of the imports is the order in which routes are matched: fixed words first, names of people and projects
 last.
 """
 

@@ -1,4 +1,4 @@
-"""What stands at the top of the addresses: people with what they did, and groups with their projects."""
+"""The top-level addresses: people with their activity, and groups with their projects."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DONE = (
 
 @site.post("/{name}/-/follow")
 def follow(visit: Visit, name: str) -> Response:
-    """Follow somebody, or stop following."""
+    """Follow or unfollow a person."""
     me = visit.signed_in()
     person = visit.one("SELECT * FROM accounts WHERE name = ?", name, what="user")
     if person["id"] == me["id"]:
@@ -45,7 +45,7 @@ def _follows(visit: Visit, person: int) -> bool:
 
 @site.get("/{name}")
 def somebody(visit: Visit, name: str) -> Response:
-    """A person's profile, or a group."""
+    """Show a person's profile, or a group."""
     person = visit.db.execute("SELECT * FROM accounts WHERE name = ?", (name,)).fetchone()
     if person is not None:
         return _person(visit, person)

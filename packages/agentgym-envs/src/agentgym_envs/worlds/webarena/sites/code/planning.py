@@ -1,4 +1,4 @@
-"""What sorts a project's issues: labels and milestones."""
+"""Labels and milestones of a project's issues."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ _PROGRESS = (
 
 @site.get(_LABELS)
 def labels(visit: Visit, namespace: str, project: str) -> Response:
-    """All labels with the number of open issues that carry them."""
+    """List all labels with their numbers of open issues."""
     return _labels(here_at(visit, namespace, project), 200, {"name": "", "description": "", "colour": "#2f5d8a"}, "")
 
 
 @site.post(_LABELS)
 def new_label(visit: Visit, namespace: str, project: str) -> Response:
-    """Make a label."""
+    """Create a label."""
     here = here_at(visit, namespace, project)
     here.need(REPORTER, "make labels")
     values = {key: visit.text(key, 200) for key in ("name", "description", "colour")}
@@ -46,7 +46,7 @@ def new_label(visit: Visit, namespace: str, project: str) -> Response:
 
 @site.post(_LABELS + "/{label:int}/delete")
 def delete_label(visit: Visit, namespace: str, project: str, label: int) -> Response:
-    """Delete a label; issues lose it."""
+    """Delete a label, also from its issues."""
     here = here_at(visit, namespace, project)
     here.need(REPORTER, "delete labels")
     visit.run("DELETE FROM labels WHERE id = ? AND project = ?", label, here.id)
@@ -64,7 +64,7 @@ def _labels(here: Here, status: int, values: dict[str, str], error: str) -> Resp
 
 @site.get(_MILESTONES)
 def milestones(visit: Visit, namespace: str, project: str) -> Response:
-    """Milestones with their progress."""
+    """List the milestones with their progress."""
     here = here_at(visit, namespace, project)
     state = visit.text("state") if visit.text("state") in ("closed", "all") else "active"
     rows = visit.all(
@@ -78,7 +78,7 @@ def milestones(visit: Visit, namespace: str, project: str) -> Response:
 
 @site.get(_MILESTONES + "/new")
 def new_milestone_form(visit: Visit, namespace: str, project: str) -> Response:
-    """The form for a milestone."""
+    """Show the form for a milestone."""
     here = here_at(visit, namespace, project)
     here.need(REPORTER, "make milestones")
     values = {"title": "", "description": "", "start": "", "due": ""}
@@ -87,7 +87,7 @@ def new_milestone_form(visit: Visit, namespace: str, project: str) -> Response:
 
 @site.post(_MILESTONES + "/new")
 def new_milestone(visit: Visit, namespace: str, project: str) -> Response:
-    """Make a milestone."""
+    """Create a milestone."""
     here = here_at(visit, namespace, project)
     here.need(REPORTER, "make milestones")
     values = {key: visit.text(key, 2000) for key in ("title", "description", "start", "due")}
@@ -122,7 +122,7 @@ def _milestone(here: Here, iid: int) -> sqlite3.Row:
 
 @site.get(_MILESTONES + "/{iid:int}")
 def milestone(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """One milestone with its issues."""
+    """Show a milestone with its issues."""
     here = here_at(visit, namespace, project)
     row = _milestone(here, iid)
     rows = visit.all("SELECT * FROM issues WHERE milestone = ? ORDER BY state DESC, iid DESC", row["id"])
@@ -131,7 +131,7 @@ def milestone(visit: Visit, namespace: str, project: str, iid: int) -> Response:
 
 @site.post(_MILESTONES + "/{iid:int}/state")
 def milestone_state(visit: Visit, namespace: str, project: str, iid: int) -> Response:
-    """Close a milestone, or open it again."""
+    """Close or reopen a milestone."""
     here = here_at(visit, namespace, project)
     here.need(DEVELOPER, "close milestones")
     row = _milestone(here, iid)

@@ -24,7 +24,7 @@ _BASE = "/{namespace}/{project}"
 
 @site.post(_BASE + "/-/star")
 def star(visit: Visit, namespace: str, project: str) -> Response:
-    """Star a project, or take the star away."""
+    """Star or unstar a project."""
     here = here_at(visit, namespace, project)
     me = visit.signed_in()["id"]
     starred = _starred(here)
@@ -43,7 +43,7 @@ def _starred(here: Here) -> bool:
 
 @site.get(_BASE + "/-/forks/new")
 def fork_form(visit: Visit, namespace: str, project: str) -> Response:
-    """Where to fork to."""
+    """Show the choice of namespaces to fork into."""
     here = here_at(visit, namespace, project)
     me = visit.signed_in()
     query = (
@@ -56,7 +56,7 @@ def fork_form(visit: Visit, namespace: str, project: str) -> Response:
 
 @site.post(_BASE + "/-/forks/new")
 def fork(visit: Visit, namespace: str, project: str) -> Response:
-    """Make a copy of the files in another namespace."""
+    """Copy the project's files into another namespace."""
     here = here_at(visit, namespace, project)
     me = visit.signed_in()
     space = visit.text("space", 100) or me["name"]
@@ -81,7 +81,7 @@ def fork(visit: Visit, namespace: str, project: str) -> Response:
 
 @site.get(_BASE)
 def home(visit: Visit, namespace: str, project: str) -> Response:
-    """The front page: what it is, its files, its README."""
+    """Show the front page: description, files, README."""
     here = here_at(visit, namespace, project)
     branch = here.row["default_branch"]
     counted = {

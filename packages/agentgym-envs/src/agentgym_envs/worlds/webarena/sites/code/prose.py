@@ -1,5 +1,6 @@
-"""Sentences from patterns: a text file of sections, each line of which is one way to say it, with holes that name
-other sections.
+"""Generates sentences from patterns.
+
+A pattern file has sections; each line of a section is one alternative, with placeholders that name other sections.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ class Prose:
         self._said: set[str] = set()
 
     def say(self, section: str, **given: str) -> str:
-        """A line of a section; each hole is filled with what is given for it, else with a line of that section."""
+        """Return a random line of a section; placeholders are filled from `given`, else with a line of that section."""
 
         def filled(hole: re.Match[str]) -> str:
             return given[hole[1]] if hole[1] in given else self.say(hole[1], **given)
@@ -30,7 +31,7 @@ class Prose:
         return _HOLE.sub(filled, self._random.choice(self._sections[section]))
 
     def say_new(self, section: str, **given: str) -> str:
-        """As `say`, but never the same line twice; where the patterns are used up, the line gets a number."""
+        """Like `say`, but never returns a line twice; numbers the line once the patterns are exhausted."""
         line = ""
         for _ in range(40):
             line = self.say(section, **given)
@@ -42,28 +43,28 @@ class Prose:
         return line
 
     def paragraph(self, section: str, count: int, **given: str) -> str:
-        """Up to `count` different lines of a section, one after the other."""
+        """Return up to `count` different lines of a section, joined."""
         return " ".join(dict.fromkeys(self.say(section, **given) for _ in range(count)))
 
 
 def sections(file: str) -> dict[str, str]:
-    """The text below each `[name]` line of a file beside this module."""
+    """Return the text below each `[name]` line of a file in this folder."""
     parts = re.split(r"^\[([\w ]+)\]\n", lines_text(file), flags=re.MULTILINE)
     return {name: text.rstrip("\n") for name, text in zip(parts[1::2], parts[2::2], strict=True)}
 
 
 def lines_text(file: str) -> str:
-    """The text of a file beside this module."""
+    """Return the text of a file in this folder."""
     return (_HERE / file).read_text(encoding="utf-8")
 
 
 def table(file: str) -> list[list[str]]:
-    """The rows of a file beside this module whose columns are separated by bars."""
+    """Return the rows of a file in this folder; vertical bars separate its columns."""
     return [line.split("|") for line in lines_text(file).splitlines()]
 
 
 def moments(random: Random, first: datetime, last: datetime, count: int) -> list[str]:
-    """So many times of day-light hours between two days, in order, as the database has them."""
+    """Draw `count` daytime timestamps between two days, sorted, in the database's format."""
     days = max(1, (last - first).days)
     drawn = (first + timedelta(days=random.randrange(days)) for _ in range(count))
     return sorted(f"{day:%Y-%m-%d} {random.randrange(7, 23):02}:{random.randrange(60):02}" for day in drawn)

@@ -1,4 +1,4 @@
-"""A project's files: folders, files with their lines, raw text, the finder, and writing files."""
+"""A project's repository: folders, files with line numbers, raw text, the finder, and editing."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _RENDERED = (".md",)
 
 
 def branch_names(here: Here) -> list[str]:
-    """All branches, the default one first."""
+    """Return all branches, the default one first."""
     rows = here.visit.all(
         "SELECT name FROM branches WHERE project = ? ORDER BY name <> ?, name", here.id, here.row["default_branch"]
     )
@@ -28,7 +28,7 @@ def _known(here: Here, branch: str) -> None:
 
 
 def entries(here: Here, folder: str) -> list[dict[str, str]]:
-    """What is in a folder (`src/`, or empty for the top): folders first."""
+    """Return the contents of a folder (`src/`, or empty for the root), folders first."""
     rows = here.visit.all("SELECT path FROM files WHERE project = ? ORDER BY path", here.id)
     inside = [row["path"][len(folder) :] for row in rows if row["path"].startswith(folder)]
     folders = dict.fromkeys(path.split("/")[0] for path in inside if "/" in path)
@@ -38,20 +38,20 @@ def entries(here: Here, folder: str) -> list[dict[str, str]]:
 
 
 def crumbs(path: str) -> list[tuple[str, str]]:
-    """The folders on the way to a path: name and address of each."""
+    """Return name and address of each folder on a path."""
     parts = [part for part in path.split("/") if part]
     return [(part, "/".join(parts[: number + 1])) for number, part in enumerate(parts)]
 
 
 @site.get(_BASE + "/tree/{branch}")
 def top(visit: Visit, namespace: str, project: str, branch: str) -> Response:
-    """The files at the top."""
+    """List the files of the root folder."""
     return tree(visit, namespace, project, branch, "")
 
 
 @site.get(_BASE + "/tree/{branch}/{path:path}")
 def tree(visit: Visit, namespace: str, project: str, branch: str, path: str) -> Response:
-    """The files of a folder."""
+    """List the files of a folder."""
     here = here_at(visit, namespace, project)
     _known(here, branch)
     folder = path.strip("/") + "/" if path.strip("/") else ""
@@ -65,7 +65,7 @@ def tree(visit: Visit, namespace: str, project: str, branch: str, path: str) -> 
 
 @site.get(_BASE + "/blob/{branch}/{path:path}")
 def blob(visit: Visit, namespace: str, project: str, branch: str, path: str) -> Response:
-    """A file with its lines numbered; text in Markdown as it is meant to look, unless its source is asked for."""
+    """Show a file with line numbers; Markdown is rendered unless its source is requested."""
     here = here_at(visit, namespace, project)
     _known(here, branch)
     text = file_text(visit, here.id, branch, path)
@@ -89,7 +89,7 @@ def blob(visit: Visit, namespace: str, project: str, branch: str, path: str) -> 
 
 @site.get(_BASE + "/raw/{branch}/{path:path}")
 def raw(visit: Visit, namespace: str, project: str, branch: str, path: str) -> Response:
-    """A file's text alone."""
+    """Return a file's raw text."""
     here = here_at(visit, namespace, project)
     _known(here, branch)
     text = file_text(visit, here.id, branch, path)
@@ -100,7 +100,7 @@ def raw(visit: Visit, namespace: str, project: str, branch: str, path: str) -> R
 
 @site.get(_BASE + "/find_file/{branch}")
 def find_file(visit: Visit, namespace: str, project: str, branch: str) -> Response:
-    """The file finder, which needs JavaScript."""
+    """Show the file finder, which needs JavaScript."""
     here = here_at(visit, namespace, project)
     _known(here, branch)
     return here.render("find_file.html", branch=branch)
@@ -108,7 +108,7 @@ def find_file(visit: Visit, namespace: str, project: str, branch: str) -> Respon
 
 @site.get(_BASE + "/files/{branch}")
 def files(visit: Visit, namespace: str, project: str, branch: str) -> Response:
-    """The paths of all files, for the finder."""
+    """Return the paths of all files for the finder."""
     here = here_at(visit, namespace, project)
     _known(here, branch)
     rows = visit.all("SELECT path FROM files WHERE project = ? ORDER BY path", here.id)
@@ -117,7 +117,7 @@ def files(visit: Visit, namespace: str, project: str, branch: str) -> Response:
 
 @site.get(_BASE + "/new_file")
 def new_file_form(visit: Visit, namespace: str, project: str) -> Response:
-    """The form for a new file on the default branch."""
+    """Show the form for a new file on the default branch."""
     here = here_at(visit, namespace, project)
     here.need(DEVELOPER, "write files")
     values = {"path": visit.text("folder", 200), "text": "", "message": "Add new file"}
@@ -126,7 +126,7 @@ def new_file_form(visit: Visit, namespace: str, project: str) -> Response:
 
 @site.get(_BASE + "/edit/{path:path}")
 def edit_file_form(visit: Visit, namespace: str, project: str, path: str) -> Response:
-    """The form to change a file of the default branch."""
+    """Show the form for editing a file of the default branch."""
     here = here_at(visit, namespace, project)
     here.need(DEVELOPER, "write files")
     text = file_text(visit, here.id, "", path)

@@ -1,4 +1,4 @@
-"""What a project's maintainers and owners set: name, description, topics, visibility, branch, deploy keys, its end."""
+"""Project settings for maintainers and owners: name, description, topics, visibility, branch, deploy keys, deletion."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _WHAT = "change the settings"
 
 @site.get(_BASE)
 def settings(visit: Visit, namespace: str, project: str) -> Response:
-    """All settings."""
+    """Show all settings."""
     here = here_at(visit, namespace, project)
     here.need(OWNER if here.row["archived"] else MAINTAINER, _WHAT)
     return _settings(here, 200, "")
@@ -37,7 +37,7 @@ def _settings(here: Here, status: int, error: str) -> Response:
 
 @site.post(_BASE + "/general")
 def general(visit: Visit, namespace: str, project: str) -> Response:
-    """Change name, description and topics."""
+    """Save name, description and topics."""
     here = here_at(visit, namespace, project)
     here.need(MAINTAINER, _WHAT)
     name = visit.text("name", 100)
@@ -55,7 +55,7 @@ def general(visit: Visit, namespace: str, project: str) -> Response:
 
 @site.post(_BASE + "/visibility")
 def visibility(visit: Visit, namespace: str, project: str) -> Response:
-    """Choose who sees the project."""
+    """Set the visibility."""
     here = here_at(visit, namespace, project)
     here.need(MAINTAINER, _WHAT)
     chosen = visit.text("visibility")
@@ -67,7 +67,7 @@ def visibility(visit: Visit, namespace: str, project: str) -> Response:
 
 @site.post(_BASE + "/branch")
 def default_branch(visit: Visit, namespace: str, project: str) -> Response:
-    """Choose the default branch."""
+    """Set the default branch."""
     here = here_at(visit, namespace, project)
     here.need(MAINTAINER, _WHAT)
     branch = visit.text("default_branch")
@@ -79,7 +79,7 @@ def default_branch(visit: Visit, namespace: str, project: str) -> Response:
 
 @site.post(_BASE + "/deploy_keys")
 def add_deploy_key(visit: Visit, namespace: str, project: str) -> Response:
-    """Let a machine read, or write, the repository."""
+    """Add a deploy key, which gives a machine read or write access to the repository."""
     here = here_at(visit, namespace, project)
     here.need(MAINTAINER, _WHAT)
     title, key = visit.text("title", 100), visit.text("key", 2000)
@@ -103,17 +103,17 @@ def delete_deploy_key(visit: Visit, namespace: str, project: str, key: int) -> R
 
 @site.post(_BASE + "/archive")
 def archive(visit: Visit, namespace: str, project: str) -> Response:
-    """Make the project read-only, or bring it back."""
+    """Archive the project, which makes it read-only, or unarchive it."""
     here = here_at(visit, namespace, project)
     here.need(OWNER, "archive the project")
     visit.run("UPDATE projects SET archived = 1 - archived WHERE id = ?", here.id)
-    said = "The project is active again." if here.row["archived"] else "The project is archived now."
-    return visit.redirect(f"{here.path}/-/settings", said)
+    notice = "The project is active again." if here.row["archived"] else "The project is archived now."
+    return visit.redirect(f"{here.path}/-/settings", notice)
 
 
 @site.post(_BASE + "/delete")
 def delete(visit: Visit, namespace: str, project: str) -> Response:
-    """Delete the project, when its path was typed to confirm."""
+    """Delete the project if its path was typed as confirmation."""
     here = here_at(visit, namespace, project)
     here.need(OWNER, "delete the project")
     if visit.text("confirm", 200) != f"{namespace}/{project}":

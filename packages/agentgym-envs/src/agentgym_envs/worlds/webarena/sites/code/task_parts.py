@@ -1,4 +1,4 @@
-"""What the tasks of the code host are made of: projects, issues, merge requests to ask about, and the ways to them."""
+"""Building blocks of the code host's tasks: queries for projects, issues and merge requests, and navigation steps."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ _PROJECT = (
 
 
 def ask(db: sqlite3.Connection, random: Random, query: str, *values: Any) -> list[sqlite3.Row]:
-    """The rows of a query in random order."""
+    """Return the rows of a query in random order."""
     found = db.execute(query, values).fetchall()
     random.shuffle(found)
     return found
 
 
 def projects(db: sqlite3.Connection, random: Random, role: int = 0, condition: str = "1") -> list[sqlite3.Row]:
-    """Projects that aren't forks, where Jonas has at least this role (0: that everybody sees)."""
+    """Return projects, without forks, where Jonas has at least this role (0: that everybody can see)."""
     seen = f"{_ROLE} >= {role}" if role else "visibility = 'public'"
     query = f"SELECT {_PROJECT}, projects.* FROM projects WHERE fork_of IS NULL AND {seen} AND {condition} ORDER BY id"
     return ask(db, random, query)
 
 
 def issues(db: sqlite3.Connection, random: Random, role: int = 0) -> list[sqlite3.Row]:
-    """Open issues, not confidential, of projects where Jonas has at least this role (0: that everybody sees)."""
+    """Return open, non-confidential issues of projects where Jonas has at least this role (0: public projects)."""
     return _items(db, random, "issues", role, "confidential = 0")
 
 
 def merges(db: sqlite3.Connection, random: Random, role: int = 0, condition: str = "1") -> list[sqlite3.Row]:
-    """Open merge requests of projects where Jonas has at least this role (0: that everybody sees)."""
+    """Return open merge requests of projects where Jonas has at least this role (0: public projects)."""
     return _items(db, random, "merges", role, condition)
 
 
@@ -59,12 +59,12 @@ def _items(db: sqlite3.Connection, random: Random, table: str, role: int, condit
 
 
 def people(db: sqlite3.Connection, random: Random) -> list[sqlite3.Row]:
-    """Everybody but Jonas."""
+    """Return all accounts except Jonas."""
     return ask(db, random, "SELECT * FROM accounts WHERE id > 1 ORDER BY id")
 
 
 def members(db: sqlite3.Connection, project: int) -> list[sqlite3.Row]:
-    """Who has a role of their own in a project, without Jonas."""
+    """Return the accounts with a direct role in a project, without Jonas."""
     query = (
         "SELECT accounts.*, role FROM members JOIN accounts ON id = account WHERE project = ? AND id > 1 ORDER BY id"
     )
@@ -72,28 +72,28 @@ def members(db: sqlite3.Connection, project: int) -> list[sqlite3.Row]:
 
 
 def value(db: sqlite3.Connection, query: str, *values: Any) -> Any:
-    """The first value of the first row."""
+    """Return the first value of the first row."""
     return db.execute(query, values).fetchone()[0]
 
 
 def last(db: sqlite3.Connection, table: str) -> int:
-    """The highest id of a table: what is above it was made in the episode."""
+    """Return the highest id of a table; rows above it were created in the episode."""
     return value(db, f"SELECT max(id) FROM {table}")
 
 
 def to_project(row: sqlite3.Row) -> list[Step]:
-    """From any page to a project's front page."""
+    """Navigate from any page to a project's front page."""
     name = row["project_name"]
     return [fill("searchbox", "Search Workbench", name, enter=True), click("link", f"{row['space']} / {name}")]
 
 
 def to_issues(row: sqlite3.Row) -> list[Step]:
-    """From any page to the list of a project's open issues."""
+    """Navigate from any page to the list of a project's open issues."""
     return [*to_project(row), click("link", f"Issues {row['open_issues']}")]
 
 
 def to_issue(row: sqlite3.Row) -> list[Step]:
-    """From any page to an open issue."""
+    """Navigate from any page to an open issue."""
     return [
         *to_issues(row),
         fill("textbox", "Search issues", row["title"], enter=True),
@@ -102,31 +102,31 @@ def to_issue(row: sqlite3.Row) -> list[Step]:
 
 
 def to_merges(row: sqlite3.Row) -> list[Step]:
-    """From any page to the list of a project's open merge requests."""
+    """Navigate from any page to the list of a project's open merge requests."""
     return [*to_project(row), click("link", f"Merge requests {row['open_merges']}")]
 
 
 def to_merge(row: sqlite3.Row) -> list[Step]:
-    """From any page to an open merge request."""
+    """Navigate from any page to an open merge request."""
     return [*to_merges(row), click("link", row["title"])]
 
 
 def to_person(row: sqlite3.Row) -> list[Step]:
-    """From any page to a profile."""
+    """Navigate from any page to a profile."""
     name = row["full_name"]
     steps = [fill("searchbox", "Search Workbench", name, enter=True), click("link", "Users 1")]
     return [*steps, click("link", name)]
 
 
 def about(*things: str) -> frozenset[str]:
-    """The entities of a case."""
+    """Return the entities of a case."""
     return frozenset(things)
 
 
 def template(
     name: str, wording: str, *, held_out: bool = False
 ) -> Callable[[Callable[[sqlite3.Connection, Random], Iterable[Case]]], Template]:
-    """Make a template of this site from a function that yields its cases."""
+    """Create a template of this site from a function that yields its cases."""
 
     def make(cases: Callable[[sqlite3.Connection, Random], Iterable[Case]]) -> Template:
         def from_all(databases: Databases, random: Random) -> Iterator[Case]:

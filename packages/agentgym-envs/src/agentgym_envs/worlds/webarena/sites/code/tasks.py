@@ -1,4 +1,4 @@
-"""What can be asked of an agent on the code host."""
+"""The task templates of the code host."""
 
 from __future__ import annotations
 
@@ -11,4 +11,4 @@ TEMPLATES = (
     *tasks_projects.TEMPLATES,
     *tasks_people.TEMPLATES,
 )
-"""All templates of this site."""
+"""All templates of the code host in a fixed order."""

@@ -1,4 +1,4 @@
-"""Tasks that ask for something to be found: a figure, a name, a date, a page."""
+"""Information-seeking tasks: find a number, a name, a date or a page."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _RANGES = (
 
 
 def shown(day: str) -> str:
-    """A day as the pages show it."""
+    """Format a date as the pages do."""
     when = date.fromisoformat(day[:10])
     return f"{when.day} {when:%b %Y}"
 
@@ -48,7 +48,7 @@ def shown(day: str) -> str:
     " the number alone.",
 )
 def commits_between(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Filter the commits by author and dates."""
+    """Count commits, filtered by author and dates."""
     query = (
         "SELECT full_name, count(*) AS commits FROM commits JOIN accounts ON accounts.id = author WHERE project = ?"
         " AND branch = ? AND date(commits.created) BETWEEN ? AND ? GROUP BY author HAVING count(*) > 5 ORDER BY author"
@@ -65,7 +65,7 @@ def commits_between(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("top-contributor", "Who has made the most commits to the default branch of {{project}}? Give the full name.")
 def top_contributor(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Read the table of contributors."""
+    """Find the top contributor in the table of contributors."""
     for row, name, _ in _tops(db, random):
         plan = [*to_project(row), click("link", "Contributors"), stop(name)]
         yield Case({"project": row["place"]}, about(f"project:{row['place']}"), said(name), plan)
@@ -77,7 +77,7 @@ def top_contributor(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     held_out=True,
 )
 def mail_of_top_contributor(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Read the table of contributors, another column."""
+    """Find the top contributor's e-mail address in the same table."""
     for row, _, mail in _tops(db, random):
         plan = [*to_project(row), click("link", "Contributors"), stop(mail)]
         yield Case({"project": row["place"]}, about(f"project:{row['place']}"), said(mail), plan)
@@ -92,7 +92,7 @@ def _tops(db: sqlite3.Connection, random: Random) -> Iterator[tuple[sqlite3.Row,
 
 @template("stars", "How many stars does the project {{project}} have? Answer with the number alone.")
 def stars(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Read a project's front page."""
+    """Read the stars on a project's front page."""
     for row in projects(db, random, 0, "stars > 9"):
         answer = str(row["stars"])
         yield Case(
@@ -108,7 +108,7 @@ def stars(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     'How many open issues of {{project}} carry the label "{{label}}"? Answer with the number alone.',
 )
 def open_issues_with_label(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Filter the issues by label."""
+    """Count the issues with a label."""
     for row, label, count in _labelled(db, random):
         plan = [*to_issues(row), choose("Label", label), click("button", "Apply filters"), stop(str(count))]
         values = {"project": row["place"], "label": label}
@@ -117,7 +117,7 @@ def open_issues_with_label(db: sqlite3.Connection, random: Random) -> Iterator[C
 
 @template("show-label", 'Show me the open issues of {{project}} that carry the label "{{label}}".')
 def show_label(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Stop at the filtered list."""
+    """Open the list filtered by a label."""
     for row, label, _ in _labelled(db, random):
         url = f"{HOST}/{row['place']}/-/issues?state=opened&label={quote(label)}"
         plan = [*to_issues(row), choose("Label", label), click("button", "Apply filters"), stop()]
@@ -138,7 +138,7 @@ def _labelled(db: sqlite3.Connection, random: Random) -> Iterator[tuple[sqlite3.
 
 @template("reviewer", 'Who is asked to review the open merge request "{{title}}" in {{project}}? Give the full name.')
 def reviewer(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Read a merge request's page."""
+    """Find the reviewer on a merge request's page."""
     for row in merges(db, random, 0, "reviewer IS NOT NULL"):
         name = db.execute("SELECT full_name FROM accounts WHERE id = ?", (row["reviewer"],)).fetchone()[0]
         values = {"title": row["title"], "project": row["place"]}
@@ -151,7 +151,7 @@ def reviewer(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     held_out=True,
 )
 def milestone_due(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Read the list of milestones."""
+    """Find a due date in the list of milestones."""
     for row in projects(db, random):
         query = "SELECT * FROM milestones WHERE project = ? AND state = 'active' ORDER BY id"
         for goal in ask(db, random, query, row["project_id"])[:1]:
@@ -163,7 +163,7 @@ def milestone_due(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("ssh-address", "I want to clone {{project}}. What is its address for cloning with SSH?")
 def ssh_address(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Open the clone menu."""
+    """Find the SSH address in the clone menu."""
     for row in projects(db, random):
         address = f"git@code.example:{row['place']}.git"
         plan = [*to_project(row), stop(address)]
@@ -172,7 +172,7 @@ def ssh_address(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("tag-date", "On which day was {{project}} tagged {{tag}}? Answer like 5 Mar 2024.")
 def tag_date(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Read the list of tags."""
+    """Find a date in the list of tags."""
     for row in projects(db, random):
         for tag in ask(db, random, "SELECT * FROM tags WHERE project = ? ORDER BY name", row["project_id"])[:1]:
             day = shown(tag["created"])
@@ -188,7 +188,7 @@ def tag_date(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     " default? Answer with the number alone.",
 )
 def documented_limit(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Read a file in a folder."""
+    """Find a value in a file within a folder."""
     query = (
         "SELECT path, text FROM files JOIN contents ON contents.id = content WHERE project = ? AND path LIKE 'docs/%'"
         " ORDER BY path"
@@ -209,7 +209,7 @@ def documented_limit(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     "oldest-open-issue", "Who opened the issue of {{project}} that has been open the longest? Give the full name."
 )
 def oldest_open_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Sort the issues."""
+    """Find the oldest open issue by sorting."""
     oldest: dict[str, sqlite3.Row] = {}
     for row in sorted(issues(db, random), key=lambda row: row["created"]):
         oldest.setdefault(row["place"], row)
@@ -218,7 +218,7 @@ def oldest_open_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     first = "SELECT min(created) FROM issues WHERE project = ? AND state = 'opened'"
     for row in chosen:
         if value(db, first, row["project_id"]) < row["created"]:
-            continue  # an older one is confidential
+            continue  # the oldest issue is confidential
         name = db.execute("SELECT full_name FROM accounts WHERE id = ?", (row["author"],)).fetchone()[0]
         plan = [*to_issues(row), choose("Sort by", "Oldest"), click("button", "Apply filters"), stop(name)]
         yield Case({"project": row["place"]}, about(f"project:{row['place']}"), said(name), plan)
@@ -226,7 +226,7 @@ def oldest_open_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("show-merge", 'Open the page of the merge request "{{title}}" in {{project}}.')
 def show_merge(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Stop at a merge request."""
+    """Open a merge request."""
     for row in merges(db, random):
         url = f"{HOST}/{row['place']}/-/merge_requests/{row['iid']}"
         values = {"title": row["title"], "project": row["place"]}
@@ -235,7 +235,7 @@ def show_merge(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("show-changes", 'Show me which files the merge request "{{title}}" in {{project}} changes.', held_out=True)
 def show_changes(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Stop at the changes of a merge request."""
+    """Open the changes of a merge request."""
     for row in merges(db, random):
         url = f"{HOST}/{row['place']}/-/merge_requests/{row['iid']}/diffs"
         plan = [*to_merges(row), click("link", row["title"]), click("link", "Changes"), stop()]
@@ -245,7 +245,7 @@ def show_changes(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("show-file", "Show me the file {{path}} of {{project}} on its default branch.")
 def show_file(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Stop at a file; the finder leads there, too."""
+    """Open a file; the finder works, too."""
     query = "SELECT path FROM files WHERE project = ? AND path LIKE 'src/%' ORDER BY path"
     for row in projects(db, random):
         for file in ask(db, random, query, row["project_id"])[:1]:
@@ -258,7 +258,7 @@ def show_file(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("show-commits-of", "Show me the commits that {{person}} made to {{project}}.", held_out=True)
 def show_commits_of(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Stop at the filtered list of commits."""
+    """Open the filtered list of commits."""
     query = (
         "SELECT DISTINCT name, full_name FROM commits JOIN accounts ON accounts.id = author"
         " WHERE project = ? AND branch = ? ORDER BY name"

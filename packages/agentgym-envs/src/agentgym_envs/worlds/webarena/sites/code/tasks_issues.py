@@ -1,4 +1,4 @@
-"""Tasks that change issues and what sorts them."""
+"""Tasks that change issues, labels and milestones."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _REMARKS = (
 
 
 def _people_and_labels(db: sqlite3.Connection, issue: int) -> tuple[str, str]:
-    """The names of assignees and of labels of an issue, as `_STATE` gives them."""
+    """Return the names of an issue's assignees and labels in the format of `_STATE`."""
     labels = "SELECT name FROM labels JOIN issue_labels ON label = id WHERE issue = ? ORDER BY name"
     people = "SELECT name FROM accounts JOIN issue_assignees ON account = id WHERE issue = ? ORDER BY name"
     found = [",".join(row[0] for row in db.execute(query, (issue,))) for query in (people, labels)]
@@ -69,7 +69,7 @@ _STATE = (
     " and make it due on {{due}}.",
 )
 def new_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Fill in the form for a new issue."""
+    """Open an issue."""
     for row in [row for _ in range(4) for row in projects(db, random, 30)]:
         title, due = random.choice(_WISHES), random.choice(_DAYS)
         person = random.choice(members(db, row["project_id"]))
@@ -107,7 +107,7 @@ def close_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("comment-on-issue", 'Comment on the issue "{{title}}" in {{project}}: "{{remark}}"')
 def comment_on_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Write a comment."""
+    """Comment on an issue."""
     for row in issues(db, random):
         remark = random.choice(_REMARKS)
         query = f"SELECT issue, author, body FROM comments WHERE id > {last(db, 'comments')} AND system = 0"
@@ -118,7 +118,7 @@ def comment_on_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("label-issue", 'Add the label "{{label}}" to the issue "{{title}}" in {{project}}.')
 def label_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Use the label picker."""
+    """Set labels with the picker."""
     for row in issues(db, random, 20):
         people, before = _people_and_labels(db, row["id"])
         free = (
@@ -145,7 +145,7 @@ def label_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     "assign-issue", 'Let {{person}} work on the issue "{{title}}" in {{project}}, in addition to who is assigned now.'
 )
 def assign_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Use the assignee picker."""
+    """Set assignees with the picker."""
     for row in issues(db, random, 20):
         before, labels = _people_and_labels(db, row["id"])
         free = [person for person in members(db, row["project_id"]) if person["name"] not in before.split(",")]
@@ -189,7 +189,7 @@ def plan_issue(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 
 def _changed(row: sqlite3.Row, people: str, labels: str, due: str | None, weight: int | None) -> dict[str, Any]:
-    """The issue is as given, and it is the only one that was touched."""
+    """Judge that the issue is as given, and that no other issue was changed."""
     query = f"SELECT id, {_STATE} FROM issues WHERE updated >= '2025-06-16' ORDER BY id"
     return rows("gitlab", query, (row["id"], row["title"], due, weight, people or None, labels or None))
 
@@ -198,7 +198,7 @@ def _changed(row: sqlite3.Row, people: str, labels: str, due: str | None, weight
     "new-milestone", 'Plan a milestone "{{title}}" in {{project}} that starts on {{start}} and is due on {{due}}.'
 )
 def new_milestone(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Fill in the form for a milestone."""
+    """Create a milestone."""
     for row in [row for _ in range(2) for row in projects(db, random, 20)]:
         title = f"Meeting in {random.choice(TOWNS)}"
         start, due = f"2025-07-{random.randrange(1, 28):02}", f"2025-09-{random.randrange(1, 30):02}"
@@ -220,7 +220,7 @@ def new_milestone(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("new-label", 'Make a label "{{label}}" with the colour {{colour}} in {{project}}.')
 def new_label(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Fill in the form for a label."""
+    """Create a label."""
     names = ("hardware", "release blocker", "translation", "wish", "accessibility", "data loss", "upstream", "workshop")
     for row in [row for _ in range(2) for row in projects(db, random, 20)]:
         label, colour = random.choice(names), f"#{random.randrange(0x222222, 0xBBBBBB):06x}"

@@ -28,7 +28,7 @@ def _values(row: sqlite3.Row) -> dict[str, str | int]:
 
 @template("approve-and-merge", 'Approve the merge request "{{title}}" in {{project}}, then merge it.')
 def approve_and_merge(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Two buttons, the first one first."""
+    """Approve, then merge."""
     for row in merges(db, random, 30, "merges.id NOT IN (SELECT merge FROM approvals WHERE account = 1)"):
         done = both(
             rows(
@@ -57,7 +57,7 @@ def close_merge(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     " made to the default branch of the project.",
 )
 def comment_commit_count(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Look something up, then write it elsewhere."""
+    """Look up a number and post it as a comment elsewhere."""
     for row in merges(db, random):
         count = value(
             db,
@@ -103,7 +103,7 @@ def set_reviewer(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     held_out=True,
 )
 def new_merge(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Fill in the form for a merge request."""
+    """Open a merge request."""
     query = (
         "SELECT projects.id AS project_id, namespace || '/' || path AS place, namespace AS space,"
         " projects.name AS project_name, default_branch, branches.name FROM branches"

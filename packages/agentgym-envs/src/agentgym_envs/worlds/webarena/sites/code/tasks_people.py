@@ -1,4 +1,4 @@
-"""Tasks about people: whom to follow, one's own status, keys and to-do list."""
+"""Tasks about people: follows, and the account's own status, keys and to-do list."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STATUSES = ("Visiting", "At a workshop in", "On the train to", "On holiday in",
 
 @template("follow", "Follow {{person}}.")
 def follow(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Find a profile."""
+    """Find a profile and follow it."""
     before = [row[0] for row in db.execute("SELECT followed FROM follows WHERE follower = 1")]
     for row in people(db, random):
         if row["id"] in before:
@@ -29,7 +29,7 @@ def follow(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("mail-of", "Which e-mail address does {{person}} give on their profile?")
 def mail_of(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Read a profile."""
+    """Find an e-mail address on a profile."""
     for row in people(db, random):
         plan = [*to_person(row), stop(row["email"])]
         yield Case({"person": row["full_name"]}, about(f"user:{row['name']}"), said(row["email"]), plan)
@@ -37,7 +37,7 @@ def mail_of(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("status", 'Set your status to "{{status}}".')
 def status(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Change one's profile."""
+    """Set the status."""
     texts = [f"{way} {town}" for way in _STATUSES for town in TOWNS]
     random.shuffle(texts)
     for text in texts:
@@ -48,7 +48,7 @@ def status(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("ssh-key", 'Add this SSH key to your account, with the title "{{title}}": {{key}}')
 def add_ssh_key(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Fill in the form for a key."""
+    """Add an SSH key."""
     for town in random.sample(TOWNS, len(TOWNS)):
         title, key = f"Machine in {town}", ssh_key(random)
         plan = [click("link", "Your profile"), click("link", "Edit profile"), click("link", "SSH keys")]
@@ -78,7 +78,7 @@ def todo_done(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("followers", "How many followers does {{person}} have? Answer with the number alone.", held_out=True)
 def followers(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Read another figure of a profile."""
+    """Read the number of followers on a profile."""
     query = (
         "SELECT accounts.*, count(*) AS count FROM accounts JOIN follows ON followed = accounts.id"
         " WHERE accounts.id > 1 GROUP BY accounts.id HAVING count(*) > 3 ORDER BY accounts.id"

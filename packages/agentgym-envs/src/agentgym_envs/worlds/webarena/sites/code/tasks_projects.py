@@ -1,4 +1,4 @@
-"""Tasks that change projects: stars, forks, new ones, settings, members."""
+"""Tasks that change projects: stars, forks, creation, settings, members."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ROLES = {10: "Guest", 20: "Reporter", 30: "Developer", 40: "Maintainer"}
 
 @template("star-top", "Star the {{count}} projects with the most stars among all that have the topic {{topic}}.")
 def star_top(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Filter, then go through the first few."""
+    """Filter the list, then star the first few."""
     query = (
         "SELECT projects.* FROM projects JOIN topics ON project = id WHERE topic = ? AND"
         " (visibility <> 'private' OR namespace = 'jonas')"
@@ -73,7 +73,7 @@ def fork(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
     "README.",
 )
 def new_project(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Fill in the form for a project."""
+    """Create a project."""
     names = [f"{brand} {kind}" for brand in BRANDS for kind in ("Notes", "Toolbox", "Playground", "Tracker")]
     random.shuffle(names)
     for name in names:
@@ -91,7 +91,7 @@ def new_project(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("visibility", "Change the visibility of {{project}} to {{visibility}}.")
 def visibility(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Change a setting."""
+    """Change the visibility."""
     for row in [row for _ in range(2) for row in projects(db, random, 40)]:
         wanted = random.choice([name for name in ("private", "internal", "public") if name != row["visibility"]])
         plan = [*to_project(row), click("link", "Settings"), click("radio", wanted.capitalize())]
@@ -106,7 +106,7 @@ def visibility(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("add-topic", "Add the topic {{topic}} to {{project}} and keep those it has.")
 def add_topic(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Change a setting that is a list."""
+    """Add to a setting that is a list."""
     for row in [row for _ in range(2) for row in projects(db, random, 40)]:
         topic = random.choice(("hacktoberfest", "beginner-friendly", "looking-for-help", "weekend", "workshop"))
         query = f"SELECT topic FROM topics WHERE project = {row['project_id']} ORDER BY topic"
@@ -120,7 +120,7 @@ def add_topic(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("invite", "Invite {{person}} to {{project}} as {{role}}; the access shall expire on {{expires}}.")
 def invite(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Fill in the form for a member."""
+    """Invite a member."""
     for row in [row for _ in range(2) for row in projects(db, random, 40)]:
         inside = [member["id"] for member in members(db, row["project_id"])]
         person = next(person for person in people(db, random) if person["id"] not in inside)
@@ -179,7 +179,7 @@ def remove_member(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("deploy-key", 'Add the deploy key "{{key}}" with the title "{{title}}" to {{project}}; it may read only.')
 def deploy_key(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """Fill in a small form far down a page."""
+    """Add a deploy key with a small form far down the page."""
     for row in [row for _ in range(2) for row in projects(db, random, 40)]:
         title, key = f"Server in {random.choice(TOWNS)}", ssh_key(random)
         plan = [*to_project(row), click("link", "Settings"), fill("textbox", "Deploy key title", title)]
@@ -192,7 +192,7 @@ def deploy_key(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
 
 @template("new-group", 'Create a private group named "{{name}}" and add {{first}} and {{second}} to it as {{role}}.')
 def new_group(db: sqlite3.Connection, random: Random) -> Iterator[Case]:
-    """A form, then another one twice."""
+    """Create a group, then invite two members."""
     chosen = people(db, random)[:24]
     pairs = list(combinations(chosen, 2))
     for town in random.sample(TOWNS, len(TOWNS)):

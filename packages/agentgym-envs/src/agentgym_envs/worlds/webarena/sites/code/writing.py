@@ -1,4 +1,4 @@
-"""What several pages write: commits, files, notes on what was done to an issue or a merge request."""
+"""Database writes shared by several pages: commits, files, comments and system notes on issues and merge requests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from agentgym_envs.worlds.webarena.sites.web import Visit
 
 
 def file_text(visit: Visit, project: int, branch: str, path: str) -> str | None:
-    """The content of a file on a branch, or None where there is no such file."""
+    """Return the content of a file on a branch, or None if it doesn't exist."""
     text = visit.value(
         "SELECT text FROM files JOIN contents ON contents.id = content WHERE project = ? AND path = ?", project, path
     )
@@ -22,7 +22,7 @@ def file_text(visit: Visit, project: int, branch: str, path: str) -> str | None:
 
 
 def unmerged(visit: Visit, project: int, branch: str) -> list[sqlite3.Row]:
-    """The commits a branch is ahead by that change files, the oldest first."""
+    """Return the file-changing commits that a branch is ahead by, oldest first."""
     return visit.all(
         "SELECT commits.*, contents.text AS added FROM commits JOIN contents ON contents.id = patch"
         " WHERE project = ? AND branch = ? ORDER BY commits.created, commits.id",
@@ -32,26 +32,26 @@ def unmerged(visit: Visit, project: int, branch: str) -> list[sqlite3.Row]:
 
 
 def patched(text: str, commit: sqlite3.Row) -> str:
-    """A file's text with the lines that a commit of a branch adds."""
+    """Return a file's text with the lines that a branch's commit adds."""
     lines = text.splitlines(keepends=True)
     place = min(commit["line"] - 1, len(lines))
     return "".join(lines[:place]) + commit["added"] + "".join(lines[place:])
 
 
 def write_file(visit: Visit, project: int, path: str, text: str) -> None:
-    """Put a text in place of a file, or make one."""
+    """Create or overwrite a file."""
     content = visit.run("INSERT INTO contents (text) VALUES (?)", text)
     visit.run("INSERT OR REPLACE INTO files VALUES (?, ?, ?)", project, path, content)
 
 
 def commit_file(visit: Visit, project: int, branch: str, path: str, text: str, message: str) -> str:
-    """Write a file and the commit that says so; returns the commit's sha."""
+    """Write a file and its commit; return the commit's SHA."""
     write_file(visit, project, path, text)
     return add_commit(visit, project, branch, message, path, max(1, len(text.splitlines())))
 
 
 def add_commit(visit: Visit, project: int, branch: str, message: str, path: str, lines: int) -> str:
-    """Write a commit of the visitor; returns its sha."""
+    """Write a commit by the visitor; return its SHA."""
     number = visit.value("SELECT coalesce(max(id), 0) + 1 FROM commits")
     sha = hashlib.sha1(f"{project}/{branch}/{number}".encode(), usedforsecurity=False).hexdigest()
     visit.run(
@@ -64,7 +64,7 @@ def add_commit(visit: Visit, project: int, branch: str, message: str, path: str,
 
 
 def note(visit: Visit, kind: str, target: int, text: str) -> None:
-    """Say on an `issue` or a `merge` what the visitor did to it."""
+    """Add a system note about the visitor's action to an `issue` or a `merge`."""
     visit.run(
         f"INSERT INTO comments ({kind}, author, body, created, system) VALUES (?, ?, ?, ?, 1)",
         *(target, visit.signed_in()["id"], text, RIGHT_NOW),
@@ -73,7 +73,7 @@ def note(visit: Visit, kind: str, target: int, text: str) -> None:
 
 
 def comment(visit: Visit, kind: str, target: int, text: str) -> None:
-    """Add a comment of the visitor to an `issue` or a `merge`."""
+    """Add a comment by the visitor to an `issue` or a `merge`."""
     visit.run(
         f"INSERT INTO comments ({kind}, author, body, created) VALUES (?, ?, ?, ?)",
         *(target, visit.signed_in()["id"], text, RIGHT_NOW),
@@ -82,7 +82,7 @@ def comment(visit: Visit, kind: str, target: int, text: str) -> None:
 
 
 def comments_on(visit: Visit, kind: str, target: int) -> list[sqlite3.Row]:
-    """What was said about an `issue` or a `merge`, in order."""
+    """Return the comments on an `issue` or a `merge`, in order."""
     return visit.all(
         "SELECT comments.*, name, full_name FROM comments JOIN accounts ON accounts.id = author"
         f" WHERE {kind} = ? ORDER BY comments.created, comments.id",

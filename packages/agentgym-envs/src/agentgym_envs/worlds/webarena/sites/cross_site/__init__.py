@@ -1,1 +1,1 @@
-"""Tasks that need two or more of the sites."""
+"""Tasks that need two or more sites."""

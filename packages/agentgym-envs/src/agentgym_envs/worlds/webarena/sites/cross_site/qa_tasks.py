@@ -1,4 +1,4 @@
-"""Questions whose answer lies on several sites."""
+"""Questions whose answer requires several sites."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _order_to_place(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _commute(databases: Databases, random: Random) -> Iterator[Case]:
-    """Where somebody lives is on their profile at the code host."""
+    """Look up a person's town on their profile at the code host, then the drive from there."""
     rows = databases["code"].execute("SELECT name, full_name, location FROM accounts ORDER BY id").fetchall()
     random.shuffle(rows)
     names = {town.name for town in region().towns}
@@ -111,7 +111,7 @@ def _commute(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _dearest_of_town(databases: Databases, random: Random) -> Iterator[Case]:
-    """From a town to its firm, to the brand, to the price at the head of a list."""
+    """Look up a town's firm, then its brand, then the highest price in the shop."""
     for town in shuffled_towns(random):
         firm = firm_of(town.name)
         if firm is None:
@@ -136,7 +136,7 @@ def _dearest_of_town(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _open_at_birthplace(databases: Databases, random: Random) -> Iterator[Case]:
-    """A place in the town that somebody came from, of a kind of which there is just one."""
+    """Find the only place of a kind in a person's town of birth."""
     asked = [(person, kind) for person in region().people for kind in ("museum", "library", "cinema", "swimming pool")]
     for person, kind in random.sample(asked, len(asked)):
         place = only_place(databases["map"], person.town, (kind,))
@@ -153,13 +153,13 @@ def _open_at_birthplace(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _nearer_maker(databases: Databases, random: Random) -> Iterator[Case]:
-    """Two seats of two brands, and which of the two is nearer by car."""
+    """Compare the driving times to the head offices of two brands."""
     firms = list(region().firms)
     for _ in range(12):
         random.shuffle(firms)
         for one, other in pairwise(firms):
             for home in random.sample(region().towns, 6):
-                # Routes cost time, and of a template held out only cases of the test split are dealt.
+                # Computing routes is slow, and a held-out template uses only cases of the test split.
                 if {split_of(entity) for entity in _about(home.name, one.brand, other.brand)} == {"test"}:
                     yield from _compared(databases, home.name, one.brand, other.brand)
 

@@ -1,4 +1,4 @@
-"""Steps on each of the sites, and what is looked up for the tasks that need several of them."""
+"""Steps on each site, and the look-ups that cross-site tasks share."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from agentgym_envs.worlds.webarena.sites.wiki.tasks import facts
 
 
 def site(key: str, path: str = "/") -> Step:
-    """Go to a site."""
+    """Navigate to a site."""
     return go(PLACES[key].url + path)
 
 
 def on_wiki(title: str) -> list[Step]:
-    """Go to the encyclopaedia and look a title up."""
+    """Navigate to the encyclopedia and look up a title."""
     return [site("wikipedia"), fill("searchbox", "Search Gazetteer", title, enter=True)]
 
 
 def on_map(query: str) -> list[Step]:
-    """Go to the map and search."""
+    """Navigate to the map and search."""
     return [site("map"), fill("searchbox", "Search places", query, enter=True)]
 
 
 def driving(start: str, end: str) -> list[Step]:
-    """Go to the map and ask for the way by car."""
+    """Navigate to the map and request directions by car."""
     return [
         site("map"),
         fill("textbox", "From", start),
@@ -47,36 +47,36 @@ def in_shop(product: sqlite3.Row) -> list[Step]:
 
 
 def towns(*names: str) -> frozenset[str]:
-    """The entities that towns are."""
+    """Return the entities of towns."""
     return frozenset(f"town:{name}" for name in names)
 
 
 def shuffled_towns(random: Random) -> list[Town]:
-    """All towns in random order."""
+    """Return all towns in random order."""
     found = list(region().towns)
     random.shuffle(found)
     return found
 
 
 def firm_of(town: str) -> Firm | None:
-    """The one firm with its head office in a town, where there is just one."""
+    """Return the only firm with its head office in a town, or None if there isn't exactly one."""
     firms = [firm for firm in region().firms if firm.seat == town]
     return firms[0] if len(firms) == 1 else None
 
 
 def town_fact(db: sqlite3.Connection, town: str, label: str) -> str:
-    """A fact of a town's article."""
+    """Return a fact from the infobox of a town's article."""
     return facts(db, town_title(town))[label]
 
 
 def time_by_car(db: sqlite3.Connection, start: str, end: str) -> str:
-    """How long the drive between two towns takes, as the map shows it."""
+    """Return the driving time between two towns as the map shows it."""
     rows = {row["name"]: row for row in db.execute("SELECT * FROM places WHERE kind = 'town'")}
     return journey(rows[start], rows[end], "car").time
 
 
 def only_place(db: sqlite3.Connection, town: str, kinds: Sequence[str]) -> sqlite3.Row | None:
-    """The place of one of the kinds that a town has just one of and that is found by its kind."""
+    """Return a place of the first kind with exactly one place in the town that a search by kind identifies, or None."""
     for kind in kinds:
         found = [one.place for one in find(db, f"{kind} in {town}").found]
         same = [row for row in found if row["kind"] == kind]
@@ -86,5 +86,5 @@ def only_place(db: sqlite3.Connection, town: str, kinds: Sequence[str]) -> sqlit
 
 
 def money(cents: int) -> str:
-    """As the store shows it: `$1,234.50`."""
+    """Format a price as the store does: `$1,234.50`."""
     return f"${cents / 100:,.2f}"

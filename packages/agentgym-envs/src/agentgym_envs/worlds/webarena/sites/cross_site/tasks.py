@@ -1,4 +1,4 @@
-"""What one may be asked to do that needs two or more of the sites."""
+"""The task templates that need two or more sites."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wishes that take something from one site and write it on another."""
+"""Tasks that write information from one site to another."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def _account(key: str) -> str:
 
 
 def _posted(db: sqlite3.Connection, community: str, title: str, body: str) -> dict[str, Any]:
-    """The member has written exactly this post, and no other."""
+    """Judge that the member has written exactly this post and no other."""
     last = db.execute("SELECT max(id) FROM posts").fetchone()[0]
     query = (
         "SELECT c.name, p.title, trim(p.body) FROM posts AS p JOIN communities AS c ON c.id = p.community"
@@ -88,7 +88,7 @@ def _post_population(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _message_author(databases: Databases, random: Random) -> Iterator[Case]:
-    """To the author of a post, about a town."""
+    """Message the author of a post about a fact of a town."""
     db = databases["forum"]
     last = db.execute("SELECT coalesce(max(id), 0) FROM messages").fetchone()[0]
     query = (
@@ -117,7 +117,7 @@ def _message_author(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _posts(db: sqlite3.Connection, random: Random) -> list[sqlite3.Row]:
-    """Posts of others that a search for their title finds alone."""
+    """Return posts of other members that a search for their title identifies."""
     found = db.execute(
         "SELECT p.title, a.name AS author FROM posts AS p JOIN accounts AS a ON a.id = p.author"
         " WHERE a.name != ? AND NOT p.removed AND NOT p.deleted AND length(p.title) BETWEEN 18 AND 70"
@@ -164,7 +164,7 @@ def _open_issue(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _move_house(databases: Databases, random: Random) -> Iterator[Case]:
-    """The profile at the code host gets the seat of a brand."""
+    """Set the location of the profile at the code host to the town of a brand's head office."""
     me = _account("gitlab")
     query = f"SELECT location, job, full_name FROM accounts WHERE name = '{me}'"
     row = databases["code"].execute("SELECT * FROM accounts WHERE name = ?", (me,)).fetchone()
@@ -183,7 +183,7 @@ def _move_house(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _new_address(databases: Databases, random: Random) -> Iterator[Case]:
-    """A hotel's address, from the map into the address book."""
+    """Copy a hotel's address from the map to the address book."""
     last = databases["shop"].execute("SELECT max(id) FROM addresses").fetchone()[0]
     query = f"SELECT recipient, street, postcode, town, phone FROM addresses WHERE id > {last} ORDER BY id"
     hotels = databases["map"].execute("SELECT * FROM places WHERE kind = 'hotel' ORDER BY id").fetchall()
@@ -208,7 +208,7 @@ def _new_address(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _wish_for(databases: Databases, random: Random) -> Iterator[Case]:
-    """The cheapest of a brand known by its founder only, onto the wish list."""
+    """Add the cheapest product of a brand, given only by its founder, to the wish list."""
     db = databases["shop"]
     last = db.execute("SELECT coalesce(max(id), 0) FROM wish_items").fetchone()[0]
     query = (
@@ -236,7 +236,7 @@ def _wish_for(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _post_cheaper(databases: Databases, random: Random) -> Iterator[Case]:
-    """Two products are compared in the store, and the cheaper is named in the forum."""
+    """Compare two products in the store and post the cheaper one in the forum."""
     goods = (
         databases["shop"]
         .execute("SELECT category, name, coalesce(sale_price, price) AS cost FROM products WHERE active ORDER BY 1, id")

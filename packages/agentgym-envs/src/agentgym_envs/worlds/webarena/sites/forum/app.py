@@ -1,4 +1,4 @@
-"""The site that the page modules add their pages to, with what all of its templates see."""
+"""The forum's `Site`, which the page modules register with, and the helpers of all its templates."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from agentgym_envs.worlds.webarena.sites.web import Refused, Site, Visit
 
 site = Site("reddit", Path(__file__).parent)
 STAMP = f"{NOW}"
-"""The time in the database's form, for what is written now."""
+"""The current time in the database's format."""
 
 
 def post_path(post: Any) -> str:
-    """Where a row of posts (with `place_name`) has its page."""
+    """Return the URL path of a row of posts (with `place_name`)."""
     return f"/c/{post['place_name']}/{post['id']}"
 
 
 def community(visit: Visit, name: str) -> Any:
-    """The row of a community, with whether the visitor is subscribed to it and moderates it."""
+    """Return the row of a community with the visitor's `subscribed` and `moderated` flags."""
     me = visit.account["id"] if visit.account else 0
     return visit.one(
         """
@@ -38,13 +38,13 @@ def community(visit: Visit, name: str) -> Any:
 
 
 def refuse_banned(visit: Visit, community_id: int) -> None:
-    """Raises `Refused` where the visitor may not write in a community."""
+    """Raise `Refused` if the visitor is banned from a community."""
     if visit.value("SELECT 1 FROM bans WHERE community = ? AND account = ?", community_id, visit.signed_in()["id"]):
         raise Refused("You are banned from this community.")
 
 
 def unread(visit: Visit) -> int:
-    """How many replies the visitor has not looked at."""
+    """Return the visitor's number of unread replies."""
     if visit.account is None:
         return 0
     return visit.value("SELECT count(*) FROM notifications WHERE account = ? AND NOT seen", visit.account["id"])

@@ -1,4 +1,4 @@
-"""Writing, changing and deleting comments."""
+"""Creation, editing and deletion of comments."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from agentgym_envs.worlds.webarena.sites.web import Refused, Visit
 
 @site.post("/c/{name}/{number:int}/comment")
 def write_comment(visit: Visit, name: str, number: int) -> Response:
-    """Comment on a post, or reply to the comment that `parent` names."""
+    """Comment on a post, or reply to the comment given by `parent`."""
     me, post, body = visit.signed_in()["id"], one_post(visit, number), visit.text("body")
     refuse_banned(visit, post["community"])
     if post["locked"] or post["removed"] or post["deleted"]:
@@ -30,9 +30,9 @@ def write_comment(visit: Visit, name: str, number: int) -> Response:
     )
     visit.run("INSERT INTO comment_votes VALUES (?, ?, 1)", me, made)
     visit.run("UPDATE posts SET comments = comments + 1 WHERE id = ?", number)
-    told = parent["author"] if parent else post["author"]
-    if told != me:
-        visit.run("INSERT INTO notifications (account, comment) VALUES (?, ?)", told, made)
+    recipient = parent["author"] if parent else post["author"]
+    if recipient != me:
+        visit.run("INSERT INTO notifications (account, comment) VALUES (?, ?)", recipient, made)
     return visit.redirect(f"{post_path(post)}/comment/{made}", "Your comment was posted.")
 
 
@@ -46,14 +46,14 @@ def _parent(visit: Visit, post: int, number: int) -> sqlite3.Row:
 
 @site.get("/comment/{number:int}/edit")
 def edit_comment(visit: Visit, number: int) -> Response:
-    """The form for changing one's own comment."""
+    """Show the form for editing the visitor's comment."""
     comment, post = _own(visit, number)
     return visit.render("edit_comment.html", comment=comment, post=post, body=comment["body"], errors=[])
 
 
 @site.post("/comment/{number:int}/edit")
 def change_comment(visit: Visit, number: int) -> Response:
-    """Change one's own comment."""
+    """Save the visitor's comment."""
     (comment, post), body = _own(visit, number), visit.text("body")
     if not body:
         errors = ["A comment needs some text."]
@@ -64,7 +64,7 @@ def change_comment(visit: Visit, number: int) -> Response:
 
 @site.post("/comment/{number:int}/delete")
 def delete_comment(visit: Visit, number: int) -> Response:
-    """Delete one's own comment; replies to it stay."""
+    """Delete the visitor's comment; replies to it remain."""
     _, post = _own(visit, number)
     visit.run("UPDATE comments SET deleted = 1 WHERE id = ?", number)
     visit.run("UPDATE posts SET comments = comments - 1 WHERE id = ?", post["id"])

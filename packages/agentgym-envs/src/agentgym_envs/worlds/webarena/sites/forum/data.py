@@ -1,6 +1,6 @@
-"""Fills the forum: members, communities, what was posted and said, and the history of the account an agent has."""
+"""Fills the forum's database: members, communities, posts, comments, and the history of the agent's account."""
 
-# ruff: noqa: SIM905 - lists of names are read more easily as lines of text
+# ruff: noqa: SIM905 - long name lists are easier to read as text
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SUBSCRIBED = (
 
 
 def fill(db: sqlite3.Connection, random: Random) -> None:
-    """Write everything; the same for the same generator."""
+    """Write all rows, deterministically for a given generator state."""
     found, writer = topics(), Writer(random)
     _write_members(db, random, writer, found)
     _write_communities(db, random, writer, found)
@@ -99,7 +99,7 @@ def _write_communities(db: sqlite3.Connection, random: Random, writer: Writer, f
 
 
 def _guide(topic: Topic, random: Random) -> str:
-    """The community's page for newcomers, in the forum's markup."""
+    """Return the community's page for newcomers, in the forum's markup."""
 
     def some(kind: str, most: int) -> list[str]:
         words = topic.words[kind]
@@ -112,7 +112,7 @@ def _guide(topic: Topic, random: Random) -> str:
 
 
 def _write_history(db: sqlite3.Connection, random: Random, mine: int) -> None:
-    """What the agent's account subscribed to, voted on, saved, and whom it blocked."""
+    """Write the subscriptions, votes, saved posts, notifications and blocks of the agent's account."""
     holes = ", ".join("?" * len(_SUBSCRIBED))
     db.execute(f"INSERT INTO subscriptions SELECT ?, id FROM communities WHERE name IN ({holes})", (mine, *_SUBSCRIBED))
     others = [row[0] for row in db.execute("SELECT id FROM posts WHERE author != ? ORDER BY id", (mine,))]

@@ -1,4 +1,4 @@
-"""The front page, the list of communities, a community, its guide, subscribing, founding one."""
+"""The front page, the list of communities, and communities: guide, subscription, creation."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST_RULES = 12
 
 @site.get("/")
 def front(visit: Visit) -> Response:
-    """Posts of the communities one is subscribed to; of all for visitors who aren't signed in."""
+    """List the posts of the visitor's communities, or of all communities for visitors who aren't signed in."""
     if visit.account is None:
         return visit.render("front.html", which="all", **listed(visit, "1"))
     mine = "p.community IN (SELECT community FROM subscriptions WHERE account = ?1)"
@@ -28,13 +28,13 @@ def front(visit: Visit) -> Response:
 
 @site.get("/all")
 def everything(visit: Visit) -> Response:
-    """Posts of all communities."""
+    """List the posts of all communities."""
     return visit.render("front.html", which="all", **listed(visit, "1"))
 
 
 @site.get("/communities")
 def communities(visit: Visit) -> Response:
-    """All communities, to be searched and sorted."""
+    """List all communities with search and sorting."""
     order = visit.text("sort") if visit.text("sort") in _ORDERS else "subscribers"
     wanted = f"%{visit.text('q')}%"
     where = "WHERE name LIKE ?1 OR title LIKE ?1 OR about LIKE ?1"
@@ -53,14 +53,14 @@ def communities(visit: Visit) -> Response:
 
 @site.get("/communities/new")
 def new_community(visit: Visit) -> Response:
-    """The form for founding a community."""
+    """Show the form for creating a community."""
     visit.signed_in()
     return visit.render("create.html", name="", title="", about="", rules="", errors=[])
 
 
 @site.post("/communities/new")
 def create_community(visit: Visit) -> Response:
-    """Found a community; whoever does moderates it and is subscribed to it."""
+    """Create a community; its creator becomes a moderator and a subscriber."""
     me = visit.signed_in()["id"]
     name, title, about = visit.text("name", 40).lower(), visit.text("title", 60), visit.text("about", 300)
     rules = [line.strip() for line in visit.text("rules", 2_000).splitlines() if line.strip()][:_MOST_RULES]
@@ -85,7 +85,7 @@ def create_community(visit: Visit) -> Response:
 
 @site.get("/c/{name}")
 def show_community(visit: Visit, name: str) -> Response:
-    """A community's posts, beside its rules and moderators."""
+    """Show a community's posts with its rules and moderators."""
     place = community(visit, name)
     where, values = "p.community = ?2", [place["id"]]
     flair = visit.text("flair", 40)
@@ -97,14 +97,14 @@ def show_community(visit: Visit, name: str) -> Response:
 
 @site.get("/c/{name}/guide")
 def guide(visit: Visit, name: str) -> Response:
-    """The community's page for newcomers."""
+    """Show the community's page for newcomers."""
     place = community(visit, name)
     return visit.render("guide.html", community=place, **sidebar(visit, place["id"]))
 
 
 @site.post("/c/{name}/subscribe")
 def subscribe(visit: Visit, name: str) -> Response:
-    """Subscribe to a community, or no longer."""
+    """Subscribe to a community, or unsubscribe."""
     me, place = visit.signed_in()["id"], community(visit, name)
     if place["subscribed"]:
         visit.run("DELETE FROM subscriptions WHERE account = ? AND community = ?", me, place["id"])
@@ -112,12 +112,12 @@ def subscribe(visit: Visit, name: str) -> Response:
         visit.run("INSERT INTO subscriptions VALUES (?, ?)", me, place["id"])
     change = -1 if place["subscribed"] else 1
     visit.run("UPDATE communities SET subscribers = subscribers + ? WHERE id = ?", change, place["id"])
-    said = "You are no longer subscribed to" if place["subscribed"] else "You are now subscribed to"
-    return visit.redirect(visit.text("next") or f"/c/{place['name']}", f"{said} {place['name']}.")
+    notice = "You are no longer subscribed to" if place["subscribed"] else "You are now subscribed to"
+    return visit.redirect(visit.text("next") or f"/c/{place['name']}", f"{notice} {place['name']}.")
 
 
 def sidebar(visit: Visit, number: int) -> dict[str, Any]:
-    """Rules, moderators and flairs of a community."""
+    """Return the rules, moderators and flairs of a community."""
     moderators = "SELECT name FROM accounts JOIN moderators ON account = id WHERE community = ? ORDER BY name"
     return {
         "rules": visit.all("SELECT text FROM rules WHERE community = ? ORDER BY position", number),

@@ -1,4 +1,4 @@
-"""Lists of posts: which ones, in which order, which page of them."""
+"""Lists of posts: filter, order and pagination."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ SELECT p.*, c.name AS place_name, c.title AS place_title, a.name AS author_name,
 
 
 def listed(visit: Visit, where: str, *values: Any, sort: str = "hot", pinned_first: bool = False) -> dict[str, Any]:
-    """What a template shows as a list of posts: those for which `where` holds (`p` is the post, `c` its community).
+    """Return a template's values for a list of the posts that satisfy `where` (`p` is the post, `c` its community).
 
-    `?1` is who is signed in; `values` are `?2` and so on. `sort` is the order where the address names none.
+    `?1` is the signed-in account; `values` are `?2` and following. `sort` is the default order.
     """
     chosen = visit.text("sort") if visit.text("sort") in SORTS else sort
     timeless = chosen in _TIMELESS
@@ -38,10 +38,10 @@ def listed(visit: Visit, where: str, *values: Any, sort: str = "hot", pinned_fir
 
 
 def one_post(visit: Visit, number: int) -> Any:
-    """A post as lists show it, deleted and removed ones too.
+    """Return a post with the columns of a list, even if it is deleted or removed.
 
     Raises:
-        NotFound: when there is none.
+        NotFound: If there is none.
     """
     me = visit.account["id"] if visit.account else 0
     return visit.one(_SELECT + _FROM + "WHERE p.id = ?2", me, number, what="post")

@@ -1,4 +1,4 @@
-"""Private messages, and being told of replies."""
+"""Private messages, and notifications of replies."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SIZE = 12
 
 @site.get("/messages")
 def inbox(visit: Visit) -> Response:
-    """All conversations, the last written to first; `q` looks in subjects, names and texts."""
+    """List all conversations, most recent first; `q` searches subjects, names and texts."""
     me, wanted = visit.signed_in()["id"], f"%{visit.text('q')}%"
     where = """
         FROM threads t JOIN accounts a ON a.id = CASE t.sender WHEN ?1 THEN t.receiver ELSE t.sender END
@@ -37,13 +37,13 @@ def inbox(visit: Visit) -> Response:
 
 @site.get("/messages/{number:int}")
 def conversation(visit: Visit, number: int) -> Response:
-    """One conversation."""
+    """Show a conversation."""
     return _conversation(visit, number, [])
 
 
 @site.post("/messages/{number:int}")
 def answer(visit: Visit, number: int) -> Response:
-    """Write on in a conversation."""
+    """Add a message to a conversation."""
     thread, body = _thread(visit, number), visit.text("body")
     if not body:
         return _conversation(visit, number, ["A message needs some text."])
@@ -79,7 +79,7 @@ def _thread(visit: Visit, number: int) -> sqlite3.Row:
 
 @site.get("/u/{name}/message")
 def compose(visit: Visit, name: str) -> Response:
-    """The form for a message to a member."""
+    """Show the form for a message to a member."""
     visit.signed_in()
     member = visit.one("SELECT * FROM accounts WHERE name = ?", name, what="member")
     return visit.render("compose.html", member=member, subject="", body="", errors=[])
@@ -87,7 +87,7 @@ def compose(visit: Visit, name: str) -> Response:
 
 @site.post("/u/{name}/message")
 def send(visit: Visit, name: str) -> Response:
-    """Begin a conversation."""
+    """Start a conversation."""
     me = visit.signed_in()["id"]
     member = visit.one("SELECT * FROM accounts WHERE name = ?", name, what="member")
     subject, body = visit.text("subject", 120), visit.text("body")
@@ -111,7 +111,7 @@ def _refuse_blocked(visit: Visit, partner: int) -> None:
 
 @site.get("/notifications")
 def notifications(visit: Visit) -> Response:
-    """Replies to what one wrote, newest first."""
+    """List the replies to the visitor's posts and comments, newest first."""
     me = visit.signed_in()["id"]
     part = pages(visit.value("SELECT count(*) FROM notifications WHERE account = ?", me), _SIZE, visit.number("page"))
     rows = visit.all(

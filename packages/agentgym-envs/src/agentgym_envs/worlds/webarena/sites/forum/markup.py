@@ -1,4 +1,4 @@
-"""The little markup people write in: paragraphs, lists, quotes, **bold**, *emphasis*, `code` and [links](address)."""
+"""The forum's markup: paragraphs, lists, quotes, **bold**, *emphasis*, `code` and [links](address)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _INLINE = (
 
 
 def markup(text: str) -> Markup:
-    """HTML of a text; whatever is no markup is escaped."""
+    """Convert a text to HTML; everything that isn't markup is escaped."""
     blocks: list[str] = []
     lines = text.replace("\r\n", "\n").split("\n")
     for kind, group in groupby(lines, key=_kind):

@@ -1,4 +1,4 @@
-"""What moderators may do in their communities: remove, lock and pin posts, remove comments, ban members."""
+"""Moderators' actions in their communities: remove, lock and pin posts, remove comments, ban members."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SWITCHES = {
 
 @site.post("/post/{number:int}/moderate/{action}")
 def moderate_post(visit: Visit, number: int, action: str) -> Response:
-    """Pin, lock or remove a post, or undo that."""
+    """Pin, lock or remove a post, or undo it."""
     if action not in _SWITCHES:
         raise NotFound("page")
     post = one_post(visit, number)
@@ -31,7 +31,7 @@ def moderate_post(visit: Visit, number: int, action: str) -> Response:
 
 @site.post("/comment/{number:int}/remove")
 def remove_comment(visit: Visit, number: int) -> Response:
-    """Remove a comment; what it said is no longer shown."""
+    """Remove a comment, which hides its text."""
     comment = visit.one("SELECT * FROM comments WHERE id = ? AND NOT removed AND NOT deleted", number, what="comment")
     post = one_post(visit, comment["post"])
     _moderated(visit, post["place_name"])
@@ -42,13 +42,13 @@ def remove_comment(visit: Visit, number: int) -> Response:
 
 @site.get("/c/{name}/bans")
 def bans(visit: Visit, name: str) -> Response:
-    """Who is banned from a community, with the form for banning."""
+    """List the banned members of a community with the form for banning."""
     return _bans(visit, name, [])
 
 
 @site.post("/c/{name}/bans")
 def ban(visit: Visit, name: str) -> Response:
-    """Ban a member, with a reason."""
+    """Ban a member with a reason."""
     place = _moderated(visit, name)
     member = visit.value("SELECT id FROM accounts WHERE name = ?", visit.text("member"))
     reason = visit.text("reason", 300)
@@ -64,7 +64,7 @@ def ban(visit: Visit, name: str) -> Response:
 
 @site.post("/c/{name}/bans/{member}/lift")
 def lift(visit: Visit, name: str, member: str) -> Response:
-    """Let a banned member back in."""
+    """Lift a member's ban."""
     place = _moderated(visit, name)
     found = visit.one("SELECT id, name FROM accounts WHERE name = ?", member, what="member")
     visit.run("DELETE FROM bans WHERE community = ? AND account = ?", place["id"], found["id"])
@@ -82,7 +82,7 @@ def _bans(visit: Visit, name: str, errors: list[str]) -> Response:
 
 
 def _moderated(visit: Visit, name: str) -> Any:
-    """The community, if the visitor moderates it."""
+    """Return the community if the visitor moderates it."""
     visit.signed_in()
     place = community(visit, name)
     if not place["moderated"]:

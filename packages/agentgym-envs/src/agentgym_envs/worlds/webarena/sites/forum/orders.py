@@ -1,11 +1,11 @@
-"""The orders in which lists of posts can be had."""
+"""The sort orders of lists of posts."""
 
 from __future__ import annotations
 
 SORTS = {"hot": "Hot", "new": "New", "top": "Top", "comments": "Most commented", "controversial": "Controversial"}
-"""Orders of posts by the value of `sort`, with what they are called."""
+"""Label of each value of `sort`."""
 PERIODS = {"day": "Past 24 hours", "week": "Past week", "month": "Past month", "year": "Past year", "all": "All time"}
-"""Values of `period`, for the sorts that are about a period."""
+"""Label of each value of `period`, for the orders that take a period."""
 SINCE = {
     "day": "2025-06-15 09:30:00",
     "week": "2025-06-09 09:30:00",
@@ -13,7 +13,7 @@ SINCE = {
     "year": "2024-06-16 09:30:00",
     "all": "",
 }
-"""When each period begins."""
+"""Start of each period."""
 ORDERS = {
     "hot": "julianday(p.created) + min(p.score, 60) * 0.1 DESC, p.id DESC",
     "new": "p.created DESC, p.id DESC",

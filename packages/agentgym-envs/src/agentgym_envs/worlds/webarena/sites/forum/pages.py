@@ -1,7 +1,6 @@
 """The forum's pages.
 
-Voting without reloading, collapsing comments and the preview of what one writes need JavaScript; votes also work
-without it.
+Voting without reloading, collapsing comments and previews need JavaScript; votes also work without it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Members: signing in and out, joining, profiles, one's own settings, blocking."""
+"""Members: sign-in and sign-out, registration, profiles, settings, blocking."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ _LONGEST_BIO = 500
 
 @site.get("/login")
 def login(visit: Visit) -> Response:
-    """The form for signing in."""
+    """Show the sign-in form."""
     return visit.render("login.html", name="", next=visit.text("next"), errors=[])
 
 
 @site.post("/login")
 def sign_in(visit: Visit) -> Response:
-    """Sign in, and go where one wanted to go."""
+    """Sign in and continue to the requested page."""
     name = visit.text("name")
     known = visit.value("SELECT id FROM accounts WHERE name = ? AND password = ?", name, visit.text("password"))
     if known is None:
@@ -45,13 +45,13 @@ def log_out(visit: Visit) -> Response:
 
 @site.get("/register")
 def register(visit: Visit) -> Response:
-    """The form for joining."""
+    """Show the registration form."""
     return visit.render("register.html", name="", errors=[])
 
 
 @site.post("/register")
 def join(visit: Visit) -> Response:
-    """Become a member, and be signed in."""
+    """Register and sign in."""
     name, password = visit.text("name"), visit.text("password")
     errors = [] if _NAME.fullmatch(name) else ["A name has 3 to 30 letters, digits or underscores; a letter first."]
     if len(password) < _SHORTEST_PASSWORD:
@@ -67,7 +67,7 @@ def join(visit: Visit) -> Response:
 
 @site.get("/u/{name}")
 def posts_of(visit: Visit, name: str) -> Response:
-    """A member's posts."""
+    """List a member's posts."""
     member = _member(visit, name)
     return visit.render(
         "member.html", tab="posts", member=member, **listed(visit, "p.author = ?2", member["id"], sort="new")
@@ -76,7 +76,7 @@ def posts_of(visit: Visit, name: str) -> Response:
 
 @site.get("/u/{name}/comments")
 def comments_of(visit: Visit, name: str) -> Response:
-    """A member's comments, newest first or best first."""
+    """List a member's comments, newest or best first."""
     member = _member(visit, name)
     part = pages(member["comments"], _SIZE, visit.number("page"))
     order = "m.score DESC, m.id DESC" if visit.text("sort") == "top" else "m.created DESC, m.id DESC"
@@ -93,7 +93,7 @@ def comments_of(visit: Visit, name: str) -> Response:
 
 @site.get("/saved")
 def saved(visit: Visit) -> Response:
-    """The posts one has saved."""
+    """List the visitor's saved posts."""
     visit.signed_in()
     return visit.render("front.html", which="saved", **listed(visit, _SAVED, sort="new"))
 
@@ -103,14 +103,14 @@ _SAVED = "p.id IN (SELECT post FROM saves WHERE account = ?1)"
 
 @site.get("/settings")
 def settings(visit: Visit) -> Response:
-    """What one tells about oneself, and whom one has blocked."""
+    """Show the visitor's biography and blocked members."""
     me = visit.signed_in()
     return _settings(visit, me["bio"], [])
 
 
 @site.post("/settings")
 def change_settings(visit: Visit) -> Response:
-    """Change one's biography."""
+    """Save the visitor's biography."""
     me, bio = visit.signed_in(), visit.text("bio")
     if len(bio) > _LONGEST_BIO:
         return _settings(visit, bio, [f"A biography has at most {_LONGEST_BIO} characters."])
@@ -127,7 +127,7 @@ def _settings(visit: Visit, bio: str, errors: list[str]) -> Response:
 
 @site.post("/u/{name}/block")
 def block(visit: Visit, name: str) -> Response:
-    """Block a member, or no longer: their comments and messages are not shown."""
+    """Block or unblock a member; a blocked member's comments and messages are hidden."""
     me, member = visit.signed_in()["id"], _member(visit, name)
     if member["id"] == me:
         raise Refused("You can't block yourself.")
@@ -139,7 +139,7 @@ def block(visit: Visit, name: str) -> Response:
 
 
 def _member(visit: Visit, name: str) -> sqlite3.Row:
-    """A member with the numbers of posts and comments that are there, and whether the visitor has blocked them."""
+    """Return a member with their numbers of visible posts and comments, and whether the visitor has blocked them."""
     me: Any = visit.account["id"] if visit.account else 0
     return visit.one(
         """

@@ -1,4 +1,4 @@
-"""The pictures people post: drawn as SVG from what they show and a number, the same every time."""
+"""The pictures in posts: SVGs that are a deterministic function of a scene and a number."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _WARM = ("#b5533c", "#c98a4b", "#8a5a44", "#d8b26e", "#7c6a8f")
 
 
 def picture(scene: str, number: int, width: int = 640) -> Markup:
-    """An SVG of a scene such as `hills, evening`, `width` pixels wide; its name says what it shows."""
+    """Return an SVG of a scene such as `hills, evening`, `width` pixels wide; its accessible name describes it."""
     what, _, moment = scene.partition(", ")
     random = Random(number)
     top, bottom = ("#10162f", "#2c3560") if what == "night sky" else _SKIES[moment]

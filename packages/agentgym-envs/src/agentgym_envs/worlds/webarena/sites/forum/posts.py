@@ -1,4 +1,4 @@
-"""Writing, changing and deleting posts."""
+"""Creation, editing and deletion of posts."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ _LONGEST_TITLE = 200
 
 @site.get("/submit")
 def new_post(visit: Visit) -> Response:
-    """The form for a post; `c` names the community it begins with."""
+    """Show the form for a post; `c` preselects the community."""
     visit.signed_in()
     return _form(visit, [])
 
 
 @site.post("/submit")
 def submit(visit: Visit) -> Response:
-    """Publish a post; its author upvotes it with that."""
+    """Publish a post with its author's upvote."""
     me = visit.signed_in()["id"]
     title, body, url, flair = (
         visit.text("title", 1_000),
@@ -58,7 +58,7 @@ def _wrong(title: str, url: str) -> list[str]:
 
 
 def _form(visit: Visit, errors: list[str]) -> Response:
-    """The form with what was given so far. Flairs are those of the community it was opened for, else all."""
+    """Render the form with its current values. Flairs are those of the community it was opened for, else all."""
     name = visit.text("c")
     flairs = visit.all(
         """
@@ -75,14 +75,14 @@ def _form(visit: Visit, errors: list[str]) -> Response:
 
 @site.get("/post/{number:int}/edit")
 def edit_post(visit: Visit, number: int) -> Response:
-    """The form for changing one's own post."""
+    """Show the form for editing the visitor's post."""
     post = _own(visit, number)
     return visit.render("edit_post.html", post=post, title=post["title"], body=post["body"], errors=[])
 
 
 @site.post("/post/{number:int}/edit")
 def change_post(visit: Visit, number: int) -> Response:
-    """Change title and text of one's own post."""
+    """Save title and text of the visitor's post."""
     post, title, body = _own(visit, number), visit.text("title", 1_000), visit.text("body")
     errors = _wrong(title, "")
     if errors:
@@ -93,7 +93,7 @@ def change_post(visit: Visit, number: int) -> Response:
 
 @site.post("/post/{number:int}/delete")
 def delete_post(visit: Visit, number: int) -> Response:
-    """Delete one's own post; its comments stay under a post that says so."""
+    """Delete the visitor's post; its comments remain under a placeholder."""
     post = _own(visit, number)
     visit.run("UPDATE posts SET deleted = 1 WHERE id = ?", number)
     return visit.redirect(f"/c/{post['place_name']}", "Your post was deleted.")
@@ -101,7 +101,7 @@ def delete_post(visit: Visit, number: int) -> Response:
 
 @site.post("/preview")
 def preview(visit: Visit) -> Response:
-    """How a text will look; for the script."""
+    """Return a rendered text for the preview script."""
     return visit.json({"html": str(markup(visit.text("body")))})
 
 

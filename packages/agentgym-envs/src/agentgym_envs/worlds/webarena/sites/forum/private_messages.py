@@ -1,4 +1,4 @@
-"""Writes the private messages of the agent's account: one thread per partner, each with something worth looking up."""
+"""Generates the private messages of the agent's account: one thread per partner, each containing a fact to look up."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ _LETTERS = (
 
 
 def write_letters(db: sqlite3.Connection, random: Random, mine: int) -> None:
-    """Threads between `mine` and other members, the newest of them in the last days."""
+    """Write threads between `mine` and other members, the newest of them in the last days."""
     strangers = "SELECT id FROM accounts WHERE id != ? AND id NOT IN (SELECT blocked FROM blocks) ORDER BY id"
     partners = random.sample([row[0] for row in db.execute(strangers, (mine,))], LETTERS)
     ages = sorted((random.randrange(2, 500) for _ in partners), reverse=True)
@@ -62,10 +62,10 @@ def write_letters(db: sqlite3.Connection, random: Random, mine: int) -> None:
         thread = db.execute(
             "INSERT INTO threads (subject, sender, receiver) VALUES (?, ?, ?)", (subject.format(**words), partner, mine)
         ).lastrowid
-        said = NOW - timedelta(days=age, minutes=random.randrange(600))
+        sent = NOW - timedelta(days=age, minutes=random.randrange(600))
         for line, author in zip(lines, (partner, mine, partner), strict=True):
-            said += timedelta(minutes=random.randrange(8, 500))
+            sent += timedelta(minutes=random.randrange(8, 500))
             db.execute(
                 "INSERT INTO messages (thread, author, body, created) VALUES (?, ?, ?, ?)",
-                (thread, author, line.format(**words), f"{said:%Y-%m-%d %H:%M:00}"),
+                (thread, author, line.format(**words), f"{sent:%Y-%m-%d %H:%M:00}"),
             )

@@ -1,4 +1,4 @@
-"""What people write here: frames filled with what each community talks about. Knows nothing of the database."""
+"""Generates the forum's texts from frames and each community's vocabulary. Does not depend on the database."""
 
 from __future__ import annotations
 
@@ -19,21 +19,21 @@ Words = Mapping[str, Sequence[str]]
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """What a community is about."""
+    """A community and its vocabulary."""
 
     name: str
-    """As in its address: `gardening`."""
+    """As in its URL: `gardening`."""
     title: str
     about: str
     hint: str
     """A description that doesn't use the name."""
     flairs: Sequence[str]
     words: Words
-    """What is talked about by kind: `thing`, `trouble`, `advice`, `win`, `view`, `ask`."""
+    """Vocabulary by kind: `thing`, `trouble`, `advice`, `win`, `view`, `ask`."""
 
 
 def topics() -> list[Topic]:
-    """All communities, in a fixed order."""
+    """Return all communities in a fixed order."""
     found: list[Topic] = []
     for name in ("topics_outdoors.txt", "topics_making.txt", "topics_mind.txt", "topics_life.txt"):
         for key, title, text in _sections(name):
@@ -48,7 +48,7 @@ def _topic(name: str, title: str, lines: Mapping[str, str]) -> Topic:
 
 
 def _towns(lines: Mapping[str, str]) -> list[Topic]:
-    """The communities of the towns: the same words, with each town's own streets in them."""
+    """Return the communities of the towns: a shared vocabulary with each town's own streets."""
     found: list[Topic] = []
     for line in (_HERE / "spots.txt").read_text(encoding="utf-8").splitlines():
         town, _, spots = line.partition(": ")
@@ -70,7 +70,7 @@ def _sections(name: str) -> list[tuple[str, str, str]]:
 
 
 class Writer:
-    """Writes titles, bodies and comments, and avoids what it has written before."""
+    """Writes titles, bodies and comments, avoiding repetitions."""
 
     def __init__(self, random: Random) -> None:
         self._random = random
@@ -83,7 +83,7 @@ class Writer:
         self._written: set[tuple[str, str]] = set()
 
     def write(self, kind: str, topic: Topic, thing: str | None = None) -> str:
-        """One text of a kind (`title ask`, `body help`, `comment`, `reply`...), about a thing where one is given."""
+        """Return a text of a kind (`title ask`, `body help`, `comment`, `reply`...), about `thing` if given."""
         text = ""
         for _ in range(_TRIES):
             text = self.fill(self._random.choice(self._frames[kind]), topic.words, thing)
@@ -93,7 +93,7 @@ class Writer:
         return text
 
     def title(self, kind: str, topic: Topic, thing: str) -> str | None:
-        """A title nobody else has, or None where none was found soon."""
+        """Return a unique title, or None if several attempts failed."""
         for _ in range(_TRIES):
             text = self.fill(self._random.choice(self._frames[f"title {kind}"]), topic.words, thing)
             if ("", text) not in self._written:
@@ -102,7 +102,7 @@ class Writer:
         return None
 
     def fill(self, frame: str, words: Words, thing: str | None = None) -> str:
-        """A frame with its slots filled; a slot with a capital gets one, and `a` becomes `an` where it must."""
+        """Fill the slots of a frame; capitalized slots get a capital, and `a` becomes `an` before a vowel."""
         used: set[str] = set()
 
         def put(slot: re.Match[str]) -> str:

@@ -1,4 +1,4 @@
-"""The page of a post: the post, and the comments under it in the order they are read."""
+"""The page of a post with its comments in reading order."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ _ORDERS = {
 
 @site.get("/c/{name}/{number:int}")
 def show_post(visit: Visit, name: str, number: int) -> Response:
-    """A post and the comments under it."""
+    """Show a post and its comments."""
     return post_page(visit, name, number, errors=[])
 
 
 def post_page(visit: Visit, name: str, number: int, *, errors: list[str], below: int | None = None) -> Response:
-    """The page of a post, or of one comment with what is `below` it; with what is wrong about a comment just sent."""
+    """Render the page of a post, or of the comment `below` with its replies; `errors` belong to a submitted comment."""
     place, post = community(visit, name), one_post(visit, number)
     if post["community"] != place["id"]:
         raise NotFound("post")
@@ -40,13 +40,13 @@ def post_page(visit: Visit, name: str, number: int, *, errors: list[str], below:
 
 @site.get("/c/{name}/{number:int}/comment/{comment:int}")
 def show_comment(visit: Visit, name: str, number: int, comment: int) -> Response:
-    """One comment with its replies, and the form for replying to it."""
+    """Show one comment with its replies and the reply form."""
     visit.one("SELECT 1 FROM comments WHERE id = ? AND post = ?", comment, number, what="comment")
     return post_page(visit, name, number, errors=[], below=comment)
 
 
 def _tree(visit: Visit, post: int, below: int | None) -> dict[str, Any]:
-    """The comments of a post as (comment, depth) in the order they are read; only one and its replies if `below`."""
+    """Return the comments of a post as (comment, depth) in reading order; only `below` and its replies if given."""
     chosen = visit.text("sort") if visit.text("sort") in _SORTS else "best"
     me = visit.account["id"] if visit.account else 0
     rows = visit.all(

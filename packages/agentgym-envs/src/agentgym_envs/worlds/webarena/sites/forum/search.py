@@ -1,4 +1,4 @@
-"""Search in posts, comments, communities and members."""
+"""Search over posts, comments, communities and members."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZE = 15
 
 @site.get("/search")
 def search(visit: Visit) -> Response:
-    """What contains all the words; posts and comments may be narrowed to a community and an author."""
+    """Find everything that contains all words; posts and comments can be filtered by community and author."""
     kind = visit.text("kind") if visit.text("kind") in _KINDS else "posts"
     words = visit.text("q", 200).split()[:8]
     names = [row["name"] for row in visit.all("SELECT name FROM communities ORDER BY name")]

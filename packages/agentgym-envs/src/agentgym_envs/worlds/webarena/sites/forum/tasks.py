@@ -1,4 +1,4 @@
-"""The forum's tasks: what is asked, where to go, what to write, what to change about oneself, what to moderate."""
+"""The forum's task templates: questions, navigation, writing, the visitor's own data, moderation."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that want to know something."""
+"""Tasks that end with an answer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks that change what is the visitor's own: votes, saved posts, subscriptions, profile, own posts and comments."""
+"""Tasks that change the visitor's own data: votes, saved posts, subscriptions, profile, posts and comments."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from agentgym_envs.worlds.webarena.sites.tasks import Case, Databases, Template,
 
 
 def _votes(mine: int, wanted: str) -> str:
-    """The votes on some posts, and how many there are in all."""
+    """Return SQL for the votes on some posts, each with the account's total number of votes."""
     return f"""
         SELECT post, value, (SELECT count(*) FROM post_votes WHERE account = {mine}) FROM post_votes
         WHERE account = {mine} AND post IN ({wanted}) ORDER BY post

@@ -1,4 +1,4 @@
-"""Tasks that want something written: posts, comments, messages, a community."""
+"""Tasks that create posts, comments, messages or a community."""
 
 from __future__ import annotations
 

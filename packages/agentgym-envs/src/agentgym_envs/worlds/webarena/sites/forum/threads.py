@@ -1,4 +1,4 @@
-"""Writes the posts and the trees of comments under them, with votes as people give them."""
+"""Generates posts and their comment trees with realistic votes."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class _Post:
 
 
 def write_posts(db: sqlite3.Connection, random: Random, writer: Writer, found: Sequence[Topic], mine: int) -> None:
-    """Posts in the order of their time, then comments in the order of theirs; some of both are by `mine`."""
+    """Write posts, then comments, both in chronological order; some of each are by `mine`."""
     numbers = {topic.name: number for number, topic in enumerate(found, start=1)}
     liked = [topic for topic in found if topic.name in ("books", "poetry", "trains", "chess", "coffee", "history")]
     sizes = [random.uniform(0.5, 2.0) * (0.7 if topic.name == "showerthoughts" else 1) for topic in found]
@@ -56,7 +56,7 @@ def write_posts(db: sqlite3.Connection, random: Random, writer: Writer, found: S
 
 
 def _authors(random: Random, mine: int) -> list[int]:
-    """All other members, the busier ones more often."""
+    """Return a sample of the other members, weighted by their activity."""
     members = [number for number in range(1, 401) if number != mine]
     return random.choices(members, [min(random.paretovariate(1.2), 12) for _ in members], k=6_000)
 
@@ -101,14 +101,15 @@ def _write_comments(
     weights = [min(random.paretovariate(1.1), 45) for _ in posts]
     places = random.choices(list(posts), weights, k=COMMENTS)
     owners = [mine if i < _MY_COMMENTS else random.choice(authors) for i in range(COMMENTS)]
-    spoken: list[tuple[datetime, int, int]] = []
+    drafts: list[tuple[datetime, int, int]] = []
     for post, author in zip(places, owners, strict=True):
         latest = (NOW - posts[post].created).total_seconds() / 60 - 5
         delay = min(random.expovariate(1 / 900), latest * random.random())
-        spoken.append((posts[post].created + timedelta(minutes=1 + int(delay)), post, author))
+        drafts.append((posts[post].created + timedelta(minutes=1 + int(delay)), post, author))
     depths: dict[int, list[tuple[int, int]]] = {post: [] for post in posts}
     rows = [
-        _comment(random, writer, i, said, posts[said[1]], depths[said[1]]) for i, said in enumerate(sorted(spoken), 1)
+        _comment(random, writer, i, draft, posts[draft[1]], depths[draft[1]])
+        for i, draft in enumerate(sorted(drafts), 1)
     ]
     db.executemany(
         "INSERT INTO comments (id, post, parent, author, body, created, ups, downs) VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
@@ -121,12 +122,12 @@ def _comment(
     random: Random,
     writer: Writer,
     number: int,
-    said: tuple[datetime, int, int],
+    draft: tuple[datetime, int, int],
     post: _Post,
     depths: list[tuple[int, int]],
 ) -> tuple[int, int, int | None, int, str, str, int, int]:
-    """The row of one comment; `depths` has (id, depth) of those before it under the same post, and gets its own."""
-    created, place, author = said
+    """Return the row of one comment and append its (id, depth) to `depths`, the list of the post's earlier comments."""
+    created, place, author = draft
     open_ends = [end for end in depths if end[1] < _DEEPEST]
     parent, depth = random.choice(open_ends) if open_ends and random.random() < 0.55 else (None, 0)
     depths.append((number, depth + 1))

@@ -1,4 +1,4 @@
-"""How times and numbers are said on the pages."""
+"""Formats times and numbers for the pages."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from agentgym_envs.worlds.webarena.sites.directory import NOW
 
 
 def day(stamp: str) -> str:
-    """The day of a time in the database's form: `3 March 2025`."""
+    """Format the day of a database timestamp: `3 March 2025`."""
     return f"{datetime.fromisoformat(stamp):%-d %B %Y}"
 
 
 def moment(stamp: str) -> str:
-    """The day and the minute: `3 March 2025, 00:23`."""
+    """Format day and minute: `3 March 2025, 00:23`."""
     return f"{datetime.fromisoformat(stamp):%-d %B %Y, %H:%M}"
 
 
 def ago(stamp: str) -> str:
-    """How long ago it was, in the largest unit that fits: `3 months ago`."""
+    """Format the elapsed time in the largest unit that fits: `3 months ago`."""
     minutes = int((NOW - datetime.fromisoformat(stamp)).total_seconds() // 60)
     for size, name in ((525_600, "year"), (43_200, "month"), (10_080, "week"), (1_440, "day"), (60, "hour")):
         if minutes >= size:
@@ -27,6 +27,6 @@ def ago(stamp: str) -> str:
 
 
 def plural(number: int, noun: str) -> str:
-    """`1 comment`, `2 comments`, `1 reply`, `2 replies`."""
+    """Format a count with its noun: `1 comment`, `2 comments`, `1 reply`, `2 replies`."""
     many = f"{noun[:-1]}ies" if noun.endswith("y") else f"{noun}s"
     return f"{number:,} {noun if number == 1 else many}"

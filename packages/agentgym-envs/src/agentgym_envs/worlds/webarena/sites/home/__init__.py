@@ -1,1 +1,1 @@
-"""The home page: which sites there are, and whom one is signed in as."""
+"""The home page: lists the sites and the account signed in to each."""

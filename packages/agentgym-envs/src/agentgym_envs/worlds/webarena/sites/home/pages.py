@@ -1,4 +1,4 @@
-"""The home page's one page."""
+"""The page of the home site."""
 
 from __future__ import annotations
 
@@ -22,5 +22,5 @@ _PURPOSES = {
 
 @site.get("/")
 def index(visit: Visit) -> Response:
-    """All sites with what they are for and their accounts."""
+    """List all sites with their purposes and accounts."""
     return visit.render("index.html", sites=[(PLACES[key], purpose) for key, purpose in _PURPOSES.items()])

@@ -1,1 +1,1 @@
-"""Wayfinder, a map of the region: places with their details, search, directions by car, bicycle and on foot."""
+"""Wayfinder, a map of the region: places with details, search, directions by car, by bicycle and on foot."""

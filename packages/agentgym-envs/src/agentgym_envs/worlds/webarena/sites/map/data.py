@@ -1,6 +1,6 @@
-"""Fills the map: in every town streets, and along them places."""
+"""Fills the map's database: streets in every town, and places along them."""
 
-# ruff: noqa: SIM905 - lists of names are read more easily as lines of text
+# ruff: noqa: SIM905 - long name lists are easier to read as text
 
 from __future__ import annotations
 
@@ -51,13 +51,13 @@ def fill(db: sqlite3.Connection, random: Random) -> None:
 
 
 def plain(text: str) -> str:
-    """In small letters without accents, as search compares texts."""
+    """Convert to lower case without accents, the form that search compares."""
     decomposed = unicodedata.normalize("NFKD", text.lower())
     return "".join(letter for letter in decomposed if not unicodedata.combining(letter))
 
 
 def radius(town: Town) -> float:
-    """How far the streets reach from the centre, in km."""
+    """Return the radius of the street grid around the center, in km."""
     return min(2.4, 0.5 + 0.75 * math.sqrt(town.population / 40_000))
 
 
@@ -86,7 +86,7 @@ def _nature(land: Region) -> Iterator[dict[str, Any]]:
 
 
 def _streets(random: Random, town: Town) -> list[Street]:
-    """A bent grid, turned at random and cut to the town's circle."""
+    """Generate a curved grid, randomly rotated and clipped to the town's circle."""
     reach = radius(town)
     across = 3 + min(4, round(2.2 * reach))
     turn, p, q = random.uniform(0, 1.5), random.uniform(0, 6), random.uniform(0, 6)
@@ -110,7 +110,7 @@ def _streets(random: Random, town: Town) -> list[Street]:
 def _places(
     random: Random, land: Region, town: Town, streets: list[Street], *, rank: int, area: int
 ) -> Iterator[dict[str, Any]]:
-    """The places of one town, the largest towns (by rank) having most."""
+    """Generate the places of one town; the largest towns (by rank) have the most."""
     taken: set[tuple[str, int]] = set()
     names: set[str] = set()
     buildings = [building for building in land.buildings if building.town == town.name]
@@ -135,7 +135,7 @@ def _kind(building: Building) -> str:
 
 
 def _count(random: Random, kind: Kind, rank: int) -> int:
-    """How many: nearer the most in the larger towns."""
+    """Return the number of places of a kind, closer to the maximum in larger towns."""
     if kind.name == "university":
         return int(rank < _UNIVERSITIES)
     if kind.name == "hospital":
@@ -149,7 +149,7 @@ def _count(random: Random, kind: Kind, rank: int) -> int:
 def _address(
     random: Random, streets: list[Street], taken: set[tuple[str, int]]
 ) -> tuple[str, int, tuple[float, float]]:
-    """A house nobody has yet: street, number, and where it stands, a few steps off the street."""
+    """Draw an unused address: street, number, and position, a little off the street."""
     while True:
         street, points = random.choice(streets)
         along = random.uniform(0.03, 0.97)

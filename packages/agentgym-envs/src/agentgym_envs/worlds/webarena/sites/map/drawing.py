@@ -1,6 +1,6 @@
-"""What is drawn: the shapes of the region or of a town, as plain values a template turns into SVG.
+"""Drawings of the region or a town: shapes as plain values that a template renders as SVG.
 
-A drawing's units are km, the y axis turned down, so that a view is a piece of the region whatever its scale.
+Units are km with the y axis pointing down, so a view is a part of the region at any scale.
 """
 
 from __future__ import annotations
@@ -16,55 +16,55 @@ from agentgym_envs.worlds.webarena.sites.region import region
 from agentgym_envs.worlds.webarena.sites.region.land import HEIGHT, WIDTH
 
 _SHAPE = 1.3
-"""Width of a view over its height."""
+"""Aspect ratio of a view, width over height."""
 _LEAST, _MOST = 0.8, WIDTH * 1.1
 _LARGE, _MIDDLING = 24_000, 9_000
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The piece of the region that is shown."""
+    """The visible part of the region."""
 
     x: float
-    """East of the middle, km."""
+    """East of the center, km."""
     y: float
     width: float
 
     @property
     def box(self) -> str:
-        """SVG's `viewBox`."""
+        """The `viewBox` of the SVG."""
         height = self.width / _SHAPE
         return f"{self.x - self.width / 2:.4f} {HEIGHT - self.y - height / 2:.4f} {self.width:.4f} {height:.4f}"
 
     @property
     def unit(self) -> float:
-        """Kilometres per pixel, roughly: sizes of letters and lines are multiples of it."""
+        """Approximate kilometers per pixel; sizes of letters and lines are multiples of it."""
         return self.width / 820
 
     @property
     def bar(self) -> tuple[float, str]:
-        """A scale bar: its length in km, and how it is called."""
+        """A scale bar: its length in km, and its label."""
         km = max(length for length in (0.1, 0.2, 0.5, 1, 2, 5, 10, 20, 50) if length <= self.width / 4)
         return km, f"{km:g} km" if km >= 1 else f"{1000 * km:.0f} m"
 
     def moved(self, right: float, up: float, zoom: float = 1.0) -> dict[str, str]:
-        """The query of the view next to this one."""
+        """Return the query of a view that is moved and zoomed from this one."""
         width = min(max(self.width * zoom, _LEAST), _MOST)
         x, y = self.x + right * self.width / 3, self.y + up * self.width / 3 / _SHAPE
         return {"x": f"{min(max(x, 0), WIDTH):.2f}", "y": f"{min(max(y, 0), HEIGHT):.2f}", "width": f"{width:.2f}"}
 
     def shows(self, x: float, y: float) -> bool:
-        """Whether a point is in view, or just outside."""
+        """Whether a point is in the view, or just outside."""
         return abs(x - self.x) < 0.55 * self.width and abs(y - self.y) < 0.55 * self.width / _SHAPE
 
 
 def whole() -> View:
-    """All of the region."""
+    """Return a view of the whole region."""
     return View(WIDTH / 2 + 6, HEIGHT / 2, _MOST)
 
 
 def around(points: Sequence[tuple[float, float]], least: float = 3.0) -> View:
-    """A view with all points in it."""
+    """Return a view that contains all points."""
     xs, ys = [x for x, _ in points], [y for _, y in points]
     width = max(max(xs) - min(xs), (max(ys) - min(ys)) * _SHAPE) * 1.25
     return View((max(xs) + min(xs)) / 2, (max(ys) + min(ys)) / 2, max(width, least))
@@ -73,7 +73,7 @@ def around(points: Sequence[tuple[float, float]], least: float = 3.0) -> View:
 def draw(
     db: sqlite3.Connection, view: View, *, route: Sequence[tuple[float, float]] = (), marked: Iterable[int] = ()
 ) -> dict[str, Any]:
-    """Everything in a view; streets and places where it is close enough, `marked` places with a pin."""
+    """Return all shapes in a view; streets and places only if it is close enough, and `marked` places with a pin."""
     close = view.width < 9
     land = region()
     at = {town.name: (town.x, town.y) for town in land.towns}
@@ -97,7 +97,7 @@ def draw(
 
 
 def route_points(names: Sequence[str], ends: Sequence[sqlite3.Row]) -> list[tuple[float, float]]:
-    """The line of a journey: from its start through the towns to its end."""
+    """Return the line of a journey: from its start through the towns to its end."""
     at = {town.name: (town.x, town.y) for town in region().towns}
     inner = [at[name] for name in names] if len(names) > 1 else []
     return [(ends[0]["x"], ends[0]["y"]), *inner, (ends[1]["x"], ends[1]["y"])]
@@ -120,7 +120,7 @@ def _streets(db: sqlite3.Connection, towns: Sequence[str]) -> list[dict[str, Any
     for town in towns:
         for row in db.execute("SELECT * FROM streets WHERE town = ? ORDER BY id", (town,)):
             points: list[list[float]] = json.loads(row["points"])
-            if points[0][0] > points[-1][0]:  # a street's name is written along it, from left to right
+            if points[0][0] > points[-1][0]:  # a street's name is drawn along it, from left to right
                 points.reverse()
             path = "M" + " L".join(f"{x:g},{y:g}" for x, y in map(_at, points))
             found.append({"id": row["id"], "name": row["name"], "path": path})
@@ -128,7 +128,7 @@ def _streets(db: sqlite3.Connection, towns: Sequence[str]) -> list[dict[str, Any
 
 
 def _places(db: sqlite3.Connection, towns: Sequence[str], pins: set[int]) -> list[dict[str, Any]]:
-    """Places of towns that aren't pinned, or, without towns, the pinned ones."""
+    """Return the unpinned places of towns, or, without towns, the pinned ones."""
     rows: list[sqlite3.Row] = []
     for town in towns:
         rows += db.execute("SELECT * FROM places WHERE town = ? AND number IS NOT NULL ORDER BY id", (town,)).fetchall()

@@ -1,4 +1,4 @@
-"""Finding places by what a visitor types: a name, a kind, `museums in Selby`, `cafés near Cranmouth`, coordinates."""
+"""Search by name, kind, `museums in Selby`, `cafés near Cranmouth`, or coordinates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST = 400
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """A place and, where one asked for places near another, how far away it is."""
+    """A place and, in a search near another place, its distance."""
 
     place: sqlite3.Row
     km: float | None = None
@@ -27,26 +27,26 @@ class Found:
 
 @dataclass(frozen=True, slots=True)
 class Results:
-    """What a search found, best first."""
+    """The results of a search, best first."""
 
     found: tuple[Found, ...]
     near: sqlite3.Row | None = None
-    """What the distances are from."""
+    """The reference point of the distances."""
 
 
 def distance(a: sqlite3.Row, b: sqlite3.Row) -> float:
-    """Kilometres between two places as the crow flies."""
+    """Return the straight-line distance between two places in km."""
     return math.dist((a["x"], a["y"]), (b["x"], b["y"]))
 
 
 def coordinates(text: str) -> tuple[float, float] | None:
-    """Latitude and longitude, where the text is `52.65, 4.84`."""
+    """Parse latitude and longitude from a text such as `52.65, 4.84`, or return None."""
     match = _COORDINATES.fullmatch(text)
     return None if match is None else (float(match[1]), float(match[2]))
 
 
 def closest(db: sqlite3.Connection, lat: float, lon: float, count: int = 8) -> list[Found]:
-    """The places closest to coordinates."""
+    """Return the places closest to coordinates."""
     squared = "((lat - ?) * ?) * ((lat - ?) * ?) + ((lon - ?) * ?) * ((lon - ?) * ?)"
     values = [lat, _KM_PER_LAT] * 2 + [lon, _KM_PER_LON] * 2
     rows = db.execute(f"SELECT *, {squared} AS far FROM places ORDER BY far, id LIMIT ?", [*values, count])
@@ -54,7 +54,7 @@ def closest(db: sqlite3.Connection, lat: float, lon: float, count: int = 8) -> l
 
 
 def nearby(db: sqlite3.Connection, place: sqlite3.Row, kind: str = "", count: int = 8) -> list[Found]:
-    """The other places (of that kind) closest to a place."""
+    """Return the other places (of that kind) closest to a place."""
     rows = db.execute(
         "SELECT * FROM places WHERE id != :id AND (:kind = '' OR kind = :kind)"
         " ORDER BY (x - :x) * (x - :x) + (y - :y) * (y - :y), id LIMIT :count",
@@ -64,7 +64,7 @@ def nearby(db: sqlite3.Connection, place: sqlite3.Row, kind: str = "", count: in
 
 
 def find(db: sqlite3.Connection, text: str) -> Results:
-    """All that fits, best first; of `A near B` the As by their distance from the best B."""
+    """Return all matches, best first; for `A near B`, the matches of A by their distance from the best match of B."""
     wanted = plain(text)
     if match := _NEAR.fullmatch(wanted):
         center = best(db, match[2])
@@ -82,7 +82,7 @@ def find(db: sqlite3.Connection, text: str) -> Results:
 
 
 def best(db: sqlite3.Connection, text: str) -> sqlite3.Row | None:
-    """What a name most likely means, or None where nothing fits."""
+    """Return the most likely match of a name, or None."""
     place = coordinates(text)
     if place is not None:
         return closest(db, *place, count=1)[0].place
@@ -95,7 +95,7 @@ def best(db: sqlite3.Connection, text: str) -> sqlite3.Row | None:
 
 
 def _matching(db: sqlite3.Connection, text: str) -> list[sqlite3.Row]:
-    """Places in whose name, kind or address every word occurs."""
+    """Return the places whose name, kind or address contains every word."""
     words = [word for word in _WORD.findall(text) if word not in ("the", "a", "of")] or _WORD.findall(text)
     if not words:
         return []
@@ -116,7 +116,7 @@ def _by_distance(rows: list[sqlite3.Row], center: sqlite3.Row) -> list[Found]:
 
 
 def _ranked(rows: list[sqlite3.Row], wanted: str) -> list[sqlite3.Row]:
-    """The very name first, towns before others, then names that begin with it, then names that have it at all."""
+    """Rank exact names first (towns before other places), then names with this prefix, then names that contain it."""
 
     def rank(row: sqlite3.Row) -> tuple[bool, bool, bool, bool, str, str]:
         name = plain(row["name"])

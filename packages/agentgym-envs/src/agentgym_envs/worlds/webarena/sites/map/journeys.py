@@ -1,4 +1,4 @@
-"""Directions from a place to another: out of the town, over the roads of the region, and in again."""
+"""Directions between two places: through the start town, over the region's roads, through the destination town."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from agentgym_envs.worlds.webarena.sites.region import MODES, Route, region
 
 __all__ = ["MODES", "Journey", "Step", "journey", "length_text", "time_text"]
 _IN_TOWN = {"car": 28.0, "bike": 14.0, "foot": 4.8}
-"""Kilometres per hour on streets."""
+"""Speed on streets, km/h."""
 _DETOUR = 1.3
-"""How much longer streets are than the straight line."""
+"""Ratio of a street route's length to the straight line."""
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One line of the directions."""
+    """One step of the directions."""
 
     text: str
     metres: int
@@ -26,35 +26,35 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Journey:
-    """The quickest way."""
+    """The quickest route."""
 
     steps: tuple[Step, ...]
     towns: tuple[str, ...]
-    """All towns on the way, both ends included."""
+    """All towns on the route, including both ends."""
 
     @property
     def metres(self) -> int:
-        """How long it is."""
+        """The length."""
         return sum(step.metres for step in self.steps)
 
     @property
     def seconds(self) -> float:
-        """How long it takes."""
+        """The travel time."""
         return sum(step.seconds for step in self.steps)
 
     @property
     def length(self) -> str:
-        """How long it is, as the page shows it."""
+        """The length as the page shows it."""
         return length_text(self.metres)
 
     @property
     def time(self) -> str:
-        """How long it takes, as the page shows it."""
+        """The travel time as the page shows it."""
         return time_text(self.seconds)
 
 
 def journey(start: sqlite3.Row, end: sqlite3.Row, mode: str) -> Journey:
-    """The way between two places (rows of `places`); `mode` is a key of `MODES`."""
+    """Return the route between two places (rows of `places`); `mode` is a key of `MODES`."""
     if start["town"] == end["town"]:
         across = _local(f"Go through {start['town']} to {end['name']}", start, (end["x"], end["y"]), mode)
         return Journey(_walked(across), (start["town"],))
@@ -68,12 +68,12 @@ def journey(start: sqlite3.Row, end: sqlite3.Row, mode: str) -> Journey:
 
 
 def length_text(metres: float) -> str:
-    """`650 m`, `12.4 km`."""
+    """Format a length: `650 m`, `12.4 km`."""
     return f"{round(metres, -1):.0f} m" if metres < 995 else f"{metres / 1000:.1f} km"
 
 
 def time_text(seconds: float) -> str:
-    """`48 min`, `2 h 5 min`."""
+    """Format a time: `48 min`, `2 h 5 min`."""
     hours, minutes = divmod(max(1, round(seconds / 60)), 60)
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 

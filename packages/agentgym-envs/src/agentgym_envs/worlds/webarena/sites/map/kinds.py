@@ -1,4 +1,4 @@
-"""What kinds of places there are, how many of each a town has, what they are called and when they are open."""
+"""The kinds of places: their numbers per town, names and opening hours."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ class Kind:
     name: str
     plural: str
     layer: str
-    """Under which it is drawn: `food`, `stay`, `culture`, `health`, `shops`, `transport`, `public`, `nature`."""
+    """Map layer: `food`, `stay`, `culture`, `health`, `shops`, `transport`, `public` or `nature`."""
     least: int
-    """How many a small town has."""
+    """Number in a small town."""
     most: int
-    """How many a large one has."""
+    """Number in a large town."""
     names: tuple[str, ...] = ()
-    """What they may be called; `{town}` is the town's name, `{street}` the street's."""
+    """Possible names; `{town}` is replaced by the town's name, `{street}` by the street's."""
     hours: tuple[str, ...] = ("",)
 
 
@@ -120,7 +120,7 @@ _ALL = (
     Kind("customs house", "customs houses", "culture", 0, 0, (), ("Tue–Fri 10:00–15:00",)),
 )  # fmt: skip
 KINDS = {kind.name: kind for kind in _ALL}
-"""By name."""
+"""The kinds by name."""
 LAYERS = {
     "food": "Food and drink",
     "stay": "Places to stay",
@@ -131,4 +131,4 @@ LAYERS = {
     "public": "Public services",
     "nature": "Parks and nature",
 }
-"""What the layers are called."""
+"""Display name of each layer."""

@@ -1,4 +1,7 @@
-"""The map's pages. All of them work without JavaScript; `map.js` adds dragging, the wheel and layers at once."""
+"""The map's pages.
+
+All of them work without JavaScript; `map.js` adds dragging, zooming by wheel and layers without reloading.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ _PINS = 40
 
 @site.get("/")
 def start(visit: Visit) -> Response:
-    """The region, or the piece of it the address asks for."""
+    """Show the region, or the part of it that the query selects."""
     full = whole()
     view = View(
         _decimal(visit, "x", full.x, WIDTH),
@@ -43,7 +46,7 @@ def start(visit: Visit) -> Response:
 
 @site.get("/towns")
 def towns(visit: Visit) -> Response:
-    """All towns of the region."""
+    """List all towns of the region."""
     return _map(
         visit, "towns.html", whole(), counties=[(county, _towns_of(county.name)) for county in region().counties]
     )
@@ -51,7 +54,7 @@ def towns(visit: Visit) -> Response:
 
 @site.get("/town/{name}")
 def town(visit: Visit, name: str) -> Response:
-    """A town and its places, by kind."""
+    """Show a town and its places by kind."""
     row = visit.one("SELECT * FROM places WHERE kind = 'town' AND name = ?", name, what="town")
     kind = visit.text("kind", 40)
     kinds = visit.all(
@@ -78,7 +81,7 @@ def town(visit: Visit, name: str) -> Response:
 
 @site.get("/place/{identity:int}")
 def place_page(visit: Visit, identity: int) -> Response:
-    """All that is known about a place, and what is near."""
+    """Show a place's details and its neighbors."""
     row = visit.one("SELECT * FROM places WHERE id = ?", identity, what="place")
     if row["kind"] == "town":
         return visit.redirect(f"/town/{row['name']}")
@@ -91,7 +94,7 @@ def place_page(visit: Visit, identity: int) -> Response:
 
 @site.get("/search")
 def search(visit: Visit) -> Response:
-    """What fits the words, best first; coordinates lead to what is there."""
+    """List the matches, best first; coordinates redirect to the page of that point."""
     query = visit.text("query", 200)
     spot = coordinates(query)
     if spot is not None:
@@ -107,7 +110,7 @@ def search(visit: Visit) -> Response:
 
 @site.get("/at")
 def at(visit: Visit) -> Response:
-    """What is at coordinates."""
+    """Show the places closest to coordinates."""
     spot = coordinates(f"{visit.text('lat', 20)}, {visit.text('lon', 20)}")
     found = [] if spot is None else [one for one in closest(visit.db, *spot) if one.km is not None and one.km < 30]
     points = [(one.place["x"], one.place["y"]) for one in found[:4]]
@@ -118,7 +121,7 @@ def at(visit: Visit) -> Response:
 
 @site.get("/directions")
 def directions(visit: Visit) -> Response:
-    """The way from one place to another."""
+    """Show the route between two places."""
     texts = (visit.text("from", 200), visit.text("to", 200))
     mode = visit.text("mode", 10)
     mode = mode if mode in MODES else "car"
@@ -157,7 +160,7 @@ def _map(
 
 
 def _moves(view: View) -> list[tuple[str, str, str]]:
-    """Links that pan and zoom: name, sign, address."""
+    """Return the links that pan and zoom: name, symbol, URL."""
     made = (
         ("Zoom in", "+", view.moved(0, 0, 0.5)),
         ("Zoom out", "−", view.moved(0, 0, 2)),
@@ -182,7 +185,7 @@ def _towns_of(county: str) -> list[Any]:
 
 
 def _reach(visit: Visit, name: str) -> float:
-    """How far the town's places lie from its centre, km."""
+    """Return the maximum distance of the town's places from its center, km."""
     found = visit.value(
         "SELECT max(max(abs(p.x - t.x), abs(p.y - t.y))) FROM places AS p JOIN places AS t"
         " ON t.name = p.town AND t.kind = 'town' WHERE p.town = ? AND p.street != ''",

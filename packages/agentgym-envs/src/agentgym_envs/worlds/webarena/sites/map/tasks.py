@@ -1,4 +1,4 @@
-"""What one may be asked to do on the map."""
+"""The map's task templates."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ _VISITED = (
     "post office",
 )
 _APART = 0.08
-"""Kilometres by which the nearest must be nearer than the next, to be told apart with certainty."""
+"""Minimum margin in km between the nearest and the second-nearest place, so that the answer is unambiguous."""
 
 
 def search(text: str) -> Step:
@@ -50,7 +50,7 @@ def search(text: str) -> Step:
 
 
 def get_directions(start: str, end: str, mode: str) -> list[Step]:
-    """Fill in the form for directions on the start page or the page of directions."""
+    """Fill in the form for directions, on the start page or the page of directions."""
     return [
         fill("textbox", "From", start),
         fill("textbox", "To", end),
@@ -77,12 +77,12 @@ def _town(*names: str) -> frozenset[str]:
 
 
 def _named(row: sqlite3.Row) -> str:
-    """A place as one speaks of it; the town is left out where the name has it."""
+    """Return a place's description; omits the town if the name contains it."""
     return row["name"] if row["town"] in row["name"] else f"{row['name']} in {row['town']}"
 
 
 def _open(db: sqlite3.Connection, row: sqlite3.Row) -> list[Step] | None:
-    """Search for a place by name and town and open it, where that finds it first."""
+    """Return the steps that search for a place and open it, or None if the search doesn't identify it."""
     query = f"{row['name']} in {row['town']}"
     found = find(db, query).found
     same = [one for one in found if one.place["name"] == row["name"]]
@@ -189,7 +189,7 @@ def _on_the_way(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _accessible(databases: Databases, random: Random) -> Iterator[Case]:
-    """Of a town's places of a kind exactly one is fully accessible; each has to be looked at."""
+    """Find the only fully accessible place of a kind in a town, which requires opening each."""
     db = databases["map"]
     for town in _towns(db, random):
         for kind in random.sample(("restaurant", "café", "pub", "pharmacy", "museum"), 5):
@@ -218,7 +218,7 @@ def _two_stages(databases: Databases, random: Random) -> Iterator[Case]:
         shown = [journey(a, b, "car").length, journey(b, c, "car").length]
         total = f"{sum(float(length.removesuffix(' km')) for length in shown):.1f}"
         if total.endswith(".0"):
-            continue  # "12" would be as right as "12.0"
+            continue  # "12" would be as correct as "12.0"
         values = {"a": a["name"], "b": b["name"], "c": c["name"]}
         plan = [
             *get_directions(a["name"], b["name"], "car"),

@@ -1,6 +1,6 @@
-"""The invented region that the map shows and the encyclopaedia tells of: its land, towns, roads, people and firms.
+"""The invented region behind the map and the encyclopedia: its land, towns, roads, people and firms.
 
-`region()` makes it once per process from a fixed seed, in pure Python. Nothing here knows of databases or pages.
+`region()` generates it once per process from a fixed seed, in pure Python. It does not depend on databases or pages.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ __all__ = [
 ]
 
 NAME = "Harrowland"
-"""What its people call it."""
+"""The region's name."""
 
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """All there is; every tuple in a fixed order."""
+    """The whole region; every tuple has a fixed order."""
 
     towns: tuple[Town, ...]
-    """By name."""
+    """Sorted by name."""
     counties: tuple[County, ...]
     rivers: tuple[River, ...]
     hills: tuple[Hill, ...]
     lakes: tuple[Lake, ...]
     coast: tuple[tuple[float, float], ...]
-    """The shore from south to north, in km; the sea lies east of it."""
+    """The coastline from south to north, in km; the sea is east of it."""
     roads: tuple[Road, ...]
     people: tuple[Person, ...]
     firms: tuple[Firm, ...]
@@ -59,21 +59,21 @@ class Region:
     crafts: tuple[Craft, ...]
 
     def town(self, name: str) -> Town:
-        """The town of that name."""
+        """Return the town of that name."""
         return next(town for town in self.towns if town.name == name)
 
     def firm(self, brand: str) -> Firm:
-        """The firm behind a brand."""
+        """Return the firm behind a brand."""
         return next(firm for firm in self.firms if firm.brand == brand)
 
     def route(self, start: str, end: str, mode: str) -> Route:
-        """The quickest way between the centres of two towns; `mode` is a key of `MODES`."""
+        """Return the quickest route between the centers of two towns; `mode` is a key of `MODES`."""
         return shortest(self.roads, start, end, mode)
 
 
 @cache
 def region() -> Region:
-    """The region, always the same."""
+    """Return the region, which is always the same."""
     random = Random("sites/region")
     land = make_land(random)
     society = make_society(random, land.towns)

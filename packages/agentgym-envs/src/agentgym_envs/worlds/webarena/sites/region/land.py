@@ -1,9 +1,9 @@
-"""The land: a coast in the east, hills in the west, rivers between them, lakes, counties, and where the towns lie.
+"""The land: a coast in the east, hills in the west, rivers between them, lakes, counties, and the towns' positions.
 
-Places are points on a plane, in km east (x) and north (y) of the region's south-western corner.
+Positions are points on a plane, in km east (x) and north (y) of the region's south-western corner.
 """
 
-# ruff: noqa: SIM905 - lists of names are read more easily as lines of text
+# ruff: noqa: SIM905 - long name lists are easier to read as text
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from agentgym_envs.worlds.webarena.sites.names import TOWNS
 
 Point = tuple[float, float]
 WIDTH, HEIGHT = 220.0, 170.0
-"""Extent in km, the strip of sea included."""
+"""Extent in km, including the strip of sea."""
 _APART = 11.5
 _FROM_WATER = 4.0
 _SEATS = 8
@@ -74,18 +74,18 @@ class Town:
     x: float
     y: float
     population: int
-    """At the census of 2021; no two towns have the same."""
+    """At the census of 2021; unique among towns."""
     founded: int
     """Year of the first mention or the charter."""
     elevation: int
-    """Metres above the sea."""
+    """Meters above sea level."""
     river: str
-    """The river it lies on, or nothing."""
+    """The river through the town, or an empty string."""
     coastal: bool
     lake: str
-    """The lake beside it, or nothing."""
+    """The lake next to the town, or an empty string."""
     hill: str
-    """The hill above it, or nothing."""
+    """The hill above the town, or an empty string."""
     market_day: str
     postcode: str
     """The first part of its postcodes, unique: `CR1`."""
@@ -107,11 +107,11 @@ class River:
     name: str
     points: tuple[Point, ...]
     length: int
-    """Kilometres."""
+    """Kilometers."""
     mouth: str
-    """The town where it meets the sea."""
+    """The town where it reaches the sea."""
     towns: tuple[str, ...]
-    """From the source on, the town at the mouth last."""
+    """From the source to the mouth, whose town is last."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Hill:
     x: float
     y: float
     height: int
-    """Metres."""
+    """Meters."""
     town: str
 
 
@@ -134,15 +134,15 @@ class Lake:
     x: float
     y: float
     area: float
-    """Square kilometres."""
+    """Square kilometers."""
     depth: int
-    """Metres, at the deepest."""
+    """Maximum depth in meters."""
     town: str
 
 
 @dataclass(frozen=True, slots=True)
 class Land:
-    """What `make_land` makes."""
+    """The result of `make_land`."""
 
     towns: tuple[Town, ...]
     counties: tuple[County, ...]
@@ -153,17 +153,17 @@ class Land:
 
 
 def degrees(x: float, y: float) -> Point:
-    """Latitude and longitude of a point, to five digits (about a metre)."""
+    """Convert a point to latitude and longitude, to five digits (about a meter)."""
     return round(52.1 + y / 111.2, 5), round(4.2 + x / 67.4, 5)
 
 
 def shore(y: float) -> float:
-    """How far east the land reaches at a latitude."""
+    """Return the x coordinate of the coast at y."""
     return 193 + 8 * math.sin(y / 19) + 5 * math.sin(y / 7.3 + 1)
 
 
 def make_land(random: Random) -> Land:
-    """Draw the land."""
+    """Generate the land."""
     rivers = _rivers(random)
     at = _places(random, rivers)
     seats = _spread(at)
@@ -197,11 +197,11 @@ def make_land(random: Random) -> Land:
         counties=tuple(sorted(counties, key=lambda county: county.name)),
         rivers=rivers,
         hills=tuple(
-            Hill(hill, *_beside(random, at[town], 3.2), height=random.randint(318, 962), town=town)
+            Hill(hill, *_offset(random, at[town], 3.2), height=random.randint(318, 962), town=town)
             for hill, town in _HILLS.items()
         ),
         lakes=tuple(
-            Lake(lake, *_beside(random, at[town], 2.4), round(random.uniform(1.6, 19), 1), random.randint(9, 74), town)
+            Lake(lake, *_offset(random, at[town], 2.4), round(random.uniform(1.6, 19), 1), random.randint(9, 74), town)
             for lake, town in _LAKES.items()
         ),
         coast=tuple((round(shore(y), 2), float(y)) for y in range(0, int(HEIGHT) + 1, 2)),
@@ -229,7 +229,7 @@ def _rivers(random: Random) -> tuple[River, ...]:
 
 
 def _places(random: Random, rivers: Sequence[River]) -> dict[str, Point]:
-    """Where each town lies: on its river, on the coast, or wherever there is room."""
+    """Place each town on its river, on the coast, or anywhere free."""
     at: dict[str, Point] = {}
     for river in rivers:
         for number, town in enumerate(river.towns, start=1):
@@ -259,7 +259,7 @@ def _inland(random: Random, west: float, east: float) -> Point:
 
 
 def _free(taken: dict[str, Point], water: Sequence[Point], draw: Callable[[], Point]) -> Point:
-    """A drawn point off the rivers and well apart from other towns; what is well apart shrinks while none is found."""
+    """Draw a point away from rivers and other towns; the minimum distance to towns shrinks with each failed draw."""
     apart = _APART
     while True:
         point = draw()
@@ -270,7 +270,7 @@ def _free(taken: dict[str, Point], water: Sequence[Point], draw: Callable[[], Po
 
 
 def _spread(at: dict[str, Point]) -> list[str]:
-    """The county seats: each as far as can be from those before."""
+    """Choose the county seats: each as far as possible from the previous ones."""
     seats = [min(sorted(at), key=lambda name: math.dist(at[name], (WIDTH / 2, HEIGHT / 2)))]
     while len(seats) < _SEATS:
         seats.append(max(sorted(at), key=lambda name: min(math.dist(at[name], at[seat]) for seat in seats)))
@@ -296,6 +296,6 @@ def _by_town(named: dict[str, str]) -> dict[str, str]:
     return {town: name for name, town in named.items()}
 
 
-def _beside(random: Random, point: Point, away: float) -> Point:
+def _offset(random: Random, point: Point, away: float) -> Point:
     angle = random.uniform(0.6, 5.6)
     return round(point[0] + away * math.cos(angle), 2), round(point[1] + away * math.sin(angle), 2)

@@ -1,4 +1,4 @@
-"""The roads between the towns, a planar graph, and the quickest way over them."""
+"""The roads between the towns, a planar graph, and shortest paths on it."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from itertools import combinations, pairwise
 from agentgym_envs.worlds.webarena.sites.region.land import Town
 
 MODES = {"car": "Car", "bike": "Bicycle", "foot": "On foot"}
-"""Ways of travelling and what they are called."""
+"""Display name of each mode of travel."""
 _PACE = {"bike": 17.0, "foot": 4.8}
 _SPEEDS = {"motorway": 110, "main road": 80, "country road": 60}
 _BIG = 9
-"""Between so many of the largest towns the motorways run."""
+"""Number of largest towns that motorways connect."""
 
 
 @dataclass(frozen=True, slots=True)
 class Road:
-    """A stretch of road between two neighbouring towns, open in both directions."""
+    """A stretch of road between two neighboring towns, usable in both directions."""
 
     number: str
-    """Such as `M2`, `A17` or `B143`; a number may have several stretches, a town's neighbours differ all the same."""
+    """Such as `M2`, `A17` or `B143`; stretches may share a number, but lead to different neighbors of a town."""
     kind: str
     start: str
     end: str
     metres: int
     kmh: int
-    """How fast one drives on it."""
+    """Speed of a car, km/h."""
 
     def seconds(self, mode: str) -> float:
-        """How long the stretch takes."""
+        """Return the travel time of the stretch."""
         return self.metres * 3.6 / (self.kmh if mode == "car" else _PACE[mode])
 
 
@@ -48,32 +48,32 @@ class Leg:
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """The quickest way."""
+    """The quickest route."""
 
     legs: tuple[Leg, ...]
     mode: str
 
     @property
     def metres(self) -> int:
-        """How long it is."""
+        """The length."""
         return sum(leg.road.metres for leg in self.legs)
 
     @property
     def seconds(self) -> float:
-        """How long it takes."""
+        """The travel time."""
         return sum(leg.road.seconds(self.mode) for leg in self.legs)
 
     @property
     def towns(self) -> tuple[str, ...]:
-        """All towns on the way, both ends included; empty when one stays where one is."""
+        """All towns on the route including both ends; empty if start and end are the same."""
         return (self.legs[0].start, *(leg.end for leg in self.legs)) if self.legs else ()
 
 
 def shortest(roads: Iterable[Road], start: str, end: str, mode: str) -> Route:
-    """The quickest route (Dijkstra).
+    """Return the quickest route (Dijkstra).
 
     Raises:
-        ValueError: when no road leads there, as for a name that is no town's.
+        ValueError: If no road leads there, for instance because a name isn't a town's.
     """
     leaving: dict[str, list[Leg]] = defaultdict(list)
     for road in roads:
@@ -105,7 +105,7 @@ def _backwards(came: dict[str, Leg], start: str, end: str) -> tuple[Leg, ...]:
 
 
 def make_roads(towns: Sequence[Town]) -> tuple[Road, ...]:
-    """Neighbours are joined (the Gabriel graph: planar and in one piece); motorways run between the largest towns."""
+    """Connect neighbors (the Gabriel graph: planar and connected), with motorways between the largest towns."""
     plain = [_stretch(a, b, index) for index, (a, b) in enumerate(_neighbours(towns))]
     fast = _motorways(plain, towns)
     made: list[Road] = []
@@ -126,7 +126,7 @@ def _named(road: Road, number: str, kind: str) -> Road:
 
 
 def _neighbours(towns: Sequence[Town]) -> list[tuple[Town, Town]]:
-    """Pairs whose common circle holds no third town."""
+    """Return the pairs of towns whose diametral circle contains no third town."""
     found: list[tuple[Town, Town]] = []
     for a, b in combinations(towns, 2):
         middle = ((a.x + b.x) / 2, (a.y + b.y) / 2)
@@ -144,7 +144,7 @@ def _stretch(a: Town, b: Town, index: int) -> Road:
 
 
 def _motorways(roads: Sequence[Road], towns: Sequence[Town]) -> dict[tuple[str, str], int]:
-    """Stretches that are motorway, with the motorway's number: from the largest town to each of the next."""
+    """Return the motorway stretches with their number: the routes from the largest town to each of the next ones."""
     largest = sorted(towns, key=lambda town: -town.population)[:_BIG]
     found: dict[tuple[str, str], int] = {}
     for number, town in enumerate(largest[1:], start=1):

@@ -1,6 +1,6 @@
-"""Who lived in the region and what they made: people of note, firms, buildings, festivals, crafts."""
+"""The region's people, firms, buildings, festivals and crafts."""
 
-# ruff: noqa: SIM905 - lists of names are read more easily as lines of text
+# ruff: noqa: SIM905 - long name lists are easier to read as text
 
 from __future__ import annotations
 
@@ -95,15 +95,15 @@ _CRAFTS = {
 
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Someone with an article of their own."""
+    """A person with an article in the encyclopedia."""
 
     name: str
     born: int
     died: int | None
     calling: str
-    """Such as `botanist`."""
+    """Occupation, such as `botanist`."""
     town: str
-    """Where they were born."""
+    """Place of birth."""
     known_for: str
 
 
@@ -115,29 +115,29 @@ class Firm:
     name: str
     """Such as `Bluefin & Sons`."""
     founder: str
-    """One of the people, whose calling is `founder`."""
+    """One of the people, with the calling `founder`."""
     founded: int
     seat: str
-    """The town with its head office."""
+    """The town of its head office."""
     trade: str
-    """What it began with."""
+    """Its original trade."""
     employees: int
     product: str
-    """What it is best known for."""
+    """Its best-known product."""
 
 
 @dataclass(frozen=True, slots=True)
 class Building:
-    """A building of note."""
+    """A notable building."""
 
     name: str
     kind: str
     town: str
     built: int
     architect: str
-    """One of the people, or nothing where nobody knows."""
+    """One of the people, or an empty string if unknown."""
     height: int
-    """Metres."""
+    """Meters."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ class Event:
 
 @dataclass(frozen=True, slots=True)
 class Craft:
-    """What a town is known for making."""
+    """A product that a town is known for."""
 
     name: str
     town: str
@@ -164,7 +164,7 @@ class Craft:
 
 @dataclass(frozen=True, slots=True)
 class Society:
-    """What `make_society` makes."""
+    """The result of `make_society`."""
 
     people: tuple[Person, ...]
     firms: tuple[Firm, ...]
@@ -174,7 +174,7 @@ class Society:
 
 
 def make_society(random: Random, towns: Sequence[Town]) -> Society:
-    """Draw everybody and everything."""
+    """Generate the society."""
     names = _names(random)
     people = _people(random, towns, names)
     firms, founders = _firms(random, towns, names)
@@ -188,7 +188,7 @@ def make_society(random: Random, towns: Sequence[Town]) -> Society:
 
 
 def _names(random: Random) -> Iterator[str]:
-    """Names nobody has twice."""
+    """Yield unique names."""
     firsts, lasts = list(FIRST_NAMES), list(LAST_NAMES)
     used: set[str] = set()
     while True:

@@ -1,1 +1,1 @@
-"""The department store Larkspur: catalogue, cart, checkout and customers' accounts."""
+"""The department store Larkspur: catalog, cart, checkout and customer accounts."""

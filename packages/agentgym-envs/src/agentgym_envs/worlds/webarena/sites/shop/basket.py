@@ -1,4 +1,4 @@
-"""The cart: putting things in, changing and removing them, coupons, an estimate of the shipping."""
+"""The cart: adding, changing and removing lines, coupons, shipping estimates."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _MOST = 99
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """What a cart comes to, in cents."""
+    """The price of a cart, in cents."""
 
     lines: list[sqlite3.Row]
     coupon: dict[str, Any] | None
@@ -27,27 +27,27 @@ class Bill:
     discount: int
 
     def shipping(self, method: str) -> int:
-        """What a shipping method costs for this cart."""
+        """Return the shipping cost of this cart."""
         return shipping_cost(method, self.subtotal - self.discount, self.coupon)
 
     def total(self, method: str) -> int:
-        """All of it."""
+        """Return the total including discount and shipping."""
         return self.subtotal - self.discount + self.shipping(method)
 
 
-def bill(visit: Visit, whose: Owner | None) -> Bill:
-    """What the cart comes to at present."""
-    lines = cart_lines(visit, whose)
+def bill(visit: Visit, buyer: Owner | None) -> Bill:
+    """Return the current bill of a cart."""
+    lines = cart_lines(visit, buyer)
     subtotal = sum(line["total"] for line in lines)
-    coupon = None if whose is None else _coupon_of(visit, whose)
+    coupon = None if buyer is None else _coupon_of(visit, buyer)
     return Bill(lines, coupon, subtotal, discount(coupon, subtotal))
 
 
-def _coupon_of(visit: Visit, whose: Owner) -> dict[str, Any] | None:
-    if whose.column == "account":
-        code = visit.value("SELECT coupon FROM cart_coupons WHERE account = ?", whose.id)
+def _coupon_of(visit: Visit, buyer: Owner) -> dict[str, Any] | None:
+    if buyer.column == "account":
+        code = visit.value("SELECT coupon FROM cart_coupons WHERE account = ?", buyer.id)
     else:
-        code = visit.value("SELECT coupon FROM guests WHERE id = ?", whose.id)
+        code = visit.value("SELECT coupon FROM guests WHERE id = ?", buyer.id)
     return _valid_coupon(visit, code or "")
 
 
@@ -59,26 +59,26 @@ def _valid_coupon(visit: Visit, code: str) -> dict[str, Any] | None:
     return dict(rows[0]) if rows else None
 
 
-def set_coupon(visit: Visit, whose: Owner, code: str | None) -> None:
-    """Put a coupon into a cart, or take it out."""
-    if whose.column == "guest":
-        visit.run("UPDATE guests SET coupon = ? WHERE id = ?", code, whose.id)
+def set_coupon(visit: Visit, buyer: Owner, code: str | None) -> None:
+    """Set or remove the coupon of a cart."""
+    if buyer.column == "guest":
+        visit.run("UPDATE guests SET coupon = ? WHERE id = ?", code, buyer.id)
         return
-    visit.run("DELETE FROM cart_coupons WHERE account = ?", whose.id)
+    visit.run("DELETE FROM cart_coupons WHERE account = ?", buyer.id)
     if code is not None:
-        visit.run("INSERT INTO cart_coupons VALUES (?, ?)", whose.id, code)
+        visit.run("INSERT INTO cart_coupons VALUES (?, ?)", buyer.id, code)
 
 
 @site.get("/cart")
 def cart(visit: Visit) -> Response:
-    """What is in the cart, and what it comes to with each way of shipping."""
+    """Show the cart with the total for each shipping method."""
     method = visit.text("method") if visit.text("method") in METHODS else "standard"
     return visit.render("cart.html", bill=bill(visit, owner(visit)), methods=METHODS, method=method)
 
 
 @site.post("/cart/add")
 def add(visit: Visit) -> Response:
-    """Put a product with its chosen options into the cart."""
+    """Add a product with the chosen options to the cart."""
     row = product_row(visit, visit.number("product"))
     chosen: list[str] = []
     for kind, values in options_of(visit, row["id"]).items():
@@ -91,15 +91,15 @@ def add(visit: Visit) -> Response:
     return visit.redirect("/cart", f"{row['name']} has been added to your cart.")
 
 
-def put(visit: Visit, whose: Owner, product: sqlite3.Row, options: str, quantity: int) -> None:
-    """Put pieces of a product into a cart, to those of the same options that are there.
+def put(visit: Visit, buyer: Owner, product: sqlite3.Row, options: str, quantity: int) -> None:
+    """Add pieces of a product to a cart, merging with the line of the same options.
 
     Raises:
-        Refused: when there are fewer in stock.
+        Refused: If the stock is too low.
     """
     present = visit.value(
-        f"SELECT coalesce(sum(quantity), 0) FROM cart_items WHERE {whose.column} = ? AND product = ? AND options = ?",
-        whose.id,
+        f"SELECT coalesce(sum(quantity), 0) FROM cart_items WHERE {buyer.column} = ? AND product = ? AND options = ?",
+        buyer.id,
         product["id"],
         options,
     )
@@ -108,16 +108,16 @@ def put(visit: Visit, whose: Owner, product: sqlite3.Row, options: str, quantity
         raise Refused(left or f"{product['name']} is out of stock.")
     if present:
         visit.run(
-            f"UPDATE cart_items SET quantity = quantity + ? WHERE {whose.column} = ? AND product = ? AND options = ?",
+            f"UPDATE cart_items SET quantity = quantity + ? WHERE {buyer.column} = ? AND product = ? AND options = ?",
             quantity,
-            whose.id,
+            buyer.id,
             product["id"],
             options,
         )
         return
     visit.run(
-        f"INSERT INTO cart_items ({whose.column}, product, options, quantity) VALUES (?, ?, ?, ?)",
-        whose.id,
+        f"INSERT INTO cart_items ({buyer.column}, product, options, quantity) VALUES (?, ?, ?, ?)",
+        buyer.id,
         product["id"],
         options,
         quantity,
@@ -126,9 +126,9 @@ def put(visit: Visit, whose: Owner, product: sqlite3.Row, options: str, quantity
 
 @site.post("/cart/update")
 def update(visit: Visit) -> Response:
-    """Take over the quantities of all lines; nought removes a line."""
-    whose = owner_or_new(visit)
-    for line in cart_lines(visit, whose):
+    """Update the quantities of all lines; zero removes a line."""
+    buyer = owner_or_new(visit)
+    for line in cart_lines(visit, buyer):
         quantity = visit.number(f"quantity-{line['id']}", line["quantity"], 0, _MOST)
         if quantity > line["stock"]:
             raise Refused(f"Only {line['stock']} of {line['name']} are left.")
@@ -141,9 +141,9 @@ def update(visit: Visit) -> Response:
 
 @site.post("/cart/remove/{item:int}")
 def remove(visit: Visit, item: int) -> Response:
-    """Take a line out of the cart."""
-    whose = owner_or_new(visit)
-    line = next((line for line in cart_lines(visit, whose) if line["id"] == item), None)
+    """Remove a line from the cart."""
+    buyer = owner_or_new(visit)
+    line = next((line for line in cart_lines(visit, buyer) if line["id"] == item), None)
     if line is None:
         raise NotFound("line in your cart")
     visit.run("DELETE FROM cart_items WHERE id = ?", item)
@@ -152,17 +152,17 @@ def remove(visit: Visit, item: int) -> Response:
 
 @site.post("/cart/coupon")
 def coupon(visit: Visit) -> Response:
-    """Use a coupon, or with `remove` no longer."""
-    whose = owner_or_new(visit)
+    """Apply a coupon, or with `remove` take it off."""
+    buyer = owner_or_new(visit)
     if visit.text("remove"):
-        set_coupon(visit, whose, None)
+        set_coupon(visit, buyer, None)
         return visit.redirect("/cart", "The coupon has been removed.")
     code = visit.text("code", 40)
     row = _valid_coupon(visit, code)
     if row is None:
         return visit.redirect("/cart", f"The coupon '{code}' is not valid.")
-    subtotal = sum(line["total"] for line in cart_lines(visit, whose))
+    subtotal = sum(line["total"] for line in cart_lines(visit, buyer))
     if subtotal < row["minimum"]:
         return visit.redirect("/cart", f"The coupon {row['code']} needs a subtotal of {dollars(row['minimum'])}.")
-    set_coupon(visit, whose, row["code"])
+    set_coupon(visit, buyer, row["code"])
     return visit.redirect("/cart", f"The coupon {row['code']} has been applied.")

@@ -1,4 +1,4 @@
-"""Pages on which goods are found: home, departments, categories, brands, offers, search, suggestions."""
+"""Product lists: home, departments, categories, brands, offers, search, suggestions."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _FROM = "FROM products JOIN categories ON categories.id = category"
 
 @site.get("/")
 def home(visit: Visit) -> Response:
-    """Departments, offers, bestsellers."""
+    """Show departments, offers and bestsellers."""
     offers = visit.all(
         f"SELECT {_CARD} {_FROM} WHERE active AND sale_price IS NOT NULL AND stock > 0"
         " ORDER BY sale_price * 100 / price, products.id LIMIT 4"
@@ -40,7 +40,7 @@ def home(visit: Visit) -> Response:
 
 @site.get("/department/{slug}")
 def department(visit: Visit, slug: str) -> Response:
-    """A department with its categories and all its goods."""
+    """Show a department with its categories and products."""
     row = visit.one("SELECT * FROM departments WHERE slug = ?", slug, what="department")
     categories = visit.all(
         "SELECT categories.*, (SELECT count(*) FROM products WHERE category = categories.id AND active) AS goods"
@@ -52,7 +52,7 @@ def department(visit: Visit, slug: str) -> Response:
 
 @site.get("/category/{slug}")
 def category(visit: Visit, slug: str) -> Response:
-    """The goods of one category."""
+    """List the products of a category."""
     row = visit.one("SELECT * FROM categories WHERE slug = ?", slug, what="category")
     parent = visit.one("SELECT * FROM departments WHERE id = ?", row["department"])
     return _listing(visit, row["name"], "category = ?", [row["id"]], parent=parent)
@@ -60,20 +60,20 @@ def category(visit: Visit, slug: str) -> Response:
 
 @site.get("/brand/{name}")
 def brand(visit: Visit, name: str) -> Response:
-    """All goods of one brand."""
+    """List the products of a brand."""
     row = visit.one("SELECT brand FROM products WHERE brand = ?", name, what="brand")
     return _listing(visit, row["brand"], "brand = ?", [name])
 
 
 @site.get("/offers")
 def offers(visit: Visit) -> Response:
-    """What costs less at present."""
+    """List the products on sale."""
     return _listing(visit, "Offers", "sale_price IS NOT NULL", [])
 
 
 @site.get("/search")
 def search(visit: Visit) -> Response:
-    """What a search finds; names come before descriptions."""
+    """List the search results; matches in names rank above matches in descriptions."""
     query = visit.text("q", 200)
     if not query:
         return visit.redirect("/search/advanced")
@@ -83,7 +83,7 @@ def search(visit: Visit) -> Response:
 
 @site.get("/search/advanced")
 def advanced(visit: Visit) -> Response:
-    """A search by single fields; without any of them, the form."""
+    """Search by individual fields; without any of them, show the form."""
     fields = {name: visit.text(name, 200) for name in ("name", "sku", "description")}
     low, high = visit.text("from"), visit.text("to")
     if not any((*fields.values(), low, high)):
@@ -95,7 +95,7 @@ def advanced(visit: Visit) -> Response:
 
 @site.get("/suggest")
 def suggest(visit: Visit) -> Response:
-    """For the script of the search field: products whose name has every word typed so far."""
+    """Return suggestions for the search field's script: products whose name contains every word typed so far."""
     words = visit.text("q", 100).split()[:6]
     if not words:
         return visit.json([])
@@ -116,7 +116,7 @@ def _listing(
     categories: list[sqlite3.Row] | None = None,
     first: str = "",
 ) -> Response:
-    """A page of goods, filtered and sorted as the address says. `first` are words better found in a name."""
+    """Render a list of products, filtered and sorted by the query. A name that contains `first` ranks higher."""
     tests, chosen = _filters(visit)
     where, given = f"active AND {base}", list(values)
     for test, value in tests.values():
@@ -155,7 +155,7 @@ _KEPT = ("q", "name", "sku", "description", "brand", "rating", "stock", "sort", 
 
 
 def _filters(visit: Visit) -> tuple[dict[str, tuple[str, Any]], dict[str, str]]:
-    """The tests that the address asks for by field, and each in words."""
+    """Return the conditions requested in the query by field, and a description of each."""
     tests: dict[str, tuple[str, Any]] = {}
     words: dict[str, str] = {}
     for field in ("brand", "colour", "material"):
@@ -184,7 +184,7 @@ def _amount(text: str) -> float | None:
 
 
 def _facets(visit: Visit, where: str, values: list[Any]) -> dict[str, list[sqlite3.Row]]:
-    """By what the goods of a page can be narrowed down, with how many there are of each."""
+    """Return the values that a list can be filtered by, with the number of products of each."""
     return {
         field: visit.all(
             f"SELECT products.{field} AS value, count(*) AS goods {_FROM} WHERE {where}"

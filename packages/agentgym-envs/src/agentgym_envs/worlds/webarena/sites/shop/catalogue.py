@@ -1,10 +1,10 @@
-"""Makes the store's products from `catalogue.txt`, which tells per category what there is and what is said of it.
+"""Generates the store's products from `catalogue.txt`, which lists product types and texts per category.
 
-A category there has six lines: name, price range in dollars, drawing and what reviewers talk about; the goods; the
-materials; the specifications; the options (`Size: S, M +300`, cents on top); sentences of the descriptions.
+A category has six lines: name, price range in dollars, drawing and review aspects; the product types; the materials;
+the specifications; the options (`Size: S, M +300`, surcharge in cents); sentences of the descriptions.
 """
 
-# ruff: noqa: SIM905 - lists of names are read more easily as lines of text
+# ruff: noqa: SIM905 - long name lists are easier to read as text
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _ENDINGS = (0, 50, 90, 95, 99)
 
 @dataclass(frozen=True, slots=True)
 class Category:
-    """What one entry of `catalogue.txt` says."""
+    """One entry of `catalogue.txt`."""
 
     department: str
     name: str
@@ -60,7 +60,7 @@ class Category:
 
 
 def categories() -> list[Category]:
-    """All categories, by department."""
+    """Return all categories, ordered by department."""
     text = Path(__file__).with_name("catalogue.txt").read_text(encoding="utf-8")
     found: list[Category] = []
     for part in text.split("[")[1:]:
@@ -96,7 +96,7 @@ def _option(text: str) -> tuple[str, dict[str, int]]:
 
 
 def slug(name: str) -> str:
-    """A name as it stands in an address."""
+    """Convert a name to a URL path component."""
     return "-".join("".join(c if c.isalnum() else " " for c in name.lower().replace("'", "")).split())
 
 
@@ -161,7 +161,7 @@ def _new_name(random: Random, brand: str, good: str, taken: set[str]) -> str:
 
 
 def _price(random: Random, category: Category, good: str) -> int:
-    """Between the category's lowest and highest price, cheap ones being more usual, goods of a kind being alike."""
+    """Draw a price in the category's range, more often a low one; products of a type have similar prices."""
     kind = (category.goods.index(good) * 5 % 6) / 6
     share = 0.5 * kind + 0.5 * random.random() ** 1.6
     return _rounded(random, 100 * category.low * (category.high / category.low) ** share)

@@ -1,4 +1,4 @@
-"""From the cart to an order: address, shipping and payment on one page, a look at all of it, the order."""
+"""The checkout: a form for address, shipping and payment, a review page, and the order."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from agentgym_envs.worlds.webarena.sites.shop.rules import METHODS, PAYMENTS
 from agentgym_envs.worlds.webarena.sites.web import Refused, Visit
 
 ADDRESS = ("recipient", "street", "town", "postcode", "phone")
-"""The fields of an address, as `addresses` and `orders` have them."""
+"""The address fields shared by `addresses` and `orders`."""
 
 
 @site.get("/checkout")
 def checkout(visit: Visit) -> Response:
-    """The form: where to, how, and how it is paid."""
+    """Show the form for address, shipping and payment."""
     return _form(visit, [])
 
 
 @site.get("/checkout/review")
 def review(visit: Visit) -> Response:
-    """All of it once more before the order is placed."""
+    """Show the order for review before it is placed."""
     problems, chosen = _chosen(visit)
     if problems:
         return _form(visit, problems)
@@ -35,12 +35,12 @@ def review(visit: Visit) -> Response:
 def place(visit: Visit) -> Response:
     """Place the order."""
     problems, chosen = _chosen(visit)
-    whose = owner(visit)
-    total = bill(visit, whose)
-    if problems or whose is None:
+    buyer = owner(visit)
+    total = bill(visit, buyer)
+    if problems or buyer is None:
         return _form(visit, problems)
-    order = _place(visit, whose, total, chosen)
-    if whose.column == "account":
+    order = _place(visit, buyer, total, chosen)
+    if buyer.column == "account":
         return visit.redirect(f"/checkout/done/{order}")
     asked = urlencode({"number": order, "email": chosen["email"]})
     return visit.redirect(f"/track?{asked}", f"Thank you. Your order number is {order}.")
@@ -48,7 +48,7 @@ def place(visit: Visit) -> Response:
 
 @site.get("/checkout/done/{order:int}")
 def done(visit: Visit, order: int) -> Response:
-    """Says that the order has been placed."""
+    """Show the confirmation of an order."""
     account = visit.signed_in()
     row = visit.one("SELECT * FROM orders WHERE id = ? AND account = ?", order, account["id"], what="order")
     return visit.render("checkout_done.html", order=row)
@@ -75,7 +75,7 @@ def _form(visit: Visit, problems: list[str]) -> Response:
 
 
 def _chosen(visit: Visit) -> tuple[list[str], dict[str, str]]:
-    """What the visitor has chosen, and what is wrong with it."""
+    """Return the errors in the submitted form, and its values."""
     chosen = {name: visit.text(name, 120) for name in ("address", "method", "payment", "email", *ADDRESS)}
     problems: list[str] = []
     if visit.account is not None:
@@ -94,15 +94,15 @@ def _chosen(visit: Visit) -> tuple[list[str], dict[str, str]]:
     return problems, chosen
 
 
-def _place(visit: Visit, whose: Owner, total: Bill, chosen: dict[str, str]) -> int:
-    """Write the order, take its goods from the stock, empty the cart."""
+def _place(visit: Visit, buyer: Owner, total: Bill, chosen: dict[str, str]) -> int:
+    """Write the order, reduce the stock, empty the cart."""
     if not total.lines:
         raise Refused("Your cart is empty.")
     method = METHODS[chosen["method"]]
     used = total.coupon is not None and (total.discount > 0 or total.coupon["kind"] == "shipping")
     code = total.coupon["code"] if total.coupon is not None and used else None
     values = (
-        whose.id if whose.column == "account" else None,
+        buyer.id if buyer.column == "account" else None,
         chosen["email"],
         *(chosen[name] for name in ADDRESS),
         moment(),
@@ -128,6 +128,6 @@ def _place(visit: Visit, whose: Owner, total: Bill, chosen: dict[str, str]) -> i
         changed = (line["quantity"], line["quantity"], line["product"])
         visit.run("UPDATE products SET stock = stock - ?, sold = sold + ? WHERE id = ?", *changed)
     visit.run("UPDATE coupons SET uses = uses + 1 WHERE code = ?", code)
-    visit.run(f"DELETE FROM cart_items WHERE {whose.column} = ?", whose.id)
-    set_coupon(visit, whose, None)
+    visit.run(f"DELETE FROM cart_items WHERE {buyer.column} = ?", buyer.id)
+    set_coupon(visit, buyer, None)
     return order

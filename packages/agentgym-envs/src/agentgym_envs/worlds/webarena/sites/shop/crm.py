@@ -1,4 +1,4 @@
-"""What the office keeps about customers, and the carts that they left standing."""
+"""The office's records of customers: notes and abandoned carts."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOTES = (
 
 
 def fill_office(db: sqlite3.Connection, random: Random) -> None:
-    """Write notes on some customers, and carts of some."""
+    """Write notes and abandoned carts of random customers."""
     others = [row[0] for row in db.execute("SELECT id FROM accounts WHERE id > 2 ORDER BY id")]
     for account in random.sample(others, 40):
         created = NOW - timedelta(hours=random.randrange(20, 9000))

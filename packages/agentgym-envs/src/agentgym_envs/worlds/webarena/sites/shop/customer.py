@@ -15,7 +15,7 @@ _SIZE = 8
 
 @site.get("/account")
 def account(visit: Visit) -> Response:
-    """The overview."""
+    """Show the overview."""
     me = visit.signed_in()["id"]
     recent = visit.all("SELECT * FROM orders WHERE account = ? ORDER BY placed DESC LIMIT 5", me)
     default = visit.all("SELECT * FROM addresses WHERE account = ? AND is_default", me)
@@ -26,14 +26,14 @@ def account(visit: Visit) -> Response:
 
 @site.get("/account/addresses")
 def addresses(visit: Visit) -> Response:
-    """The address book."""
+    """Show the address book."""
     rows = visit.all("SELECT * FROM addresses WHERE account = ? ORDER BY is_default DESC, id", visit.signed_in()["id"])
     return visit.render("addresses.html", addresses=rows, place_in="addresses")
 
 
 @site.get("/account/addresses/new")
 def new_address(visit: Visit) -> Response:
-    """The form for a new address."""
+    """Show the form for a new address."""
     visit.signed_in()
     values: dict[str, object] = dict.fromkeys((*ADDRESS, "is_default"), "")
     return visit.render("address.html", values=values, number=None, problems=[], place_in="addresses")
@@ -41,21 +41,21 @@ def new_address(visit: Visit) -> Response:
 
 @site.get("/account/addresses/{number:int}")
 def edit_address(visit: Visit, number: int) -> Response:
-    """The form for an address there is."""
+    """Show the form for editing an address."""
     row = _own_address(visit, number)
     return visit.render("address.html", values=row, number=number, problems=[], place_in="addresses")
 
 
 @site.post("/account/addresses/new")
 def add_address(visit: Visit) -> Response:
-    """Keep a new address."""
+    """Add an address."""
     visit.signed_in()
     return _keep_address(visit, None)
 
 
 @site.post("/account/addresses/{number:int}")
 def change_address(visit: Visit, number: int) -> Response:
-    """Change an address."""
+    """Save an address."""
     _own_address(visit, number)
     return _keep_address(visit, number)
 
@@ -86,7 +86,7 @@ def _keep_address(visit: Visit, number: int | None) -> Response:
 
 @site.post("/account/addresses/{number:int}/default")
 def default_address(visit: Visit, number: int) -> Response:
-    """Make an address the one that orders go to if nothing else is said."""
+    """Make an address the default for orders."""
     row = _own_address(visit, number)
     _make_default(visit, row["account"], number)
     return visit.redirect("/account/addresses", "Your default address has been changed.")
@@ -94,7 +94,7 @@ def default_address(visit: Visit, number: int) -> Response:
 
 @site.post("/account/addresses/{number:int}/delete")
 def delete_address(visit: Visit, number: int) -> Response:
-    """Delete an address other than the default one."""
+    """Delete an address other than the default."""
     if _own_address(visit, number)["is_default"]:
         raise Refused("The default address can't be deleted. Make another one the default first.")
     visit.run("DELETE FROM addresses WHERE id = ?", number)
@@ -112,13 +112,13 @@ def _own_address(visit: Visit, number: int) -> sqlite3.Row:
 
 @site.get("/account/profile")
 def profile(visit: Visit) -> Response:
-    """The form for name, e-mail, telephone and password."""
+    """Show the form for name, e-mail, telephone and password."""
     return visit.render("profile.html", values=visit.signed_in(), problems=[], place_in="profile")
 
 
 @site.post("/account/profile")
 def change_profile(visit: Visit) -> Response:
-    """Change name, e-mail or telephone."""
+    """Save name, e-mail and telephone."""
     me = visit.signed_in()["id"]
     values = {name: visit.text(name, 120) for name in ("first_name", "last_name", "email", "phone")}
     problems = [f"Please fill in the field {name.replace('_', ' ')}." for name, text in values.items() if not text]
@@ -137,7 +137,7 @@ def change_profile(visit: Visit) -> Response:
 
 @site.post("/account/password")
 def change_password(visit: Visit) -> Response:
-    """Change the password; the old one is asked for."""
+    """Change the password; requires the old one."""
     me = visit.signed_in()
     new, problems = visit.text("new", 100), list[str]()
     if visit.text("current", 100) != me["password"]:
@@ -154,13 +154,13 @@ def change_password(visit: Visit) -> Response:
 
 @site.get("/account/newsletter")
 def newsletter(visit: Visit) -> Response:
-    """Whether the customer gets the newsletter."""
+    """Show the newsletter subscription."""
     return visit.render("newsletter.html", subscribed=_subscribed(visit), place_in="newsletter")
 
 
 @site.post("/account/newsletter")
 def change_newsletter(visit: Visit) -> Response:
-    """Get the newsletter, or no longer."""
+    """Subscribe to the newsletter, or unsubscribe."""
     me = visit.signed_in()
     status = "subscribed" if visit.text("subscribed") else "unsubscribed"
     keep_subscription(visit, me["email"], me["id"], status)
@@ -168,7 +168,7 @@ def change_newsletter(visit: Visit) -> Response:
 
 
 def keep_subscription(visit: Visit, email: str, account: int | None, status: str) -> None:
-    """Subscribe an e-mail address to the newsletter, or unsubscribe it."""
+    """Set the newsletter subscription of an e-mail address."""
     visit.run(
         "INSERT INTO newsletter VALUES (?, ?, ?, ?) ON CONFLICT (email) DO UPDATE SET status = excluded.status",
         email,
@@ -185,7 +185,7 @@ def _subscribed(visit: Visit) -> bool:
 
 @site.get("/account/reviews")
 def reviews(visit: Visit) -> Response:
-    """What the customer has said of products."""
+    """List the customer's reviews."""
     me = visit.signed_in()["id"]
     shown = pages(visit.value("SELECT count(*) FROM reviews WHERE account = ?", me), _SIZE, visit.number("page"))
     rows = visit.all(

@@ -1,4 +1,4 @@
-"""Fills the store's database: goods, people, what was ordered and said, and what the office keeps beside it."""
+"""Fills the store's database: products, people, orders, reviews, and the office's records."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _MESSAGES = (
 
 
 def fill(db: sqlite3.Connection, random: Random) -> None:
-    """Write everything."""
+    """Write all rows."""
     fill_catalogue(db, random)
     fill_people(db, random)
     fill_reviews(db, random)
@@ -61,7 +61,7 @@ def fill(db: sqlite3.Connection, random: Random) -> None:
 
 
 def _shopper(db: sqlite3.Connection, random: Random) -> None:
-    """The shopper's wish list, and reviews of what she has bought."""
+    """Write the shopper's wish list, and reviews of products that she bought."""
     wanted = random.sample([row[0] for row in db.execute("SELECT id FROM products WHERE stock > 0 ORDER BY id")], 16)
     for days, product in enumerate(wanted, start=2):
         added = (NOW - timedelta(days=days * 9)).strftime("%Y-%m-%d %H:%M")
@@ -104,7 +104,7 @@ def _wishes(db: sqlite3.Connection, random: Random) -> None:
 
 
 def _search_terms(db: sqlite3.Connection, random: Random) -> None:
-    """What was searched for, with as many results as the search has for it."""
+    """Write past search terms with their actual numbers of results."""
     goods = [good.lower() for category in categories() for good in category.goods]
     terms = random.sample(goods, 90) + [brand.lower() for brand in random.sample(BRANDS, 25)]
     terms += ["gift", "sale", "trampoline", "bamboo", "walnut table", "wool", "rain", "quiet", "grill", "gutter"]

@@ -1,4 +1,4 @@
-"""The shop's `Site`, and what every page of it needs: whose cart it is, what is in it, and the words templates use."""
+"""The shop's `Site` and what all its pages need: the cart's owner and lines, and the filters of the templates."""
 
 from __future__ import annotations
 
@@ -26,21 +26,21 @@ _EXTRA = (
 
 @dataclass(frozen=True, slots=True)
 class Owner:
-    """Whom a cart belongs to: the column of `cart_items` that names them (`account` or `guest`), and its value."""
+    """The owner of a cart: the column of `cart_items` that refers to it (`account` or `guest`), and its value."""
 
     column: str
     id: int
 
 
 def owner(visit: Visit) -> Owner | None:
-    """Whose cart the visitor has, or None for a guest who has not put anything into one."""
+    """Return the owner of the visitor's cart, or None for a guest without a cart."""
     if visit.account is not None:
         return Owner("account", visit.account["id"])
     return guest(visit)
 
 
 def guest(visit: Visit) -> Owner | None:
-    """The guest that this browser's cookie names."""
+    """Return the guest that the browser's cookie identifies."""
     cookie = visit.request.cookies.get(_GUEST_COOKIE, "")
     number = int(cookie) if cookie.isdecimal() and len(cookie) < 9 else 0
     known = visit.value("SELECT id FROM guests WHERE id = ?", number)
@@ -48,7 +48,7 @@ def guest(visit: Visit) -> Owner | None:
 
 
 def owner_or_new(visit: Visit) -> Owner:
-    """Whose cart the visitor has; a guest without one gets one."""
+    """Return the owner of the visitor's cart, creating a guest if needed."""
     known = owner(visit)
     if known is None:
         known = Owner("guest", visit.run("INSERT INTO guests (coupon) VALUES (NULL)"))
@@ -56,24 +56,24 @@ def owner_or_new(visit: Visit) -> Owner:
     return known
 
 
-def cart_lines(visit: Visit, whose: Owner | None) -> list[sqlite3.Row]:
-    """The lines of a cart, with `name`, `stock`, the `unit` price of each and its `total`."""
-    if whose is None:
+def cart_lines(visit: Visit, buyer: Owner | None) -> list[sqlite3.Row]:
+    """Return the lines of a cart with `name`, `stock`, the `unit` price and the `total`."""
+    if buyer is None:
         return []
     unit = f"({PRICE} + {_EXTRA})"
     return visit.all(
         f"SELECT cart_items.*, products.name, sku, stock, colour, picture, {unit} AS unit, {unit} * quantity AS total"
         " FROM cart_items JOIN products ON products.id = product JOIN categories ON categories.id = category"
-        f" WHERE cart_items.{whose.column} = ? ORDER BY cart_items.id",
-        whose.id,
+        f" WHERE cart_items.{buyer.column} = ? ORDER BY cart_items.id",
+        buyer.id,
     )
 
 
 def _cart_count(visit: Visit) -> int:
-    whose = owner(visit)
-    if whose is None:
+    buyer = owner(visit)
+    if buyer is None:
         return 0
-    return visit.value(f"SELECT coalesce(sum(quantity), 0) FROM cart_items WHERE {whose.column} = ?", whose.id)
+    return visit.value(f"SELECT coalesce(sum(quantity), 0) FROM cart_items WHERE {buyer.column} = ?", buyer.id)
 
 
 def _departments(visit: Visit) -> list[sqlite3.Row]:
@@ -81,24 +81,24 @@ def _departments(visit: Visit) -> list[sqlite3.Row]:
 
 
 def _picture(row: sqlite3.Row) -> Markup:
-    """The drawing of a product; the row has `picture` and `colour`."""
+    """Return the drawing of a product; the row has `picture` and `colour`."""
     return Markup(picture(row["picture"], row["colour"], escape(f"{row['colour']} {row['picture']}", quote=True)))
 
 
 def _stars(rating: float | None) -> str:
-    """A mean rating as it is written."""
+    """Format a mean rating."""
     return "not rated yet" if rating is None else f"{rating:.1f} out of 5"
 
 
 def _day(moment: str) -> str:
-    """A day or moment of the database as people read it, such as `3 June 2025`."""
+    """Format a date or timestamp of the database, such as `3 June 2025`."""
     year, month, day = moment[:10].split("-")
     names = "January February March April May June July August September October November December".split()  # noqa: SIM905
     return f"{int(day)} {names[int(month) - 1]} {year}"
 
 
 def moment() -> str:
-    """Now, as the database keeps it."""
+    """Return the current time in the database's format."""
     return NOW.strftime("%Y-%m-%d %H:%M")
 
 

@@ -1,4 +1,4 @@
-"""Makes what has happened in the store: orders with what became of them, and the shopper's own history."""
+"""Generates the store's order history, including the shopper's own orders."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _RETURN_WORDS = ("It came with a crack.", "I ordered one size too large.", "The 
 
 
 class _Good(NamedTuple):
-    """What an order may contain."""
+    """A product that an order may contain."""
 
     id: int
     price: int
@@ -38,7 +38,7 @@ class _Good(NamedTuple):
 
 
 class _Buyer(NamedTuple):
-    """Who orders, and where to."""
+    """A customer and their address."""
 
     account: int | None
     email: str
@@ -46,7 +46,7 @@ class _Buyer(NamedTuple):
 
 
 class _Shop:
-    """What is needed to draw an order."""
+    """The data that orders are drawn from."""
 
     def __init__(self, db: sqlite3.Connection, random: Random) -> None:
         self.db = db
@@ -64,13 +64,13 @@ class _Shop:
             self.options.setdefault(product, {}).setdefault(kind, []).append((value, extra))
 
     def good(self, day: str) -> _Good:
-        """A product that was sold on that day already."""
+        """Draw a product that was already sold on that day."""
         while (good := self.random.choices(self.goods, cum_weights=self.popularity)[0]).created > day:
             pass
         return good
 
     def chosen(self, product: int) -> tuple[str, int]:
-        """Options of a product as an order names them, and what they cost on top."""
+        """Draw options of a product; return them as an order names them, and their surcharge."""
         picked = {kind: self.random.choice(values) for kind, values in self.options.get(product, {}).items()}
         return ", ".join(f"{kind}: {value}" for kind, (value, _) in picked.items()), sum(e for _, e in picked.values())
 
@@ -81,7 +81,7 @@ def fill_orders(db: sqlite3.Connection, random: Random) -> None:
     buyers = _buyers(db)
     days, weights = _days()
     dates = [_moment(random, day) for day in random.choices(days, weights, k=_ORDERS)]
-    drawn = [(placed, _someone(random, buyers, placed)) for placed in dates]
+    drawn = [(placed, _draw_buyer(random, buyers, placed)) for placed in dates]
     own = [_Buyer(row[0], row[1], row[2:]) for row in _addresses(db) if row[0] == 1]
     drawn += [(placed, random.choices(own, (6, 2, 1, 1))[0]) for placed in _shopper_dates(random)]
     drawn.sort(key=lambda order: order[0])
@@ -106,7 +106,7 @@ def _buyers(db: sqlite3.Connection) -> list[tuple[str, _Buyer]]:
 
 
 def _days() -> tuple[Sequence[date], Sequence[float]]:
-    """Days since 2023: more is ordered from year to year, and before the holidays."""
+    """Return the days since 2023 and their weights: orders increase over the years and before the holidays."""
     first = date(2023, 1, 2)
     days = [first + timedelta(days=n) for n in range((NOW.date() - first).days)]
     return days, [1 + n / 500 + (0.9 if day.month in (11, 12) else 0) for n, day in enumerate(days)]
@@ -117,7 +117,7 @@ def _moment(random: Random, day: date) -> datetime:
 
 
 def _shopper_dates(random: Random) -> list[datetime]:
-    """The shopper's orders over two years, some of them of these days."""
+    """Return the dates of the shopper's orders over two years, including some in the last days."""
     recent = [datetime(2025, 6, 16, 7, 41), datetime(2025, 6, 15, 20, 12), datetime(2025, 6, 13, 18, 3)]
     recent += [datetime(2025, 6, 11, 12, 30), datetime(2025, 6, 6, 21, 55)]
     step = 700 / (_SHOPPER_ORDERS - len(recent))
@@ -126,8 +126,8 @@ def _shopper_dates(random: Random) -> list[datetime]:
     return [_moment(random, day) for day in days] + recent
 
 
-def _someone(random: Random, buyers: list[tuple[str, _Buyer]], placed: datetime) -> _Buyer:
-    """A customer who had an account then; else a guest."""
+def _draw_buyer(random: Random, buyers: list[tuple[str, _Buyer]], placed: datetime) -> _Buyer:
+    """Draw a customer who already had an account at that time, or else a guest."""
     joined, buyer = random.choice(buyers)
     if joined <= placed.strftime("%Y-%m-%d %H:%M") and random.random() < 0.95:
         return buyer
@@ -172,18 +172,18 @@ def _add_order(shop: _Shop, number: int, placed: datetime, buyer: _Buyer) -> Non
         "INSERT INTO order_items (order_id, product, options, price, quantity) VALUES (?, ?, ?, ?, ?)",
         [(number, product, *item) for product, item in items.items()],
     )
-    _aftermath(shop, number, placed, status, total)
+    _add_records(shop, number, placed, status, total)
 
 
 def _coupon(shop: _Shop, placed: datetime, subtotal: int) -> Mapping[str, Any] | None:
-    """A coupon that was valid then, other than those for staff."""
+    """Draw a coupon that was valid at that time, except the staff's."""
     day = placed.strftime("%Y-%m-%d")
     valid = [c for c in shop.coupons if c["starts"] <= day <= c["ends"] and subtotal >= c["minimum"]]
     return shop.random.choice(valid) if valid else None
 
 
-def _aftermath(shop: _Shop, number: int, placed: datetime, status: str, total: int) -> None:
-    """What follows from an order's status: invoice, shipment, return, refund; and a comment here and there."""
+def _add_records(shop: _Shop, number: int, placed: datetime, status: str, total: int) -> None:
+    """Write the records that follow from an order's status (invoice, shipment, return, refund), and a few comments."""
     random, db = shop.random, shop.db
     if status not in ("pending", "cancelled", "on hold"):
         _insert(db, "invoices (order_id, total, created)", number, total, _later(placed, random, 20))
@@ -211,5 +211,5 @@ def _insert(db: sqlite3.Connection, into: str, *row: object) -> None:
 
 
 def _later(placed: datetime, random: Random, most: int, least: int = 1) -> str:
-    """Some hours later, at most now."""
+    """Return a timestamp some hours later, at most now."""
     return min(placed + timedelta(hours=random.randint(least, most)), NOW).strftime("%Y-%m-%d %H:%M")

@@ -1,4 +1,4 @@
-"""A customer's orders: the list, one order, its invoice; ordering again, cancelling, asking for a return."""
+"""A customer's orders: the list, one order, its invoice, and reordering, cancelling and returning."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STATUSES = ("pending", "processing", "on hold", "shipped", "complete", "cancell
 
 @site.get("/account/orders")
 def orders(visit: Visit) -> Response:
-    """The customer's orders, newest first; by status, and by what is in them."""
+    """List the customer's orders, newest first, filtered by status and content."""
     account = visit.signed_in()
     where, values = "account = ?", [account["id"]]
     status, words = visit.text("status"), visit.text("q", 100)
@@ -43,20 +43,20 @@ def orders(visit: Visit) -> Response:
 
 @site.get("/account/orders/{number:int}")
 def order(visit: Visit, number: int) -> Response:
-    """One order."""
+    """Show an order."""
     row = _own(visit, number)
     return visit.render("order.html", **order_page(visit, row), place_in="orders")
 
 
 @site.get("/account/orders/{number:int}/invoice")
 def invoice(visit: Visit, number: int) -> Response:
-    """The order's invoice, made for printing."""
+    """Show the printable invoice of an order."""
     row = _own(visit, number)
     return visit.render("invoice.html", **order_page(visit, row))
 
 
 def order_page(visit: Visit, row: sqlite3.Row) -> dict[str, Any]:
-    """What the pages of an order show."""
+    """Return the values for the pages of an order."""
     return {
         "order": row,
         "items": visit.all(
@@ -73,20 +73,20 @@ def order_page(visit: Visit, row: sqlite3.Row) -> dict[str, Any]:
 
 @site.post("/account/orders/{number:int}/reorder")
 def reorder(visit: Visit, number: int) -> Response:
-    """Put all that an order had into the cart."""
+    """Add all products of an order to the cart."""
     row = _own(visit, number)
-    whose = Owner("account", row["account"])
+    buyer = Owner("account", row["account"])
     for item in visit.all("SELECT * FROM order_items WHERE order_id = ? ORDER BY id", number):
         product = visit.one("SELECT * FROM products WHERE id = ?", item["product"])
         if not product["active"]:
             raise Refused(f"{product['name']} is not sold any more.")
-        put(visit, whose, product, item["options"], item["quantity"])
+        put(visit, buyer, product, item["options"], item["quantity"])
     return visit.redirect("/cart", f"The items of order {number} have been added to your cart.")
 
 
 @site.post("/account/orders/{number:int}/cancel")
 def cancel(visit: Visit, number: int) -> Response:
-    """Cancel an order that is pending; its goods go back into the stock."""
+    """Cancel a pending order; its products return to stock."""
     row = _own(visit, number)
     if row["status"] != "pending":
         raise Refused(f"Order {number} is {row['status']} and can't be cancelled.")
@@ -99,7 +99,7 @@ def cancel(visit: Visit, number: int) -> Response:
 
 @site.post("/account/orders/{number:int}/return")
 def ask_return(visit: Visit, number: int) -> Response:
-    """Ask to send an order back; the office decides."""
+    """Request a return, which the office decides on."""
     row = _own(visit, number)
     if row["status"] != "complete":
         raise Refused(f"Order {number} is {row['status']}; only complete orders can be returned.")
@@ -120,7 +120,7 @@ def ask_return(visit: Visit, number: int) -> Response:
 
 @site.get("/track")
 def track(visit: Visit) -> Response:
-    """Tells everybody who knows an order's number and e-mail address how it stands."""
+    """Show an order's status to anyone with its number and e-mail address."""
     number, email = visit.number("number", 0), visit.text("email", 120)
     asked = bool(visit.text("number") or email)
     rows = visit.all("SELECT * FROM orders WHERE id = ? AND email = ? COLLATE NOCASE", number, email)

@@ -1,5 +1,7 @@
-"""The department store's pages. Three things need JavaScript (`static/shop.js`): suggestions while one types into the
-search field, the price that follows the chosen options, and the quick view of a product.
+"""The store's pages.
+
+Three features need JavaScript (`static/shop.js`): search suggestions, a price that follows the chosen options, and the
+quick view of a product.
 """
 
 from __future__ import annotations

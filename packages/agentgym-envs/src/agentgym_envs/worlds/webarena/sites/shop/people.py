@@ -1,6 +1,6 @@
-"""Makes the store's accounts: customers with addresses, newsletter subscriptions, and the clerk."""
+"""Generates the store's accounts: customers with addresses, newsletter subscriptions, and the clerk."""
 
-# ruff: noqa: SIM905 - lists of names are read more easily as lines of text
+# ruff: noqa: SIM905 - long name lists are easier to read as text
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _WORDS = tuple("amber basket candle dahlia engine feather ginger hammock island 
 
 
 def fill_people(db: sqlite3.Connection, random: Random) -> None:
-    """Write accounts (1 is the shopper, 2 the clerk), addresses and newsletter."""
+    """Write accounts (1 is the shopper, 2 the clerk), addresses and newsletter subscriptions."""
     shopper, clerk = PLACES["shopping"].account, PLACES["shopping_admin"].account
     assert shopper is not None and clerk is not None
     _account(db, 1, shopper.name, shopper.password, "customer", ("Emma", "Holt"), "2023-03-04 18:20")
@@ -72,7 +72,7 @@ def _address(db: sqlite3.Connection, random: Random, account: int, recipient: st
 
 
 def postcode(town: str) -> str:
-    """The five digits of a town of the region."""
+    """Return the five-digit postcode of a town."""
     return f"{31000 + 137 * TOWNS.index(town):05d}"
 
 

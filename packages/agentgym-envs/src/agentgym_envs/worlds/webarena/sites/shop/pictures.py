@@ -1,4 +1,4 @@
-"""Drawings of goods: a few shapes per kind, painted in the product's colour, as inline SVG."""
+"""Drawings of products as inline SVG: a few shapes per type, in the product's color."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ COLOURS = {
     "plum": "#6b3e5e",
     "teal": "#2f7f83",
 }
-"""The colours goods come in, with the paint of each."""
+"""Paint of each product color."""
 _INK = 'stroke="#3a4046" stroke-width="2" stroke-linejoin="round" stroke-linecap="round"'
 _SHAPES = {
     "pan": '<ellipse cx="42" cy="58" rx="32" ry="14"/><path d="M73 55l22-9 2 5-22 11z"/>',
@@ -105,7 +105,7 @@ _SHAPES = {
 
 
 def picture(kind: str, colour: str, label: str) -> str:
-    """An `<svg>` element of what `kind` names, in a colour of `COLOURS`, that screen readers call `label`."""
+    """Return an `<svg>` element of `kind` in a color of `COLOURS`, with the accessible name `label`."""
     paint = COLOURS.get(colour, "#8f969c")
     shapes = f'<g fill="{paint}" {_INK}>{_SHAPES[kind]}</g>'
     return f'<svg viewBox="0 0 100 100" role="img" aria-label="{label}">{shapes}</svg>'

@@ -21,7 +21,7 @@ _ORDERS = {
 
 
 def product_row(visit: Visit, product: int) -> sqlite3.Row:
-    """A product that the shop shows, with its present `cost` and where it belongs."""
+    """Return an active product with its current `cost`, category and department."""
     return visit.one(
         f"SELECT products.*, {PRICE} AS cost, picture, categories.name AS category_name,"
         " categories.slug AS category_slug, departments.name AS department_name, departments.slug AS department_slug"
@@ -33,7 +33,7 @@ def product_row(visit: Visit, product: int) -> sqlite3.Row:
 
 
 def options_of(visit: Visit, product: int) -> dict[str, list[sqlite3.Row]]:
-    """A product's options by kind."""
+    """Return a product's options by kind."""
     found: dict[str, list[sqlite3.Row]] = {}
     for row in visit.all("SELECT * FROM product_options WHERE product = ? ORDER BY id", product):
         found.setdefault(row["kind"], []).append(row)
@@ -42,7 +42,7 @@ def options_of(visit: Visit, product: int) -> dict[str, list[sqlite3.Row]]:
 
 @site.get("/product/{product:int}")
 def product(visit: Visit, product: int) -> Response:
-    """One product with everything about it."""
+    """Show a product."""
     row = product_row(visit, product)
     where, values = "product = ? AND status = 'approved'", [product]
     stars = visit.number("stars", 0, 0, 5)
@@ -77,19 +77,19 @@ def product(visit: Visit, product: int) -> Response:
 
 @site.get("/product/{product:int}/quick")
 def quick_view(visit: Visit, product: int) -> Response:
-    """The content of the quick view's dialog."""
+    """Render the content of the quick view's dialog."""
     return visit.render("quick.html", product=product_row(visit, product), options=options_of(visit, product))
 
 
 @site.get("/product/{product:int}/review")
 def review_form(visit: Visit, product: int) -> Response:
-    """The form for a review."""
+    """Show the form for a review."""
     return visit.render("review.html", product=product_row(visit, product), problems=[])
 
 
 @site.post("/product/{product:int}/review")
 def add_review(visit: Visit, product: int) -> Response:
-    """Keep a review; it is shown once the office has approved it."""
+    """Submit a review; it is shown after the office approves it."""
     row = product_row(visit, product)
     stars = visit.number("stars", 0, 0, 5)
     given = {name: visit.text(name, 2000) for name in ("nickname", "title", "text")}
@@ -112,30 +112,30 @@ def add_review(visit: Visit, product: int) -> Response:
 
 @site.get("/compare")
 def compare(visit: Visit) -> Response:
-    """The products chosen for comparison, side by side."""
-    whose = owner(visit)
-    goods = [] if whose is None else [product_row(visit, number) for number in _compared(visit, whose.column, whose.id)]
+    """Show the chosen products in a comparison table."""
+    buyer = owner(visit)
+    goods = [] if buyer is None else [product_row(visit, number) for number in _compared(visit, buyer.column, buyer.id)]
     return visit.render("compare.html", goods=goods)
 
 
 @site.post("/compare/add")
 def compare_add(visit: Visit) -> Response:
-    """Put a product beside the others; the oldest one makes room."""
+    """Add a product to the comparison; the oldest one is dropped if it is full."""
     row = product_row(visit, visit.number("product"))
-    whose = owner_or_new(visit)
-    present = _compared(visit, whose.column, whose.id)
+    buyer = owner_or_new(visit)
+    present = _compared(visit, buyer.column, buyer.id)
     if row["id"] not in present:
         for number in present[: max(0, len(present) - _MOST_COMPARED + 1)]:
-            visit.run(f"DELETE FROM compare_items WHERE {whose.column} = ? AND product = ?", whose.id, number)
-        visit.run(f"INSERT INTO compare_items ({whose.column}, product) VALUES (?, ?)", whose.id, row["id"])
+            visit.run(f"DELETE FROM compare_items WHERE {buyer.column} = ? AND product = ?", buyer.id, number)
+        visit.run(f"INSERT INTO compare_items ({buyer.column}, product) VALUES (?, ?)", buyer.id, row["id"])
     return visit.redirect("/compare", f"{row['name']} has been added to the comparison.")
 
 
 @site.post("/compare/remove")
 def compare_remove(visit: Visit) -> Response:
-    """Take a product out of the comparison."""
-    whose = owner_or_new(visit)
-    visit.run(f"DELETE FROM compare_items WHERE {whose.column} = ? AND product = ?", whose.id, visit.number("product"))
+    """Remove a product from the comparison."""
+    buyer = owner_or_new(visit)
+    visit.run(f"DELETE FROM compare_items WHERE {buyer.column} = ? AND product = ?", buyer.id, visit.number("product"))
     return visit.redirect("/compare")
 
 

@@ -1,6 +1,6 @@
-"""Makes the reviews from `reviews.txt`: titles by stars, and sentences by what they are about."""
+"""Generates the reviews from `reviews.txt`: titles by number of stars, sentences by aspect."""
 
-# ruff: noqa: SIM905 - lists of names are read more easily as lines of text
+# ruff: noqa: SIM905 - long name lists are easier to read as text
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = tuple[int, int | None, str, str, str, int, str, str]
 
 
 def sentences() -> Sentences:
-    """What reviewers say, by heading; of an aspect the good under `noise +` and the bad under `noise -`."""
+    """Return the sentences by heading; an aspect's praise is under `noise +`, its criticism under `noise -`."""
     found: Sentences = {}
     for part in Path(__file__).with_name("reviews.txt").read_text(encoding="utf-8").split("[")[1:]:
         heading, _, body = part.partition("]\n")
@@ -35,16 +35,16 @@ def sentences() -> Sentences:
 
 
 def fill_reviews(db: sqlite3.Connection, random: Random) -> None:
-    """Write about ten thousand reviews; some products have thirty, some none."""
+    """Write about 10,000 reviews; products have between 0 and 30."""
     kinds = {category.name: category for category in categories()}
     products = db.execute(
         "SELECT products.id, products.name, brand, created, categories.name FROM products"
         " JOIN categories ON categories.id = category ORDER BY products.id"
     ).fetchall()
     customers = db.execute("SELECT id, first_name, last_name FROM accounts WHERE id > 2 ORDER BY id").fetchall()
-    said = sentences()
+    phrases = sentences()
     rows = [
-        _review(random, said, product, kinds[product[4]], customers, quality)
+        _review(random, phrases, product, kinds[product[4]], customers, quality)
         for product in products
         for quality in [random.triangular(-0.9, 1.2, 0.7)]
         for _ in range(min(30, int(random.expovariate(len(products) / _TARGET) + 0.35)))
@@ -55,7 +55,7 @@ def fill_reviews(db: sqlite3.Connection, random: Random) -> None:
 
 def _review(
     random: Random,
-    said: Sentences,
+    phrases: Sentences,
     product: tuple[int, str, str, str, str],
     kind: Category,
     customers: list[tuple[int, str, str]],
@@ -63,11 +63,11 @@ def _review(
 ) -> Row:
     number, name, brand, created, _ = product
     stars = min(5, max(1, round(random.gauss(3.1 + 1.5 * quality, 1.1))))
-    text = _text(random, said, kind, stars).format(
+    text = _text(random, phrases, kind, stars).format(
         thing=name.split(" ", 2)[2].lower(),
         brand=brand,
-        who=random.choice(said["who"]),
-        time=random.choice(said["time"]),
+        who=random.choice(phrases["who"]),
+        time=random.choice(phrases["time"]),
     )
     first = datetime.fromisoformat(created)
     day = first + timedelta(days=random.randrange((NOW - first).days + 1))
@@ -77,19 +77,19 @@ def _review(
         status = "pending"
     elif random.random() < 0.008:
         status = "rejected"
-    title = random.choice(said[f"title {stars}"])
+    title = random.choice(phrases[f"title {stars}"])
     return number, account, nickname, title, text, stars, day.strftime("%Y-%m-%d"), status
 
 
-def _text(random: Random, said: Sentences, kind: Category, stars: int) -> str:
-    """One or two aspects, good ones where the stars are many, sometimes with a beginning and an end."""
+def _text(random: Random, phrases: Sentences, kind: Category, stars: int) -> str:
+    """Return sentences on one or two aspects, positive for many stars, sometimes with an opening and a closing."""
     aspects = random.sample(kind.aspects, random.choice((1, 2)))
-    parts = [random.choice(said["open"])] if random.random() < 0.4 else []
+    parts = [random.choice(phrases["open"])] if random.random() < 0.4 else []
     for aspect in aspects:
         mark = "+" if random.random() < (0.02, 0.15, 0.5, 0.85, 1.0)[stars - 1] else "-"
-        parts.append(random.choice(said[f"{aspect} {mark}"]))
+        parts.append(random.choice(phrases[f"{aspect} {mark}"]))
     if random.random() < 0.25:
-        parts.append(random.choice(said[f"close {stars}"]))
+        parts.append(random.choice(phrases[f"close {stars}"]))
     return " ".join(parts)
 
 

@@ -1,4 +1,4 @@
-"""What the store charges: shipping, discounts and the price at present. Amounts are in cents."""
+"""Prices of the store: shipping, discounts and sale prices. Amounts are in cents."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Any
 
 FREE_FROM = 75_00
-"""Subtotal from which standard delivery costs nothing."""
+"""Minimum subtotal for free standard delivery."""
 PRICE = "coalesce(products.sale_price, products.price)"
-"""SQL for what a product costs at present, without options."""
+"""SQL for a product's current price without options."""
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A way of shipping."""
+    """A shipping method."""
 
     key: str
     name: str
@@ -31,19 +31,19 @@ METHODS = {
     )
 }
 PAYMENTS = {"card": "Credit card", "transfer": "Bank transfer", "invoice": "Pay on invoice", "voucher": "Gift card"}
-"""Payment methods: the key a form sends, and the name orders keep."""
+"""Payment methods: name in orders by form value."""
 REASONS = ("Damaged on arrival", "Wrong item", "Does not fit", "No longer needed", "Not as described")
-"""Why an order may come back."""
+"""Reasons for a return."""
 
 
 def shipping_cost(method: str, subtotal: int, coupon: Mapping[str, Any] | None = None) -> int:
-    """What a shipping method of `METHODS` costs for a subtotal."""
+    """Return the cost of a shipping method of `METHODS` for a subtotal."""
     free = subtotal >= FREE_FROM or (coupon is not None and coupon["kind"] == "shipping")
     return 0 if method == "standard" and free else METHODS[method].cost
 
 
 def discount(coupon: Mapping[str, Any] | None, subtotal: int) -> int:
-    """What a row of `coupons` takes off a subtotal; nothing below its minimum."""
+    """Return the discount of a row of `coupons`; zero below its minimum subtotal."""
     if coupon is None or subtotal < coupon["minimum"]:
         return 0
     if coupon["kind"] == "percent":
@@ -52,5 +52,5 @@ def discount(coupon: Mapping[str, Any] | None, subtotal: int) -> int:
 
 
 def dollars(cents: int) -> str:
-    """An amount as people read it, such as `$1,249.50`."""
+    """Format an amount, such as `$1,249.50`."""
     return f"{'-' if cents < 0 else ''}${abs(cents) / 100:,.2f}"

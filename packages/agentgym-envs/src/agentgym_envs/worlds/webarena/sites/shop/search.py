@@ -1,4 +1,4 @@
-"""How the store searches: every word asked for must be in a product's name, brand, SKU or description."""
+"""The store's search: a product's name, brand, SKU or description must contain every word."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ _TEXT = "products.name || ' ' || products.brand || ' ' || products.sku || ' ' ||
 
 
 def condition(query: str) -> tuple[str, list[Any]]:
-    """SQL that holds for the products a query finds, and its values; true for all where the query is empty."""
+    """Return the SQL condition for the results of a query and its values; an empty query matches everything."""
     words = query.split()[:_MOST_WORDS]
     tests = [f"({_TEXT}) LIKE ? ESCAPE '\\'"] * len(words)
     return " AND ".join(tests) or "1", [pattern(word) for word in words]
 
 
 def pattern(word: str) -> str:
-    """A LIKE pattern, with the backslash as its escape, for what contains the word."""
+    """Return the LIKE pattern for texts that contain the word, with the backslash as its escape."""
     for special in "\\%_":
         word = word.replace(special, "\\" + special)
     return f"%{word}%"
 
 
 def results(db: sqlite3.Connection, query: str) -> int:
-    """How many products a query finds."""
+    """Return the number of products that a query finds."""
     test, values = condition(query)
     return db.execute(f"SELECT count(*) FROM products WHERE active AND {test}", values).fetchone()[0]

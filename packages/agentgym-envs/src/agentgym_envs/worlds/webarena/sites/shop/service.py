@@ -1,4 +1,4 @@
-"""Signing in and out, registering, the contact form, the newsletter for everybody, what the shop says of itself."""
+"""Sign-in and sign-out, registration, the contact form, the public newsletter form, and information pages."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from agentgym_envs.worlds.webarena.sites.web import Visit
 
 @site.get("/login")
 def login_form(visit: Visit) -> Response:
-    """The form for signing in."""
+    """Show the sign-in form."""
     return visit.render("login.html", next=visit.text("next", 300), name="", problems=[])
 
 
 @site.post("/login")
 def login(visit: Visit) -> Response:
-    """Sign a customer in, by user name or e-mail address; what is in the guest's cart comes along."""
+    """Sign in by user name or e-mail address; the guest's cart is merged into the customer's."""
     name, password = visit.text("name", 120), visit.text("password", 120)
     rows = visit.all(
         "SELECT * FROM accounts WHERE (name = ? OR email = ?) AND password = ? AND role = 'customer' AND active",
@@ -43,14 +43,14 @@ def logout(visit: Visit) -> Response:
 
 @site.get("/register")
 def register_form(visit: Visit) -> Response:
-    """The form for a new account."""
+    """Show the registration form."""
     values = dict.fromkeys(("first_name", "last_name", "name", "email", "phone"), "")
     return visit.render("register.html", values=values, problems=[])
 
 
 @site.post("/register")
 def register(visit: Visit) -> Response:
-    """Make an account and sign it in."""
+    """Create an account and sign in."""
     values = {field: visit.text(field, 120) for field in ("first_name", "last_name", "name", "email", "phone")}
     password = visit.text("password", 120)
     problems = [f"Please fill in the field {field.replace('_', ' ')}." for field in values if not values[field]][:4]
@@ -83,7 +83,7 @@ def _take_cart(visit: Visit, account: int) -> None:
 
 @site.get("/contact")
 def contact_form(visit: Visit) -> Response:
-    """The contact form."""
+    """Show the contact form."""
     me = visit.account
     values = dict.fromkeys(("name", "email", "subject", "text"), "")
     if me is not None:
@@ -93,7 +93,7 @@ def contact_form(visit: Visit) -> Response:
 
 @site.post("/contact")
 def contact(visit: Visit) -> Response:
-    """Keep a message for the office."""
+    """Send a message to the office."""
     values = {field: visit.text(field, 3000) for field in ("name", "email", "subject", "text")}
     labels = {"text": "message"}
     problems = [f"Please fill in the field {labels.get(field, field)}." for field in values if not values[field]]
@@ -123,5 +123,5 @@ def subscribe(visit: Visit) -> Response:
 
 @site.get("/about/shipping")
 def shipping(visit: Visit) -> Response:
-    """What shipping costs, and how goods come back."""
+    """Show the information on shipping and returns."""
     return visit.render("shipping.html", methods=METHODS, free_from=FREE_FROM)

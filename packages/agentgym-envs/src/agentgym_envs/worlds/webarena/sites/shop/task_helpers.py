@@ -1,4 +1,4 @@
-"""What the task templates of the shop share: goods to choose from, and the usual ways through the pages."""
+"""Building blocks of the shop's tasks: queries and navigation steps."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from agentgym_envs.worlds.webarena.sites.tasks import Databases, Step, click, fi
 
 SHOPPING = ("shopping",)
 PLAIN = "NOT EXISTS (SELECT 1 FROM product_options WHERE product = products.id)"
-"""SQL: the product has no options to choose."""
+"""SQL condition: the product has no options."""
 CART = (
     "SELECT name, options, quantity FROM cart_items JOIN products ON products.id = product"
     " WHERE account = 1 ORDER BY name, options"
 )
-"""What the shopper's cart holds."""
+"""SQL for the contents of the shopper's cart."""
 ORDERED = (
     "SELECT name, options, quantity, recipient, street, postcode, town, shipping_method, payment_method, status"
     " FROM orders JOIN order_items ON order_id = orders.id JOIN products ON products.id = product"
     " WHERE account = 1 AND placed = '2025-06-16 09:30' ORDER BY order_items.id"
 )
-"""What the shopper has ordered since the episode began."""
+"""SQL for the shopper's orders since the episode began."""
 
 
 def goods(databases: Databases, random: Random, where: str = "1", most: int = 150) -> Iterator[sqlite3.Row]:
-    """Products that fulfil a condition, in random order, each with its `cost` and where it is found."""
+    """Yield products that satisfy a condition, in random order, with their `cost`, category and department."""
     rows = databases["shop"].execute(
         f"SELECT products.*, {PRICE} AS cost, categories.name AS category_name, categories.slug AS category_slug,"
         " departments.name AS department_name FROM products JOIN categories ON categories.id = category"
@@ -38,27 +38,27 @@ def goods(databases: Databases, random: Random, where: str = "1", most: int = 15
 
 
 def about(row: sqlite3.Row) -> frozenset[str]:
-    """The entity that a case about one product has."""
+    """Return the entity of a case about one product."""
     return frozenset({f"product:{row['name']}"})
 
 
 def amount(cents: int) -> str:
-    """An amount without its sign of currency."""
+    """Format an amount without a currency sign."""
     return f"{cents / 100:,.2f}"
 
 
 def open_product(name: str) -> list[Step]:
-    """Find a product by its name."""
+    """Search for a product and open it."""
     return [fill("searchbox", "Search the store", name, enter=True), click("link", name)]
 
 
 def open_category(row: sqlite3.Row) -> list[Step]:
-    """Go to the category of a product."""
+    """Open the category of a product."""
     return [click("link", row["department_name"]), click("link", row["category_name"])]
 
 
 def own_orders(databases: Databases, where: str = "1") -> list[sqlite3.Row]:
-    """The shopper's orders with the name of one product in each row; only products that she ordered once."""
+    """Return the shopper's orders, one row per product; only products that she ordered once."""
     return (
         databases["shop"]
         .execute(
@@ -72,7 +72,7 @@ def own_orders(databases: Databases, where: str = "1") -> list[sqlite3.Row]:
 
 
 def open_order(name: str, number: int) -> list[Step]:
-    """Find the shopper's order that has a product."""
+    """Find the shopper's order of a product and open it."""
     return [
         click("link", "My account"),
         click("link", "My orders"),
@@ -83,5 +83,5 @@ def open_order(name: str, number: int) -> list[Step]:
 
 
 def values(db: sqlite3.Connection, sql: str, *given: Any) -> list[Any]:
-    """The first column of a query."""
+    """Return the first column of a query."""
     return [row[0] for row in db.execute(sql, given)]

@@ -7,4 +7,4 @@ from agentgym_envs.worlds.webarena.sites.shop.tasks_reading import READING
 from agentgym_envs.worlds.webarena.sites.shop.tasks_writing import WRITING
 
 TEMPLATES = (*READING, *WRITING, *BUYING)
-"""All of them, in a fixed order."""
+"""All templates in a fixed order."""

@@ -1,4 +1,4 @@
-"""Tasks of the shop about the cart and the checkout."""
+"""Tasks about the cart and the checkout."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _add_with_option(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _label(option: sqlite3.Row) -> str:
-    """What the choice of an option shows."""
+    """Return the label of an option."""
     if not option["extra"]:
         return option["value"]
     sign = "+" if option["extra"] > 0 else ""
@@ -150,7 +150,7 @@ def _buy(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _checkout(where: Sequence[Step], method: Method, payment: str, subtotal: int) -> list[Step]:
-    """From the cart to the order."""
+    """Return the steps from the cart to the placed order."""
     cost = amount(shipping_cost(method.key, subtotal))
     return [
         click("link", "Proceed to checkout"),
@@ -255,4 +255,4 @@ BUYING = (
         _wish_to_cart,
     ),
 )
-"""These templates."""
+"""Templates of this module."""

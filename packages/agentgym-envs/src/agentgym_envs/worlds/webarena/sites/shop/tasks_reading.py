@@ -1,4 +1,4 @@
-"""Tasks of the shop that end in an answer or on a page, and change nothing."""
+"""Tasks that end with an answer or on a page and change nothing."""
 
 from __future__ import annotations
 
@@ -39,8 +39,8 @@ def _cost_with_option(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _specification(databases: Databases, random: Random) -> Iterator[Case]:
-    told = [json.loads(text) for text in values(databases["shop"], "SELECT specifications FROM products ORDER BY id")]
-    different = {key: len({known.get(key) for known in told}) for known in told for key in known}
+    specs = [json.loads(text) for text in values(databases["shop"], "SELECT specifications FROM products ORDER BY id")]
+    different = {key: len({known.get(key) for known in specs}) for known in specs for key in known}
     for row in goods(databases, random):
         known = json.loads(row["specifications"])
         named = [key for key, value in known.items() if len(value) > 4 and different[key] > 5]
@@ -75,7 +75,7 @@ def _cheapest(databases: Databases, random: Random) -> Iterator[Case]:
 def _price_gap(databases: Databases, random: Random) -> Iterator[Case]:
     for first, second in pairwise(goods(databases, random, f"{PRICE} < 90000", most=300)):
         more, less = sorted((first, second), key=lambda row: -row["cost"])
-        if (more["cost"] - less["cost"]) % 10:  # of a round sum the cents might be left out
+        if (more["cost"] - less["cost"]) % 10:  # an agent might leave out the cents of a round amount
             answer = amount(more["cost"] - less["cost"])
             plan = [*open_product(more["name"]), *open_product(less["name"]), stop(f"${answer}")]
             yield Case({"one": more["name"], "other": less["name"]}, about(more) | about(less), said(answer), plan)
@@ -284,4 +284,4 @@ READING = (
     Template("shop/sorted", SHOPPING, "List the category {{category}}, {{order}}.", _sorted),
     Template("shop/by-sku", SHOPPING, "Open the page of the product with the SKU {{sku}}.", _by_sku),
 )
-"""These templates."""
+"""Templates of this module."""

@@ -1,4 +1,4 @@
-"""Tasks of the shop that fill in forms: wish list, reviews, addresses, messages, returns."""
+"""Tasks that fill in forms: wish list, reviews, addresses, messages, returns."""
 
 from __future__ import annotations
 
@@ -221,4 +221,4 @@ WRITING = (
         held_out=True,
     ),
 )
-"""These templates."""
+"""Templates of this module."""

@@ -1,4 +1,4 @@
-"""The wish list: products with notes, from where they go into the cart."""
+"""The wish list: products with notes, which can be moved to the cart."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SIZE = 10
 
 @site.get("/wishlist")
 def wishlist(visit: Visit) -> Response:
-    """What the customer would like to have."""
+    """Show the wish list."""
     me = visit.signed_in()["id"]
     shown = pages(visit.value("SELECT count(*) FROM wish_items WHERE account = ?", me), _SIZE, visit.number("page"))
     rows = visit.all(
@@ -33,7 +33,7 @@ def wishlist(visit: Visit) -> Response:
 
 @site.post("/wishlist/add")
 def add(visit: Visit) -> Response:
-    """Put a product on the list."""
+    """Add a product to the list."""
     me = visit.signed_in()["id"]
     row = product_row(visit, visit.number("product"))
     visit.run("INSERT OR IGNORE INTO wish_items (account, product, added) VALUES (?, ?, ?)", me, row["id"], moment())
@@ -42,7 +42,7 @@ def add(visit: Visit) -> Response:
 
 @site.post("/wishlist/{item:int}/note")
 def note(visit: Visit, item: int) -> Response:
-    """Change the note beside a product."""
+    """Save the note on a product."""
     row = _own(visit, item)
     visit.run("UPDATE wish_items SET note = ? WHERE id = ?", visit.text("note", 200), item)
     return visit.redirect("/wishlist", f"The note on {row['name']} has been saved.")
@@ -50,7 +50,7 @@ def note(visit: Visit, item: int) -> Response:
 
 @site.post("/wishlist/{item:int}/remove")
 def remove(visit: Visit, item: int) -> Response:
-    """Take a product off the list."""
+    """Remove a product from the list."""
     row = _own(visit, item)
     visit.run("DELETE FROM wish_items WHERE id = ?", item)
     return visit.redirect("/wishlist", f"{row['name']} has been removed from your wish list.")
@@ -58,7 +58,7 @@ def remove(visit: Visit, item: int) -> Response:
 
 @site.post("/wishlist/{item:int}/cart")
 def to_cart(visit: Visit, item: int) -> Response:
-    """Move a product into the cart; where options must be chosen, the product's page asks for them."""
+    """Move a product to the cart; if it has options, redirect to its page."""
     row = _own(visit, item)
     if options_of(visit, row["product"]):
         return visit.redirect(f"/product/{row['product']}", "Please choose options first.")

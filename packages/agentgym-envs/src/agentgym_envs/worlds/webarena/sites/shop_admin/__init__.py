@@ -1,1 +1,1 @@
-"""The shop's administration: orders, products, customers, reviews, coupons and reports over the shop's own database."""
+"""The shop's admin site: orders, products, customers, reviews, coupons and reports on the shop's own database."""

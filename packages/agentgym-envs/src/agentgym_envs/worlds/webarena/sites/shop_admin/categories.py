@@ -1,4 +1,4 @@
-"""Categories of products: the list and the form of one."""
+"""Product categories: the list and the edit form."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ GRID = Grid(
 
 @get("/categories")
 def categories(visit: Visit) -> Response:
-    """All categories."""
+    """List all categories."""
     return visit.render("categories.html", list=listing(visit, GRID, {"department": _departments(visit)}))
 
 
 @get("/categories/{category:int}")
 def category_page(visit: Visit, category: int) -> Response:
-    """The form of one category."""
+    """Show the form for a category."""
     found = visit.one("SELECT * FROM categories WHERE id = ?", category, what="category")
     return visit.render("category.html", category=found, departments=_departments(visit), errors=[])
 

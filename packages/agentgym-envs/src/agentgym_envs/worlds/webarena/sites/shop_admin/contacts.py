@@ -1,4 +1,4 @@
-"""Whom the store writes to and who writes to the store: newsletter subscribers and messages."""
+"""Newsletter subscribers, and messages from the contact form."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ MESSAGES = Grid(
 
 @get("/subscribers")
 def subscribers(visit: Visit) -> Response:
-    """Everyone who gets the newsletter, or did."""
+    """List all current and former subscribers of the newsletter."""
     return visit.render("subscribers.html", list=listing(visit, SUBSCRIBERS))
 
 
@@ -70,20 +70,20 @@ def change_subscriber(visit: Visit) -> Response:
 
 @get("/messages")
 def messages(visit: Visit) -> Response:
-    """What was sent by the contact form."""
+    """List the messages from the contact form."""
     return visit.render("messages.html", list=listing(visit, MESSAGES))
 
 
 @get("/messages/{message:int}")
 def message_page(visit: Visit, message: int) -> Response:
-    """One message."""
+    """Show a message."""
     found = visit.one("SELECT * FROM messages WHERE id = ?", message, what="message")
     return visit.render("contact.html", message=found)
 
 
 @post("/messages/{message:int}/answered")
 def mark(visit: Visit, message: int) -> Response:
-    """Note that a message was answered, or that it wasn't."""
+    """Mark a message as answered or unanswered."""
     found = visit.one("SELECT * FROM messages WHERE id = ?", message, what="message")
     visit.run("UPDATE messages SET answered = ? WHERE id = ?", int(not found["answered"]), message)
     return visit.redirect(

@@ -1,4 +1,4 @@
-"""Coupons: the list, the form, and switching one on and off."""
+"""Coupons: the list, the form, activation."""
 
 from __future__ import annotations
 
@@ -43,20 +43,20 @@ _CODE = re.compile(r"[A-Z0-9][A-Z0-9-]{2,29}", re.ASCII)
 
 @get("/coupons")
 def coupons(visit: Visit) -> Response:
-    """All coupons."""
+    """List all coupons."""
     return visit.render("coupons.html", list=listing(visit, GRID))
 
 
 @get("/coupons/new")
 def new_coupon(visit: Visit) -> Response:
-    """The form for a new coupon."""
+    """Show the form for a new coupon."""
     empty = dict.fromkeys(_KEYS, "") | {"kind": "percent", "minimum": "0.00", "starts": f"{NOW:%Y-%m-%d}"}
     return _form(visit, None, empty, [])
 
 
 @post("/coupons/new")
 def create_coupon(visit: Visit) -> Response:
-    """Add a coupon, which is active at once."""
+    """Create a coupon, which is active immediately."""
     typed, values, errors = _read(visit)
     if visit.value("SELECT code FROM coupons WHERE code = ?", values["code"]) is not None:
         errors.append("Another coupon has this code.")
@@ -68,7 +68,7 @@ def create_coupon(visit: Visit) -> Response:
 
 @get("/coupons/{code}")
 def coupon_page(visit: Visit, code: str) -> Response:
-    """The form of one coupon."""
+    """Show the form for a coupon."""
     found = _coupon(visit, code)
     typed = {key: str(found[key]) for key in _KEYS} | {"minimum": f"{found['minimum'] / 100:.2f}"}
     if found["kind"] == "amount":
@@ -78,7 +78,7 @@ def coupon_page(visit: Visit, code: str) -> Response:
 
 @post("/coupons/{code}")
 def change_coupon(visit: Visit, code: str) -> Response:
-    """Save what the form says; the code itself stays."""
+    """Save a coupon; its code can't change."""
     found = _coupon(visit, code)
     typed, values, errors = _read(visit, code)
     if errors:
@@ -90,7 +90,7 @@ def change_coupon(visit: Visit, code: str) -> Response:
 
 @post("/coupons/{code}/switch")
 def switch(visit: Visit, code: str) -> Response:
-    """Make an inactive coupon active, or the other way round."""
+    """Activate an inactive coupon, or deactivate an active one."""
     active = not _coupon(visit, code)["active"]
     visit.run("UPDATE coupons SET active = ? WHERE code = ?", active, code)
     return visit.redirect(visit.text("back"), f"The coupon {code} is {'active' if active else 'inactive'} now.")
@@ -114,7 +114,7 @@ def _form(visit: Visit, found: sqlite3.Row | None, typed: Mapping[str, str], err
 
 
 def _read(visit: Visit, code: str | None = None) -> tuple[dict[str, str], dict[str, Any], list[str]]:
-    """What was typed, what it means for the database, and what is wrong with it."""
+    """Return the submitted texts, the values for the database, and the errors."""
     typed = {key: visit.text(key, 300) for key in _KEYS}
     typed["code"] = typed["code"].upper() if code is None else code
     values: dict[str, Any] = {**typed, "minimum": cents(typed["minimum"] or "0")}

@@ -1,4 +1,4 @@
-"""Customers: the list, one customer with orders, addresses and notes, and the form."""
+"""Customers: the list, the page of one with orders, addresses and notes, and the form."""
 
 from __future__ import annotations
 
@@ -50,20 +50,20 @@ _MAIL = re.compile(r"[^@\s]+@[^@\s]+\.[^@\s]+")
 
 @get("/customers")
 def customers(visit: Visit) -> Response:
-    """All customers."""
+    """List all customers."""
     return visit.render("customers.html", list=listing(visit, GRID))
 
 
 @get("/customers/new")
 def new_customer(visit: Visit) -> Response:
-    """The form for a new customer."""
+    """Show the form for a new customer."""
     empty = dict.fromkeys(_TEXTS, "") | {"customer_group": "General", "active": "1", "password": ""}
     return _form(visit, None, empty, [])
 
 
 @post("/customers/new")
 def create_customer(visit: Visit) -> Response:
-    """Add a customer, who signs in by the email address."""
+    """Create a customer, whose sign-in name is the e-mail address."""
     typed, errors = _read(visit, 0)
     if len(typed["password"]) < 6:
         errors.append("The password has at least 6 characters.")
@@ -78,7 +78,7 @@ def create_customer(visit: Visit) -> Response:
 
 @get("/customers/{account:int}")
 def customer_page(visit: Visit, account: int) -> Response:
-    """One customer with everything known about them."""
+    """Show a customer with orders, addresses, reviews and notes."""
     found = _customer(visit, account)
     return visit.render(
         "customer.html",
@@ -99,14 +99,14 @@ def customer_page(visit: Visit, account: int) -> Response:
 
 @get("/customers/{account:int}/edit")
 def edit_customer(visit: Visit, account: int) -> Response:
-    """The form of one customer."""
+    """Show the form for a customer."""
     found = _customer(visit, account)
     return _form(visit, found, {key: str(found[key]) for key in _TEXTS}, [])
 
 
 @post("/customers/{account:int}/edit")
 def change_customer(visit: Visit, account: int) -> Response:
-    """Save what the form says."""
+    """Save a customer."""
     found = _customer(visit, account)
     typed, errors = _read(visit, account)
     if errors:
@@ -121,7 +121,7 @@ def change_customer(visit: Visit, account: int) -> Response:
 
 @post("/customers/{account:int}/note")
 def add_note(visit: Visit, account: int) -> Response:
-    """Note something that only the office sees."""
+    """Add an internal note."""
     _customer(visit, account)
     text, author = visit.text("text", 2000), visit.signed_in()["name"]
     if not text:
@@ -147,7 +147,7 @@ def _form(visit: Visit, found: sqlite3.Row | None, typed: Mapping[str, str], err
 
 
 def _read(visit: Visit, account: int) -> tuple[dict[str, str], list[str]]:
-    """What was typed, and what is wrong with it. Only new customers have a password here."""
+    """Return the submitted texts and the errors. Only new customers have a password here."""
     typed = {key: visit.text(key, 120) for key in (*_TEXTS, *(["password"] if account == 0 else []))}
     taken = visit.value("SELECT id FROM accounts WHERE (email = ?1 OR name = ?1) AND id <> ?2", typed["email"], account)
     wrong = {

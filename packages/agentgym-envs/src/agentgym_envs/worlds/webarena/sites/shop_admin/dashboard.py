@@ -1,6 +1,6 @@
-"""What all pages of the administration stand on: the site, the guard at its door, how money and input are read.
+"""Shared by all pages of the admin site: its `Site`, access control, parsing and formatting of values.
 
-Knows no table but the accounts. Only whoever has the role `admin` gets past `get` and `post`.
+Reads no table except the accounts. `get` and `post` admit only accounts with the role `admin`.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ _DAY = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 
 
 def get(path: str) -> Callable[[Page], Page]:
-    """Add a page that only administrators see."""
+    """Register a read-only page for administrators."""
     return _guarded(site.get(path))
 
 
 def post(path: str) -> Callable[[Page], Page]:
-    """Add what only administrators may do."""
+    """Register a form handler for administrators."""
     return _guarded(site.post(path))
 
 
@@ -46,7 +46,7 @@ def _guarded(add: Callable[[Page], Page]) -> Callable[[Page], Page]:
 
 
 def cents(text: str) -> int | None:
-    """An amount such as `12`, `12.5` or `$1,249.50` in cents, or None where it isn't one."""
+    """Parse an amount such as `12`, `12.5` or `$1,249.50` to cents, or return None."""
     plain = text.replace("$", "").replace(",", "").strip()
     if not _MONEY.fullmatch(plain):
         return None
@@ -55,7 +55,7 @@ def cents(text: str) -> int | None:
 
 
 def day(text: str) -> str | None:
-    """A date written as `2025-03-31`, or None where it isn't one."""
+    """Parse a date such as `2025-03-31`, or return None."""
     try:
         return date.fromisoformat(text).isoformat() if _DAY.fullmatch(text) else None
     except ValueError:
@@ -63,17 +63,17 @@ def day(text: str) -> str | None:
 
 
 def count(text: str) -> int | None:
-    """A whole number from 0 to a million, or None where it isn't one."""
+    """Parse an integer from 0 to 1,000,000, or return None."""
     return int(text) if re.fullmatch(r"\d{1,6}|1000000", text, re.ASCII) else None
 
 
 def selected(visit: Visit) -> list[int]:
-    """The ids of the rows whose boxes were ticked."""
+    """Return the ids of the selected rows."""
     return [int(text) for text in visit.texts("selected") if re.fullmatch(r"\d{1,9}", text, re.ASCII)]
 
 
 def now() -> str:
-    """The present moment as the database writes it."""
+    """Return the current time in the database's format."""
     return f"{NOW:%Y-%m-%d %H:%M}"
 
 

@@ -1,4 +1,4 @@
-"""Lists of records as an office has them: filtered by a form, sorted by a click on a column, a page at a time."""
+"""Admin tables: records with a filter form, sortable columns and pagination."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ class Column:
 
     label: str
     key: str = ""
-    """The selected value it is sorted by; empty where it can't be."""
+    """The selected value to sort by; empty if the column isn't sortable."""
     right: bool = False
-    """Whether it holds numbers."""
+    """Whether to align right, as for numbers."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,31 +31,31 @@ class Filter:
     key: str
     label: str
     sql: str
-    """A condition with one `?`; empty for a choice that only changes how the list is made."""
+    """A condition with one `?`; empty for a choice that only changes how the list is generated."""
     kind: Literal["words", "choice", "day", "money", "count"] = "words"
     options: tuple[Option, ...] = ()
-    """For a choice: what is sent and what is shown."""
+    """For a choice: pairs of value and label."""
 
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """A kind of list."""
+    """The definition of a list."""
 
     select: str
-    """`SELECT ... FROM ...` without a condition, with an `id`."""
+    """`SELECT ... FROM ...` with an `id` and without a condition."""
     columns: tuple[Column, ...]
     filters: tuple[Filter, ...]
     order: str
-    """The key of the column it is sorted by at first."""
+    """The key of the default sort column."""
     down: bool = True
-    """Whether the largest or latest comes first at first."""
+    """Whether the default order is descending."""
     size: int = 15
     where: str = ""
-    """A condition that always holds."""
+    """A condition that always applies."""
     group: str = ""
-    """`GROUP BY ...`, where the rows are sums of others."""
+    """`GROUP BY ...`, if the rows are aggregates."""
     totals: tuple[str, ...] = ()
-    """Names of the selected values that are summed up below the table."""
+    """Names of the selected values that are summed below the table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,17 +66,17 @@ class Listing:
     rows: Sequence[sqlite3.Row]
     pages: Mapping[str, int]
     chosen: Mapping[str, str]
-    """What stands in the fields of the filter form."""
+    """Current values of the filter form."""
     options: Mapping[str, Sequence[Option]]
     sort: str
     down: bool
     errors: Sequence[str]
     totals: Mapping[str, int]
-    """Over all pages."""
+    """Sums over all pages."""
 
 
 def listing(visit: Visit, grid: Grid, options: Mapping[str, Sequence[Option]] | None = None) -> Listing:
-    """The page of the list that the address asks for; `options` are those choices that come from the database."""
+    """Return the requested page of the list; `options` are the choices that come from the database."""
     offered = {part.key: (options or {}).get(part.key, part.options) for part in grid.filters}
     conditions, values, errors = _conditions(visit, grid, offered)
     where = " WHERE " + " AND ".join(conditions) if conditions else ""
@@ -98,7 +98,7 @@ def listing(visit: Visit, grid: Grid, options: Mapping[str, Sequence[Option]] | 
 def _conditions(
     visit: Visit, grid: Grid, offered: Mapping[str, Sequence[Option]]
 ) -> tuple[list[str], list[Any], list[str]]:
-    """The conditions of the filters that are filled in, their values, and what is wrong with what was typed."""
+    """Return the conditions of the filters in use, their values, and errors in the input."""
     conditions: list[str] = [grid.where] if grid.where else []
     values: list[Any] = []
     errors: list[str] = []

@@ -1,4 +1,4 @@
-"""Orders: the list, one order with its history, and everything an office does to an order on its way.
+"""Orders: the list, the page of one with its history, and its state transitions.
 
 pending -> invoice -> processing -> ship -> shipped -> complete
 pending, processing <-> on hold;  those three -> cancelled;  processing, shipped, complete -> refund -> returned
@@ -24,7 +24,7 @@ _FROM = {
     "complete": ("shipped",),
     "refund": ("processing", "shipped", "complete"),
 }
-"""The states in which an order can be dealt with in each way."""
+"""States in which each action is possible."""
 GRID = Grid(
     select="""SELECT orders.*, coalesce(accounts.first_name || ' ' || accounts.last_name, orders.recipient) AS customer
         FROM orders LEFT JOIN accounts ON accounts.id = orders.account""",
@@ -58,13 +58,13 @@ GRID = Grid(
 
 @get("/orders")
 def orders(visit: Visit) -> Response:
-    """All orders."""
+    """List all orders."""
     return visit.render("orders.html", list=listing(visit, GRID))
 
 
 @get("/orders/{order:int}")
 def order_page(visit: Visit, order: int) -> Response:
-    """One order with everything known about it."""
+    """Show an order with all its records."""
     found = _order(visit, order)
     return visit.render(
         "order.html",
@@ -86,20 +86,20 @@ def order_page(visit: Visit, order: int) -> Response:
 
 @post("/orders/{order:int}/hold")
 def hold(visit: Visit, order: int) -> Response:
-    """Let the order wait."""
+    """Put the order on hold."""
     return _moved(visit, order, "hold", "on hold", "is on hold now")
 
 
 @post("/orders/{order:int}/unhold")
 def unhold(visit: Visit, order: int) -> Response:
-    """Go on with the order where it was."""
+    """Resume the order in its previous state."""
     status = "processing" if _first(visit, "invoices", order) else "pending"
     return _moved(visit, order, "unhold", status, "is no longer on hold")
 
 
 @post("/orders/{order:int}/cancel")
 def cancel(visit: Visit, order: int) -> Response:
-    """Cancel the order; its pieces are for sale again."""
+    """Cancel the order and return its products to stock."""
     answer = _moved(visit, order, "cancel", "cancelled", "was cancelled")
     for item in visit.all("SELECT product, quantity FROM order_items WHERE order_id = ?", order):
         visit.run("UPDATE products SET stock = stock + ? WHERE id = ?", item["quantity"], item["product"])
@@ -108,7 +108,7 @@ def cancel(visit: Visit, order: int) -> Response:
 
 @post("/orders/{order:int}/invoice")
 def invoice(visit: Visit, order: int) -> Response:
-    """Write the invoice for the whole order."""
+    """Create the invoice for the whole order."""
     answer = _moved(visit, order, "invoice", "processing", "has an invoice now")
     visit.run(
         "INSERT INTO invoices (order_id, total, created) SELECT id, total, ? FROM orders WHERE id = ?", now(), order
@@ -118,13 +118,13 @@ def invoice(visit: Visit, order: int) -> Response:
 
 @post("/orders/{order:int}/complete")
 def complete(visit: Visit, order: int) -> Response:
-    """Note that the parcel has arrived."""
+    """Mark the order as delivered."""
     return _moved(visit, order, "complete", "complete", "is complete")
 
 
 @get("/orders/{order:int}/ship")
 def ship_page(visit: Visit, order: int) -> Response:
-    """The form for a shipment."""
+    """Show the form for a shipment."""
     found = _order(visit, order)
     _check(found, "ship")
     return _ship_form(visit, found, "", "", [])
@@ -132,7 +132,7 @@ def ship_page(visit: Visit, order: int) -> Response:
 
 @post("/orders/{order:int}/ship")
 def ship(visit: Visit, order: int) -> Response:
-    """Hand the whole order to a carrier."""
+    """Ship the whole order with a carrier."""
     found = _order(visit, order)
     _check(found, "ship")
     carrier, tracking = visit.text("carrier"), visit.text("tracking", 60)
@@ -149,7 +149,7 @@ def ship(visit: Visit, order: int) -> Response:
 
 @get("/orders/{order:int}/refund")
 def refund_page(visit: Visit, order: int) -> Response:
-    """The form for a refund."""
+    """Show the form for a refund."""
     found = _order(visit, order)
     _check(found, "refund")
     return visit.render("order_refund.html", order=found, reason="", errors=[])
@@ -157,7 +157,7 @@ def refund_page(visit: Visit, order: int) -> Response:
 
 @post("/orders/{order:int}/refund")
 def refund(visit: Visit, order: int) -> Response:
-    """Pay everything back; a return that the customer asked for is accepted by that."""
+    """Refund the whole order; this accepts a return requested by the customer."""
     found = _order(visit, order)
     _check(found, "refund")
     reason = visit.text("reason", 300)
@@ -212,7 +212,7 @@ RETURNS = Grid(
 
 @get("/returns")
 def returns(visit: Visit) -> Response:
-    """What customers want to send back."""
+    """List the returns requested by customers."""
     return visit.render("returns.html", list=listing(visit, RETURNS))
 
 

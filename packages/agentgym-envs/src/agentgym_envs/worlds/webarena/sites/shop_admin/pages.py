@@ -1,4 +1,4 @@
-"""The administration of the shop: the door and the dashboard; the other pages come from the modules beside."""
+"""The admin site's pages: sign-in and the dashboard here, the others in the imported modules."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ __all__ = [
 
 @get("/")
 def dashboard(visit: Visit) -> Response:
-    """How the shop is doing."""
+    """Show the key figures, pending work and latest records."""
     month, today = f"{NOW:%Y-%m}-01", f"{NOW:%Y-%m-%d}"
     figures = visit.one(
         "SELECT sum(total) AS revenue, avg(total) AS average, sum(iif(placed >= ?, total, 0)) AS month,"
@@ -67,13 +67,13 @@ def dashboard(visit: Visit) -> Response:
 
 @site.get("/login")
 def sign_in_page(visit: Visit) -> Response:
-    """The door."""
+    """Show the sign-in form."""
     return visit.render("login.html", name="", next=visit.text("next"), wrong=False)
 
 
 @site.post("/login")
 def sign_in(visit: Visit) -> Response:
-    """Let in who knows the password."""
+    """Sign in with the password."""
     name, password = visit.text("name"), visit.text("password")
     found = visit.value("SELECT id FROM accounts WHERE name = ? AND password = ? AND role = 'admin'", name, password)
     if found is None:
@@ -84,6 +84,6 @@ def sign_in(visit: Visit) -> Response:
 
 @site.post("/logout")
 def sign_out(visit: Visit) -> Response:
-    """Leave."""
+    """Sign out."""
     visit.sign_out()
     return visit.redirect("/login", "You are signed out.")

@@ -1,6 +1,6 @@
-"""Products: the list, the form, and changes to many at once.
+"""Products: the list, the form, and bulk changes.
 
-In the list, JavaScript lets one change the stock in place and tick all boxes at once.
+In the list, JavaScript allows editing the stock in place and ticking all boxes with one click.
 """
 
 from __future__ import annotations
@@ -49,20 +49,20 @@ _MASS = ("enable", "disable", "price", "delete")
 
 @get("/products")
 def products(visit: Visit) -> Response:
-    """All products."""
+    """List all products."""
     return visit.render("products.html", list=listing(visit, GRID, {"category": _categories(visit)}))
 
 
 @get("/products/new")
 def new_product(visit: Visit) -> Response:
-    """The form for a new product."""
+    """Show the form for a new product."""
     empty = dict.fromkeys((*_TEXTS, "price", "sale_price", "stock"), "")
     return _form(visit, None, empty | {"category": "", "active": "1"}, [])
 
 
 @get("/products/{product:int}")
 def product_page(visit: Visit, product: int) -> Response:
-    """The form of one product."""
+    """Show the form for a product."""
     found = visit.one("SELECT * FROM products WHERE id = ?", product, what="product")
     typed = {key: str(found[key]) for key in (*_TEXTS, "stock", "category", "active")}
     prices = {key: "" if found[key] is None else f"{found[key] / 100:.2f}" for key in ("price", "sale_price")}
@@ -71,7 +71,7 @@ def product_page(visit: Visit, product: int) -> Response:
 
 @post("/products/new")
 def create_product(visit: Visit) -> Response:
-    """Add the product that the form describes."""
+    """Create a product."""
     typed, values, errors = _read(visit, 0)
     if errors:
         return _form(visit, None, typed, errors)
@@ -84,7 +84,7 @@ def create_product(visit: Visit) -> Response:
 
 @post("/products/{product:int}")
 def change_product(visit: Visit, product: int) -> Response:
-    """Save what the form says."""
+    """Save a product."""
     found = visit.one("SELECT * FROM products WHERE id = ?", product, what="product")
     typed, values, errors = _read(visit, product)
     if errors:
@@ -96,7 +96,7 @@ def change_product(visit: Visit, product: int) -> Response:
 
 @post("/products/{product:int}/stock")
 def change_stock(visit: Visit, product: int) -> Response:
-    """Change the stock from within the list; answers a script."""
+    """Change the stock from within the list; returns JSON to a script."""
     found = visit.one("SELECT name FROM products WHERE id = ?", product, what="product")
     stock = count(visit.text("stock"))
     if stock is None:
@@ -107,7 +107,7 @@ def change_stock(visit: Visit, product: int) -> Response:
 
 @post("/products/mass")
 def change_products(visit: Visit) -> Response:
-    """Do the same to all ticked products."""
+    """Apply an action to all selected products."""
     chosen, action = selected(visit), visit.text("action")
     if not chosen:
         raise Refused("No product was selected: tick the boxes in front of the products first.")
@@ -128,7 +128,7 @@ def _disable(visit: Visit, chosen: list[int]) -> str:
 
 
 def _change_prices(visit: Visit, chosen: list[int]) -> str:
-    """Prices are rounded to the cent; a sale price that would no longer be lower is dropped."""
+    """Change prices, rounded to the cent; drop a sale price that would no longer be lower than the price."""
     text = visit.text("percent").removesuffix("%").strip()
     if not re.fullmatch(r"[+-]?\d{1,3}", text, re.ASCII) or not -90 <= int(text) <= 500:
         raise Refused("The change in percent is a whole number from -90 to 500, such as -10 or 5.")
@@ -176,7 +176,7 @@ def _form(visit: Visit, found: sqlite3.Row | None, typed: Mapping[str, str], err
 
 
 def _read(visit: Visit, product: int) -> tuple[dict[str, str], dict[str, Any], list[str]]:
-    """What was typed, what it means for the database, and what is wrong with it."""
+    """Return the submitted texts, the values for the database, and the errors."""
     keys = (*_TEXTS, "price", "sale_price", "stock", "category", "active")
     typed = {key: visit.text(key, 4000) for key in keys}
     price, sale, stock = cents(typed["price"]), cents(typed["sale_price"]), count(typed["stock"])

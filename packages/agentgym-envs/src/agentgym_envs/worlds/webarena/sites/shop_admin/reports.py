@@ -1,4 +1,4 @@
-"""Reports over orders, searches and carts. Cancelled orders count in none of them but where they are named."""
+"""Reports on orders, searches and carts. They exclude cancelled orders unless they name them."""
 
 from __future__ import annotations
 
@@ -146,13 +146,13 @@ CARTS = Grid(
 
 @get("/reports")
 def reports(visit: Visit) -> Response:
-    """Which reports there are."""
+    """List the reports."""
     return visit.render("reports.html")
 
 
 @get("/reports/sales")
 def sales(visit: Visit) -> Response:
-    """Orders and revenue per day, week, month or year."""
+    """Report orders and revenue per day, week, month or year."""
     by = visit.text("by")
     period = _PERIODS.get(by, _PERIODS["month"])
     found = listing(visit, replace(SALES, select=SALES.select.format(period=period)))
@@ -161,32 +161,32 @@ def sales(visit: Visit) -> Response:
 
 @get("/reports/bestsellers")
 def bestsellers(visit: Visit) -> Response:
-    """What was sold most in a time."""
+    """Report the bestselling products of a period."""
     return visit.render("report_bestsellers.html", list=listing(visit, BESTSELLERS, {"category": _categories(visit)}))
 
 
 @get("/reports/search-terms")
 def search_terms(visit: Visit) -> Response:
-    """What is looked for in the shop."""
+    """Report the shop's search terms."""
     return visit.render("report_searches.html", list=listing(visit, SEARCHES))
 
 
 @get("/reports/customers")
 def best_customers(visit: Visit) -> Response:
-    """Who orders most, spends most, cancels most."""
+    """Report the customers by orders, revenue and cancellations."""
     groups = [(name, name) for name in GROUPS]
     return visit.render("report_customers.html", list=listing(visit, CUSTOMERS, {"group": groups}))
 
 
 @get("/reports/coupons")
 def coupon_use(visit: Visit) -> Response:
-    """What the coupons brought and cost."""
+    """Report the revenue and the discounts of coupons."""
     return visit.render("report_coupons.html", list=listing(visit, COUPONS))
 
 
 @get("/reports/low-stock")
 def low_stock(visit: Visit) -> Response:
-    """Which products are running out."""
+    """Report the products that are running low."""
     grid, threshold = STOCK, visit.value("SELECT value FROM settings WHERE name = 'low_stock'")
     if not visit.text("threshold"):
         grid = replace(grid, where=f"{grid.where} AND products.stock <= {count(threshold) or 0}")
@@ -196,7 +196,7 @@ def low_stock(visit: Visit) -> Response:
 
 @get("/reports/carts")
 def abandoned_carts(visit: Visit) -> Response:
-    """What customers have put into their carts and not ordered."""
+    """Report the carts that customers have not ordered."""
     return visit.render("report_carts.html", list=listing(visit, CARTS))
 
 

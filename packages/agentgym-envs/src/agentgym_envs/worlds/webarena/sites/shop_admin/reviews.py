@@ -1,4 +1,4 @@
-"""Reviews: the list with what is waiting, one review, and the decision on one or on many."""
+"""Reviews: the list with pending reviews, the page of one, and decisions on one or several."""
 
 from __future__ import annotations
 
@@ -39,13 +39,13 @@ _DECISIONS = {"approve": "approved", "reject": "rejected", "pend": "pending"}
 
 @get("/reviews")
 def reviews(visit: Visit) -> Response:
-    """All reviews."""
+    """List all reviews."""
     return visit.render("reviews.html", list=listing(visit, GRID))
 
 
 @get("/reviews/{review:int}")
 def review_page(visit: Visit, review: int) -> Response:
-    """One review in full."""
+    """Show a review in full."""
     found = visit.one(f"{GRID.select} WHERE reviews.id = ?", review, what="review")
     author = visit.db.execute("SELECT * FROM accounts WHERE id = ?", (found["account"],)).fetchone()
     return visit.render("review.html", review=found, author=author)
@@ -53,7 +53,7 @@ def review_page(visit: Visit, review: int) -> Response:
 
 @post("/reviews/mass")
 def decide(visit: Visit) -> Response:
-    """Approve, reject, delete or put off all ticked reviews."""
+    """Approve, reject, delete or postpone all selected reviews."""
     chosen, action = selected(visit), visit.text("action")
     if not chosen:
         raise Refused("No review was selected: tick the boxes in front of the reviews first.")

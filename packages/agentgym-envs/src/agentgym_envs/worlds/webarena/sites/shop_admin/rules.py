@@ -1,4 +1,4 @@
-"""Words the administration and its tasks agree on: states of orders, carriers, groups of customers."""
+"""Constants shared by the admin site and its tasks: order states, carriers, customer groups."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the store says about itself, and from which stock on a product counts as running low; what shipping costs."""
+"""Settings: the store's name and contact data, the threshold for low stock; shipping rates are shown."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ FIELDS = {
 
 @get("/settings")
 def settings(visit: Visit) -> Response:
-    """The form."""
+    """Show the form."""
     return _form(visit, {row["name"]: row["value"] for row in visit.all("SELECT * FROM settings")}, [])
 
 
 @post("/settings")
 def change_settings(visit: Visit) -> Response:
-    """Save what the form says."""
+    """Save the settings."""
     typed = {name: visit.text(name, 120) for name in FIELDS}
     wrong = {
         "Enter a store name.": not typed["store_name"],

@@ -1,4 +1,4 @@
-"""The tasks of the administration."""
+"""The admin site's task templates."""
 
 from __future__ import annotations
 

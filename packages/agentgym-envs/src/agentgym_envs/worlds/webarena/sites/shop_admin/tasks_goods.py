@@ -1,4 +1,4 @@
-"""Tasks about products and reviews: prices, stock, what is for sale, what is said about it."""
+"""Tasks about products and reviews: prices, stock, availability, moderation."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _SIZES = ("Small", "Large", "Travel", "Family", "Double", "Slim")
 
 
 def _all(action: str, *more: Step) -> list[Step]:
-    """Tick all boxes, choose the action, apply it."""
+    """Select all rows, choose the action, apply it."""
     return [
         click("checkbox", "Select all on this page"),
         choose("Action", action),

@@ -1,4 +1,4 @@
-"""Tasks about orders: looking things up in them, and taking them on their way."""
+"""Tasks about orders: looking up their data, and changing their state."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ _COMMENTS = (
 
 
 def _tally(order: int, status: str, *more: str) -> str:
-    """SQL for the status of an order, how many orders have it in all, and more."""
+    """Return SQL for an order's status, the number of orders with that status, and further columns."""
     count = f"(SELECT count(*) FROM orders WHERE status = '{status}')"
     return f"SELECT {', '.join(['status', count, *more])} FROM orders WHERE id = {order}"
 
 
 def _after(databases: Databases, status: str) -> int:
-    """How many orders have a status once one more has."""
+    """Return the number of orders with a status after one more gets it."""
     return number(databases, "SELECT count(*) FROM orders WHERE status = ?", status) + 1
 
 

@@ -1,4 +1,4 @@
-"""Tasks about figures: what was sold when, what is searched for, who cancels."""
+"""Tasks about statistics: sales by period, search terms, cancellations."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def _most_cancelled(databases: Databases, random: Random) -> Iterator[Case]:
     ordered = sorted(months(databases, random))
     spans = [(first, last) for n, last in enumerate(ordered) for first in ordered[max(0, n - 18) : n]]
     random.shuffle(spans)
-    asked = Counter[str]()  # of whom; few customers cancel much, and none shall be the answer to most tasks
+    asked = Counter[str]()  # answers so far; few customers cancel often, and none should be the answer to most tasks
     for first, last in spans:
         days = (f"{first}-01", last_day(last))
         sql = """SELECT first_name || ' ' || last_name AS name, accounts.email AS email, count(*) AS number

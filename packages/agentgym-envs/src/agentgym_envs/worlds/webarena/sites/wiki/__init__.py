@@ -1,1 +1,1 @@
-"""Gazetteer, an encyclopaedia of the region: its towns, rivers, people, firms, buildings and customs."""
+"""Gazetteer, an encyclopedia of the region: its towns, rivers, people, firms, buildings and customs."""

@@ -1,4 +1,4 @@
-"""Fills the encyclopaedia: articles, where else their titles lead, who links to whom, categories."""
+"""Fills the encyclopedia's database: articles, redirects, links, categories."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def fill(db: sqlite3.Connection, random: Random) -> None:
     """Write all articles.
 
     Raises:
-        ValueError: when an article links to one that isn't there.
+        ValueError: If an article links to one that doesn't exist.
     """
     land = region()
     articles = [
@@ -43,7 +43,7 @@ def fill(db: sqlite3.Connection, random: Random) -> None:
 
 
 def _redirects(articles: list[Article], known: dict[str, int]) -> dict[str, int]:
-    """Titles that lead to one article; those wanted by two, or taken, lead nowhere."""
+    """Return the article id by redirect title, without titles of articles; of several claims the last one wins."""
     found: dict[str, int] = {}
     for article in articles:
         brand = [value for label, value in article.infobox if label == "Brand"]

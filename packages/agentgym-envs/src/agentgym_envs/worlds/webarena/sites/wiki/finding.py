@@ -1,4 +1,4 @@
-"""Finding articles by title and by what is written in them."""
+"""Search for articles by title and content."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _TITLE_COUNTS = 20
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An article that fits."""
+    """A matching article."""
 
     title: str
     kind: str
@@ -23,7 +23,7 @@ class Found:
 
 
 def article_id(db: sqlite3.Connection, title: str) -> int | None:
-    """The article a title leads to, whatever its case."""
+    """Return the id of the article that a title leads to, ignoring case."""
     for sql in (
         "SELECT id FROM articles WHERE title = ?",
         "SELECT article FROM redirects WHERE title = ?",
@@ -37,7 +37,7 @@ def article_id(db: sqlite3.Connection, title: str) -> int | None:
 
 
 def find(db: sqlite3.Connection, text: str) -> list[Found]:
-    """Articles in which all words occur: the more often, and above all in the title, the earlier."""
+    """Return the articles that contain all words, ranked by their number of occurrences and above all by the title."""
     typed = [word.lower() for word in _WORD.findall(text)][:12]
     words = [word for word in typed if word not in _COMMON] or typed
     if not words:

@@ -10,7 +10,7 @@ from agentgym_envs.worlds.webarena.sites.wiki.article import Article, a, link, l
 
 
 def articles(region: Region, random: Random) -> Iterator[Article]:
-    """All of them."""
+    """Yield all of them."""
     for river in region.rivers:
         yield _river(region, river, random)
     for hill in region.hills:

@@ -1,4 +1,4 @@
-"""Articles that lead to others: lists with tables, and pages for names that mean several things."""
+"""Index articles: lists with tables, and disambiguation pages."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from agentgym_envs.worlds.webarena.sites.wiki.article import (
 )
 
 _FEWEST = 3
-"""So many people of one last name get a page of that name."""
+"""Minimum number of meanings for a disambiguation page; a brand needs only two."""
 
 
 def articles(region: Region) -> Iterator[Article]:
-    """All of them."""
+    """Yield all of them."""
     yield from _of_land(region)
     yield from _of_works(region)
     yield from _of_people(region)
@@ -94,7 +94,7 @@ def _of_people(region: Region) -> Iterator[Article]:
 
 
 def _meanings(region: Region) -> Iterator[Article]:
-    """Pages for names shared by towns, brands and families."""
+    """Yield pages for names shared by towns, brands and families."""
     towns = {town.name for town in region.towns}
     families: dict[str, list[Person]] = defaultdict(list)
     for person in region.people:

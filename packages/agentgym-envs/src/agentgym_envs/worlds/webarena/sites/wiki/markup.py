@@ -1,4 +1,4 @@
-"""From an article's markup to blocks that a template shows, and to plain text for search."""
+"""Converts an article's markup to blocks for templates, and to plain text for search."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ class Piece:
 
     text: str
     title: str | None = None
-    """Of the article it links to."""
+    """Title of the article it links to."""
     reference: int | None = None
-    """Number of the reference it stands for."""
+    """Number of the reference it represents."""
 
 
 def pieces(text: str, references: list[str] | None = None) -> list[Piece]:
-    """A line's runs; references found are added to `references`."""
+    """Split a line into runs; references are appended to `references`."""
     made: list[Piece] = []
     end = 0
     for match in _INLINE.finditer(text):
@@ -42,7 +42,7 @@ def pieces(text: str, references: list[str] | None = None) -> list[Piece]:
 
 
 def blocks(body: str) -> tuple[list[Mapping[str, Any]], list[str]]:
-    """The blocks of an article (`heading`, `table`, `items`, `text`) and its references."""
+    """Return the blocks of an article (`heading`, `table`, `items`, `text`) and its references."""
     references: list[str] = []
     return [_block(part, references) for part in body.split("\n\n") if part.strip()], references
 
@@ -60,24 +60,24 @@ def _block(part: str, references: list[str]) -> Mapping[str, Any]:
 
 
 def _cells(line: str) -> list[str]:
-    """The cells of a table's row; the bar inside a link is none."""
+    """Split a table row into cells; a bar inside a link doesn't separate."""
     return re.split(r"\|(?![^\[]*\]\])", line.strip().removeprefix("|").removesuffix("|"))
 
 
 def plain(text: str) -> str:
-    """The text without markup, on one line."""
+    """Return the text without markup, on one line."""
     shown = _INLINE.sub(lambda match: "" if match[3] is not None else match[2] or match[1], text)
     return _BLANKS.sub(" ", re.sub(r"[=|*]+ ?", " ", shown)).strip()
 
 
 def targets(texts: Sequence[str]) -> list[str]:
-    """Titles the texts link to, each once, in order."""
+    """Return the titles that the texts link to, without duplicates, in order."""
     found = [match[1] for text in texts for match in _INLINE.finditer(text) if match[3] is None]
     return list(dict.fromkeys(found))
 
 
 def snippet(text: str, words: Sequence[str], length: int = 180) -> str:
-    """A piece of plain text around the first of the words."""
+    """Return an excerpt of a plain text around the first of the words."""
     small = text.lower()
     places = [place for word in words if (place := small.find(word)) >= 0]
     start = max(0, min(places, default=0) - length // 3)

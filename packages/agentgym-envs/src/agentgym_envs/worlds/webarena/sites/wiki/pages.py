@@ -1,4 +1,4 @@
-"""The encyclopaedia's pages. `wiki.js` sorts tables by a click on their head; all else works without JavaScript."""
+"""The encyclopedia's pages. `wiki.js` sorts tables by a click on their head; all else works without JavaScript."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _FEATURED = ("town", "person", "firm", "building")
 
 
 def address(title: str) -> str:
-    """Where an article is: blanks are underscores."""
+    """Return the URL of an article; spaces become underscores."""
     return "/wiki/" + quote(title.replace(" ", "_"), safe="(),:'")
 
 
@@ -30,7 +30,7 @@ site.templates.filters.update(address=address)
 
 @site.get("/")
 def front(visit: Visit) -> Response:
-    """The front page: one article of each of some kinds, the counts, the ways in."""
+    """Show the front page: sample articles of several kinds, the counts, and links to the lists."""
     counts = visit.all("SELECT kind, count(*) AS articles FROM articles GROUP BY kind ORDER BY kind")
     featured: list[dict[str, Any]] = []
     for kind in _FEATURED:
@@ -46,7 +46,7 @@ def front(visit: Visit) -> Response:
 
 @site.get("/wiki/{title:path}")
 def article(visit: Visit, title: str) -> Response:
-    """An article."""
+    """Show an article."""
     wanted = title.replace("_", " ")
     row = _article(visit, wanted)
     shown, references = blocks(row["body"])
@@ -68,7 +68,7 @@ def article(visit: Visit, title: str) -> Response:
 
 @site.get("/search")
 def search(visit: Visit) -> Response:
-    """A title leads to its article; other words to the articles they occur in."""
+    """Redirect a title to its article; otherwise list the articles that contain the words."""
     query = visit.text("query", 200)
     known = article_id(visit.db, query)
     if known is not None and not visit.text("fulltext"):
@@ -82,7 +82,7 @@ def search(visit: Visit) -> Response:
 
 @site.get("/links/{title:path}")
 def links(visit: Visit, title: str) -> Response:
-    """The articles that link to one."""
+    """List the articles that link to one."""
     row = _article(visit, title.replace("_", " "))
     sql = "FROM links JOIN articles ON articles.id = links.source WHERE links.target = ?"
     total = visit.value(f"SELECT count(*) {sql}", row["id"])
@@ -93,7 +93,7 @@ def links(visit: Visit, title: str) -> Response:
 
 @site.get("/categories")
 def categories(visit: Visit) -> Response:
-    """All categories."""
+    """List all categories."""
     sql = "FROM (SELECT name, count(*) AS articles FROM categories GROUP BY name)"
     shown = pages(visit.value(f"SELECT count(*) {sql}"), _IN_A_LIST, visit.number("page"))
     rows = visit.all(f"SELECT * {sql} ORDER BY name LIMIT ? OFFSET ?", shown["size"], shown["offset"])
@@ -102,7 +102,7 @@ def categories(visit: Visit) -> Response:
 
 @site.get("/category/{name:path}")
 def category(visit: Visit, name: str) -> Response:
-    """The articles of a category."""
+    """List the articles of a category."""
     wanted = name.replace("_", " ")
     sql = "FROM categories JOIN articles ON articles.id = categories.article WHERE categories.name = ?"
     total = visit.value(f"SELECT count(*) {sql}", wanted)
@@ -115,7 +115,7 @@ def category(visit: Visit, name: str) -> Response:
 
 @site.get("/all")
 def every(visit: Visit) -> Response:
-    """All articles by title, from a letter on."""
+    """List the articles whose title starts with a letter."""
     letter = visit.text("letter", 1).upper() or "A"
     total = visit.value("SELECT count(*) FROM articles WHERE upper(substr(title, 1, 1)) = ?", letter)
     shown = pages(total, _IN_A_LIST, visit.number("page"))

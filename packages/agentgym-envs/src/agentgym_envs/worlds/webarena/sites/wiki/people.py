@@ -1,4 +1,4 @@
-"""Articles on who lived in the region and what they make there: people, firms, festivals, crafts."""
+"""Articles on people, firms, festivals and crafts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MEDALS = ("Harrow Medal", "Coastal Prize", "Silver Quill", "Order of the Beacon
 
 
 def articles(region: Region, random: Random) -> Iterator[Article]:
-    """All of them."""
+    """Yield all of them."""
     largest = sorted(region.towns, key=lambda town: -town.population)[:7]
     universities = [town.name for town in largest]
     for person in region.people:

@@ -21,7 +21,7 @@ _CENSUS = (1901, 1951, 2001)
 
 
 def articles(region: Region, random: Random) -> Iterator[Article]:
-    """All of them."""
+    """Yield all of them."""
     yield _region(region)
     for county in region.counties:
         yield _county(region, county, random)

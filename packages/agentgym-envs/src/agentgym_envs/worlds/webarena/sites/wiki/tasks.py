@@ -1,4 +1,4 @@
-"""What one may be asked to find out or to show in the encyclopaedia."""
+"""The encyclopedia's task templates."""
 
 from __future__ import annotations
 
@@ -30,18 +30,18 @@ _BUILDING_FACTS = {
 
 
 def look_up(title: str) -> Step:
-    """Type a title into the search box, which leads to the article."""
+    """Type a title into the search box, which redirects to the article."""
     return fill("searchbox", "Search Gazetteer", title, enter=True)
 
 
 def facts(db: sqlite3.Connection, title: str) -> dict[str, str]:
-    """An article's infobox as plain text."""
+    """Return an article's infobox as plain text."""
     row = db.execute("SELECT infobox FROM articles WHERE id = ?", (article_id(db, title),)).fetchone()
     return {label: plain(value) for label, value in json.loads(row["infobox"])}
 
 
 def article_url(title: str) -> str:
-    """The address of an article."""
+    """Return the URL of an article."""
     return f"{_URL}/wiki/{quote(title.replace(' ', '_'), safe='(),')}"
 
 
@@ -135,7 +135,7 @@ def _links_here(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _people_from(databases: Databases, random: Random) -> Iterator[Case]:
-    """The category is on the page of each who was born there."""
+    """Open a town's category of people, which the articles of people born there link to."""
     land = region()
     for town in _towns(random):
         first = min((one for one in land.people if one.town == town.name), key=lambda one: one.born)
@@ -146,7 +146,7 @@ def _people_from(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _meaning(databases: Databases, random: Random) -> Iterator[Case]:
-    """A last name alone leads to a page of several people, or to a list of results."""
+    """Search for a last name alone, which leads to a page of several people or to search results."""
     db = databases["wiki"]
     people = region().people
     for person in random.sample(people, len(people)):
@@ -161,7 +161,7 @@ def _meaning(databases: Databases, random: Random) -> Iterator[Case]:
 
 
 def _medal(databases: Databases, random: Random) -> Iterator[Case]:
-    """Found by the words of the text; no list tells."""
+    """Find a person by the words of the text; no list contains the fact."""
     db = databases["wiki"]
     people = region().people
     awards = {person.name: facts(db, person.name)["Award"] for person in people}

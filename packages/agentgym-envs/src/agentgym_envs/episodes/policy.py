@@ -1,0 +1,63 @@
+"""The policy protocol: given the context of a turn, return the agent's reply."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
+
+if TYPE_CHECKING:
+    import gymnasium
+    import numpy as np
+
+    from agentgym_envs.episodes.conversation import Conversation
+    from agentgym_envs.episodes.episode import Kind, Reply
+
+
+@dataclass(frozen=True, slots=True)
+class TurnContext:
+    """What a policy sees when it is the agent's turn."""
+
+    key: int
+    """Identifies the episode attempt; the same in all of its turns."""
+    conversation: Conversation
+    info: dict[str, Any]
+    """Returned by the last `reset` or `step`."""
+    rng: np.random.Generator
+    """Seeded from the episode spec; the same generator in all turns of the attempt."""
+    kind: Kind
+    """What the reply is for: an action, a plan, a reflection or a summary."""
+    acts: int
+    """Number of actions taken in this trial; 0 for a reflection on a trial that has ended."""
+    tools: tuple[dict[str, Any], ...]
+    """JSON schemas of the functions that the agent can call. They are not part of the conversation: chat templates and
+    endpoints take them separately."""
+    sample: int
+    """Index of the episode among those of its task, as in `EpisodeSpec`."""
+    env: gymnasium.Env[str, str] | None = None
+    """The environment itself, for policies with `needs_env`; None for all others."""
+
+
+class Policy(ABC):
+    """A policy. All of its coroutines run in one event loop, many episodes concurrently."""
+
+    name: str
+    """The policy's name in reports."""
+    needs_env: ClassVar[bool] = False
+    """Whether replies need `TurnContext.env`, as those of experts do, which read the simulator's state. Such a policy
+    plays environments of this process only, and its `reply` must not wait for anything."""
+
+    @abstractmethod
+    async def reply(self, context: TurnContext) -> Reply:
+        """Return the agent's reply.
+
+        Raises:
+            EnvFault: to retry the episode from its beginning, as after a fault of the environment.
+            Exception: any other exception ends everything that is being played.
+        """
+
+    def forget(self, key: int) -> None:  # noqa: B027 - optional
+        """Free what is kept for the attempt `key`, which has ended, possibly before its first turn."""
+
+    async def close(self) -> None:  # noqa: B027 - optional
+        """Free all resources. May be called twice."""
