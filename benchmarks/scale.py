@@ -138,7 +138,7 @@ class Plan:
     together: int = 1
     """GPUs of one engine."""
     overlap: bool = False
-    """Whether the learner works while the next batch is played (`--async-rollout.max-staleness 1`); with engines of their own."""
+    """Whether separate engines sample while the learner works (`--async-rollout.max-staleness 1`)."""
     tasks: int = 32
     samples: int = 8
     per_node: int = 8

@@ -144,7 +144,7 @@ def test_a_training_run_keeps_references_and_refuses_secrets(
     monkeypatch.setattr("sys.argv", ["train", "--world.options", *options(), "--hub-token", CANARY])
     for name, value in OPTIONS.items():
         world = WorldConfig(env=vault_world.ENV, options=(f"{name}={value}",))
-        with pytest.raises(UsageError, match=r"\*\*\*.* is one: export it as a variable") as refused:
+        with pytest.raises(UsageError, match=r"\*\*\*.* is a secret. Export it as an environment variable") as refused:
             RunFolder.create(tmp_path / "refused", RLConfig(world=world), "mine")
         assert CANARY not in str(refused.value)
     with pytest.raises(UsageError, match=r"http://\*\*\*@a:8000"):

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Iterator
 
 import gymnasium
 import pytest
@@ -15,48 +11,20 @@ from agentgym_envs import (
     Episode,
     EpisodeSpec,
     Feedback,
-    LocalSlot,
-    Policy,
     ReAct,
     Reply,
     Sample,
     Task,
-    TurnContext,
     play,
     play_many,
-    play_slots,
     text_env,
 )
 from agentgym_envs.agents.formats import FunctionCall
 from agentgym_envs.core.action_schema import Function
+from door_policies import Player, expert, knocker
 from door_world import Door, made
 
 pytestmark = pytest.mark.quick
-
-
-@dataclass
-class Player(Policy):
-    """A policy made of a function of the context, which it records."""
-
-    answer: Callable[[TurnContext], str | Reply | EnvFault]
-    name: str = "player"
-    contexts: list[TurnContext] = field(default_factory=list[TurnContext])
-    needs_env: ClassVar[bool] = True
-
-    async def reply(self, context: TurnContext) -> Reply:
-        self.contexts.append(context)
-        answer = self.answer(context)
-        if isinstance(answer, EnvFault):
-            raise answer
-        return Reply(answer) if isinstance(answer, str) else answer
-
-
-def expert() -> Player:
-    return Player(lambda seat: text_env(seat.env).oracle(), name="oracle")
-
-
-def knocker() -> Player:
-    return Player(lambda seat: "knock")
 
 
 @pytest.fixture
@@ -198,52 +166,6 @@ def test_a_world_that_can_not_say_what_its_functions_are_fails_the_episode() -> 
 def test_a_policy_that_breaks_fails_the_episode(door: gymnasium.Env[str, str]) -> None:
     episode = play(door, Player(lambda seat: EnvFault("the endpoint is gone")), EpisodeSpec("door/train/1"))
     assert (episode.stop, episode.error) == ("failed", "EnvFault: the endpoint is gone")
-
-
-@pytest.mark.parametrize("slots", [1, 3, 20])
-def test_many_slots_play_every_job_once(slots: int) -> None:
-    jobs = [EpisodeSpec(f"door/train/{knocks}", sample=sample) for sample in range(3) for knocks in (5, 0, 3, 1, 4, 2)]
-    policy = expert()
-    with made(Door) as env:
-        episodes = in_slots(env, slots, policy, jobs)
-    assert Counter((e.task_id, e.sample) for e in episodes) == Counter((job.task_id, job.sample) for job in jobs)
-    assert all(e.success and len(e.turns) == e.difficulty + 1 for e in episodes)
-    assert len({context.key for context in policy.contexts}) == len(jobs)
-
-
-def in_slots(
-    env: gymnasium.Env[str, str], slots: int, policy: Policy, specs: Sequence[EpisodeSpec]
-) -> list[Episode]:
-    envs = [env, *(gymnasium.make(env.spec) for _ in range(slots - 1))]  # pyright: ignore[reportArgumentType]
-
-    async def played() -> list[Episode]:
-        return [episode async for episode in play_slots([LocalSlot(env) for env in envs], policy, specs)]
-
-    return asyncio.run(played())
-
-
-def test_a_policy_that_waits_is_refused_synchronously(door: gymnasium.Env[str, str]) -> None:
-    class Waits(Player):
-        async def reply(self, context: TurnContext) -> Reply:
-            await asyncio.sleep(0)
-            return await super().reply(context)
-
-    with pytest.raises(RuntimeError, match="play_pool or play_slots"):
-        play(door, Waits(lambda context: "knock"), EpisodeSpec("door/train/1"))
-
-
-def test_slots_play_what_one_slot_plays() -> None:
-    jobs = [EpisodeSpec(f"door/train/{knocks}", sample, seed=7) for knocks in range(6) for sample in range(4)]
-
-    def gamble(seat: TurnContext) -> str:
-        return "knock" if seat.rng.random() < 0.7 else "open"
-
-    def games(slots: int) -> dict[tuple[str, int], list[str]]:
-        with made(Door) as env:
-            episodes = in_slots(env, slots, Player(gamble), jobs)
-            return {(e.task_id, e.sample): [turn.reply.text for turn in e.turns] for e in episodes}
-
-    assert games(1) == games(5)
 
 
 def test_without_a_task_id_one_is_drawn_from_the_split(door: gymnasium.Env[str, str]) -> None:

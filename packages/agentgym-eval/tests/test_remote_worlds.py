@@ -64,7 +64,7 @@ def test_a_horizon_replaces_the_limit_of_the_world_there(url: str) -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["env=textcraft"], "without an option it needs.*'url'"),
+        (["env=textcraft"], "is missing a required option.*'url'"),
         (["url=http://127.0.0.1:1", "env=textcraft"], "`serve` starts one"),
         (["url={url}", "env=agentgym/TextKraft-v0"], r"Did you mean agentgym/TextCraft-v0\?"),
         (["url={url}", "env=textcraft", "speed=3"], "can't set speed"),

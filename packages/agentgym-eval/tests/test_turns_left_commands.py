@@ -39,7 +39,7 @@ def test_a_world_without_a_limit_wants_a_horizon(tmp_path: Path, capsys: pytest.
     try:
         flags = [*TOLD[2:], "--env", "counting_world:counting/Endless-v0", "--out", str(tmp_path / "run")]
         assert evaluate(flags) == 2
-        assert "give a horizon" in capsys.readouterr().err
+        assert "Give a horizon" in capsys.readouterr().err
         assert evaluate([*flags, "--horizon", "5"]) == 0
     finally:
         del gymnasium.registry["counting/Endless-v0"]

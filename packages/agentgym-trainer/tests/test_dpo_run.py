@@ -131,7 +131,7 @@ def test_a_run_that_a_signal_ended_comes_to_the_very_same_weights(
     arguments = dpo_flags(taught.model, run.path, *ADAPTER)
     if name == "synced":
         arguments = dpo_flags(taught.model, run.path, *SYNCED, data__files=str(whole.data))
-    moment, log = Moment("agentgym_trainer.trainers.trl_run:Lessons", "on_log", 5, how), tmp_path / "log"
+    moment, log = Moment("agentgym_trainer.trainers.trl_run:TRLRunCallback", "on_log", 5, how), tmp_path / "log"
     expected_code = 143 if how == signal.SIGTERM else -how
     assert train_until(moment, arguments, log) == expected_code, log.read_text()
     assert train_cli(["--resume", str(run.path)]) == 0

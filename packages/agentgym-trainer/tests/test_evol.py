@@ -282,7 +282,7 @@ def _asked_after(times: int) -> Any:
         # Half of the way nobody gets a reply any more.
         Moment("agentgym_trainer.rollout.runner:EnginePolicy", "reply", PLAYED, signal.SIGTERM, forever=True),
         Moment("agentgym_eval.storage.store:Store", "append", PLAYED // 2),
-        Moment("agentgym_trainer.trainers.trl_run:Lessons", "on_log", 5),
+        Moment("agentgym_trainer.trainers.trl_run:TRLRunCallback", "on_log", 5),
         Moment("agentgym_trainer.trainers.sft", "train", 1),
     ],
     ids=lambda moment: moment.method,

@@ -76,7 +76,7 @@ def test_what_fine_tuning_can_not_save_ends_in_a_sentence(
         next(iter(model.parameters())).data.view(-1)[0] = math.inf
         save(self, model, trial)
 
-    with full_disk("agentgym_trainer.trainers.trl_guard:Guarded._save_checkpoint"):
+    with full_disk("agentgym_trainer.trainers.trl_guard:GuardedTrainer._save_checkpoint"):
         assert resumed(run) == 1
     assert f"error: {run.checkpoints}/checkpoint-{SAVED + 1} can't be written: " in words(capfd)
     is_healthy(run)

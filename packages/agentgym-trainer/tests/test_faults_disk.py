@@ -23,7 +23,7 @@ WRITES = {
     "metrics.jsonl": "agentgym_trainer.run.folder:RunFolder.log",
     f"checkpoints/step-{SAVED + 1:06d}": "agentgym_trainer.run.checkpoint:Checkpoints.save",
     f"evaluations/step-{STEPS:06d}-sampled.jsonl": "agentgym_trainer.run.folder:RunFolder.save_evaluation",
-    "model": "agentgym_trainer.trainers.rl:leave_model",
+    "model": "agentgym_trainer.trainers.rl:export_model",
     "evaluations/test-000000-sampled.jsonl": "agentgym_trainer.run.folder:RunFolder.save_evaluation",
     "summary.json": "agentgym_trainer.run.summary:_write_summary",
     "curve.png": "agentgym_trainer.run.summary:draw_curve",

@@ -217,7 +217,7 @@ def test_signals_at_random_moments_do_not_show(
 ) -> None:
     rng = np.random.default_rng(seed)
     # Before training and after the second step two evaluations each; the second signal comes while the run is saved.
-    evaluating = Moment("agentgym_trainer.trainers.evaluation:HeldOut", "_deals", 3, signal.SIGUSR1)
+    evaluating = Moment("agentgym_trainer.trainers.evaluation:Evaluator", "_deals", 3, signal.SIGUSR1)
     run = _preempted(tmp_path, kind, evaluating, Moment("agentgym_trainer.run.checkpoint", "seal", 1, signal.SIGTERM))
     assert _progress(run)["step"] == 2
     assert _progress(run)["learned"] is not None
@@ -234,7 +234,7 @@ def test_signals_at_random_moments_do_not_show(
 def test_a_signal_before_training_ends_the_run_at_once(tmp_path: Path) -> None:
     run = _preempted(tmp_path, "ppo", Moment("agentgym_trainer.cli", "_open", 1, signal.SIGUSR1))
     assert [path.name for path in run.path.iterdir()] == ["run.json"]
-    watching = Moment("agentgym_trainer.rollout.environments:OpenWorld", "watch", 1, signal.SIGUSR1)
+    watching = Moment("agentgym_trainer.rollout.environments:OpenEnvironment", "play", 1, signal.SIGUSR1)
     _preempted(tmp_path, "ppo", watching, resume=True)
     imitating = Moment("agentgym_trainer.learner.learner:Learner", "update", 20, signal.SIGTERM)
     _preempted(tmp_path, "ppo", imitating, resume=True)

@@ -54,7 +54,7 @@ def test_a_backend_that_does_not_exist_is_refused_in_a_sentence() -> None:
 
 def test_a_world_that_is_named_twice_is_refused() -> None:
     config = replace(_config(1), extra_worlds=(WorldConfig(ENV, ("train=3",), agent="bare"),))
-    with pytest.raises(UsageError, match=r"names each environment once; coin/Coin-v0 is in it twice\. Merge the two entries"):
+    with pytest.raises(UsageError, match=r"each environment once; coin/Coin-v0 is in it twice\. Merge the two entries"):
         open_environments(config).__enter__()
 
 

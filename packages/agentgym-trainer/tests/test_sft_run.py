@@ -108,7 +108,7 @@ def _asked_after(steps: int) -> Any:
     ("moment", "more"),
     [
         (
-            Moment("agentgym_trainer.trainers.trl_run:Lessons", "on_step_end", 16),
+            Moment("agentgym_trainer.trainers.trl_run:TRLRunCallback", "on_step_end", 16),
             ("--lora.rank", "2", "--lora.dropout", "0.1"),
         ),
         (Moment("agentgym_trainer.trainers.sft:Imitator", "save_model", 3), ()),
@@ -132,8 +132,8 @@ def test_a_killed_run_comes_to_the_very_same_weights(
 def test_signals_end_the_run_at_once_and_do_not_show(whole: RunFolder, tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
     evaluating, stepping = (
-        ("agentgym_trainer.trainers.evaluation:HeldOut", "_deals"),
-        ("agentgym_trainer.trainers.trl_run:Lessons", "on_log"),
+        ("agentgym_trainer.trainers.evaluation:Evaluator", "_deals"),
+        ("agentgym_trainer.trainers.trl_run:TRLRunCallback", "on_log"),
     )
     seed = int(np.random.default_rng(0).integers(1, 8))
     arguments = sft_flags(folder.path)
@@ -163,7 +163,7 @@ def test_signals_end_the_run_at_once_and_do_not_show(whole: RunFolder, tmp_path:
 
 def test_the_best_step_may_be_one_whose_evaluation_a_signal_has_ended(tmp_path: Path) -> None:
     folder = RunFolder(tmp_path / "run")
-    last = Moment("agentgym_trainer.trainers.evaluation:HeldOut", "_deals", 3, signal.SIGTERM)
+    last = Moment("agentgym_trainer.trainers.evaluation:Evaluator", "_deals", 3, signal.SIGTERM)
     flags = sft_flags(folder.path, "--epochs", "1", "--evaluation.every", "0")
     assert train_until(last, flags, tmp_path / "log") == 143, (tmp_path / "log").read_text()
     assert not folder.checkpoints.joinpath("best").exists()

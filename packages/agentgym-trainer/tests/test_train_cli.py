@@ -295,7 +295,7 @@ def test_a_folder_that_is_not_empty_is_refused_and_named_in_full(
         (
             ["--world.options", "dept=(1,2)"],
             "agentgym/TextCraft-v0 has no option 'dept'. Did you mean 'depth'? Its options: depth, distractors. "
-            "--world.options KEY=VALUE ... gives all of them anew, and none with nothing behind it.",
+            "--world.options KEY=VALUE ... replaces all options of the recipe; without values it removes them.",
         ),
         (["--world.options", "depth"], "is not of the form KEY=VALUE"),
         (["--model", "/no/such/model"], "The model /no/such/model can't be loaded"),

@@ -292,7 +292,7 @@ def test_a_played_episode_survives_a_killed_jvm() -> None:
         needs_env = True
 
         async def reply(self, context: TurnContext) -> Reply:
-            inner: SciWorld = context.env.unwrapped  # pyright: ignore
+            inner: SciWorld = context.env.unwrapped  # pyright: ignore[reportOptionalMemberAccess]
             if not killed:
                 killed.append(pid_of(inner))
                 os.kill(killed[0], signal.SIGKILL)

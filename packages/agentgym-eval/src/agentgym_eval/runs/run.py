@@ -45,7 +45,7 @@ class Run:
 
     @property
     def episodes(self) -> list[Episode]:
-        """The episodes played so far, in the order of the specs, which doesn't depend on how often the run was resumed."""
+        """The episodes played so far, in the order of the specs, however often the run was resumed."""
         played = {_key(episode): episode for episode in self.store.episodes}
         return [played[key] for key in map(_key, self.episode_specs) if key in played]
 
@@ -184,8 +184,8 @@ def _without(run: Run, runs: Sequence[Run]) -> str:
 
 
 def _settled(run: Run, episodes: Iterator[Episode]) -> Iterator[Episode]:
-    """Yield episodes, failed ones only once a later one succeeded in ending: while an environment or its server is down,
-    tasks aren't recorded as failed one after the other, and the same command plays them later.
+    """Yield episodes, failed ones only after a later one that didn't fail: while an environment or its server is down,
+    no tasks are recorded as failed, and the same command plays them later.
 
     Raises:
         RunStopped: if more episodes fail in a row than `max_failed` allows for the whole run.

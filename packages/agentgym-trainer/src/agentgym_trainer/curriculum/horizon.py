@@ -70,13 +70,13 @@ class Horizon(Protocol):
         """Return the stage that a run begins in."""
         ...
 
-    def after(self, stage: Stage, step: int, outcome: StepOutcome) -> Stage:
+    def after(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
         """Return the stage of the next update. It must depend on the arguments only.
 
         Args:
             stage: Stage of the last update.
             step: Number of updates done.
-            outcome: Statistics of the last update.
+            seen: Statistics of the last update.
 
         Returns:
             A `Stage` with 1 to `longest` turns: either `stage` itself or one with a higher `number` and with `since`
@@ -105,7 +105,7 @@ class FixedHorizon:
         """Return the stage that a run begins in."""
         return Stage(self.turns)
 
-    def after(self, stage: Stage, step: int, outcome: StepOutcome) -> Stage:
+    def after(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
         """Return the stage of the next update, which is the same."""
         return stage
 
@@ -133,7 +133,7 @@ class StepHorizon:
         """Return the stage that a run begins in."""
         return Stage(self.stages[0])
 
-    def after(self, stage: Stage, step: int, outcome: StepOutcome) -> Stage:
+    def after(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
         """Return the stage after `step` updates. It depends on the step only."""
         number = min(step // self.every, len(self.stages) - 1)
         return Stage(self.stages[number], number, number * self.every, "steps" if number else "begin")
@@ -183,9 +183,9 @@ class AdaptiveHorizon:
         """Return the stage that a run begins in."""
         return Stage(self.stages[0])
 
-    def after(self, stage: Stage, step: int, outcome: StepOutcome) -> Stage:
+    def after(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
         """Return the stage after `step` updates, given the statistics of the last one."""
-        stage = self._recorded(stage, step, outcome)
+        stage = self._recorded(stage, step, seen)
         if step - stage.since < self.at_least or stage.number == len(self.stages) - 1:
             return stage
         if self.patience and has_plateaued(stage.success, fewest=self.patience + 1, gain=self.gain):
@@ -194,13 +194,13 @@ class AdaptiveHorizon:
             return self._next(stage, step, "cut")
         return stage
 
-    def _recorded(self, stage: Stage, step: int, outcome: StepOutcome) -> Stage:
-        cut = stage.cut + (outcome.cut - stage.cut) / min(step - stage.since, self.at_least)
-        if outcome.success is None:
+    def _recorded(self, stage: Stage, step: int, seen: StepOutcome) -> Stage:
+        cut = stage.cut + (seen.cut - stage.cut) / min(step - stage.since, self.at_least)
+        if seen.success is None:
             return replace(stage, cut=cut)
         before = max(map(len, stage.success.values()), default=0)
-        known = {task: [*means, outcome.success.get(task)] for task, means in stage.success.items()}
-        new = {task: [*[None] * before, mean] for task, mean in outcome.success.items() if task not in known}
+        known = {task: [*means, seen.success.get(task)] for task, means in stage.success.items()}
+        new = {task: [*[None] * before, mean] for task, mean in seen.success.items() if task not in known}
         success = {task: means[-_MAX_EVALUATIONS:] for task, means in (known | new).items()}
         return replace(stage, cut=cut, success=success)
 
@@ -217,13 +217,13 @@ def begun(horizon: Horizon) -> Stage:
     return _checked(horizon, horizon.begin())
 
 
-def next_stage(horizon: Horizon, stage: Stage, step: int, outcome: StepOutcome) -> Stage:
+def next_stage(horizon: Horizon, stage: Stage, step: int, seen: StepOutcome) -> Stage:
     """Return the stage of the next update, checked; see `Horizon.after`.
 
     Raises:
         ValueError: The schedule returned something other than a `Stage` with 1 to `longest` turns.
     """
-    return _checked(horizon, horizon.after(stage, step, outcome))
+    return _checked(horizon, horizon.after(stage, step, seen))
 
 
 def _checked(horizon: Horizon, stage: Stage) -> Stage:

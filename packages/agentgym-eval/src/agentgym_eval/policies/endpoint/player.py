@@ -61,7 +61,7 @@ class Endpoint(Metered):
         reply cut off by its token limit, or a conversation that exceeds the context window, ends the episode.
 
         Raises:
-            EnvFault: if the endpoint refuses this conversation or can't answer it, or its content filter cuts the reply.
+            EnvFault: if the endpoint refuses this conversation or can't answer it, or its content filter cuts it.
             RunStopped: if it refuses every request, can't be reached, or the run's budget is spent.
             UsageError: if it has no such model.
         """

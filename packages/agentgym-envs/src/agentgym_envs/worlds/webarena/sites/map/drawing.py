@@ -104,7 +104,7 @@ def route_points(names: Sequence[str], ends: Sequence[sqlite3.Row]) -> list[tupl
 
 
 def _size(population: int) -> str:
-    return "large" if population > _LARGE else "mid-success" if population > _MIDDLING else "small"
+    return "large" if population > _LARGE else "middling" if population > _MIDDLING else "small"
 
 
 def _at(point: Sequence[float]) -> tuple[float, float]:

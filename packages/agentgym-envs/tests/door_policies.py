@@ -1,0 +1,34 @@
+"""Policies for the door environment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import ClassVar
+
+from agentgym_envs import EnvFault, Policy, Reply, TurnContext, text_env
+
+
+@dataclass
+class Player(Policy):
+    """A policy made of a function of the context, which it records."""
+
+    answer: Callable[[TurnContext], str | Reply | EnvFault]
+    name: str = "player"
+    contexts: list[TurnContext] = field(default_factory=list[TurnContext])
+    needs_env: ClassVar[bool] = True
+
+    async def reply(self, context: TurnContext) -> Reply:
+        self.contexts.append(context)
+        answer = self.answer(context)
+        if isinstance(answer, EnvFault):
+            raise answer
+        return Reply(answer) if isinstance(answer, str) else answer
+
+
+def expert() -> Player:
+    return Player(lambda seat: text_env(seat.env).oracle(), name="oracle")
+
+
+def knocker() -> Player:
+    return Player(lambda seat: "knock")
