@@ -219,8 +219,8 @@ class AsyncCollector:
         return True
 
     def _in_flight_at_save(self, state: TrainingState) -> Sequence[GroupSpec]:
-        """The share of this process in the groups that were in flight when the run was saved. If the number of processes
-        has changed since, all of them are distributed again.
+        """The groups of this process among those in flight when the run was saved. If the number of processes has
+        changed since, all of them are distributed again.
         """
         if not state.ahead:
             return ()

@@ -222,7 +222,7 @@ class RLLoop:
         *tokens, busy = self._counted - before
         self._seconds["engine"] += busy
         totals = np.sum(self.ranks.gather([tokens]), axis=0).astype(int).tolist()
-        usage = dict(zip(("prefilled", "reused", "generated"), totals, strict=True))
+        usage: dict[str, int] = dict(zip(("prefilled", "reused", "generated"), totals, strict=True))
         with blaming(self.config.sampler, doing=f"take note of step {state.step + 1}"):
             sampler = remembered(self.config.sampler, state.sampler, success_by_task(groups))
         return Rollouts(own, groups, usage, sampler)
