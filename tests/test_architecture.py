@@ -75,6 +75,7 @@ NEVER = [
     ("agentgym_trainer.learner.learner", "agentgym_trainer.tokens.chat", "learner"),
     ("agentgym_trainer.models.policy", "agentgym_trainer.engines.base", "learner"),
     ("agentgym_trainer.curriculum.task_sampler", "agentgym_trainer.config", "trainer"),
+    ("agentgym_trainer.config.rl", "agentgym_trainer.kinds.rl", "trainer"),
     ("agentgym_trainer.rollout.runner", "agentgym_trainer.learner.learner", "rollout"),
     ("agentgym_trainer.rollout.runner", "agentgym_trainer.algorithms.loss.clip", "rollout"),
     ("agentgym_trainer.engines.scripted", "agentgym_envs", "engines"),

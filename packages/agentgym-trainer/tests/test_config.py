@@ -9,7 +9,6 @@ from typing import Any
 import pytest
 from agentgym_trainer.algorithms import KL, PRESETS, Algorithm, Clip, GroupRelative
 from agentgym_trainer.config import (
-    KINDS,
     CriticModel,
     DataConfig,
     Evaluation,
@@ -23,7 +22,8 @@ from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.config.serialization import from_json, to_json
 from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon, StepHorizon
 from agentgym_trainer.curriculum.task_sampler import MidSuccess
-from agentgym_trainer.recipes import RECIPES, tiny
+from agentgym_trainer.kinds import KINDS, tiny
+from agentgym_trainer.recipes import RECIPES
 from agentgym_trainer.recipes.rl import RL_RECIPES
 
 pytestmark = pytest.mark.quick
@@ -39,7 +39,7 @@ def test_every_recipe_comes_back_from_json(name: str, small: bool) -> None:
 
 
 def test_every_kind_of_run_has_a_recipe() -> None:
-    assert {type(recipe.config) for recipe in RECIPES.values()} == set(KINDS.values())
+    assert {type(recipe.config) for recipe in RECIPES.values()} == {kind.config for kind in KINDS.values()}
 
 
 @pytest.mark.parametrize(

@@ -377,7 +377,7 @@ def test_the_quickstart_says_why_it_is_refused(
         raise UsageError("There is no room.")
 
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(cli, "_training", lambda config: refuse)
+    monkeypatch.setattr(cli, "resolve_name", lambda name: refuse)
     with pytest.raises(SystemExit) as end:
         cli.main([])
     assert end.value.code == 2
@@ -391,7 +391,7 @@ def test_how_to_go_on_can_be_typed_whatever_the_folder_is_called(
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(cli, "_training", lambda config: interrupted)
+    monkeypatch.setattr(cli, "resolve_name", lambda name: interrupted)
     out = tmp_path / "Ann's first run"
     assert train_cli(["--tiny", "--out", str(out)]) == 130
     said = capfd.readouterr().err.splitlines()[-1]

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Annotated, Any, Generic, NoReturn, TypeVar
 
 import tyro
@@ -24,10 +25,11 @@ from rich.markup import escape
 from agentgym_trainer.algorithms import ADVANTAGES, PRESETS
 from agentgym_trainer.cli_choices import choices, chosen, given, registry
 from agentgym_trainer.cli_flags import EXAMPLES, meant
-from agentgym_trainer.config import AgentEvolConfig, BaseConfig, DPOConfig, RLConfig, SFTConfig, WorldConfig
+from agentgym_trainer.config import BaseConfig, RLConfig, WorldConfig
 from agentgym_trainer.curriculum.horizon import KINDS
 from agentgym_trainer.curriculum.task_sampler import SAMPLERS
 from agentgym_trainer.engines.base import EngineError
+from agentgym_trainer.kinds import kind_of
 from agentgym_trainer.plugins import POINTS, PluginError, installed
 from agentgym_trainer.recipes import DEFAULT, GROUP, RECIPES, find_recipe, tiny
 from agentgym_trainer.reward_shaping import REWARDS
@@ -154,7 +156,8 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
                 with ranks.errors_together():
                     if ranks.is_main:
                         stack.enter_context(open_trackers(config, folder, tracker.say))
-                reached = _training(config)(config, folder, tracker, stopping)
+                train: _Training = resolve_name(kind_of(config).train)
+                reached = train(config, folder, tracker, stopping)
                 done = reached.done and play_test(config, folder, tracker, stopping, steps=reached.step)
         except KeyboardInterrupt:
             console.print(f"{stopping.word}; resume with: {resume}", highlight=False, soft_wrap=True, markup=False)
@@ -182,20 +185,6 @@ def _train(arguments: Sequence[str], locks: ExitStack, early: Termination) -> in
     if ranks.is_main:
         show_results(config, folder, Console(), seconds=time.monotonic() - started)
     return 0
-
-
-def _training(config: BaseConfig) -> _Training:
-    """Return the function that runs or resumes a training of this kind."""
-    match config:
-        case AgentEvolConfig():
-            from agentgym_trainer.trainers.agent_evol import train
-        case SFTConfig():
-            from agentgym_trainer.trainers.sft import train
-        case DPOConfig():
-            from agentgym_trainer.trainers.dpo import train
-        case _:
-            from agentgym_trainer.trainers.rl import train
-    return train
 
 
 def _parse(arguments: Sequence[str]) -> tuple[str, Command[Any]]:

@@ -237,9 +237,9 @@ def open_runs(
         maker = maker or find_policy(next(iter(asked.values())).policy)
         earlier = {settings.env: settings_in(folder) for folder, settings in asked.items() if not settings.overwrite}
         before = {s.env: counts_before(earlier.get(s.env, {}), s) for s in asked.values()}
-        dealt = deal_tasks([(env, asked[folder]) for folder, env in envs.items()], before)
+        chosen = deal_tasks([(env, asked[folder]) for folder, env in envs.items()], before)
         runs: list[Run] = []
-        for (folder, env), tasks in zip(envs.items(), dealt, strict=True):
+        for (folder, env), tasks in zip(envs.items(), chosen, strict=True):
             settings = asked[folder]
             specs = [
                 EpisodeSpec(task.id, sample, settings.seed, task.split)

@@ -19,11 +19,7 @@ from agentgym_trainer.config.dpo import DPOConfig, Reference
 from agentgym_trainer.config.rl import AsyncRollout, CriticModel, RLConfig, RolloutFiles, SFTTerm, WarmStart
 from agentgym_trainer.config.warnings import Warnings
 
-KINDS: dict[str, type[BaseConfig]] = {"rl": RLConfig, "sft": SFTConfig, "dpo": DPOConfig, "evol": AgentEvolConfig}
-"""Kinds of training runs, by their name in `run.json`."""
-
 __all__ = [
-    "KINDS",
     "AgentEvolConfig",
     "AsyncRollout",
     "BaseConfig",

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from agentgym_eval.util.errors import UsageError
 
-from agentgym_trainer.config import KINDS, BaseConfig
+from agentgym_trainer.config import BaseConfig
+from agentgym_trainer.kinds import KINDS
 from agentgym_trainer.plugins import find_named
 from agentgym_trainer.recipes.listed import RECIPES
 from agentgym_trainer.recipes.recipe import Recipe
@@ -23,7 +24,7 @@ def find_recipe(name: str) -> Recipe:
         return RECIPES[name]
     found = find_named(name, "recipe", RECIPES, GROUP)
     recipe = Recipe(name, found) if isinstance(found, BaseConfig) else found
-    if not isinstance(recipe, Recipe) or type(recipe.config) not in KINDS.values():
-        kinds = ", ".join(kind.__name__ for kind in KINDS.values())
+    if not isinstance(recipe, Recipe) or type(recipe.config) not in [kind.config for kind in KINDS.values()]:
+        kinds = ", ".join(kind.config.__name__ for kind in KINDS.values())
         raise UsageError(f"{name} is no recipe: it must be a Recipe or a configuration, which is one of {kinds}.")
     return recipe

@@ -101,18 +101,18 @@ class RolloutCollector:
         self, wanted: Sequence[int], state: TrainingState, before: Sequence[GroupOutcome], rng: np.random.Generator
     ) -> list[GroupSpec]:
         """Draw training tasks of each environment, none of which was played `before` in this step."""
-        config, dealt = self.config, list[GroupSpec]()
+        config, specs = self.config, list[GroupSpec]()
         for world, count in zip(self.worlds, wanted, strict=True):
             without = {group.task for group in before if group.world == world.name}
             ids = world.tasks.train.ids
             with blaming(config.sampler, doing="draw training tasks"):
                 chosen = draw(config.sampler, ids, count, state=state.sampler, rng=rng, without=without)
             tasks, seed = [world.tasks.train[i] for i in chosen], int(rng.integers(2**62))
-            dealt += group_specs(world, tasks, samples=config.group_size, seed=seed, after=len(before) + len(dealt))
-        return dealt
+            specs += group_specs(world, tasks, samples=config.group_size, seed=seed, after=len(before) + len(specs))
+        return specs
 
-    def _play_groups(self, dealt: Sequence[GroupSpec], state: TrainingState) -> list[EpisodeGroup]:
-        config, own = self.config, self.ranks.share(dealt)
+    def _play_groups(self, specs: Sequence[GroupSpec], state: TrainingState) -> list[EpisodeGroup]:
+        config, own = self.config, self.ranks.share(specs)
         with self.ranks.errors_together():
             played = play_groups(own, self.rollouts, self._policy(), horizon=state.stage.turns)
             return [classified(config, episodes, spec.number) for spec, episodes in zip(own, played, strict=True)]

@@ -22,8 +22,9 @@ from agentgym_eval.storage.provenance import provenance
 from agentgym_eval.util.errors import UsageError
 from gymnasium.error import DependencyNotInstalled
 
-from agentgym_trainer.config import KINDS, BaseConfig
+from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.config.serialization import from_json, to_json
+from agentgym_trainer.kinds import KINDS, kind_of
 from agentgym_trainer.learner.finite_checks import without_nonfinite
 from agentgym_trainer.plugins import nearest
 from agentgym_trainer.run.disk import remove, writing
@@ -81,7 +82,7 @@ class RunFolder:
         record = {
             "schema": SCHEMA,
             "id": uuid4().hex,
-            "kind": next(kind for kind, config_type in KINDS.items() if config_type is type(config)),
+            "kind": kind_of(config).name,
             "recipe": recipe,
             **provenance(),
             "config": to_json(config),
@@ -347,7 +348,7 @@ def _config_type(kind: str) -> type[BaseConfig]:
     """Return the configuration class of this kind of run."""
     if kind not in KINDS:
         raise ValueError(f"There is no kind of run {kind!r}. {nearest(kind, KINDS)}")
-    return KINDS[kind]
+    return KINDS[kind].config
 
 
 def _step(path: Path) -> int:

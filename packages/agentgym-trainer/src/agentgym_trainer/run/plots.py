@@ -10,7 +10,8 @@ import numpy as np
 from agentgym_eval.metrics.summary import SummaryMetrics
 from numpy.typing import NDArray
 
-from agentgym_trainer.config import AgentEvolConfig, BaseConfig, RLConfig
+from agentgym_trainer.config import BaseConfig
+from agentgym_trainer.kinds import kind_of
 from agentgym_trainer.run.folder import MANNERS, RunFolder
 
 _SMOOTHED_OVER = 5
@@ -29,27 +30,26 @@ def draw_curve(config: BaseConfig, folder: RunFolder, found: Mapping[str, Mappin
     matplotlib.use("Agg")
     from matplotlib import pyplot as plt
 
-    lines, acting = list(folder.read_metrics()), isinstance(config, RLConfig)
-    evolving = isinstance(config, AgentEvolConfig)
+    lines, kind = list(folder.read_metrics()), kind_of(config)
     worlds = list(dict.fromkeys(world for by_world in found.values() for world in by_world))
-    rows = len(worlds) + (not acting and not evolving)
+    rows = len(worlds) + kind.plots_loss
     height = 4.5 * rows  # inches
     figure, grid = plt.subplots(rows, figsize=(8, height), sharex=True, squeeze=False)
     figure.subplots_adjust(left=0.09, right=0.98, top=1 - 0.35 / height, bottom=0.55 / height, hspace=0.15)
     for axes, world in zip(grid[:, 0], worlds, strict=False):
-        if acting:
+        if kind.plots_training:
             _draw_training(axes, lines, world)
             _mark_stages(axes, lines)
-        at = {0: 0, **{line["step"]: line["env_steps" if acting else "step"] for line in lines}}
+        at = {0: 0, **{line["step"]: line[kind.x] for line in lines}}
         for split, by_world in found.items():
             if world in by_world:
                 _draw_evaluations(axes, at, by_world[world], split)
         axes.set(ylabel="success", ylim=(0, 1.02), title=world)
         axes.legend(loc="lower right")
-    if not acting and not evolving:
+    if kind.plots_loss:
         _draw_loss(grid[-1, 0], lines)
     for axes in grid[:, 0]:
-        axes.set(xlabel="environment steps" if acting else "models trained" if evolving else "updates")
+        axes.set(xlabel=kind.x_label)
         axes.grid(alpha=0.2)
         axes.locator_params(axis="x", integer=True)
         axes.label_outer()

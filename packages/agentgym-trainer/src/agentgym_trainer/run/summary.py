@@ -16,7 +16,8 @@ from agentgym_eval.metrics.summary import report
 from rich.console import Console
 from rich.table import Table
 
-from agentgym_trainer.config import AgentEvolConfig, BaseConfig, WorldConfig
+from agentgym_trainer.config import BaseConfig, WorldConfig
+from agentgym_trainer.kinds import kind_of
 from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import MANNERS, RunFolder, played_splits
 from agentgym_trainer.run.plots import ByStep, draw_curve
@@ -30,12 +31,12 @@ def show_results(config: BaseConfig, folder: RunFolder, console: Console, *, sec
     _write_summary(steps, folder, found, seconds)
     with writing(folder.curve):
         draw_curve(config, folder, {split: metrics.by_world for split, metrics in found.items()})
-    shown = _shown(config, steps)
+    kind = kind_of(config)
+    shown = kind.columns(steps)
     for split, metrics in reversed(found.items()):
         console.print(_table(config, split, {step: shown[step] for step in shown if step in metrics.steps}, metrics))
-    done = "models" if isinstance(config, AgentEvolConfig) else "updates"
     for line in (
-        f"{steps} {done}; this session took {seconds:.0f} s. Run folder: {folder.path}",
+        f"{steps} {kind.step_noun}; this session took {seconds:.0f} s. Run folder: {folder.path}",
         f"Learning curve: {folder.curve}",
         "View the run and its episodes in a browser:",
         f"  {command('view')} {shlex.quote(str(folder.path))}",
@@ -43,13 +44,6 @@ def show_results(config: BaseConfig, folder: RunFolder, console: Console, *, sec
         *(f"  {_evaluate(config, world, folder.model)}" for world in config.worlds),
     ):
         console.print(line, highlight=False, soft_wrap=True, markup=False)
-
-
-def _shown(config: BaseConfig, last: int) -> dict[int, str]:
-    """Return the steps whose evaluations are shown, with column headings."""
-    if isinstance(config, AgentEvolConfig):
-        return {0: "before", 1: "cloned"} | {step: f"iteration {step - 1}" for step in range(2, last + 1)}
-    return {0: "before", last: "after"}
 
 
 def _evaluate(config: BaseConfig, world: WorldConfig, model: Path) -> str:

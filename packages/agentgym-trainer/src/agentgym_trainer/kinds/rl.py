@@ -1,0 +1,34 @@
+"""Reinforcement learning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from agentgym_trainer.config import RLConfig
+from agentgym_trainer.kinds.base import BATCH, STEPS, RunKind, few
+
+
+def _miniature(config: RLConfig) -> RLConfig:
+    return replace(
+        config,
+        warm_start=replace(config.warm_start, episodes=min(8, config.warm_start.episodes), epochs=1),
+        imitation=replace(config.imitation, data=few(config.imitation.data), batch=BATCH),
+        # So small a model never succeeds: all groups would have zero variance, and no update would be taken.
+        algorithm=replace(config.algorithm, groups=replace(config.algorithm.groups, zero_variance="keep")),
+        steps=STEPS,
+        tasks_per_step=2,
+        group_size=2,
+        minibatches=min(4, config.minibatches),
+    )
+
+
+RL = RunKind(
+    "rl",
+    RLConfig,
+    "agentgym_trainer.trainers.rl:train",
+    _miniature,
+    x="env_steps",
+    x_label="environment steps",
+    plots_training=True,
+    plots_loss=False,
+)
