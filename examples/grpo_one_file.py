@@ -1,11 +1,11 @@
 """GRPO for a multi-turn agent in one file: TextCraft, `generate` of transformers, and plain autograd.
 
-The page to read before the trainer's source: `RLLoop.step` in agentgym_trainer/trainers/rl_loop.py takes these steps,
-with micro-batches, many processes, other engines, and resuming. A test holds that both have the same loss and gradient.
+Read this file before the trainer's source: `RLLoop.step` in agentgym_trainer/trainers/rl_loop.py takes the same steps,
+and adds micro-batches, distributed training, other engines and resuming. A test checks that the gradients are equal.
 
     uv run python examples/grpo_one_file.py --model Qwen/Qwen2.5-0.5B-Instruct --steps 100
 
-Without --model, a tiny model is trained on the expert's episodes first.
+Without --model, it trains a tiny model, which first imitates the expert's episodes.
 Needs: pip install "agentgym-envs[textcraft]" agentgym-trainer
 """
 
@@ -23,26 +23,26 @@ from tiny_model import tiny_model, tiny_tokenizer
 
 OPTIONS = {"depth": (1, 1), "distractors": 0}
 TURNS, NEW_TOKENS = 6, 48  # limits of an episode and of a reply
-TASKS, GROUP_SIZE = 4, 8  # tasks per step, and episodes of each
+TASKS, GROUP_SIZE = 4, 8  # tasks per step, and episodes per task
 CLIP, LR, MINIBATCHES = 0.2, 1e-5, 2
-FEW = 8  # tasks that a tiny model can learn
+FEW = 8  # number of tasks that a tiny model can learn
 
 
 @dataclass
 class Trajectory:
-    """The tokens of an episode, as the model saw and sampled them."""
+    """The prompt and completion tokens of an episode, and its reward."""
 
     ids: list[int]
     loss_mask: list[bool]
-    """True for completion tokens: the ones that the model sampled."""
+    """True for completion tokens, which the model sampled."""
     reward: float = 0.0
 
 
-# Rollouts: the policy replies, the environment answers, until the episode ends.
+# Rollouts: alternate replies of the policy and observations of the environment until the episode ends.
 
 
 def play(env: Any, task: str, policy: Callable[[list[int]], list[int]], tokenizer: Any) -> Trajectory:
-    """Play one episode. Sampled ids are kept as they are: decoding and encoding them again could change them."""
+    """Play one episode. Sampled ids are kept, since decoding and re-encoding could change them."""
     observation, _ = env.reset(options={"task": task})
     messages = [{"role": "system", "content": env.instructions}, {"role": "user", "content": observation}]
     text = render(tokenizer, messages)
@@ -68,14 +68,14 @@ def play(env: Any, task: str, policy: Callable[[list[int]], list[int]], tokenize
 
 
 def render(tokenizer: Any, messages: list[dict[str, str]], prompt: bool = True) -> str:
-    """A conversation in the model's chat template; with `prompt`, up to where the assistant's next reply begins."""
+    """Render a conversation in the model's chat template; with `prompt`, add the start of the next reply."""
     return tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=prompt)
 
 
 def text_between(tokenizer: Any, messages: list[dict[str, str]]) -> str:
-    """What the template puts between the last reply and the next one: the rest of that turn, and the observation."""
+    """Return the template's text between the last reply and the next: the rest of that turn, and the observation."""
     replied = render(tokenizer, messages[:-1], prompt=False)
-    _, end, rest = replied.rpartition(tokenizer.eos_token)  # the end of the turn was sampled as part of the reply
+    _, end, rest = replied.rpartition(tokenizer.eos_token)  # the reply includes the sampled end token
     if not end:
         raise ValueError("The chat template doesn't end replies with the tokenizer's end token.")
     return rest + render(tokenizer, messages)[len(replied) :]
@@ -83,7 +83,7 @@ def text_between(tokenizer: Any, messages: list[dict[str, str]]) -> str:
 
 @torch.no_grad()
 def sample(model: Any, tokenizer: Any, ids: list[int]) -> list[int]:
-    """The token ids of a reply, the end token included."""
+    """Sample the token ids of a reply, including the end token."""
     prompt = torch.tensor([ids], device=model.device)
     settings = {"do_sample": True, "temperature": 1.0, "top_k": 0, "top_p": 1.0, "max_new_tokens": NEW_TOKENS}
     settings |= {"attention_mask": torch.ones_like(prompt), "pad_token_id": tokenizer.pad_token_id}
@@ -91,11 +91,11 @@ def sample(model: Any, tokenizer: Any, ids: list[int]) -> list[int]:
     return out[0, len(ids) :].tolist()
 
 
-# Learning: advantages relative to the group, and the clipped loss over completion tokens.
+# Training: advantages relative to the group, and the clipped loss over completion tokens.
 
 
 def logprobs(model: Any, made: Trajectory) -> torch.Tensor:
-    """Log-probability of each completion token."""
+    """Return the log-probability of each completion token."""
     ids = torch.tensor(made.ids, device=model.device)
     predicted = model(ids[None, :-1]).logits[0].float().log_softmax(-1)
     of_next = predicted.gather(-1, ids[1:, None])[:, 0]
@@ -103,25 +103,25 @@ def logprobs(model: Any, made: Trajectory) -> torch.Tensor:
 
 
 def group_advantages(rewards: list[float]) -> torch.Tensor:
-    """(R - mean) / standard deviation: how much better an episode is than the others of its task."""
+    """Return (R - mean) / standard deviation over the episodes of a task."""
     reward = torch.tensor(rewards)
     return (reward - reward.mean()) / reward.std()
 
 
 def grpo_loss(logprob: torch.Tensor, old: torch.Tensor, advantage: torch.Tensor) -> torch.Tensor:
-    """Clipped surrogate loss of each token (PPO, arXiv 1707.06347, eq. 7)."""
+    """Return the clipped surrogate loss of each token (PPO, arXiv 1707.06347, eq. 7)."""
     ratio = (logprob - old).exp()
     return -torch.minimum(ratio * advantage, ratio.clamp(1 - CLIP, 1 + CLIP) * advantage)
 
 
 def minibatch_loss(model: Any, batch: list[tuple[Trajectory, torch.Tensor, torch.Tensor]]) -> torch.Tensor:
-    """The mean over all completion tokens of the mini-batch (DAPO's token mean; GRPO's is a mean over episodes)."""
+    """Return the mean over all completion tokens of the mini-batch, as in DAPO (GRPO averages over episodes)."""
     losses = [grpo_loss(logprobs(model, made), old, advantage) for made, advantage, old in batch]
     return torch.cat(losses).mean()
 
 
 def step(env: Any, tasks: list[str], model: Any, tokenizer: Any, optimizer: torch.optim.Optimizer) -> dict[str, float]:
-    """One training step."""
+    """Take one training step: rollouts, advantages, and an optimizer step per mini-batch."""
     model.eval()
     policy = partial(sample, model, tokenizer)
     groups = [[play(env, task, policy, tokenizer) for _ in range(GROUP_SIZE)] for task in tasks]
@@ -163,7 +163,7 @@ def main(steps: int = 2, model_name: str | None = None, seed: int = 0) -> list[d
 
 
 def warm_start(env: Any, episodes: int = 200) -> tuple[Any, Any]:
-    """A tiny model, trained on episodes of the environment's expert, so that some of its own succeed."""
+    """Return a tiny model that has imitated the environment's expert, so that some of its episodes succeed."""
     tasks, texts = text_env(env).tasks.train.ids[:FEW], [env.instructions] * 9
     for task in tasks:
         texts += [env.reset(options={"task": task})[0], text_env(env).oracle()]

@@ -1,6 +1,7 @@
-"""An MCP client that plays a world of `serve`, as an assistant with MCP servers would.
+"""An MCP client that plays an environment of a running `serve`, as an assistant with MCP servers would.
 
-Needs: pip install "agentgym-envs[textcraft,serve]" "mcp>=2"; and `serve` running, whose address is the one argument.
+Needs: pip install "agentgym-envs[textcraft,serve]" "mcp>=2"
+Takes the address of the server as its only argument.
 """
 
 import asyncio
@@ -11,7 +12,7 @@ from mcp import Client, StdioServerParameters, stdio_client
 
 
 async def play(url: str) -> dict[str, Any]:
-    """Play a task on the server at `url`; where it stands at the end."""
+    """Play a task on the server at `url`, and return the structured result of the last call."""
     command = ["-m", "agentgym_envs.adapters.mcp", "textcraft", "--url", url]
     async with Client(stdio_client(StdioServerParameters(command=sys.executable, args=command))) as client:
         print("tools:", *(tool.name for tool in (await client.list_tools()).tools))

@@ -1,4 +1,4 @@
-"""A server of a world that any OpenEnv client can play on, and such a client.
+"""An OpenEnv server for an environment, and an OpenEnv client that plays on it.
 
 Needs: pip install "agentgym-envs[textcraft,serve]" openenv-core
 """
@@ -16,8 +16,8 @@ from openenv.core.generic_client import GenericEnvClient
 
 @contextmanager
 def serving(world: str, **options: object) -> Generator[str]:
-    """The address of a server of `world` in this process; elsewhere `uvicorn.run(openenv_app(world))` is all."""
-    # OpenEnv's server logs an error for each client that leaves.
+    """Serve `world` in a thread, and yield the address. A standalone server is `uvicorn.run(openenv_app(world))`."""
+    # OpenEnv's server logs an error for each client that disconnects.
     server = uvicorn.Server(uvicorn.Config(openenv_app(world, **options), port=0, log_level="critical"))
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -30,7 +30,7 @@ def serving(world: str, **options: object) -> Generator[str]:
 
 
 async def play(url: str) -> float:
-    """The score of an episode on the server at `url`."""
+    """Play an episode on the server at `url`, and return its score."""
     score = 0.0
     async with GenericEnvClient(url) as env:
         result = await env.reset(task="textcraft/test/red_sandstone_stairs")

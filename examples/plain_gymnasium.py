@@ -1,4 +1,4 @@
-"""A world alone, with nothing but Gymnasium: an agent that tries what is available, and the expert.
+"""An environment with Gymnasium alone: a random policy over the available actions, and the expert.
 
 Needs: pip install "agentgym-envs[babyai]"
 """
@@ -8,7 +8,7 @@ import numpy as np
 
 
 def play(env: gymnasium.Env, task: str, choose) -> float:
-    """The score of one episode in which `choose` picks the actions."""
+    """Play one episode with the actions that `choose` returns, and return its score."""
     observation, info = env.reset(seed=0, options={"task": task})
     score, over = 0.0, False
     while not over:
@@ -19,15 +19,15 @@ def play(env: gymnasium.Env, task: str, choose) -> float:
 
 
 def main(tasks: int = 20) -> dict[str, float]:
-    """Play some test tasks with both; mean score of each."""
+    """Play some test tasks with both policies, and return their mean scores."""
     env = gymnasium.make("agentgym_envs:agentgym/BabyAI-v0", levels="PickupLoc", max_episode_steps=10)
     draw = np.random.default_rng(0)
-    players = {
+    policies = {
         "random": lambda observation, info: str(draw.choice(info["available_actions"])),
         "expert": lambda observation, info: env.unwrapped.oracle(),
     }
     ids = env.unwrapped.tasks.test.ids[:tasks]
-    scores = {name: float(np.mean([play(env, task, player) for task in ids])) for name, player in players.items()}
+    scores = {name: float(np.mean([play(env, task, policy) for task in ids])) for name, policy in policies.items()}
     env.close()
     return scores
 

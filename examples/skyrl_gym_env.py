@@ -1,4 +1,4 @@
-"""A world as an environment of SkyRL-gym, as SkyRL's generator plays it.
+"""An environment in SkyRL-gym's interface, as SkyRL's generator plays it.
 
 Needs: pip install "agentgym-envs[textcraft]" skyrl-gym
 """
@@ -10,12 +10,12 @@ skyrl_gym.register(id="agentgym", entry_point="agentgym_envs.adapters.skyrl:SkyR
 
 
 def main(task: str = "textcraft/test/red_sandstone_stairs") -> dict[str, float]:
-    """Play a task with the expert's replies; what SkyRL logs of it."""
+    """Play a task with the expert's replies, and return the metrics that SkyRL logs."""
     row = {"env_class": "agentgym", "world": "textcraft", "task": task, "max_turns": 20}
     env = skyrl_gym.make(row["env_class"], extras=row)
     conversation, _ = env.init([])
 
-    expert = text_env(make("agentgym/TextCraft-v0"))  # in place of a language model
+    expert = text_env(make("agentgym/TextCraft-v0"))  # replaces the language model
     expert.reset(options={"task": task})
     done = False
     while not done:

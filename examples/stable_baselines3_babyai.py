@@ -1,4 +1,4 @@
-"""An agent that is no language model: PPO of Stable-Baselines3 with a small network on a BabyAI level.
+"""PPO of Stable-Baselines3 with a small network, instead of a language model, on a BabyAI level.
 
 Needs: pip install "agentgym-envs[babyai]" stable-baselines3
 Takes: about a minute on two CPU cores.
@@ -12,17 +12,17 @@ from stable_baselines3.common.evaluation import evaluate_policy
 
 
 def world() -> gymnasium.Env:
-    """Find the red ball among grey things, in four actions at most."""
+    """Make the environment: go to the red ball among grey objects in at most four actions."""
     options = {"levels": "GoToRedBallGrey", "available_actions_in_text": False}
     return gymnasium.make("agentgym_envs:agentgym/BabyAI-v0", max_episode_steps=4, **options)
 
 
 def main(steps: int = 16_384, episodes: int = 100) -> tuple[float, float]:
-    """Success of the untrained and of the trained agent, who draws its actions."""
-    met = survey(world())
+    """Train, and return the success rates before and after; actions are sampled."""
+    spaces = survey(world())
 
     def numbers() -> gymnasium.Env:
-        return BagOfWords(DiscreteActions(world(), met.actions), met.words)
+        return BagOfWords(DiscreteActions(world(), spaces.actions), spaces.words)
 
     envs, others = make_vec_env(numbers, n_envs=8, seed=0), make_vec_env(numbers, seed=1)
     agent = PPO(

@@ -1,6 +1,6 @@
-"""A language model of a few hundred thousand parameters, made on the spot, for the examples that train with TRL.
+"""A language model of a few hundred thousand parameters, built from scratch for the examples that train.
 
-It stands in for a real one, `AutoModelForCausalLM.from_pretrained(...)`, where there is neither a GPU nor a network.
+It replaces `AutoModelForCausalLM.from_pretrained(...)` on machines without GPU and network.
 Needs: pip install agentgym-trainer
 """
 
@@ -16,21 +16,21 @@ torch.set_num_threads(1)
 
 
 def tiny_tokenizer(texts: Iterable[str]) -> Any:
-    """A tokenizer for these texts with the chat template of Qwen2.5, which has a place for functions."""
+    """Train a tokenizer on these texts; its chat template is that of Qwen2.5, which supports tools."""
     tokenizer = train_tokenizer(texts, vocab=1000)
     tokenizer.chat_template = qwen2_5_chat_template
     return tokenizer
 
 
 def tiny_model(tokenizer: Any) -> Any:
-    """A random model for it."""
+    """Build a randomly initialized model for the tokenizer."""
     size = Scratch(hidden=64, layers=2, heads=2, context=4096)
     ends = {"end_id": tokenizer.eos_token_id, "pad_id": tokenizer.pad_token_id}
     return build_model(size, vocab=len(tokenizer), seed=0, **ends)
 
 
 def teach(model: Any, rows: Sequence[tuple[list[int], int]], steps: int) -> None:
-    """Have it imitate token ids from a place on: random replies give reinforcement learning nothing to begin with."""
+    """Fine-tune on `(ids, start)` rows, with the loss on `ids[start:]`: RL can't start from a random policy."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=3e-3)
     model.train()
     for step in range(steps):

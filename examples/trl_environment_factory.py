@@ -1,4 +1,4 @@
-"""TRL's GRPOTrainer with a world as its environment: the model plays by calling the world's functions as tools.
+"""TRL's GRPOTrainer with an environment of this package: the model calls the environment's functions as tools.
 
 Needs: pip install "agentgym-envs[textcraft]" agentgym-trainer
 """
@@ -21,7 +21,7 @@ OPTIONS = {"depth": (1, 1), "distractors": 0, "max_episode_steps": 6}
 
 
 def expert_conversation(world: Any, task: str) -> list[dict[str, Any]]:
-    """A task as the world's expert plays it, in calls of functions."""
+    """Return the conversation of a task that the environment's expert plays with function calls."""
     observation, info = world.reset(options={"task": task})
     messages = [{"role": "system", "content": world.instructions}, {"role": "user", "content": observation}]
     while not info["success"]:
@@ -36,7 +36,7 @@ def expert_conversation(world: Any, task: str) -> list[dict[str, Any]]:
 
 
 def main(tasks: int = 2, lessons: int = 120, steps: int = 2) -> list[dict[str, float]]:
-    """Teach a tiny model to call functions, train it with GRPO; TRL's log of each step."""
+    """Fine-tune a tiny model to call functions, train it with GRPO, and return TRL's log of each step."""
     world = text_env(make("agentgym/TextCraft-v0", **OPTIONS))
     environment = tool_environment("textcraft", **OPTIONS)
     ids = world.tasks.train.ids[:tasks]

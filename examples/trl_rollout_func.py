@@ -1,6 +1,6 @@
-"""TRL's GRPOTrainer with episodes of ours: `rollout_func` plays worlds in turns of free text, and TRL learns from them.
+"""TRL's GRPOTrainer with rollouts of this package: `rollout_func` plays multi-turn episodes, and TRL trains on them.
 
-The token ids that were sampled are those that are trained on; what the world said is masked out.
+TRL trains on exactly the sampled token ids; tokens of observations are masked out.
 Needs: pip install "agentgym-envs[textcraft]" agentgym-trainer
 """
 
@@ -24,32 +24,30 @@ OPTIONS = {"depth": (1, 1), "distractors": 0, "max_episode_steps": 6}
 
 
 def tokens(episode: Episode) -> tuple[list[int], list[int], list[float], list[int]]:
-    """Prompt, completion, log-probabilities and mask of an episode, as TRL wants them: the mask is 1 where the model
-    spoke.
-    """
+    """Return prompt, completion, log-probabilities and mask of an episode for TRL; the mask is 1 for sampled tokens."""
     (segment,) = trajectory(episode).segments
     start = segment.loss_mask.index(True)
-    mask = [int(said) for said in segment.loss_mask[start:]]
+    mask = [int(sampled) for sampled in segment.loss_mask[start:]]
     return list(segment.ids[:start]), list(segment.ids[start:]), list(segment.logprobs[start:]), mask
 
 
 class Worlds:
-    """A `rollout_func`: plays each prompt, which is the id of a task, in a world of its own."""
+    """A `rollout_func` that plays each prompt, which is a task id, in its own environment."""
 
     def __init__(self, chat: Chat, world: OpenEnvironment) -> None:
         self.chat = chat
         self.world = world
 
     def __call__(self, prompts: list[str], trainer: GRPOTrainer) -> dict[str, list[Any]]:
-        """Play them all at once."""
+        """Play all prompts concurrently."""
         model = trainer.accelerator.unwrap_model(trainer.model)
-        player = EnginePolicy(
+        policy = EnginePolicy(
             transformers_engine(model, end_id=self.chat.end_id), self.chat, TokenBudget(64), name="grpo"
         )
         jobs = [EpisodeSpec(task, sample, seed=trainer.state.global_step) for sample, task in enumerate(prompts)]
-        with RolloutRunner(player.engine) as rollouts:
+        with RolloutRunner(policy.engine) as rollouts:
             episodes = {
-                episode.sample: episode for episode in rollouts.play([RolloutRequest(self.world, jobs)], player)
+                episode.sample: episode for episode in rollouts.play([RolloutRequest(self.world, jobs)], policy)
             }
         model.train()  # the engine samples without dropout
         parts = zip(*(tokens(episodes[sample]) for sample in range(len(prompts))), strict=True)
@@ -58,22 +56,22 @@ class Worlds:
 
 
 def score_of(prompts: list[str], score: list[float], **columns: Any) -> list[float]:
-    """The reward: what `rollout_func` returned beside the tokens."""
+    """Return the scores that `rollout_func` returned with the tokens."""
     return score
 
 
 def main(tasks: int = 2, lessons: int = 300, steps: int = 2) -> list[dict[str, float]]:
-    """Teach a tiny model the form of a reply, train it with GRPO; TRL's log of each step."""
+    """Fine-tune a tiny model on the reply format, train it with GRPO, and return TRL's log of each step."""
     spec = WorldSpec("agentgym/TextCraft-v0", OPTIONS)
     world = ReAct(spec.build())
     ids = text_env(world).tasks.train.ids[:tasks]
     expert = [play(world, Oracle(), EpisodeSpec(task)) for task in ids]
-    said = [text for episode in expert for turn in episode.turns for text in (turn.observation, turn.reply.text)]
-    tokenizer = tiny_tokenizer([world.instructions, *said] * 4)
+    texts = [text for episode in expert for turn in episode.turns for text in (turn.observation, turn.reply.text)]
+    tokenizer = tiny_tokenizer([world.instructions, *texts] * 4)
     chat = Chat(tokenizer)
     model = tiny_model(tokenizer)
-    taught = [tokens(encode(chat, episode)) for episode in expert]
-    teach(model, [(prompt + completion, len(prompt)) for prompt, completion, *_ in taught], lessons)
+    encoded = [tokens(encode(chat, episode)) for episode in expert]
+    teach(model, [(prompt + completion, len(prompt)) for prompt, completion, *_ in encoded], lessons)
 
     with tempfile.TemporaryDirectory() as folder, EnvPool(spec, 4) as pool:
         trainer = GRPOTrainer(

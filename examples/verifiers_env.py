@@ -1,8 +1,8 @@
-r"""A world as a taskset and environment of verifiers (0.4), for `vf-eval` and prime-rl.
+r"""An environment as a taskset and environment of verifiers (0.4), for `vf-eval` and prime-rl.
 
-verifiers can't be installed beside the extra `webarena-verified`, so it wants an environment of its own:
+verifiers conflicts with the extra `webarena-verified`, so install it in a separate virtual environment:
     uv pip install "agentgym-envs[textcraft]" verifiers
-Then, in the folder of this file, 20 test tasks, played by a model behind an endpoint that speaks OpenAI's protocol:
+Then, in the folder of this file, play 20 test tasks with a model behind an OpenAI-compatible endpoint:
     PYTHONPATH=. vf-eval verifiers_env --env.taskset.world textcraft -n 20 --no-push \
         --env.player.harness.id null --env.player.runtime.type subprocess \
         --model MODEL --client.base-url http://127.0.0.1:8000/v1 --client.api-key-var OPENAI_API_KEY
@@ -26,26 +26,26 @@ class AgentGymConfig(vf.TasksetConfig):
 
 
 class AgentGymData(vf.TaskData):
-    """What the environment plays a task by."""
+    """The data of a task: environment, options and task id."""
 
     info: dict[str, Any]
 
 
 class AgentGymTask(vf.Task[AgentGymData, vf.State, vf.TaskConfig]):
-    """A task of a world."""
+    """A task of an environment."""
 
 
 class AgentGymEnvConfig(vf.EnvConfig):
-    """One seat, at the world."""
+    """Settings of the only agent, which plays the task."""
 
     player: vf.AgentConfig = vf.AgentConfig()
 
 
 class AgentGymEnv(vf.Env[AgentGymEnvConfig]):
-    """The world speaks as the user; the score of the episode is its reward."""
+    """Observations are user messages; the score of the episode is its reward."""
 
     async def run(self, task: AgentGymTask, agents: vf.Agents) -> None:
-        """One episode. An `EnvFault` passes: verifiers then counts the rollout as failed."""
+        """Play one episode. An `EnvFault` propagates: verifiers then counts the rollout as failed."""
         info = task.data.info
         env = ReAct(make(info["world"], **info["options"]))
         try:
@@ -63,7 +63,7 @@ class AgentGymEnv(vf.Env[AgentGymEnvConfig]):
 
 
 class AgentGymTaskset(vf.Taskset[AgentGymTask, AgentGymConfig]):
-    """The tasks of a split, in the set's order."""
+    """The tasks of a split, in the order of the task set."""
 
     def load(self) -> Iterator[AgentGymTask]:
         """See `vf.Taskset.load`."""

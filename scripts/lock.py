@@ -1,10 +1,10 @@
-"""Bring `uv.lock` into the form that is committed: versions and dependencies, no registry's address.
+"""Convert `uv.lock` to the form that is committed: versions and dependencies, without registry addresses.
 
-uv writes the address of the registry it happened to use on every line, and no committed file may name one. In the
-committed form every package keeps its name, version, dependencies and markers; the wider `requires-python` tells uv
-that the lock wants completing, which it does on the first `uv run` or `uv sync`, with exactly these versions.
+uv writes the address of the configured registry on every line, and no committed file may contain one. The committed
+form keeps name, version, dependencies and markers of every package. Its wider `requires-python` makes uv complete the
+lock on the first `uv run` or `uv sync`, with exactly these versions.
 
-Run it after uv has touched the lock: `uv run scripts/lock.py` (with `--upgrade`: newest versions first).
+Run it after uv has changed the lock: `uv run scripts/lock.py` (with `--upgrade` to upgrade all packages first).
 """
 
 import re
@@ -16,7 +16,7 @@ LOCK = Path(__file__).parent.parent / "uv.lock"
 
 
 def committed_form(lock: str) -> str:
-    """The text of a lock file without registry addresses, files and hashes."""
+    """Return the text of a lock file without registry addresses, files and hashes."""
     lock = re.sub(r'^requires-python = ">=3\.11.*"$', 'requires-python = ">=3.11"', lock, flags=re.MULTILINE)
     lock = re.sub(r'registry = "[^"]*"', 'registry = "pypi"', lock)
     lock = re.sub(r"^\[manifest\]\n(?:.+\n)*\n", "", lock, flags=re.MULTILINE)

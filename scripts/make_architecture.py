@@ -1,7 +1,7 @@
-"""Writes docs/architecture.md: the layers of the packages, from the import contracts and the source.
+"""Write docs/architecture.md: the layers of the packages, from the import contracts and the source.
 
 uv run python scripts/make_architecture.py            write the page
-uv run python scripts/make_architecture.py --check    exit with 1 where the committed page differs
+uv run python scripts/make_architecture.py --check    exit with 1 if the committed page differs
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ text nor environments, and clients need nothing of the servers.
 
 
 def page() -> str:
-    """The page as it should be."""
+    """Return the text of the page."""
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     contracts = settings["tool"]["importlinter"]["contracts"]
     graph = grimp.build_graph(*PACKAGES, cache_dir=None)
@@ -40,7 +40,7 @@ def page() -> str:
 
 
 def section(contract: dict[str, Any], graph: grimp.ImportGraph) -> str:
-    """A table of the layers of one container."""
+    """Return a table of the layers of one container."""
     container = contract["containers"][0]
     rows = [[name.strip() for name in layer.split("|")] for layer in contract["layers"]]
     modules = [name for row in rows for name in row]
@@ -59,7 +59,7 @@ def _imports(graph: grimp.ImportGraph, container: str, importer: str, imported: 
 
 
 def summary(module: str) -> str:
-    """The first sentence of a module's docstring."""
+    """Return the first paragraph of a module's docstring."""
     path = ROOT / "packages" / PACKAGES[module.partition(".")[0]] / "src" / Path(*module.split("."))
     file = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
     text = ast.get_docstring(ast.parse(file.read_text(encoding="utf-8"))) or ""
@@ -67,7 +67,7 @@ def summary(module: str) -> str:
 
 
 def main() -> None:
-    """Write or check."""
+    """Write the page, or check it."""
     parser = argparse.ArgumentParser(description="Writes docs/architecture.md.")
     parser.add_argument("--check", action="store_true", help="only compare")
     if not parser.parse_args().check:

@@ -1,7 +1,7 @@
-"""Writes the task table of agentgym/BabyAI-v0: which seed of which level the oracle solves, and in how many turns.
+"""Write the task table of agentgym/BabyAI-v0: the seeds of each level that the oracle solves, and its number of turns.
 
-uv run python scripts/make_babyai_tasks.py            write tasks.json and manifest.json, some minutes
-uv run python scripts/make_babyai_tasks.py --check 2  play 2 seeds per level and split again and compare
+uv run python scripts/make_babyai_tasks.py            write tasks.json and manifest.json (takes minutes)
+uv run python scripts/make_babyai_tasks.py --check 2  replay 2 seeds per level and split, and compare
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ FEWEST: dict[Split, int] = {"train": 256, "test": 32}
 FOLDER = Path(tasks.__file__).parent
 LIMIT = next(world.max_episode_steps for world in WORLDS if world.id == "agentgym/BabyAI-v0")
 
-# A level belongs to the first of these that its name begins with, else to the first that it contains.
+# The category of a level is the first of these that is a prefix of its name, or else the last that its name contains.
 CATEGORIES = (
     "GoToImpUnlock",
     "GoToSeq",
@@ -47,14 +47,14 @@ CATEGORIES = (
 
 
 def category(name: str) -> str:
-    """The group that reports average a level in."""
+    """Return the category of a level, by which reports average."""
     begins = (group for group in CATEGORIES if name.startswith(group))
     contains = (group for group in reversed(CATEGORIES) if group in name)
     return next(begins, None) or next(contains)
 
 
 def skeleton() -> dict[str, dict[str, object]]:
-    """Minigrid's BabyAI levels in the order of its registry, with every seed taken for solved."""
+    """Return Minigrid's BabyAI levels in the order of its registry, with every seed marked as solved."""
     import minigrid  # noqa: F401 - registers the levels
 
     ids = [level_id for level_id in gymnasium.registry if level_id.startswith("BabyAI-")]
@@ -64,7 +64,7 @@ def skeleton() -> dict[str, dict[str, object]]:
 
 
 def turns(world: BabyAI, task: Task) -> int | None:
-    """How many turns the oracle needs, or None where it doesn't succeed within the world's limit."""
+    """Return the oracle's number of turns, or None if it doesn't succeed within the environment's limit."""
     world.reset(options={"task": task.id})
     for turn in range(1, LIMIT + 1):
         *_, terminated, truncated, info = world.step(world.oracle())
@@ -74,13 +74,13 @@ def turns(world: BabyAI, task: Task) -> int | None:
 
 
 def seeded(world: BabyAI, name: str, split: Split) -> Iterator[Task]:
-    """The tasks of the seeds of `SEEDS`, in order: those of `train` that are set aside as `dev`, too."""
+    """Yield the tasks of the seeds of `SEEDS`, in order, including those of `train` that are held out as `dev`."""
     first = tasks.FIRST_SEED[split]
     return (world.tasks[f"babyai/{split}/{name}/{seed}"] for seed in range(first, first + SEEDS[split]))
 
 
 def solved(name: str, entry: dict[str, object]) -> dict[str, object]:
-    """The entry of a level with what the oracle makes of each seed."""
+    """Return the entry of a level with the oracle's number of turns for each seed."""
     world = BabyAI(levels=name)
     found = {split: [turns(world, task) for task in seeded(world, name, split)] for split in SEEDS}
     report = ", ".join(f"{split} {sum(t is not None for t in ts)} of {len(ts)}" for split, ts in found.items())
@@ -89,7 +89,7 @@ def solved(name: str, entry: dict[str, object]) -> dict[str, object]:
 
 
 def write(table: dict[str, dict[str, object]]) -> None:
-    """Write `tasks.json`, one level a line."""
+    """Write `tasks.json`, one level per line."""
     lines = ",\n".join(
         f"{json.dumps(name)}: {json.dumps(entry, separators=(',', ':'))}" for name, entry in table.items()
     )
@@ -99,7 +99,7 @@ def write(table: dict[str, dict[str, object]]) -> None:
 
 
 def check(count: int) -> int:
-    """Play the first `count` tasks of each level and split again; returns how many differ from the table."""
+    """Replay the first `count` tasks of each level and split; return the number that differ from the table."""
     wrong = 0
     for name in tasks.all_levels():
         world = BabyAI(levels=name)
@@ -113,7 +113,7 @@ def check(count: int) -> int:
 
 
 def main() -> int:
-    """Write or check."""
+    """Write the table, or check it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", type=int, metavar="N", help="play N tasks per level and split again and compare")
     asked = parser.parse_args()

@@ -1,10 +1,10 @@
-"""Write docs/reference/*.md from the docstrings: a page for each public module, and one that lists them.
+"""Write docs/reference/*.md from the docstrings: a page for each public module, and an index.
 
     uv run scripts/make_reference.py           # write the pages
-    uv run scripts/make_reference.py --check   # fail where they aren't what would be written
+    uv run scripts/make_reference.py --check   # fail if a page is out of date
 
-The source is read and never imported, so this needs no torch and takes seconds. What is public is what a module's
-`__all__` names, or else what is defined in it without a leading underscore.
+The source is parsed and not imported, so this takes seconds and doesn't need torch. Public names are those in a
+module's `__all__`, or else those it defines without a leading underscore.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import griffe
 
 ROOT = Path(__file__).parent.parent
 FOLDER = ROOT / "docs" / "reference"
-WIDTH = 100  # of a signature on one line
+WIDTH = 100  # maximum length of a signature on one line
 PAGES: dict[str, str] = {
     "agentgym_envs": "environments, tasks, episodes, policies, and playing them",
     "agentgym_envs.agents.agent": "agents: a reply format and a scaffold",
@@ -77,12 +77,12 @@ def main() -> int:
 
 
 def same(path: Path, text: str) -> bool:
-    """Whether this file holds this text."""
+    """Return whether the file exists and has this text."""
     return path.is_file() and path.read_text(encoding="utf-8") == text
 
 
 def render() -> dict[str, str]:
-    """All pages, by file name."""
+    """Return all pages by file name."""
     paths = [str(package / "src") for package in sorted((ROOT / "packages").iterdir())]
     loader = griffe.GriffeLoader(search_paths=paths)
     for package in dict.fromkeys(name.partition(".")[0] for name in PAGES):
@@ -101,13 +101,13 @@ NOTE = (
 
 
 def formatted(page: str) -> str:
-    """The page as `ruff format`, which also looks into Markdown, leaves it."""
+    """Return the page as formatted by `ruff format`, which also formats code in Markdown."""
     call = [sys.executable, "-m", "ruff", "format", "--stdin-filename", "page.md", "-"]
     return subprocess.run(call, cwd=ROOT, input=page, capture_output=True, text=True, check=True).stdout
 
 
 def module_page(name: str, module: griffe.Module) -> str:
-    """The page of a module."""
+    """Return the page of a module."""
     lines = [f"# {name}", "", *prose(module)]
     members = list(public(module))
     for title, kind in (
@@ -125,12 +125,12 @@ def module_page(name: str, module: griffe.Module) -> str:
 
 
 def public(module: griffe.Module) -> Iterator[tuple[str, Known]]:
-    """The names that a module offers, with what they stand for; in alphabetical order."""
+    """Yield the public names of a module with their objects, in alphabetical order."""
     named = module.exports if module.exports is not None else module.members
     for label in sorted(map(str, named), key=str.lower):
         if label.startswith("_") or (module.exports is None and label in module.imports):
             continue
-        # By the import: a module of the same name hides what is imported.
+        # Look up the import first: a submodule of the same name would hide the imported object.
         path = module.imports.get(label)
         found = module.modules_collection[path] if path else module.members[label]
         found = found.final_target if isinstance(found, griffe.Alias) else found
@@ -139,7 +139,7 @@ def public(module: griffe.Module) -> Iterator[tuple[str, Known]]:
 
 
 def class_lines(label: str, found: Known) -> list[str]:
-    """Docstring, fields and methods of a class."""
+    """Return the section of a class: docstring, fields and methods."""
     lines = [f"### {label}", "", *code(head(label, found)), *prose(found)]
     members = [(name, member) for name, member in own(found).items() if not name.startswith("_")]
     fields = [
@@ -154,7 +154,7 @@ def class_lines(label: str, found: Known) -> list[str]:
 
 
 def head(label: str, found: Known) -> str:
-    """A class as Python declares it, with how it is made where that isn't its fields."""
+    """Return the declaration of a class, with `__init__` if it isn't a dataclass."""
     bases = [str(base) for base in found.bases if not str(base).startswith(("Protocol", "Generic", "ABC", "_"))]
     of = f"({', '.join(bases)})" if bases else ""
     marks = "".join(f"@{mark.value}\n" for mark in found.decorators)
@@ -165,7 +165,7 @@ def head(label: str, found: Known) -> str:
 
 
 def own(found: Known) -> dict[str, Known]:
-    """The members of a class, with those of its private bases, which have no place of their own."""
+    """Return the members of a class and of its private bases, which have no section of their own."""
     members: dict[str, Known] = {}
     for base in reversed(found.mro()):
         if base.name.startswith("_"):
@@ -174,7 +174,7 @@ def own(found: Known) -> dict[str, Known]:
 
 
 def field(name: str, member: Known) -> str:
-    """The row of a field, a property or a class attribute."""
+    """Return the table row of a field, property or class attribute."""
     about = " ".join(member.docstring.value.split()) if member.docstring else ""
     what = cell(str(member.annotation or ""))
     default = cell("" if "property" in member.labels else str(member.value or ""))
@@ -182,20 +182,20 @@ def field(name: str, member: Known) -> str:
 
 
 def cell(text: str) -> str:
-    """Code in a table, without what only a type checker reads."""
+    """Return code for a table cell; an ellipsis if it is longer than 120 characters."""
     text = " ".join(text.split()).replace("|", "\\|")
     return f"`{text}`" if text and len(text) <= 120 else "…" if text else ""
 
 
 def function_lines(label: str, found: Known, level: int = 3) -> list[str]:
-    """Signature and docstring of a function."""
-    if found.docstring is None and level > 3:  # a method whose base class says what it does
+    """Return the section of a function: signature and docstring."""
+    if found.docstring is None and level > 3:  # a method documented in the base class
         return []
     return [f"{'#' * level} {label}", "", *code(signature(label.rpartition(".")[2], found)), *prose(found)]
 
 
 def signature(name: str, function: Known) -> str:
-    """The head of a function as Python declares it, one parameter a line where it is long."""
+    """Return the signature of a function, with one parameter per line if it is long."""
     shown, star = [], False
     for parameter in function.parameters:
         kind = parameter.kind
@@ -219,7 +219,7 @@ def signature(name: str, function: Known) -> str:
 
 
 def value_lines(label: str, found: Known) -> list[str]:
-    """A value with its docstring; long ones without what they are made of."""
+    """Return the section of a value; long values are left out."""
     of = str(found.value or "")
     shown = (
         f"{label} = {of}" if of and len(of) <= WIDTH else f"{label}: {found.annotation}" if found.annotation else label
@@ -228,7 +228,7 @@ def value_lines(label: str, found: Known) -> list[str]:
 
 
 def prose(found: Known) -> list[str]:
-    """A docstring as Markdown: its text, and what it says of arguments and errors as lists."""
+    """Return a docstring as Markdown, with arguments and errors as lists."""
     if found.docstring is None:
         return []
     lines: list[str] = []
@@ -251,12 +251,12 @@ def prose(found: Known) -> list[str]:
 
 
 def item(name: str, text: str) -> str:
-    """An entry of a list."""
+    """Return a list item."""
     return f"- `{name}`: {' '.join(text.split())}"
 
 
 def code(text: str) -> list[str]:
-    """A block that readers see in colours and nobody runs."""
+    """Return a code block that is highlighted, but not run by the tests of the documentation."""
     return ["```pyi", text, "```", ""]
 
 

@@ -1,7 +1,7 @@
-"""Writes the task table of agentgym/SciWorld-v0: ScienceWorld's variations and splits, and the length of its solutions.
+"""Write the task table of agentgym/SciWorld-v0: ScienceWorld's variations and splits, and the length of its solutions.
 
-uv run python scripts/make_sciworld_tasks.py            write tasks.json and manifest.json, some minutes
-uv run python scripts/make_sciworld_tasks.py --check    ask ScienceWorld for the variations again and compare
+uv run python scripts/make_sciworld_tasks.py            write tasks.json and manifest.json (takes minutes)
+uv run python scripts/make_sciworld_tasks.py --check    compare the table with ScienceWorld's variations
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from agentgym_envs.worlds.sciworld.simulator import find_jar, jar_version
 
 FOLDER = Path(tasks.__file__).parent
 PLAYED = 1
-"""How many variations of each task and split are played to measure its length."""
+"""Number of variations of each task and split that are played to measure the length of the solution."""
 LIMIT = 300
 
 # ScienceWorld's topics by the first part of a task's number. The first five are the categories of AgentGym-RL's paper,
-# which doesn't say where it counts the changes of state, the circuits and the stages of life.
+# which doesn't state the categories of changes of state, circuits and stages of life.
 CATEGORIES = {
     "1": "Test-Cond",
     "2": "Measure",
@@ -42,7 +42,7 @@ CATEGORIES = {
 
 
 def variations() -> dict[str, list[int]]:
-    """How many variations the train, dev and test split of each task have, as ScienceWorld says it."""
+    """Return ScienceWorld's number of variations in the train, dev and test split of each task."""
     jvm = enter(JvmSpec(find_jar(), 60.0), 1)
     with jvm.calls():
         game = jvm.java.scienceworld.runtime.pythonapi.PythonInterface()
@@ -58,7 +58,7 @@ def variations() -> dict[str, list[int]]:
 
 
 def turns(name: str) -> list[int]:
-    """How many turns ScienceWorld's solutions take in some variations of a task; those that fail are left out."""
+    """Return the number of turns of ScienceWorld's solutions in some variations of a task, without failed ones."""
     world = SciWorld(tasks=name, variations=PLAYED)
     found: list[int] = []
     for task in world.tasks:
@@ -74,7 +74,7 @@ def turns(name: str) -> list[int]:
 
 
 def write(table: dict[str, dict[str, Any]]) -> None:
-    """Write `tasks.json`, one task a line."""
+    """Write `tasks.json`, one task per line."""
     lines = ",\n".join(f"{json.dumps(name)}: {json.dumps(entry)}" for name, entry in table.items())
     content = f'{{"scienceworld": {json.dumps(jar_version())},\n"tasks": {{\n{lines}\n}}}}\n'
     (FOLDER / "tasks.json").write_text(content, encoding="utf-8")
@@ -93,7 +93,7 @@ def check() -> int:
 
 
 def main() -> int:
-    """Write or check."""
+    """Write the table, or check it."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--check", action="store_true", help="compare the variations with the table")
     if parser.parse_args().check:

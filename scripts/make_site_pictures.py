@@ -1,6 +1,6 @@
-"""Write docs/webarena/*.png: a picture of each embedded site, as an agent's browser shows it.
+"""Write docs/webarena/*.png: a screenshot of each embedded site in an agent's browser.
 
-Run it with `uv run python scripts/make_site_pictures.py` and look at what it wrote.
+Run `uv run python scripts/make_site_pictures.py`, and check the pictures by eye.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ COLOURS = 128
 
 
 def main() -> None:
-    """Visit the pages and keep what is seen, in few colours."""
+    """Save a screenshot of each page, with a reduced palette."""
     FOLDER.mkdir(exist_ok=True)
     with closing(make("agentgym/WebArena-v0", render_mode="rgb_array")) as env:
         env.reset(seed=0)

@@ -1,12 +1,12 @@
-"""Derive TextCraft's recipe table from the recipes of Minecraft 1.16, as the package `minecraft-data` holds them.
+"""Derive TextCraft's recipe table from the recipes of Minecraft 1.16 in the package `minecraft-data`.
 
-There every tag is expanded: a crafting table is eight recipes, one for each kind of planks. Recipes that differ in one
-ingredient only are put together again, with a named set of alternatives in its place. Shapes are dropped (what counts
-is how many of what), and so is what a recipe leaves behind (the buckets of a cake).
+The package expands every tag: a crafting table has eight recipes, one for each kind of planks. This script merges
+recipes that differ in a single ingredient, and replaces the ingredient by a named set of alternatives. It drops shapes
+(only the amounts of ingredients count) and the items that remain after crafting (the buckets of a cake).
 
     uv run --no-project --with minecraft-data==3.20.0 python scripts/make_textcraft_recipes.py [--check]
 
-`--check` writes nothing and fails when the committed table differs.
+`--check` writes nothing, and fails if the committed table differs.
 """
 
 import json
@@ -19,20 +19,20 @@ import minecraft_data  # pyright: ignore[reportMissingImports]
 
 VERSION = "1.16.2"
 TABLE = Path(__file__).parent.parent / "packages/agentgym-envs/src/agentgym_envs/worlds/textcraft/recipes.json"
-# Crafted from what is crafted from them (ingots and blocks, wheat and hay); someone has to begin.
+# Items in circular recipes (ingots and blocks, wheat and hay), which must be obtained without crafting.
 GATHERED = (
     "coal", "diamond", "dried kelp", "emerald", "gold ingot", "honey bottle",
     "iron ingot", "lapis lazuli", "redstone", "slime ball", "wheat",
 )  # fmt: skip
 
 Slot = tuple[tuple[str, ...], int]
-"""The alternatives, and how many are needed."""
+"""The alternative items, and the amount needed."""
 Recipe = tuple[int, tuple[Slot, ...]]
-"""How many it makes, and of what."""
+"""The amount produced, and the ingredients."""
 
 
 def expanded(data: Any) -> dict[str, set[Recipe]]:
-    """The recipes of each item as they stand in the package: every slot has one alternative."""
+    """Return the package's recipes of each item: every slot has one alternative."""
     names = {number: item["name"].replace("_", " ") for number, item in data.items.items()}
     recipes: dict[str, set[Recipe]] = {}
     for number, variants in data.recipes.items():
@@ -46,7 +46,7 @@ def expanded(data: Any) -> dict[str, set[Recipe]]:
 
 
 def collapsed(recipes: set[Recipe]) -> set[Recipe]:
-    """The recipes of one item with those put together that differ in the alternatives of one slot only."""
+    """Merge recipes of one item that differ only in the alternatives of one slot."""
     while True:
         groups: dict[tuple[int, int, tuple[Slot, ...]], set[tuple[str, ...]]] = defaultdict(set)
         for count, slots in recipes:
@@ -61,7 +61,7 @@ def collapsed(recipes: set[Recipe]) -> set[Recipe]:
 
 
 def set_name(members: tuple[str, ...]) -> str:
-    """What a set of alternatives is called: as Minecraft's tags are, or `coal or charcoal` where there are few."""
+    """Return the name of a set of alternatives: as Minecraft's tag, or `coal or charcoal` for up to three items."""
     if len(members) <= 3:
         return " or ".join(members)
     last_words = {member.rsplit(maxsplit=1)[-1] for member in members}
@@ -71,7 +71,7 @@ def set_name(members: tuple[str, ...]) -> str:
 
 
 def table(data: Any) -> dict[str, Any]:
-    """The table: sets of alternatives by name, and recipes as `[count, item, {ingredient: amount}]`."""
+    """Return the table: sets of alternatives by name, and recipes as `[count, item, {ingredient: amount}]`."""
     sets: dict[str, tuple[str, ...]] = {}
     rows: list[tuple[int, str, dict[str, int]]] = []
     for item, variants in sorted(expanded(data).items()):
@@ -87,7 +87,7 @@ def table(data: Any) -> dict[str, Any]:
 
 
 def as_text(table: dict[str, Any]) -> str:
-    """JSON with one recipe on a line."""
+    """Return JSON with one recipe per line."""
     recipes = ",\n".join(f"  {json.dumps(row)}" for row in table["recipes"])
     sets = ",\n".join(f"  {json.dumps(name)}: {json.dumps(members)}" for name, members in table["sets"].items())
     return (

@@ -1,9 +1,9 @@
-"""Write docs/viewer/*.png: the viewer as a browser shows it, of a training run in a folder of runs.
+"""Write docs/viewer/*.png: screenshots of the viewer with a training run from a folder of runs.
 
     uv run train --out runs/first
     uv run python scripts/make_viewer_pictures.py runs first
 
-They show the run's own page, and one of its longest successful episodes after some turns. Look at what it wrote.
+They show the page of the run, and one of its longest successful episodes after some turns. Check them by eye.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ FOLDER = Path(__file__).parent.parent / "docs" / "viewer"
 SIZE = {"width": 1200, "height": 880}
 COLOURS = 128
 TURN = 4
-INDEXED_MS = 10_000  # a run of some thousand episodes is read by then
+INDEXED_MS = 10_000  # enough for the viewer to index a run of some thousand episodes
 
 
 def main() -> None:
-    """Open the pages one after another and keep what is seen, in few colours."""
+    """Save a screenshot of each page, with a reduced palette."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("directory", type=Path, help="a folder of runs")
     parser.add_argument("run", help="the training run in it that is shown")
@@ -52,7 +52,7 @@ def main() -> None:
 
 
 def keep(page: Page, name: str) -> None:
-    """The picture of what is seen."""
+    """Save a screenshot of the page."""
     path = FOLDER / f"{name}.png"
     page.screenshot(path=path)
     Image.open(path).convert("RGB").quantize(COLOURS).save(path, optimize=True)
@@ -61,7 +61,7 @@ def keep(page: Page, name: str) -> None:
 
 @contextmanager
 def viewer(directory: Path) -> Iterator[str]:
-    """A viewer of these runs, by its address."""
+    """Start a viewer of the runs in a folder, and yield its address."""
     call = [Path(sys.executable).parent / "view", directory, "--no-open"]
     with subprocess.Popen(call, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr

@@ -1,4 +1,4 @@
-"""What stands in the documents: their blocks, their prose, and the commands in both."""
+"""Parsing of the documentation: code blocks, prose, and the commands in both."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 from textwrap import dedent
 
 ROOT = Path(__file__).parent.parent
-REFERENCE = ROOT / "docs/reference"  # made from docstrings, which are read where they stand
+REFERENCE = ROOT / "docs/reference"  # generated from docstrings
 DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), *ROOT.glob("packages/*/README.md")])
 DOCUMENTS = [path for path in DOCUMENTS if REFERENCE not in path.parents]
 COMMANDS_PAGE = ROOT / "docs/commands.md"
@@ -18,7 +18,7 @@ COMMANDS_PAGE = ROOT / "docs/commands.md"
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block. `file` is the path in a line of its own before it: "`lamps/world.py`:"."""
+    """A fenced code block. `file` is the path given on a separate line before it: "`lamps/world.py`:"."""
 
     file: str | None
     language: str
@@ -27,7 +27,7 @@ class Block:
 
     @property
     def commands(self) -> list[str]:
-        """The lines of a shell block; in a `console` block, those after `$`. Lines that are loops or go on are one."""
+        """The lines of a shell block; in a `console` block, those after `$`. Loops and continued lines are joined."""
         if self.language not in ("sh", "console"):
             return []
         whole = self.body.replace("\\\n", " ")
@@ -50,17 +50,17 @@ def blocks(document: Path) -> Iterator[Block]:
 
 
 def prose(document: Path) -> str:
-    """The document without blocks and comments."""
+    """Return the document without code blocks and comments."""
     return re.sub(r"<!--.*?-->", "", _BLOCK.sub("", document.read_text(encoding="utf-8")), flags=re.DOTALL)
 
 
 def inline_commands(document: Path) -> list[str]:
-    """The commands within sentences."""
+    """Return the commands within sentences."""
     return [code for code in re.findall(r"`([^`\n]+)`", prose(document)) if code.startswith("uv run ")]
 
 
 def command_lines(document: Path) -> list[str]:
-    """All commands of a document, those in blocks first."""
+    """Return all commands of a document, those in blocks first."""
     return [line for block in blocks(document) for line in block.commands] + inline_commands(document)
 
 
@@ -69,7 +69,7 @@ def name_of(document: Path) -> str:
 
 
 def write_files(document: Path, where: Path) -> None:
-    """The files that a document tells its reader to write."""
+    """Write the files that a document tells its reader to create."""
     for block in blocks(document):
         if block.file:
             (where / block.file).parent.mkdir(parents=True, exist_ok=True)
@@ -77,7 +77,7 @@ def write_files(document: Path, where: Path) -> None:
 
 
 def register(where: Path) -> None:
-    """Leave in a folder what installing the package that is written there would leave for its entry points."""
+    """Write the metadata that makes the entry points of the package in a folder discoverable without installing it."""
     if not (where / "pyproject.toml").is_file():
         return
     project = tomllib.loads((where / "pyproject.toml").read_text(encoding="utf-8"))["project"]

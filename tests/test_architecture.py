@@ -1,6 +1,8 @@
-"""Import contracts, and what library code must not do. The contracts are in the root pyproject.toml under
-`tool.importlinter`; what imports don't show (encoding text, reading environment variables, drawing from a global
-generator) is searched for in the source."""
+"""Tests of the import contracts, and of other rules for library code.
+
+The contracts are in the root pyproject.toml under `tool.importlinter`. Rules that imports can't express (on encoding
+text, reading environment variables, and global random generators) are checked on the source.
+"""
 
 from __future__ import annotations
 
@@ -26,7 +28,7 @@ ROOT = Path(__file__).parent.parent
 OURS = ("agentgym_envs", "agentgym_eval", "agentgym_trainer")
 HEAVY = {"accelerate", "tokenizers", "torch", "transformers", "trl", "vllm"}
 
-# An import of each kind that must never exist, and the contract that must notice it.
+# One forbidden import of each kind, and the contract that must report it.
 NEVER = [
     ("agentgym_envs.episodes.play", "agentgym_eval.metrics.summary", "packages"),
     ("agentgym_envs.episodes.play", "agentgym_trainer.trainers.rl_loop", "packages"),
@@ -175,15 +177,15 @@ def test_help_loads_nothing_heavy(command: str) -> None:
     )
     assert module in loaded
     assert loaded.isdisjoint(HEAVY | LATER)
-    assert module.startswith("agentgym_envs") or "gymnasium" not in loaded  # there worlds register
+    assert module.startswith("agentgym_envs") or "gymnasium" not in loaded  # importing it registers the environments
 
 
-# What the source says.
+# Rules checked on the source.
 
 
 @cache
 def sources(package: str) -> list[tuple[str, list[ast.AST]]]:
-    """Every file with all nodes of its syntax tree."""
+    """Return every file with all nodes of its syntax tree."""
     paths = sorted((ROOT / "packages").glob(f"{package}/src/**/*.py"))
     return [(str(path.relative_to(ROOT)), [*ast.walk(ast.parse(path.read_text(encoding="utf-8")))]) for path in paths]
 
@@ -199,7 +201,7 @@ def offences(find: Callable[[ast.AST], bool], package: str = "*", *, but: tuple[
 
 
 def dotted(node: Any) -> str:
-    """`np.random.rand` for the call of it; empty for what is no plain chain of names."""
+    """Return the dotted name of an expression, such as `np.random.rand`; empty if it isn't a chain of names."""
     if isinstance(node, ast.Attribute):
         return f"{dotted(node.value)}.{node.attr}"
     return node.id if isinstance(node, ast.Name) else ""
@@ -214,7 +216,7 @@ CODING += ("convert_tokens_to_ids", "convert_ids_to_tokens", "convert_tokens_to_
 
 
 def renders_text(node: ast.AST) -> bool:
-    """A chat template that is filled in, and not encoded."""
+    """Return whether a call renders a chat template to text instead of tokens."""
     if not (isinstance(node, ast.Call) and called(node).endswith("apply_chat_template")):
         return False
     return any(word.arg == "tokenize" and ast.unparse(word.value) == "False" for word in node.keywords)
@@ -260,9 +262,9 @@ _READERS = (
 
 
 def test_no_library_code_reads_environment_variables() -> None:
-    # WebArena's sites are named by environment variables: read where the world is made, and nowhere below. An endpoint
-    # wants a key, which is nobody's flag: read where the command begins. Options name variables that hold secrets. A
-    # check passes all of them on to processes.
+    # Environment variables name WebArena's sites: they are read only where the environment is created. The endpoint's
+    # key isn't a flag: it is read where the command starts. Options can name variables that hold secrets. A check
+    # passes all variables on to its processes.
     assert offences(reads_the_environment, but=_READERS) == []
     assert len(offences(reads_the_environment)) == len(_READERS) + 1
 
@@ -287,7 +289,7 @@ def draws_globally(node: ast.AST) -> bool:
 
 
 def test_no_library_code_draws_from_a_global_generator() -> None:
-    # Networks and adapters draw their first weights from torch's own generator and take no other; these fork it.
+    # Networks and adapters can be initialized only with torch's global generator; these files fork it.
     forks = ("agentgym_trainer/models/scratch.py", "agentgym_trainer/models/load.py")
     assert offences(draws_globally, but=forks) == []
     forked = offences(draws_globally, "agentgym-trainer")

@@ -1,4 +1,4 @@
-"""The tests may be started in the background, where a shell has Ctrl-C ignored."""
+"""Tests of runs of pytest in the background, where a shell makes processes ignore Ctrl-C."""
 
 from __future__ import annotations
 

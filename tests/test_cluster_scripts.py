@@ -1,6 +1,6 @@
-"""The scripts of docs/scale.md for Slurm and Kubernetes: begin or go on, pass signals on, and end as they say.
+"""Tests of the Slurm and Kubernetes scripts of docs/scale.md: starting, resuming, forwarding signals, exit status.
 
-`uv run train` is the real one on a small configuration; `srun` and `scontrol` are small scripts.
+`uv run train` is the real command with a small configuration; `srun` and `scontrol` are small scripts.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ from patience import eventually
 
 pytestmark = pytest.mark.long
 
-# What is asked for is kept for the test to check, and then made small. `FATE` is what train_processes.py knows,
-# or "refused", as it is with a wrong command.
+# Saves the arguments for the test, and runs a small configuration. `FATE` is one of those in train_processes.py, or
+# "refused", as for an invalid command.
 UV = f"""#!{sys.executable}
 import json, os, sys
 arguments = sys.argv[1:]
@@ -49,7 +49,7 @@ SCONTROL = '#!/bin/bash\necho "$@" >> queue\n'
 
 @pytest.fixture
 def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with the scripts of the page, and the commands that they call."""
+    """Return a working folder with the scripts of the page and the commands that they call."""
     write_files(ROOT / "docs/scale.md", tmp_path)
     (tmp_path / "bin").mkdir()
     for name, script in {"uv": UV, "srun": SRUN, "scontrol": SCONTROL}.items():
@@ -64,7 +64,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @contextmanager
 def started(command: list[str], where: Path, fate: str) -> Iterator[subprocess.Popen[str]]:
-    """A command in a process group of its own, as everything that a scheduler starts."""
+    """Run a command in its own process group, as a scheduler does."""
     with subprocess.Popen(
         command, cwd=where, env={**os.environ, "FATE": fate}, start_new_session=True, stderr=subprocess.PIPE, text=True
     ) as child:
@@ -72,13 +72,13 @@ def started(command: list[str], where: Path, fate: str) -> Iterator[subprocess.P
 
 
 def held(child: subprocess.Popen[str], where: Path) -> None:
-    """Wait until the run can't come to an end by itself."""
+    """Wait until the run is held and can't end by itself."""
     eventually(lambda: (where / "held").exists() or child.poll() is not None)
     assert child.poll() is None, child.communicate()[1]
 
 
 def is_understood(where: Path) -> bool:
-    """Whether `train` takes what the scripts asked it for, to make a run in that folder."""
+    """Return whether `train` accepts the scripts' arguments, and they name the run folder."""
     arguments = json.loads((where / "asked.json").read_text())
     _parse(arguments)
     return Path(where, arguments[arguments.index("--out") + 1]) == where / RUN
@@ -92,7 +92,7 @@ def test_a_slurm_job_is_put_back_into_the_queue_and_goes_on(cluster: Path) -> No
     run = cluster / RUN
     with started(["bash", "job.sbatch"], cluster, "held") as job:
         held(job, cluster)
-        # To all processes of the step, and not to the script of the job, as --signal without `B:` does.
+        # --signal without `B:` signals all processes of the step, but not the job script.
         step = psutil.Process(job.pid).children(recursive=True)
         for process in step:
             process.send_signal(signal.SIGUSR1)
@@ -115,7 +115,7 @@ def test_a_pod_that_has_to_go_saves_and_another_goes_on(cluster: Path) -> None:
     command = [*container["command"], container["args"][0].replace("/runs/", f"{cluster}/runs/")]
     with started(command, cluster, "held") as pod:
         held(pod, cluster)
-        pod.send_signal(signal.SIGTERM)  # to its first process alone
+        pod.send_signal(signal.SIGTERM)  # only to its first process
         _, said = pod.communicate()
     assert pod.returncode == 143, said
     assert is_understood(cluster)

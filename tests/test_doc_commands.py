@@ -1,5 +1,7 @@
-"""The commands in the documents work: each document is a session in an empty folder. docs/commands.md says how commands
-are made small and which aren't run; its tables are what this reads."""
+"""Tests that run the commands of the documentation, with each document as a session in an empty folder.
+
+The tables in docs/commands.md define how commands are made smaller, and which ones aren't run.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ ADDRESS = re.compile(r"(http://)?(127\.0\.0\.1|localhost):8000")
 
 
 def table(heading: str) -> list[tuple[str, ...]]:
-    """The rows of the first table after these words, without the marks of code."""
+    """Return the rows of the first table after `heading`, without backticks."""
     _, _, after = COMMANDS_PAGE.read_text(encoding="utf-8").partition(heading)
     rows = re.search(r"^\|(?:.+\n)+", after, re.MULTILINE)
     assert rows, heading
@@ -51,7 +53,7 @@ UNRUN = dict(table("## What no test runs"))
 
 
 READ = [document for document in DOCUMENTS if not name_of(document).startswith("docs/results/")]
-"""Those whose commands are run: the others tell what measured them."""
+"""Documents whose commands are run: in the others, commands only document a measurement."""
 
 
 def unrun(line: str) -> bool:
@@ -59,7 +61,7 @@ def unrun(line: str) -> bool:
 
 
 def sessions() -> dict[Path, list[str]]:
-    """What is run of each document; a command within a sentence where no block has it, the first time it is there."""
+    """Return the commands to run of each document. Inline commands run once, and only if no block has them."""
     found = {document: [line for block in blocks(document) for line in block.commands] for document in READ}
     seen = {line.partition("  #")[0].strip() for lines in found.values() for line in lines}
     for document in READ:
@@ -77,7 +79,7 @@ def everyday(lines: list[str]) -> bool:
 SESSIONS = sessions()
 
 
-# Files that documents take for granted.
+# Files that documents assume to exist.
 
 
 def mine(path: Path) -> None:
@@ -134,11 +136,11 @@ GIVEN: dict[str, Callable[[Path], None]] = {
 }
 
 
-# Running.
+# Running commands.
 
 
 TRAINED: dict[tuple[str, ...], Path] = {}
-"""Runs by their flags, those of documents that were read before."""
+"""Finished training runs by their flags, shared between documents."""
 
 
 def last_trained() -> Path:
@@ -146,7 +148,7 @@ def last_trained() -> Path:
 
 
 def trained(arguments: list[str]) -> None:
-    """`train` in miniature. One that differs from another in its folder alone is a copy of that."""
+    """Run `train` with a small configuration. A run that differs from an earlier one only in its folder is copied."""
     from agentgym_trainer import cli
 
     at = arguments.index("--out") if "--out" in arguments else len(arguments)
@@ -160,7 +162,7 @@ def trained(arguments: list[str]) -> None:
 
 
 def guess(request: dict[str, Any]) -> Answer:
-    return said("I know nothing", finish="length")  # one reply is an episode
+    return said("I know nothing", finish="length")  # the episode ends after one reply
 
 
 @dataclass
@@ -172,7 +174,7 @@ class Session:
     server: subprocess.Popen[str] | None = None
     address: str = "http://127.0.0.1:9"
     id: str = "7c0e..."
-    """Of the session that was opened last, for which documents write this."""
+    """Id of the session opened last, which replaces the placeholder in documents."""
 
     def run(self, line: str) -> None:
         line = ADDRESS.sub(lambda found: self.address if found[1] else self.address.removeprefix("http://"), line)
@@ -199,7 +201,7 @@ class Session:
         return arguments if named else [*arguments, *SMALL.get(command, [])]
 
     def start(self, command: str, arguments: list[str]) -> None:
-        """A server, until the next one."""
+        """Start a server, which runs until the next one."""
         self.stop()
         if command == "view" and not Path(arguments[0]).exists():
             self.run(f"evaluate --env textcraft --policy oracle --out {arguments[0]}/oracle")
@@ -233,7 +235,7 @@ class Session:
         self.server = None
 
     def shell(self, line: str) -> None:
-        """Any other line, with what was assigned before it."""
+        """Run any other line in a shell, with the variables assigned before it."""
         line = line.replace("7c0e...", self.id)
         if re.match(r"(export )?\w+=\S*( \w+=\S*)*$", line):
             self.assigned.append(line)
@@ -257,7 +259,7 @@ def resumed(arguments: list[str]) -> None:
 @pytest.fixture
 def session(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Session]:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])  # to which commands add the folder they are called in
+    monkeypatch.setattr(sys, "path", [*sys.path])  # commands add the working folder to it
     with ExitStack() as ends:
         here = Session(tmp_path, monkeypatch, ends)
         ends.callback(here.stop)
@@ -277,7 +279,7 @@ def played(document: Path, session: Session) -> None:
             give(session.where / name)
     done: set[str] = set()
     for line in lines:
-        if not ("--out" in line and line in done):  # in two sections of a document it makes the same folder
+        if not ("--out" in line and line in done):  # a document may repeat a command with the same folder
             session.run(line)
         done.add(line)
 
@@ -301,7 +303,7 @@ def test_its_longer_commands_work(document: Path, session: Session) -> None:
     played(document, session)
 
 
-# The page that says so.
+# The page docs/commands.md.
 
 
 def test_no_reason_is_given_for_commands_that_stand_nowhere() -> None:
@@ -316,6 +318,6 @@ def test_every_command_that_is_not_run_has_a_reason() -> None:
     for document in READ:
         for block in blocks(document):
             assert set(block.commands) <= run | {line for line in block.commands if unrun(line)}
-            # A command can't hide in a block that isn't a shell's.
+            # Only shell blocks may have commands: others aren't run.
             if block.language not in ("sh", "console"):
                 assert not re.search(r"^(\$ )?uv run (?!scripts)", block.body, re.MULTILINE), name_of(document)

@@ -1,4 +1,4 @@
-"""What the documents say is so: their Python runs, their commands exist, their links lead somewhere."""
+"""Tests of the documentation: its Python code runs, its commands and flags exist, its links have targets."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ every_document = pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty folder to work in, on the import path; worlds that are registered from there are gone afterwards."""
+    """An empty working folder on the import path. Environments registered from it are removed afterwards."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
     yield tmp_path
@@ -55,7 +55,7 @@ def test_its_python_runs(document: Path, workplace: Path, requires_world: Callab
     namespace: dict[str, Any] = {"__name__": "__main__"}
     for block in blocks(document):
         if block.language == "python" and not block.file:
-            lines_before = "\n" * block.line  # so that a traceback has the document's line
+            lines_before = "\n" * block.line  # so that tracebacks have the document's line number
             exec(compile(lines_before + block.body, str(document), "exec"), namespace)
 
 
@@ -72,13 +72,13 @@ OUR_COMMANDS = {
     "view": viewer_cli,
     "train": train_cli,
 }
-# What may stand before one of them: uv with an extra, and accelerate's launcher, to which `train` is a module.
+# Possible prefixes of a command: uv with an extra, and accelerate's launcher, which runs `train` as a module.
 _UV = re.compile(r"^uv run (--extra \S+ )?")
 _LAUNCHER = re.compile(r"^accelerate launch .*-m agentgym_trainer")
 
 
 def our_commands() -> list[tuple[str, tuple[str, ...], Path]]:
-    """Each with a document that has it."""
+    """Return each command with a document that contains it."""
     lines = [(_LAUNCHER.sub("train", _UV.sub("", line)), path) for path in DOCUMENTS for line in command_lines(path)]
     commands = [(shlex.split(line, comments=True), path) for line, path in lines]
     found = {(words[0], tuple(words[1:])): path for words, path in commands if words and words[0] in OUR_COMMANDS}
@@ -114,14 +114,14 @@ def test_the_command_is_understood(
 
 
 FLAGS_OF_OTHERS = {"--extra", "--frozen", "--locked", "--upgrade"}  # uv
-FLAGS_OF_OTHERS |= {"--tyro-print-completion", "--version"}  # of every command, not in its help
+FLAGS_OF_OTHERS |= {"--tyro-print-completion", "--version"}  # flags of every command that its help doesn't list
 FLAGS_OF_OTHERS |= {"--machine_rank", "--num_processes"}  # accelerate launch
 FLAGS_OF_OTHERS |= {"--dtype", "--enable-lora", "--enforce-eager", "--max-lora-rank"}  # vllm serve
 FLAGS_OF_OTHERS |= {"--api-server-count", "--data-parallel-size", "--tensor-parallel-size"}
 
 
 def one_of_each_kind() -> list[str]:
-    """A recipe of each kind of training run: each kind has flags of its own."""
+    """Return a recipe for each kind of training run, since each kind has its own flags."""
     return list({type(recipe.config): name for name, recipe in RECIPES.items()}.values())
 
 
@@ -175,14 +175,14 @@ def test_its_links_lead_somewhere(document: Path) -> None:
         path, _, anchor = link.partition("#")
         if "://" in path:
             continue
-        # The pages of the packages are read where nothing else of the repository is.
+        # Package indexes show the READMEs of packages without the rest of the repository.
         assert document.parent.parent.name != "packages", f"{link}: a package's README can't link into the repository"
         target = document if not path else (document.parent / path).resolve()
         assert target.exists(), link
         assert not anchor or anchor in anchors(target), link
 
 
-# What the documents promise.
+# Claims of the documentation.
 
 
 def test_the_counts_of_tasks_are_those_of_the_sets() -> None:
@@ -266,7 +266,7 @@ def test_the_first_page_is_a_screen_and_a_picture() -> None:
     assert max(map(len, text.splitlines())) <= 100
 
 
-# Written in pieces, so that this file doesn't hold what it looks for.
+# Split, so that this file doesn't match its own patterns.
 HOSTS = ("py" + "pi.org", "python" + "hosted.org", "deb." + "debian.org", "registry." + "npmjs.org")
 PLACES = ("/wo" + "rk/", "/ro" + "ot/", "/opt/" + "pypi", "/opt/" + "wheels", "/home/" + "[a-z]")
 

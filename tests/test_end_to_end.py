@@ -1,5 +1,5 @@
-"""The commands as a user types them, each in a process of its own: from an expert's episodes to a trained model that
-plays held-out tasks."""
+"""End-to-end tests of the commands, each in its own process: from expert episodes to a trained model that is evaluated
+on held-out tasks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from dev_packages import need
 
 COMMANDS = Path(sys.executable).parent
 DEAR = {world.id for world in WORLDS} - {"agentgym/TextCraft-v0"}
-"""A command in a process of its own takes seconds, more with a JVM or a browser."""
+"""Environments whose tests are slow: a command takes seconds, and more with a JVM or a browser."""
 every_world = pytest.mark.parametrize(
     "world", [pytest.param(world.id, marks=[pytest.mark.long] * (world.id in DEAR)) for world in WORLDS]
 )
 
 
 def run(line: str, where: Path, *, code: int = 0) -> subprocess.CompletedProcess[str]:
-    """Carry out what stands behind `uv run`."""
+    """Run a command given without `uv run`."""
     command, *arguments = shlex.split(line)
     call = [str(COMMANDS / command), *arguments]
     done = subprocess.run(call, cwd=where, capture_output=True, text=True, check=False)
@@ -73,7 +73,7 @@ def test_a_model_is_trained_and_plays_as_the_last_line_suggests(tmp_path: Path) 
     played = json.loads((tmp_path / "played/report.json").read_text())["settings"]
     world = json.loads((folder / "run.json").read_text())["config"]["world"]
     assert played["policy"] == "hf:run/model"
-    # These say how training plays it, not what is played.
+    # These options affect how training runs the environment, not the environment itself.
     world = {name: value for name, value in world.items() if name not in ("weight", "backend", "deadline")}
     assert {name: played[name] for name in world} == world
     assert overall(tmp_path / "played")["episodes"] == 4
@@ -114,7 +114,7 @@ def test_a_world_of_ones_own_is_found_in_the_working_folder(tmp_path: Path) -> N
 def test_wrong_usage_is_answered_with_what_exists(
     line: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """In this process, since there is nothing to leave behind: a dozen of their own would take half a minute."""
+    """Run a command in this process: a dozen separate processes would take half a minute."""
     if "task_set=webarena" in line:
         need("webarena_verified")
     arguments = shlex.split(line)

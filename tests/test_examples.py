@@ -1,4 +1,4 @@
-"""The examples do what they say. Those that train or start servers take longer."""
+"""Tests that run the examples. Those that train or start servers are slow."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ ROOT = Path(__file__).parent.parent
 EXAMPLES = sorted((ROOT / "examples").glob("*.py"))
 PAGE = 100  # lines
 LONGER = {"grpo_one_file": 210}
-# What has no test of its own: a part of others, and what can't be installed beside the rest (tried by hand).
+# Examples without a test: a helper module, and one whose dependencies conflict with ours (tested manually).
 UNTESTED = {"tiny_model", "verifiers_env"}
 NEEDS = {
     "mcp_client": ("mcp",),
@@ -41,7 +41,7 @@ NEEDS = {
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> ModuleType:
-    """The example of the test's name, imported as its script imports what lies beside it."""
+    """The example with the test's name, imported with the folder of examples on the import path."""
     monkeypatch.syspath_prepend(str(ROOT / "examples"))
     name = request.node.originalname.removeprefix("test_")
     need(*NEEDS.get(name, ()))
@@ -50,7 +50,7 @@ def example(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> 
 
 @pytest.fixture
 def trl(monkeypatch: pytest.MonkeyPatch) -> None:
-    """TRL without vLLM, which it imports where there is one, and without its warning that this part may change."""
+    """Disable TRL's use of vLLM, which it imports if installed, and its warning about experimental features."""
     monkeypatch.setattr(import_module("trl.import_utils"), "is_vllm_available", lambda min_version=None: False)
     monkeypatch.setenv("TRL_EXPERIMENTAL_SILENCE", "1")
 
@@ -82,7 +82,7 @@ def test_stable_baselines3_babyai(example: ModuleType) -> None:
 @pytest.mark.long
 def test_trl_environment_factory(trl: None, example: ModuleType) -> None:
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # TRL's and transformers' own
+        warnings.simplefilter("ignore")  # of TRL and transformers
         (line,) = example.main(lessons=200, steps=1)
     assert line["tools/call_frequency"] > 0
     assert line["tools/failure_frequency"] == 0
@@ -116,7 +116,7 @@ def test_mcp_client(example: ModuleType) -> None:
 
 
 def test_grpo_one_file(example: ModuleType) -> None:
-    """It trains, and its loss has the gradient of the trainer's on the same tokens."""
+    """The example trains, and its loss has the same gradient as the trainer's on the same tokens."""
     env = Bare(make("agentgym/TextCraft-v0", **example.OPTIONS))
     model, tokenizer = example.warm_start(env, episodes=150)
     tasks = text_env(env).tasks.train.ids[:2]
@@ -125,7 +125,7 @@ def test_grpo_one_file(example: ModuleType) -> None:
     groups = [[example.play(env, task, policy, tokenizer) for _ in range(3)] for task in tasks]
     for group in groups:
         for number, made in enumerate(group):
-            made.reward = float(number)  # whatever the model can do by now
+            made.reward = float(number)  # independent of the model's skill
     with torch.no_grad():
         old = [[example.logprobs(model, made) - 0.1 * number for number, made in enumerate(g)] for g in groups]
 
@@ -157,7 +157,7 @@ def test_grpo_one_file(example: ModuleType) -> None:
 
 
 def _trajectory(made: Any, logprobs: torch.Tensor, group: str) -> Trajectory:
-    """The same tokens, as the trainer has them."""
+    """Convert an example's trajectory to the trainer's."""
     turns, number = [], -1
     for before, sampled in zip([False, *made.loss_mask], made.loss_mask, strict=False):
         number += sampled and not before

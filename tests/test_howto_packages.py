@@ -1,4 +1,4 @@
-"""The packages that the how-tos write, built and installed as they stand there: they train, and resume when killed."""
+"""Tests of the packages in the how-tos, built and installed as written: they train, and resume after being killed."""
 
 from __future__ import annotations
 
@@ -25,10 +25,10 @@ HOW_TOS = ("add-an-algorithm", "extend-training")
 NAMED = (
     *("growing", "--algorithm", "reinforce", "--sampler", "hardest-first", "--horizon", "linear"),
     *("--reward", "no-repeats", "--reward.penalty", "0.5", "--horizon.first", "2", "--horizon.every", "1"),
-    # So small a model earns nothing; what moves its weights in any case is the entropy.
+    # Such a small model earns no rewards; the entropy bonus ensures that its weights change.
     *("--algorithm.advantages.scale", "0.5", "--algorithm.entropy", "0.1", "--tiny"),
 )
-# Kills the process once the first step is logged, and before it is saved.
+# Kills the process after the first step is logged and before it is saved.
 KILLED = """
 import os, signal, sys
 from agentgym_trainer import cli
@@ -52,7 +52,7 @@ def run(*command: object, cwd: Path) -> None:
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A folder of installed packages: those of the how-tos, from their wheels. It is on the import path."""
+    """A folder on the import path with the packages of the how-tos, installed from their wheels."""
     place = tmp_path_factory.mktemp("packages")
     for how_to in HOW_TOS:
         write_files(ROOT / f"docs/howto/{how_to}.md", place / how_to)

@@ -1,4 +1,4 @@
-"""The page of the leaderboard, made from episodes as runs leave them."""
+"""Tests of the leaderboard page, generated from the episodes of runs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def board(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def _play(folder: Path, env: str, samples: int, share: float) -> None:
-    """Ten tasks, of which so many succeed."""
+    """Write a run of ten tasks with a given number of successes."""
     folder.mkdir(parents=True)
     turn = Turn("see", Reply("do"), "do", valid=True, reward=0.0, state_key="s")
     episodes = [
@@ -62,7 +62,7 @@ def test_the_page_has_every_player_in_every_world_beside_what_was_published(boar
     assert {name for name, row in rows.items() if row[:1] == ["published"]} == set(
         importlib.import_module("leaderboard_page").PUBLISHED
     )
-    assert "| 22 |" in page and "| 4 |" in page  # parameters, and the minutes of TextCraft's two recipes
+    assert "| 22 |" in page and "| 4 |" in page  # parameters, and minutes of TextCraft's two recipes
     assert (tmp_path / "results" / "leaderboard" / "turns.png").exists()
     measured = json.loads((tmp_path / "results" / "leaderboard.json").read_text())["measured"]
     assert len(measured) == len(cells) == 19

@@ -1,4 +1,4 @@
-"""Files that take minutes come first, and files of one folder after each other."""
+"""Tests of the test order: slow files come first, and files of one folder are adjacent."""
 
 from __future__ import annotations
 

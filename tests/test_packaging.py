@@ -1,4 +1,4 @@
-"""What the packages' `pyproject.toml` and the lock say of themselves; the wheels are looked at in test_wheels.py."""
+"""Tests of the packages' `pyproject.toml` and of the lock file; test_wheels.py tests the wheels."""
 
 from __future__ import annotations
 

@@ -1,5 +1,7 @@
-"""`pytest -m quick` is for while one works, so it may start nothing. It is held by what its files import and ask for:
-how long a test takes depends on the machine."""
+"""Tests that `pytest -m quick` starts no processes, servers or browsers.
+
+The imports and fixtures of its files are checked, since the duration of a test depends on the machine.
+"""
 
 from __future__ import annotations
 

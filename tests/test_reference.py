@@ -1,4 +1,4 @@
-"""docs/reference is what scripts/make_reference.py makes of the docstrings, and leaves nothing out."""
+"""Tests that docs/reference is up to date with the docstrings, and complete."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def test_it_is_up_to_date() -> None:
     call = [sys.executable, str(SCRIPT), "--check"]
     done = subprocess.run(call, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout + done.stderr
-    for settings in (EvaluateSettings, CollectSettings):  # with what they have from private bases
+    for settings in (EvaluateSettings, CollectSettings):  # including fields of private base classes
         _, _, section = page("agentgym_eval.runs.settings").partition(f"### {settings.__name__}\n")
         section = section.partition("\n### ")[0]
         assert all(f"| `{field.name}` |" in section for field in fields(settings))

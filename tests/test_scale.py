@@ -1,4 +1,4 @@
-"""The simulator behind docs/scale.md: against sums by hand, and against one that goes pass by pass."""
+"""Tests of the simulator for docs/scale.md, against manual calculations and a simulation of single forward passes."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ def scale(simulator: Any) -> Any:
 
 
 def pass_by_pass(trajectories: list[list[Any]], engine: Any) -> tuple[float, float]:
-    """Seconds and busy seconds: the slow twin."""
-    at = [(0.0, 0)] * len(trajectories)  # when it is back from its world, and for which turn
+    """Return total and busy seconds, simulated one forward pass at a time."""
+    at = [(0.0, 0)] * len(trajectories)  # time of return from the environment, and turn
     left, length = dict[int, int](), [0] * len(trajectories)
     waiting = deque[int](range(len(trajectories)))
     now = busy = 0.0
@@ -68,7 +68,7 @@ def test_it_comes_to_what_pass_by_pass_comes_to(simulator: Any, seed: int, place
     engine = simulator.Pass(0.011, 0.0017, 0.00023, context=0.0, joining=0.005, replies=places)
     found = simulator.simulate(trajectories, engine)
     assert (found.seconds, found.busy) == pytest.approx(pass_by_pass(trajectories, engine))
-    # Contexts grow within what the simulator takes as one: a reply may come one pass too early or too late.
+    # The simulator merges passes in which contexts grow, so a reply may arrive one pass early or late.
     heavy = replace(engine, context=0.0001)
     assert simulator.simulate(trajectories, heavy).seconds == pytest.approx(
         pass_by_pass(trajectories, heavy)[0], rel=0.03

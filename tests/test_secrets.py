@@ -1,4 +1,4 @@
-"""No secret that the documents speak of gets into a run's folder, a message or a log."""
+"""Tests that no secret in the documentation is written to a run folder, a message or a log."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ OPTIONS = {
     "url": f"http://:{CANARY}@a:8000,http://:{CANARY}@b:8000?token={CANARY}",
     "api_key": CANARY,
 }
-"""Options that take a secret, of whichever world."""
+"""Options of environments that take a secret."""
 PAGES = {
     "docs/compat.md": {"url"},
     "docs/evaluation.md": {"OPENAI_API_KEY", "token"},
@@ -49,16 +49,16 @@ PAGES = {
     "docs/worlds.md": {"accounts", "judge", "reset_hook", "sites"},
     "docs/webarena.md": {"accounts", "judge", "OPENAI_API_KEY", "reset_hook", "sites"},
 }
-"""Documents that speak of a secret, and of which."""
+"""Documents that mention secrets, with the names of these secrets."""
 ELSEWHERE = {"OPENAI_API_KEY", "WANDB_API_KEY", "--token-file", "--world.backend"}
-"""Secrets that aren't options of worlds; the tests below plant them, too."""
+"""Secrets that aren't options of environments; the tests below set them, too."""
 _SPEAKS = re.compile(r"API_KEY|TOKEN\b|PASSWORD|token[-_]file|Bearer|\$\{\w+\}|\btoken=|reset_hook")
 _BODY = ("--base-url", f"http://me:{CANARY}@there/v1?key={CANARY}", "--body", f"api_key={CANARY}")
 
 
 @pytest.fixture(autouse=True)
 def planted(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Secrets in the environment. Logging is as it was, afterwards."""
+    """Set secrets in environment variables, and restore logging afterwards."""
     for name in ("OPENAI_API_KEY", "WANDB_API_KEY"):
         monkeypatch.setenv(name, CANARY)
     log = logging.getLogger("agentgym_envs")
@@ -73,12 +73,12 @@ def options(**instead: str) -> list[str]:
 
 
 def log_as_served() -> None:
-    """From here on logs go to the captured stderr, as `serve` writes them."""
+    """Send logs to the captured stderr, as `serve` does."""
     logging.config.dictConfig(log_config())
 
 
 def check_clean(folder: Path, capsys: pytest.CaptureFixture[str]) -> str:
-    """What was said, without the canary; nor is it in any file."""
+    """Return the captured output; assert that neither it nor any file has the canary."""
     out, err = capsys.readouterr()
     texts = {"stdout": out, "stderr": err}
     texts |= {str(path): path.read_bytes().decode(errors="replace") for path in folder.rglob("*") if path.is_file()}
@@ -108,7 +108,7 @@ def test_evaluate_writes_no_secret_and_resumes_under_another_one(
         return evaluate(asked)
 
     log_as_served()
-    assert run() == 1  # one of three tasks fails, and says with which options
+    assert run() == 1  # one of three tasks fails with a message that has the options
     said = check_clean(tmp_path, capsys)
     assert "The vault is made with" in said
     record = json.loads((tmp_path / "run/run.json").read_text())
@@ -155,7 +155,7 @@ def test_a_training_run_keeps_references_and_refuses_secrets(
     )
     folder = RunFolder.create(tmp_path / "run", RLConfig(world=world), "mine")
     assert RunFolder.open(folder.path)[1].world == world
-    assert CANARY not in json.dumps(to_json(RLConfig(world=world)))  # what trackers get
+    assert CANARY not in json.dumps(to_json(RLConfig(world=world)))  # sent to experiment trackers
     check_clean(tmp_path, capsys)
 
 

@@ -1,4 +1,4 @@
-"""What docs/tutorial.md shows is what comes out, to the letter."""
+"""Tests that the commands of docs/tutorial.md print exactly the output shown there."""
 
 from __future__ import annotations
 

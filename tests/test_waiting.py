@@ -1,5 +1,8 @@
-"""Tests wait for events, with one long patience (`tests/shared/patience.py`), and never for time to pass: a short
-timeout fails on a busy machine, and a sleep proves no order. This looks for both in the source of all tests."""
+"""Tests that no test sleeps or has a short timeout.
+
+A short timeout fails on a busy machine, and a sleep doesn't guarantee an order. Tests wait for events instead, with a
+long timeout (`tests/shared/patience.py`). The source of all tests is searched for violations.
+"""
 
 from __future__ import annotations
 
@@ -15,23 +18,23 @@ SHORTEST = 60.0  # seconds
 WAITS = {"wait", "join", "result", "communicate", "wait_for", "acquire", "run"}
 SLEEPS = {"time.sleep", "asyncio.sleep", "sleep"}
 OF_ALL = {"threading.active_count", "psutil.pid_exists"}
-"""What else happens in a process, or in a later one with the same number, changes these."""
+"""Calls whose results depend on other threads, or on later processes with the same id."""
 
-# Where a test sleeps, or waits for less than that, and why nothing depends on it.
+# Allowed sleeps and short timeouts, with the reason why no result depends on them.
 ALLOWED = {
     "shared/patience.py::eventually": "the one place that looks again and again",
     "shared/patience.py::eventually_async": "the one place that looks again and again",
-    # Worlds, also in other processes, that a test holds by a file.
+    # Environments, also in other processes, that a test blocks with a file.
     "counting_world.py::_hold": "looks for the file again and again",
     "held_world.py::_act": "looks for the file again and again; `nap` takes a while, on which nothing depends",
     "pool/pool_toys.py::_act": "looks for the file again and again",
-    # Calls that take long, in a storm in which any order is right.
+    # Slow calls in stress tests, in which any order is correct.
     "counting_world.py::_act": "takes as long as its option says",
     "server/strange_worlds.py::_act": "`dawdle` takes longer than a turn of the event loop",
     "server/test_server_storm.py::send_and_leave": "hangs up at any moment",
     "test_vllm_server.py::_stopped": "lets a process go on for a moment, as often as it takes",
     "test_endpoint_client.py::test_a_server_that_breaks_at_one_request_alone_fails_that_one": "a clock of the test's",
-    # Deadlines that pass, of calls that never end.
+    # Timeouts of calls that never return.
     "test_loop.py::test_what_takes_too_long_is_cancelled_and_a_fault": "its own deadline",
     "webarena/test_webarena_faults.py::test_what_is_cancelled_does_not_go_on": "its own deadline",
     "webarena/test_webarena_reset.py::test_a_command_that_takes_too_long_is_a_fault": "its own deadline",
@@ -49,7 +52,7 @@ def _name(path: Path) -> str:
 
 
 def sleeps(call: ast.Call) -> bool:
-    """Whether time passes there. `asyncio.sleep(0)` is a turn of the event loop, an order that can be relied on."""
+    """Return whether a call sleeps. `asyncio.sleep(0)` only yields to the event loop, in a deterministic order."""
     name = call.func.attr if isinstance(call.func, ast.Attribute) else getattr(call.func, "id", None)
     return name == "sleep" and ast.unparse(call.func) in SLEEPS and [ast.unparse(given) for given in call.args] != ["0"]
 
@@ -66,7 +69,7 @@ def waits_briefly(call: ast.Call) -> bool:
 
 
 def found(tree: ast.AST, within: str = "") -> Iterator[tuple[str, ast.Call]]:
-    """The calls that sleep or wait briefly, with the outermost function around each."""
+    """Yield the calls that sleep or have a short timeout, with the outermost function around each."""
     for node in ast.iter_child_nodes(tree):
         function = isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         yield from found(node, within or (node.name if function else ""))

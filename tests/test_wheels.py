@@ -1,6 +1,6 @@
-"""The three packages as their users get them: wheels with all their data, each installed alone in an empty environment.
+"""Tests of the wheels of the three packages, each installed alone in an empty virtual environment.
 
-What they depend on comes from uv's cache or the registry, in the versions that are installed here.
+Their dependencies come from uv's cache or the registry, in the versions that are installed here.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ PACKAGES = ("agentgym-envs", "agentgym-eval", "agentgym-trainer")
 
 
 def run(*command: object, cwd: Path) -> str:
-    """What it prints; with the environment as it would be for somebody who has never seen this repository."""
+    """Run a command without environment variables of this repository, and return its output."""
     ours = ("PYTHONPATH", "VIRTUAL_ENV", "UV_PROJECT_ENVIRONMENT")
     env = {name: value for name, value in os.environ.items() if name not in ours}
     done = subprocess.run(list(map(str, command)), cwd=cwd, env=env, capture_output=True, text=True, check=False)
@@ -33,7 +33,7 @@ def run(*command: object, cwd: Path) -> str:
 
 @pytest.fixture(scope="module")
 def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with the wheels, and the versions of all that is installed here."""
+    """A folder with the wheels, and the versions of all installed packages."""
     folder = tmp_path_factory.mktemp("wheels")
     run(*UV, "build", "--quiet", "--all-packages", "--wheel", "--out-dir", folder, cwd=ROOT)
     frozen = run(*UV, "pip", "freeze", "--python", sys.executable, "--exclude-editable", cwd=ROOT)
@@ -42,7 +42,7 @@ def wheels(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def installed(package: str, wheels: Path, place: Path) -> Path:
-    """The `bin` of an empty environment in which nothing but `package` was installed."""
+    """Return the `bin` folder of a new virtual environment with `package` alone."""
     run(*UV, "venv", "--quiet", "--python", sys.executable, place / "env", cwd=place)
     bin_ = place / "env" / "bin"
     install = ["pip", "install", "--quiet", "--python", bin_ / "python", "--find-links", wheels]

@@ -1,4 +1,4 @@
-"""A world that takes every kind of secret that worlds take, and tells all of them when it breaks."""
+"""An environment that takes every secret option, and puts them all into its error messages and logs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that need packages of the dependency group `dev`, which isn't installed by default."""
+"""Skipping of tests that need packages of the dependency group `dev`, which isn't installed by default."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ INSTALL = "uv sync --inexact --group dev"
 
 
 def need(*modules: str) -> None:
-    """Skip the test that calls this, or the file at whose top it stands, without these modules; fail under CI."""
+    """Skip the calling test, or the file if called at module level, if a module is missing; fail in CI."""
     missing = [module for module in modules if find_spec(module) is None]
     if missing:
         why = f"{', '.join(missing)} is missing: {INSTALL}"

@@ -1,4 +1,4 @@
-"""What code leaves behind in memory, told by its allocations: the size of a process depends on the past as well."""
+"""Memory growth of code, measured by allocations: the size of a process also depends on its history."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 
 def growth(do: Callable[[], object]) -> int:
-    """Bytes of Python's memory that a second `do()` leaves behind; the first fills what is cached."""
+    """Return the bytes of Python memory that a second `do()` leaves allocated; the first one fills caches."""
     tracemalloc.start()
     try:
         taken: list[int] = []
@@ -23,7 +23,7 @@ def growth(do: Callable[[], object]) -> int:
 
 
 class _Mallinfo(ctypes.Structure):
-    """What glibc's `mallinfo2` gives."""
+    """The struct that glibc's `mallinfo2` returns."""
 
     _fields_ = tuple(
         (name, ctypes.c_size_t)
@@ -32,7 +32,7 @@ class _Mallinfo(ctypes.Structure):
 
 
 def allocated() -> int:
-    """Bytes of all blocks that this process holds, those of torch's tensors among them."""
+    """Return the bytes of all blocks allocated in this process, including those of torch's tensors."""
     gc.collect()
     mallinfo = ctypes.CDLL(None).mallinfo2
     mallinfo.restype = _Mallinfo

@@ -1,7 +1,7 @@
-"""How tests wait for what happens in another thread, process or task: until it has happened.
+"""Waiting for events in other threads, processes or tasks.
 
-There is one patience for all. It is used up only when a test fails, so it is longer than any busy machine needs.
-`tests/test_waiting.py` finds tests that wait in any other way.
+All tests share one timeout. It expires only if a test fails, so it is longer than any busy machine needs.
+`tests/test_waiting.py` finds tests that wait in another way.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _PAUSE = 0.01
 
 
 def eventually(holds: Callable[[], T], what: str = "what the test waits for") -> T:
-    """The first true value of `holds()`. Raises `AssertionError` with its last value when the patience is over."""
+    """Return the first true value of `holds()`. Raise `AssertionError` with the last value after the timeout."""
     end = time.monotonic() + PATIENCE
     while not (last := holds()):
         assert time.monotonic() < end, f"after {PATIENCE:g} s {what} has not come; last value: {last!r}"
@@ -28,7 +28,7 @@ def eventually(holds: Callable[[], T], what: str = "what the test waits for") ->
 
 
 async def eventually_async(holds: Callable[[], T], what: str = "what the test waits for") -> T:
-    """`eventually`, with the event loop running meanwhile."""
+    """Like `eventually`, without blocking the event loop."""
     end = time.monotonic() + PATIENCE
     while not (last := holds()):
         assert time.monotonic() < end, f"after {PATIENCE:g} s {what} has not come; last value: {last!r}"
@@ -37,5 +37,5 @@ async def eventually_async(holds: Callable[[], T], what: str = "what the test wa
 
 
 def all_end(processes: Sequence[psutil.Process]) -> bool:
-    """Whether these very processes end: a `psutil.Process` knows itself from a later one with its number."""
+    """Return whether the processes end. A `psutil.Process` is never confused with a later process of the same id."""
     return not psutil.wait_procs(list(processes), timeout=PATIENCE)[1]

@@ -1,4 +1,4 @@
-"""What would take CI too long as a whole: it tries a share, whoever runs the long tests elsewhere tries all."""
+"""Subsets of test cases that would take too long in CI; outside CI, all of them run."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ T = TypeVar("T")
 
 
 def share(things: Sequence[T], one_in: int) -> Sequence[T]:
-    """All of them; in CI the first of each `one_in`."""
+    """Return all things; in CI, every `one_in`-th."""
     return things[:: one_in if "CI" in os.environ else 1]

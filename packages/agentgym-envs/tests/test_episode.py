@@ -127,7 +127,7 @@ def changed(path: list[Any], value: Any) -> str:
         (changed(["score"], "high"), "`score` in Episode is a number or null, not 'high'"),
         (changed(["score"], True), "`score` in Episode is a number or null, not True"),
         (changed(["score"], float("nan")), "`score` in Episode is a number or null, not nan"),
-        (EPISODE.to_json().replace('"score":0.5', '"score":null'), "`score` and `success` are null"),
+        (EPISODE.to_json().replace('"score":0.5', '"score":null'), "`score` and `success` can be null only"),
         (changed(["success"], 1), "`success` in Episode is true, false or null, not 1"),
         (changed(["task_id"], 7), "`task_id` in Episode is text, not 7"),
         (changed(["stop"], []), r"`stop` in Episode is text, not \[\]"),
@@ -140,7 +140,7 @@ def changed(path: list[Any], value: Any) -> str:
         (changed(["turns", 0, "action"], 5), "`action` in Turn is text or null, not 5"),
         (changed(["turns", 0, "reply"], "knock"), "`reply` in Turn is a JSON object"),
         (changed(["turns", 0, "reply", "text"], 5), "`text` in Reply is text, not 5"),
-        (changed(["turns", 0, "reply", "finish"], "later"), "`finish` in Reply is stop or length, not 'later'"),
+        (changed(["turns", 0, "reply", "finish"], "later"), "`finish` in Reply must be stop or length, not 'later'"),
         (changed(["turns", 0, "reply", "sample"], 3), "`sample` in Reply is a JSON object or null, not 3"),
         (changed(["turns", 0, "reply", "usage"], 3), "`usage` in Reply is a JSON object or null, not 3"),
         (

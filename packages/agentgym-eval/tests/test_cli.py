@@ -89,7 +89,7 @@ def test_too_many_failed_episodes_are_exit_code_1(tmp_path: Path, capsys: pytest
             ["--env", "textcraft", "--policy", "oracle", "--options", "depht=2"],
             "has no option 'depht'. Did you mean 'depth'",
         ),
-        (flags("--rate", "-3"), "--rate is above 0, not -3"),
+        (flags("--rate", "-3"), "--rate must be above 0, not -3"),
     ],
 )
 @pytest.mark.parametrize("command", [evaluate, collect])

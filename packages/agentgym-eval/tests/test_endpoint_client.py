@@ -130,7 +130,7 @@ def test_a_pause_that_is_a_date_far_away_is_not_waited_for() -> None:
 
 
 def test_patience_ends_and_the_sentence_says_what_was_wrong() -> None:
-    sentence = r"http://127.0.0.1:\d+/v1 gives no answers: 500: out of memory, key \*\*\*"
+    sentence = r"http://127.0.0.1:\d+/v1 does not respond: 500: out of memory, key \*\*\*"
     broken = trouble(500, "out of memory, key sk-secret")
     with serving(lambda request: broken) as fake, pytest.raises(RunStopped, match=sentence):
         ask(fake, Time(), pauses=(1.0, 2.0))
@@ -145,7 +145,7 @@ def test_who_waits_is_told_why_at_once_and_then_seldom(caplog: pytest.LogCapture
         ask(fake, Time())
     told = caplog.messages
     assert re.fullmatch(
-        r"http://127.0.0.1:\d+/v1 gives no answer \(429: slow down, \*{3}\); asking again in 1 s \(2 of 8\)", told[0]
+        r"http://127.0.0.1:\d+/v1 did not respond \(429: slow down, \*{3}\); retrying in 1 s \(2 of 8\)", told[0]
     )
     assert len(told) == 3
     assert told[-1].endswith(" (8 of 8)")
@@ -154,7 +154,7 @@ def test_who_waits_is_told_why_at_once_and_then_seldom(caplog: pytest.LogCapture
 def test_the_pause_that_is_told_is_the_one_that_is_asked_for(caplog: pytest.LogCaptureFixture) -> None:
     with serving(in_turn(trouble(429, Retry_After="120"), said("yes"))) as fake:
         ask(fake, Time())
-    assert "asking again in 120 s (2 of 8)" in caplog.text
+    assert "retrying in 120 s (2 of 8)" in caplog.text
 
 
 def test_answers_that_never_have_choices_are_given_up_soon(caplog: pytest.LogCaptureFixture) -> None:
@@ -172,7 +172,7 @@ def test_an_endpoint_of_another_protocol_is_given_up_soon() -> None:
 
     with (
         serving(lambda request: Answer({"choices": [{"text": "of another protocol"}]})) as fake,
-        pytest.raises(RunStopped, match=r"not of OpenAI's protocol \(KeyError\('message'\)\): .*another protocol"),
+        pytest.raises(RunStopped, match=r"not follow OpenAI's protocol \(KeyError\('message'\)\): .*another protocol"),
     ):
         ask(fake, Time(), read=read)
     assert len(fake.asked) == 3

@@ -95,7 +95,7 @@ def test_bad_answers_fail_one_episode_and_not_the_run(tmp_path: Path, monkeypatc
         assert play(fake, tmp_path, "--max-failed", "0.2", "--slots", "1") == 0
     assert [episode.task_id for episode in played(tmp_path) if episode.failed] == ["count/test/3"]
     (failed,) = [episode for episode in played(tmp_path) if episode.failed]
-    assert "did not answer a request in 4 attempts" in failed.error
+    assert "did not respond to a request in 4 attempts" in failed.error
 
 
 def test_a_refusal_is_a_reply_without_an_action(tmp_path: Path) -> None:
@@ -125,8 +125,12 @@ def test_a_conversation_that_is_filtered_is_a_failed_episode(
     [
         (trouble(404, "no such model"), 2, "no model 'tiny-1' (404: no such model). Did you mean tiny-1? Its models"),
         (trouble(400, "temperature must be 1"), 1, "refuses the first request (400: temperature must be 1)"),
-        (trouble(400, "no tool parser"), 1, "(400: no tool parser). Where an endpoint has no tools, --no-native-tools"),
-        (trouble(402, "no credit"), 1, "wants to be paid (402: no credit)"),
+        (
+            trouble(400, "no tool parser"),
+            1,
+            "(400: no tool parser). If it doesn't support tools, use --no-native-tools",
+        ),
+        (trouble(402, "no credit"), 1, "requires payment or more quota (402: no credit)"),
     ],
 )
 def test_what_can_not_be_asked_is_one_sentence(

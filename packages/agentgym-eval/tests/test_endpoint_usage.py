@@ -127,9 +127,9 @@ def test_a_budget_of_tokens_needs_tokens(tmp_path: Path, capsys: pytest.CaptureF
     ("wrong", "sentence"),
     [
         ({"price": (1.0,)}, "two or three numbers"),
-        ({"price": (1.0, -2.0)}, "none below 0"),
-        ({"rate": 0.0}, "--rate is above 0"),
-        ({"body": ("model=x",)}, "model in --body"),
+        ({"price": (1.0, -2.0)}, "numbers of at least 0"),
+        ({"rate": 0.0}, "--rate must be above 0"),
+        ({"body": ("model=x",)}, "--body can't set model"),
         ({"body": ("effort",)}, "KEY=VALUE"),
         ({"budget": ("euros=5",)}, "--budget takes requests, tokens, cost, each =NUMBER above 0, not 'euros=5'"),
         ({"budget": ("tokens=many",)}, "above 0, not 'tokens=many'"),

@@ -100,7 +100,7 @@ def test_a_process_that_is_ended_leaves_every_reply_that_was_paid_for(tmp_path: 
             for _ in range(3):
                 assert arrived.acquire(timeout=120)
             child.send_signal(how)
-            err = "" if how == signal.SIGKILL else next(line for line in child.stderr if "under way" in line)
+            err = "" if how == signal.SIGKILL else next(line for line in child.stderr if "pending" in line)
             gate.set()
             err += child.stderr.read()
         if how != signal.SIGKILL:

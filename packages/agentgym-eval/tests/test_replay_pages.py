@@ -100,7 +100,7 @@ def test_text_of_a_world_stays_text(look: Look, tmp_path: Path) -> None:
     evaluate(tmp_path / "runs" / "a", [evil, replace(evil, sample=1)])
     segment = {"tokens": [EVIL, EVIL], "loss_mask": [0, 1], "turn": [-1, 0]}
     segment |= {name: [None, -1.0] for name in ("logprobs", "advantages", "entropies")}
-    line = {"schema": "agentgym.tokens/1", "episode": 0, "task_id": EVIL, "segments": [segment]}
+    line = {"schema": "agentgym.tokens/2", "episode": 0, "task_id": EVIL, "segments": [segment]}
     (tmp_path / "runs" / "a" / "episodes.tokens.jsonl").write_text(json.dumps(line))
     for path in ("/episode/a/episodes/0", "/siblings/a/episodes/0", "/beside?a=a/episodes/0&b=a/episodes/1"):
         page = look(path)
@@ -203,7 +203,7 @@ def test_tokens_have_colours_and_figures(look: Look, tmp_path: Path) -> None:
     (tmp_path / "runs" / "t" / "run.json").write_text('{"schema": "agentgym.train/2"}')
     columns = {"loss_mask": [0, 1], "turn": [-1, 0], "logprobs": [None, -3.0], "advantages": [None, 1.0]}
     segment = {"tokens": ["<user>", "go"], **columns, "entropies": [None, 0.1]}
-    line = {"schema": "agentgym.tokens/1", "episode": 1, "task_id": "t/1", "group": 3, "trained": False}
+    line = {"schema": "agentgym.tokens/2", "episode": 1, "task_id": "t/1", "group": 3, "trained": False}
     rollouts.with_suffix(".tokens.jsonl").write_text(json.dumps({**line, "segments": [segment]}))
     address = re.findall(r'href="(/episode/t/[^"]+/)0"', look("/episodes?run=t"))[0]
     page = look(f"{address}1")

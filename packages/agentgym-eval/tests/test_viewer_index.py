@@ -64,7 +64,7 @@ def test_episodes_whose_tokens_are_known_are_found(index: Index) -> None:
     write(path, [episode("t/0"), replace(episode("t/1"), turns=(sampled,)), replace(episode("t/2"), turns=(sampled,))])
     index.refresh()
     assert (tasks(index, tokens="kept"), tasks(index, tokens="sampled")) == ([], ["t/1", "t/2"])
-    line = '{"schema": "agentgym.tokens/1", "episode": 2, "task_id": "t/2"}\n'
+    line = '{"schema": "agentgym.tokens/2", "episode": 2, "task_id": "t/2"}\n'
     path.with_suffix(".tokens.jsonl").write_text(
         f'half\n{line}{{"episode": 1}}\n'
     )  # after the episodes, as training does

@@ -61,7 +61,7 @@ def test_evaluations_say_which_split_they_played(tmp_path: Path) -> None:
         for kind, split in (("step", "dev"), ("test", "test"))
         for step in (0, 4)
     }
-    (tmp_path / "rl" / "run.json").write_text('{"schema": "agentgym.train/3", "config": {"evaluation": 7}}')
+    (tmp_path / "rl" / "run.json").write_text('{"schema": "agentgym.train/4", "config": {"evaluation": 7}}')
     assert named(tmp_path)["rl"].split == "test"
 
 

@@ -55,7 +55,7 @@ def train(folder: Path, steps: int = 4, *, first_stage: int = 2, split: str = ""
     """
     for step in range(1, steps + 1):
         write(folder / "rollouts" / f"step-{step:06d}.jsonl", [episode("t/9", s, s < step) for s in range(4)])
-        (folder / "rollouts" / f"step-{step:06d}.tokens.jsonl").write_text('{"schema": "agentgym.tokens/1"}\n')
+        (folder / "rollouts" / f"step-{step:06d}.tokens.jsonl").write_text('{"schema": "agentgym.tokens/2"}\n')
     for step, good in ((0, 1), (steps, 3)):
         tasks = [episode(f"t/{task}", 0, task < good) for task in range(4)]
         write(folder / "evaluations" / f"step-{step:06d}-sampled.jsonl", tasks)

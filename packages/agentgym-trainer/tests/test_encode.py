@@ -131,7 +131,7 @@ def test_a_recorded_ok_is_read_and_encoded(chat: Chat) -> None:
 
 def test_an_agent_that_would_not_have_come_to_such_turns_is_refused(chat: Chat) -> None:
     (episode, *_) = _played("bare+plan", "chatml")
-    with pytest.raises(ValueError, match="another one played this"):
+    with pytest.raises(ValueError, match="was played by a different agent"):
         encode(chat, replace(episode, agent="bare"))
 
 
@@ -139,7 +139,9 @@ def test_a_run_says_before_it_learns_that_an_agent_would_not_have_come_to_such_t
     (episode, *_) = _played("bare+plan", "chatml")
     told, folder = StringIO(), RunFolder(tmp_path)
     found, every = [episode, replace(episode, agent="bare")], DataConfig(keep="all")
-    with pytest.raises(UsageError, match=r"of mine\.jsonl can't be used for training\. .* another one played this"):
+    with pytest.raises(
+        UsageError, match=r"of mine\.jsonl can't be used for training\. .* was played by a different agent"
+    ):
         keep_episodes(found, every, "mine.jsonl", folder, RunConsole(Console(file=told)))
     assert not folder.data.exists()
     keep_episodes(found[:1], every, "mine.jsonl", folder, RunConsole(Console(file=told)))

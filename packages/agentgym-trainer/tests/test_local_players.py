@@ -35,7 +35,7 @@ def test_a_model_must_be_named(policy: str) -> None:
 
 def test_vllm_plays_no_adapters(folder: Path, new_model: Callable[..., Any]) -> None:
     with_lora(new_model(), Lora(rank=2), seed=0).save_pretrained(folder)
-    with pytest.raises(UsageError, match=f"holds an adapter, .* --policy hf:{folder}, which merges it"):
+    with pytest.raises(UsageError, match=f"is an adapter, .* --policy hf:{folder}, which merges"):
         find_policy(f"vllm:{folder}")(**HOW)
 
 

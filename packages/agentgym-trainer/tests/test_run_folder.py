@@ -55,7 +55,7 @@ def test_a_run_of_another_version_is_not_gone_on_with(tmp_path: Path) -> None:
     record = json.loads(folder.settings.read_text())
     folder.settings.write_text(json.dumps(record | {"schema": "agentgym.train/2"}))
     with pytest.raises(
-        UsageError, match=r"agentgym\.train/2; this version has agentgym\.train/3\)\. Continue it with that"
+        UsageError, match=r"agentgym\.train/2; this version has agentgym\.train/4\)\. Resume it with that"
     ):
         RunFolder.open(folder.path)
 

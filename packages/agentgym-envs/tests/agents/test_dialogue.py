@@ -294,9 +294,9 @@ def test_turns_that_the_world_does_not_answer_are_part_of_the_conversation(door:
     [
         (
             "bare",
-            "Turn 0 of door/train/1 is for 'plan' in trial 0, where the agent 'bare' is asked for 'act' in trial 0",
+            "Turn 0 of door/train/1 has kind 'plan' in trial 0, but the agent 'bare' expects 'act' in trial 0",
         ),
-        ("bare+plan", "Turn 2 .* is for 'reflect' in trial 1, where .* is asked for 'act' in trial 0"),
+        ("bare+plan", "Turn 2 .* has kind 'reflect' in trial 1, but .* expects 'act' in trial 0"),
         ("bare+plam", "no habit 'plam'. Did you mean plan"),
     ],
 )

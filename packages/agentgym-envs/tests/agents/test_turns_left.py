@@ -131,5 +131,5 @@ def test_a_truncated_episode_would_have_gone_on_as_a_longer_one_does(
 
 def test_what_ended_in_half_a_reply_can_not_go_on(door: gymnasium.Env[str, str]) -> None:
     cut = Talker(lambda _: Reply("kno", "length"))
-    with pytest.raises(ValueError, match="doesn't end with an action, and so can't go on"):
+    with pytest.raises(ValueError, match="doesn't end with an action, and so can't be continued"):
         continued(game(door, "bare", cut))

@@ -1,4 +1,4 @@
-"""Local models as policies for `evaluate` and `collect`, found through the entry points `agentgym.policies`."""
+"""Local models as policies for `evaluate` and `collect`, registered as entry points `agentgym.policies`."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from agentgym_trainer.models.load import is_adapter, load_chat, load_model
 from agentgym_trainer.rollout.runner import EnginePolicy, TokenBudget
 from agentgym_trainer.tokens.chat import Chat
 
-_LONGEST = 32_768
-"""Tokens of a context in vLLM, which reserves memory for a whole context; some models allow a hundred times more."""
+_MAX_CONTEXT = 32_768
+"""Maximum context in tokens for vLLM, which reserves memory for a full one; some models allow a hundred times more."""
 
 
 class LocalModel(EnginePolicy):
-    """A model that is loaded for this policy alone."""
+    """A policy with a model of its own."""
 
     def __init__(self, engine: Engine, chat: Chat, *, name: str, temperature: float, max_tokens: int) -> None:
-        """Use the whole context of the engine."""
+        """Set up the policy with the engine's full context."""
         budget = TokenBudget(turn=max_tokens, context=engine.max_context)
         super().__init__(engine, chat, budget, name=name, temperature=temperature)
 
@@ -29,7 +29,7 @@ class LocalModel(EnginePolicy):
         """See `EnginePolicy.reply`.
 
         Raises:
-            RunStopped: if the engine can't be brought back.
+            RunStopped: if the engine can't be restarted.
         """
         try:
             return await super().reply(context)
@@ -37,17 +37,17 @@ class LocalModel(EnginePolicy):
             raise RunStopped(str(error)) from error
 
     async def close(self) -> None:
-        """Free the model."""
+        """Close the engine, which frees the model."""
         await self.engine.close()
 
 
 def hf(argument: str, *, temperature: float, seed: int, max_tokens: int) -> LocalModel:
-    """A Hugging Face model by path or name, such as the checkpoint of a run; bfloat16 on a GPU, else float32.
+    """Load a Hugging Face model by path or name, such as the checkpoint of a run; bfloat16 on a GPU, else float32.
 
     Raises:
-        UsageError: when no model is named, or it can't be loaded.
+        UsageError: if no model is given, or it can't be loaded.
     """
-    del seed  # tokens are drawn from the generator of each turn
+    del seed  # tokens are sampled with the random generator of each turn
     _check("hf", argument)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     model, chat = load_model(argument, dtype=_dtype(), device=device)
@@ -56,21 +56,21 @@ def hf(argument: str, *, temperature: float, seed: int, max_tokens: int) -> Loca
 
 
 def vllm(argument: str, *, temperature: float, seed: int, max_tokens: int) -> LocalModel:
-    """The same, sampled from by vLLM, which takes most of the GPU's memory, or a GiB for its cache on a CPU.
+    """Load a Hugging Face model into vLLM, which takes most of the GPU's memory, or a GiB for its KV cache on a CPU.
 
     Raises:
-        UsageError: when no model is named, it can't be loaded, or is no more than an adapter.
-        ImportError: without vLLM; the message says how to install it.
+        UsageError: if no model is given, it can't be loaded, or it is only an adapter.
+        ImportError: if vLLM isn't installed; the message explains how to install it.
     """
-    del seed  # As above.
+    del seed  # as in `hf`
     _check("vllm", argument)
     if is_adapter(argument):
         raise UsageError(
-            f"{argument} holds an adapter, and vllm plays whole models; write --policy hf:{argument}, which merges it "
-            "with its model, or give the folder `model` of the run that trained it."
+            f"{argument} is an adapter, and vllm needs a full model. Use --policy hf:{argument}, which merges the "
+            "adapter into its base model, or give the folder `model` of the run that trained it."
         )
     chat = load_chat(argument)
-    engine = vllm_engine(argument, 0.9, end_id=chat.end_id, max_context=_LONGEST, dtype=_dtype())
+    engine = vllm_engine(argument, 0.9, end_id=chat.end_id, max_context=_MAX_CONTEXT, dtype=_dtype())
     return LocalModel(engine, chat, name=f"vllm:{argument}", temperature=temperature, max_tokens=max_tokens)
 
 
@@ -81,5 +81,5 @@ def _dtype() -> torch.dtype:
 def _check(policy: str, argument: str) -> None:
     if not argument:
         raise UsageError(
-            f"{policy} needs a model: write --policy {policy}:PATH, with the folder of a checkpoint or a model's name."
+            f"{policy} needs a model: write --policy {policy}:PATH, where PATH is a checkpoint folder or model name."
         )

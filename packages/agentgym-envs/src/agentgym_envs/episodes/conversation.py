@@ -1,7 +1,7 @@
-"""How a conversation is made: what an agent is asked, what it remembers, and when it does something else than act.
+"""Conversations of episodes: when an agent acts, plans, reflects or summarizes, and what stays in its context.
 
-A `Dialogue` is fed with what the world shows and what the agent says, and has the conversation that the next reply is
-to be given in. It knows neither worlds nor players; the form of a reply is a wrapper's part.
+A `ConversationBuilder` takes the environment's observations and the agent's replies, and builds the conversation for
+the next reply. It depends neither on environments nor on policies; wrappers parse the replies.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ __all__ = ["Conversation", "ConversationBuilder", "Message", "Scaffold", "replay
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """One thing said."""
+    """One message of a conversation."""
 
     role: Literal["system", "user", "assistant"]
     content: str
 
 
 Conversation = tuple[Message, ...]
-"""Instructions (where there are any) as `system`, observations and questions as `user`, replies as `assistant`, in
-order. Users and assistants take turns, as chat templates demand; the last is of the user."""
+"""Instructions (if any) as `system`, observations and questions as `user`, replies as `assistant`, in order. User and
+assistant messages alternate, as chat templates require; the last message has the role `user`."""
 
 _PLAN = "Before you act, write down your plan: a few short lines, and no action yet."
 _PLAN_ANEW = "Write down your plan anew, as it is from here on: a few short lines, and no action yet."
@@ -46,19 +46,19 @@ _SUM_UP = (
 _GO_ON = "Now go on with your next action."
 _BEGINS_AGAIN = "Now it begins again."
 _MOST_NOTES = 3
-"""How many looks back are kept beyond the conversation they were said in, as in Reflexion (section 3): with all of them
-no window would bound what is in sight."""
+"""Maximum number of reflections carried over to a new conversation, as in Reflexion (section 3). Without a limit, the
+context would grow in spite of the window."""
 
 
 class ConversationBuilder:
-    """The conversation of one episode as it grows.
+    """Builds the conversation of one episode.
 
-    `saw` tells it what the world shows, `said` what the agent replied, `over` that a trial has ended. Of what is due at
-    the same time the look back comes first, then the plan, then the summary, and then the action.
+    `saw` adds an observation, `said` adds a reply, and `over` ends a trial. Replies that are due at the same time come
+    in this order: reflection, plan, summary, action.
     """
 
     def __init__(self, scaffold: Scaffold, instructions: str) -> None:
-        """Nothing is said yet but the instructions; empty ones aren't."""
+        """Start with the instructions; empty instructions add no message."""
         self._habits = scaffold
         self._instructions: Conversation = (Message("system", instructions),) if instructions else ()
         self._reflections: list[str] = []
@@ -66,53 +66,54 @@ class ConversationBuilder:
         self._begin()
 
     def _begin(self) -> None:
-        self._said = self._instructions
-        self._observation = self._pending = ""  # the latter: what the next message of the user holds
-        self._acts: list[tuple[str, str]] = []  # each with the observation that it answered
-        self._in_sight = 0  # how many of them stand in the conversation
+        self._messages = self._instructions
+        self._observation = ""
+        self._pending = ""  # content of the next user message
+        self._acts: list[tuple[str, str]] = []  # (observation, reply) of each action
+        self._acts_in_context = 0
         self._plan: str | None = None
         self._due: list[Kind] = []
 
     @property
     def listens(self) -> bool:
-        """Whether it is for the world to show something before the agent is asked."""
+        """Whether an observation is needed before the next reply."""
         return not self._due
 
     @property
     def kind(self) -> Kind:
-        """What the next reply is for."""
+        """Kind of the next reply."""
         return self._due[0]
 
     @property
     def trial(self) -> int:
-        """Which try at the task this is, from 0. The look back at one that has ended belongs to the next."""
+        """Index of the trial, from 0. The reflection on a finished trial belongs to the next one."""
         return self._trial
 
     @property
     def acts(self) -> int:
-        """How many actions were played in this trial; none yet at the look back that belongs to it."""
+        """Number of actions in this trial; 0 during the reflection on the previous one."""
         return len(self._acts)
 
     @property
     def conversation(self) -> Conversation:
-        """What the next reply is given in: what it was before with more at its end, or a new beginning."""
-        return (*self._said, Message("user", self._pending))
+        """The conversation for the next reply: it extends the previous one, or starts again with a summary."""
+        return (*self._messages, Message("user", self._pending))
 
     def saw(self, observation: str) -> None:
-        """The world shows this: at the beginning of a trial, and after each action that didn't end it."""
+        """Add an observation, at the start of a trial and after each action that didn't end it."""
         self._observation = observation
-        self._due = [*self._beside_acting(), "act"]
-        anew = (self._lessons(), _BEGINS_AGAIN) if self._trial and not self._acts else ()
-        self._pending = _joined(*anew, observation, self._question())
+        self._due = [*self._due_before_action(), "act"]
+        retry = (self._reflection_notes(), _BEGINS_AGAIN) if self._trial and not self._acts else ()
+        self._pending = _joined(*retry, observation, self._question())
 
     def said(self, text: str) -> None:
-        """The agent replied."""
+        """Add a reply of the agent."""
         kind = self._due.pop(0)
-        self._said = (*self.conversation, Message("assistant", text))
+        self._messages = (*self.conversation, Message("assistant", text))
         match kind:
             case "act":
                 self._acts.append((self._observation, text))
-                self._in_sight += 1
+                self._acts_in_context += 1
             case "plan":
                 self._plan = spoken(text)
                 self._pending = self._question() or _GO_ON
@@ -123,18 +124,18 @@ class ConversationBuilder:
                 else:
                     self._pending = self._question() or _GO_ON
             case _:
-                self._look_away(spoken(text))
+                self._restart_with_summary(spoken(text))
 
     def talked(self, text: str) -> None:
-        """The agent said something to which the world says nothing; see `Kind`."""
-        self._said = (*self.conversation, Message("assistant", text))
+        """Add a reply of kind "talk", which gets no response from the environment; see `Kind`."""
+        self._messages = (*self.conversation, Message("assistant", text))
         self._due = []
 
     def over(self, observation: str) -> bool:
-        """The trial ended without success, and this is the last that the world showed.
+        """End a trial that failed, with its final observation.
 
         Returns:
-            Whether there is another one: then a look back is due, and after it the world begins again.
+            Whether there is another trial. If so, a reflection is due, and the environment is reset after it.
         """
         if self._trial >= self._habits.retry:
             return False
@@ -144,37 +145,37 @@ class ConversationBuilder:
         self._pending = _joined(observation, _LOOK_BACK_AT_THE_END)
         return True
 
-    def _beside_acting(self) -> Iterator[Kind]:
+    def _due_before_action(self) -> Iterator[Kind]:
         habits, acts = self._habits, len(self._acts)
         if habits.reflect and acts and acts % habits.reflect == 0:
             yield "reflect"
         if habits.plan is not None and (not acts or (habits.plan and acts % habits.plan == 0)):
             yield "plan"
-        if habits.window and self._in_sight > habits.window:
+        if habits.window and self._acts_in_context > habits.window:
             yield "summary"
 
     def _question(self) -> str:
-        """What is asked now; nothing where an observation is to be answered with an action."""
+        """Return the question for the next reply; empty for an action."""
         plan = _PLAN if self._plan is None else _PLAN_ANEW
         return {"plan": plan, "reflect": _LOOK_BACK, "summary": _SUM_UP}.get(self.kind, "")
 
-    def _look_away(self, summary: str) -> None:
-        """Begin the conversation anew with the summary and the last exchanges."""
-        self._in_sight = self._habits.window // 2
-        kept = self._acts[len(self._acts) - self._in_sight :]
+    def _restart_with_summary(self, summary: str) -> None:
+        """Start the conversation again with the summary and the last actions."""
+        self._acts_in_context = self._habits.window // 2
+        kept = self._acts[len(self._acts) - self._acts_in_context :]
         plan = f"Your plan:\n{self._plan}" if self._plan else ""
         begun = f"This is how it began:\n{self._acts[0][0]}"
         since = f"What has happened since, in your words:\n{summary}"
         rest = "Your last steps, as they were:" if kept else "This is what you see now:"
-        pending = _joined(self._lessons(), begun, plan, since, rest)
-        self._said = self._instructions
+        pending = _joined(self._reflection_notes(), begun, plan, since, rest)
+        self._messages = self._instructions
         for observation, reply in kept:
-            self._said += (Message("user", _joined(pending, observation)), Message("assistant", reply))
+            self._messages += (Message("user", _joined(pending, observation)), Message("assistant", reply))
             pending = ""
         self._pending = _joined(pending, self._observation)
 
-    def _lessons(self) -> str:
-        """What the last looks back have brought."""
+    def _reflection_notes(self) -> str:
+        """Return the last reflections as a numbered list; empty if there are none."""
         if not self._reflections:
             return ""
         tried = "You have tried this task before, without success. " if self._trial else ""
@@ -188,40 +189,41 @@ def _joined(*parts: str) -> str:
 
 
 def replay(episode: Episode) -> Iterator[tuple[Conversation, Turn]]:
-    """Each turn of a recorded episode with the conversation it was given in, exactly as while it was played.
+    """Yield each turn of a recorded episode with its conversation, exactly as the policy received it.
 
     Raises:
-        ValueError: when the episode's agent has a habit that there isn't, or would not have come to such turns.
+        ValueError: if the episode's agent has an unknown habit, or could not have produced these turns.
     """
     return _replay(episode, ConversationBuilder(Scaffold.parse(episode.agent), episode.instructions))
 
 
 def continued(episode: Episode) -> tuple[Conversation, Conversation]:
-    """The conversation that the last reply of a recorded episode was given in, and that of the next reply, had the
-    episode gone on with what the world showed last.
+    """Return the conversation before the last reply of a recorded episode, and the one after its final observation,
+    as if the episode continued.
 
     Raises:
-        ValueError: as `replay`, and for an episode without an action at its end.
+        ValueError: as `replay`, and if the last turn isn't a complete action.
     """
-    dialogue = ConversationBuilder(Scaffold.parse(episode.agent), episode.instructions)
-    last = [(before, turn) for before, turn in _replay(episode, dialogue)][-1:]
+    builder = ConversationBuilder(Scaffold.parse(episode.agent), episode.instructions)
+    last = [(before, turn) for before, turn in _replay(episode, builder)][-1:]
     if not last or last[0][1].kind != "act" or last[0][1].reply.finish != "stop":
-        raise ValueError(f"The episode of {episode.task_id} doesn't end with an action, and so can't go on.")
-    dialogue.saw(episode.final_observation)
-    return last[0][0], dialogue.conversation
+        raise ValueError(f"The episode of {episode.task_id} doesn't end with an action, and so can't be continued.")
+    builder.saw(episode.final_observation)
+    return last[0][0], builder.conversation
 
 
-def _replay(episode: Episode, dialogue: ConversationBuilder) -> Iterator[tuple[Conversation, Turn]]:
+def _replay(episode: Episode, builder: ConversationBuilder) -> Iterator[tuple[Conversation, Turn]]:
     for number, turn in enumerate(episode.turns):
-        if dialogue.listens and not (turn.trial > dialogue.trial and dialogue.over(turn.observation)):
-            dialogue.saw(turn.observation)
-        if turn.trial != dialogue.trial or turn.kind not in (dialogue.kind, "talk"):
+        if builder.listens and not (turn.trial > builder.trial and builder.over(turn.observation)):
+            builder.saw(turn.observation)
+        if turn.trial != builder.trial or turn.kind not in (builder.kind, "talk"):
             raise ValueError(
-                f"Turn {number} of {episode.task_id} is for {turn.kind!r} in trial {turn.trial}, where the agent "
-                f"{episode.agent!r} is asked for {dialogue.kind!r} in trial {dialogue.trial}: another one played this."
+                f"Turn {number} of {episode.task_id} has kind {turn.kind!r} in trial {turn.trial}, but the agent "
+                f"{episode.agent!r} expects {builder.kind!r} in trial {builder.trial}: the episode was played by a "
+                "different agent."
             )
-        yield dialogue.conversation, turn
+        yield builder.conversation, turn
         if turn.kind == "talk":
-            dialogue.talked(turn.reply.text)
+            builder.talked(turn.reply.text)
         else:
-            dialogue.said(turn.reply.text)
+            builder.said(turn.reply.text)

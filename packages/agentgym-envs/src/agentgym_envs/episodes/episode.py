@@ -1,4 +1,4 @@
-"""What is left of one play-through, and its JSON line on disk (schema `agentgym.episode/2`)."""
+"""Recorded episodes, and their JSON lines on disk (schema `agentgym.episode/2`)."""
 
 from __future__ import annotations
 
@@ -17,70 +17,70 @@ SCHEMA = "agentgym.episode/2"
 _FIRST = "agentgym.episode/1"
 
 Kind = Literal["act", "plan", "reflect", "summary", "talk"]
-"""What a reply is for: an action; a plan; a look back; a summary in place of what leaves the context; nothing that the
-world would answer, such as the "OK" with which recorded conversations begin."""
+"""Kind of a reply: an action; a plan; a reflection; a summary that replaces earlier turns in the context; or a message
+that gets no response from the environment, such as the "OK" at the start of recorded conversations."""
 
 StopReason = Literal["terminated", "truncated", "length", "failed"]
-"""The world ended it; the horizon or a time limit did; the token budget did; something broke."""
+"""Why an episode ended: the environment terminated it; horizon or time limit; token budget; an error."""
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """What a local model sampled for one reply, as token ids. Training uses these very ids."""
+    """The token ids that a local model sampled for one reply. Training uses exactly these ids."""
 
     prompt: tuple[int, ...]
-    """The ids put before this sample since the last one; the whole context when `fresh`."""
+    """The prompt ids added since the previous sample; the whole context if `fresh`."""
     ids: tuple[int, ...]
-    """The sampled ids, the end-of-turn token included when it was sampled."""
+    """The sampled ids, including the end-of-turn token if it was sampled."""
     logprobs: tuple[float, ...]
-    """Log-probability of each sampled id under the distribution it was drawn from; as many as `ids`."""
+    """Log-probability of each sampled id under the sampling distribution; same length as `ids`."""
     version: int = 0
-    """Number of updates that the weights had seen that the first id was sampled with."""
+    """Weight version (number of updates) that sampled the first id."""
     fresh: bool = True
-    """Whether a new segment starts here: the first turn, or a context that could not be extended by appending."""
+    """Whether a new segment starts here: in the first turn, or if the context doesn't extend the previous one."""
     versions: tuple[int, ...] = ()
-    """The same number for each sampled id, where the weights changed within the reply; empty otherwise."""
+    """Weight version of each sampled id if the weights changed within the reply; empty otherwise."""
 
     @property
     def token_versions(self) -> tuple[int, ...]:
-        """For each sampled id, the number of updates that the weights had seen that it was sampled with."""
+        """Weight version (number of updates) of each sampled id."""
         return self.versions or (self.version,) * len(self.ids)
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values; `versions` is left out where it is empty."""
+        """Convert to JSON values; `versions` is left out if empty."""
         return {name: value for name, value in _record(self).items() if name != "versions" or value}
 
 
 @dataclass(frozen=True, slots=True)
 class TokenUsage:
-    """Tokens of one reply, as the endpoint counted them."""
+    """Token counts of one reply, as reported by the endpoint."""
 
     prompt_tokens: int
     completion_tokens: int
-    """Reasoning included where the endpoint charges for it."""
+    """Includes reasoning tokens if the endpoint charges for them."""
     cached_tokens: int | None = None
-    """Those of the prompt tokens that came from the endpoint's cache; None where it doesn't report them."""
+    """Number of prompt tokens served from the endpoint's cache; None if it doesn't report them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What a policy says in its turn."""
+    """A policy's reply in one turn."""
 
     text: str
     finish: Literal["stop", "length"] = "stop"
-    """`length` when the token budget cut it off: the episode ends there and the half reply is not played."""
+    """`length` if the token budget cut it off: the episode ends, and the partial reply isn't executed."""
     sample: Sample | None = None
     usage: TokenUsage | None = None
-    """Tokens of the request; None where they are unknown."""
+    """Token counts of the request; None if unknown."""
     seconds: float | None = None
-    """Latency of the request: from sending it to having read the answer, without retries and waiting for the rate."""
+    """Latency of the request, from sending it to reading the response, without retries and rate limiting."""
     finish_reason: str | None = None
-    """Why the model stopped, in the endpoint's word: `stop`, `length`, `tool_calls`, `content_filter`."""
+    """Why the model stopped, as reported by the endpoint: `stop`, `length`, `tool_calls`, `content_filter`."""
     reasoning: str | None = None
-    """What the model reasoned apart from its answer. It is no part of the conversation."""
+    """Reasoning that the endpoint returns separately from the answer. It isn't part of the conversation."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON values; what only endpoints know is left out where it is None."""
+        """Convert to JSON values; fields that only endpoints provide are left out if None."""
         record = {name: value for name, value in _record(self).items() if value is not None or name not in _OPTIONAL}
         if self.sample is not None:
             record["sample"] = self.sample.to_dict()
@@ -90,14 +90,14 @@ class Reply:
 
     @classmethod
     def from_dict(cls, record: Any) -> Reply:
-        """The reply that `to_dict` made this of.
+        """Restore a reply from the output of `to_dict`.
 
         Raises:
-            ValueError: when a key is missing or unknown, or a value has another type than its key.
+            ValueError: if a key is missing or unknown, or a value has the wrong type for its key.
         """
         _check(Reply, record, _OPTIONAL)
         if record["finish"] not in ("stop", "length"):
-            raise ValueError(f"`finish` in Reply is stop or length, not {reprlib.repr(record['finish'])}.")
+            raise ValueError(f"`finish` in Reply must be stop or length, not {reprlib.repr(record['finish'])}.")
         sample, usage = record["sample"], record.get("usage")
         if sample is not None:
             sample = _sample(sample)
@@ -109,31 +109,31 @@ class Reply:
 
 @dataclass(frozen=True, slots=True)
 class Turn:
-    """One observation, one reply, and what came of it."""
+    """One observation, one reply, and its outcome."""
 
     observation: str
-    """What the world had shown last before the reply; the same again after a reply that is no action."""
+    """The last observation before the reply; unchanged after a reply that isn't an action."""
     reply: Reply
     action: str | None
-    """The action found in the reply; None when it was malformed, never played, or the reply is for something else."""
+    """The action parsed from the reply; None if it was malformed, was not executed, or the reply is of another kind."""
     valid: bool
-    """Whether the world understood the action and could carry it out. True for replies that are no actions."""
+    """Whether the environment could parse and execute the action. True for replies that aren't actions."""
     reward: float
-    """Increment of the score. Negative where a new trial begins with nothing of what the last one had earned."""
+    """Increment of the score. Negative at the start of a new trial, which resets the score of the previous one."""
     state_key: str
-    """Hash of the simulator's state before the reply; with the kind behind it where that is no action, so that actions
-    are compared with actions and plans with plans."""
+    """Hash of the simulator's state before the reply, followed by the kind if it isn't an action, so that actions are
+    compared with actions and plans with plans."""
     kind: Kind = "act"
     trial: int = 0
-    """Number of the try within the episode, from 0, for agents that begin the task again. The reflection on a try that
-    has ended belongs to the next."""
+    """Index of the trial within the episode, from 0, for agents that retry the task. The reflection on a finished trial
+    belongs to the next one."""
     loss: bool = True
-    """Whether imitation learns from the reply; data from elsewhere have some that it shouldn't."""
+    """Whether imitation learning trains on the reply; False for some replies in imported data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Episode:
-    """One play-through of one task."""
+    """One recorded episode of one task."""
 
     env: str
     task_id: str
@@ -142,58 +142,58 @@ class Episode:
     difficulty: int
     policy: str
     sample: int
-    """Number of the attempt at this task, from 0."""
+    """Index of the attempt at this task, from 0."""
     instructions: str
     turns: tuple[Turn, ...]
     final_observation: str
     stop: StopReason
     score: float | None
-    """In [0, 1]; None for a failed episode, which is never scored."""
+    """In [0, 1]; None for a failed episode."""
     success: bool | None
     """None for a failed episode."""
     error: str | None = None
-    """Why it failed."""
+    """Error message of a failed episode."""
     seconds: dict[str, float] = field(default_factory=dict[str, float])
-    """Wall-clock time spent in the `world` and waiting for the `policy`."""
+    """Wall-clock seconds spent in the environment (`world`) and waiting for the `policy`."""
     agent: str = ""
-    """How the conversation was made and replies were read, as `Agent.parse` takes it; empty where nobody knows."""
+    """Reply format and scaffold, as `Agent.parse` takes them; empty if unknown."""
     tools: tuple[dict[str, Any], ...] = ()
-    """JSON schemas of the functions that the agent could call; none for agents that don't call any."""
+    """JSON schemas of the functions that the agent could call; empty for agents without function calls."""
     cluster: str = ""
-    """The task's, of tasks that are alike; empty where it is like no other."""
+    """Cluster of similar tasks that the task belongs to; empty if it has none."""
 
     @property
     def failed(self) -> bool:
-        """Whether something broke that was not the agent's doing."""
+        """Whether the episode ended with an error that the agent didn't cause."""
         return self.stop == "failed"
 
     @property
     def acts(self) -> int:
-        """How many turns were actions, which is what horizons and reports count."""
+        """Number of actions, which horizons and reports count."""
         return sum(turn.kind == "act" for turn in self.turns)
 
     def to_json(self) -> str:
-        """One line of JSON.
+        """Convert to one line of JSON.
 
         Raises:
-            ValueError: when a number in it isn't finite, which `from_json` would refuse.
+            ValueError: if it holds a number that isn't finite, which `from_json` would reject.
         """
         record = {"schema": SCHEMA, **_record(self)}
         try:
-            return json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=_written, allow_nan=False)
+            return json.dumps(record, ensure_ascii=False, separators=(",", ":"), default=_encoded, allow_nan=False)
         except ValueError as error:
             raise ValueError(
-                f"The episode of {self.task_id} in {self.env} can't be written: a reward, score or log-probability in "
-                f"it isn't a finite number ({error})."
+                f"The episode of {self.task_id} in {self.env} can't be written: a reward, score or log-probability "
+                f"isn't a finite number ({error})."
             ) from error
 
     @classmethod
     def from_json(cls, line: str) -> Episode:
-        """The episode in one line of JSON.
+        """Parse an episode from one line of JSON.
 
         Raises:
-            ValueError: when the line is not JSON, of another schema version, has missing or unknown keys, or a value of
-                another type than its key has; the message names the key.
+            ValueError: if the line isn't JSON, has another schema version, has missing or unknown keys, or a value has
+                the wrong type for its key; the message names the key.
         """
         record: Any = parse(line)
         found = record.pop("schema", None) if isinstance(record, dict) else None
@@ -205,7 +205,7 @@ class Episode:
         if record["stop"] not in _STOPS:
             raise ValueError(f"{record['stop']!r} is not a stop reason; there are {', '.join(_STOPS)}.")
         if record["stop"] != "failed" and (record["score"] is None or record["success"] is None):
-            raise ValueError("`score` and `success` are null, and the episode has not failed.")
+            raise ValueError("`score` and `success` can be null only in a failed episode.")
         _check_each("seconds", record["seconds"].values(), _NUMBER)
         _check_each("tools", record["tools"], _OBJECT)
         record["turns"] = tuple(_turn(turn) for turn in record["turns"])
@@ -213,17 +213,17 @@ class Episode:
         return cls(**record)
 
 
-def _record(noun: Any) -> dict[str, Any]:
-    """A dataclass by its fields, as they are: `asdict` copies every id and log-probability, which takes longer."""
-    return {f.name: getattr(noun, f.name) for f in fields(noun)}
+def _record(instance: Any) -> dict[str, Any]:
+    """Return the fields of a dataclass without copying: `asdict` is slow, as it copies every id and log-probability."""
+    return {f.name: getattr(instance, f.name) for f in fields(instance)}
 
 
-def _written(noun: Any) -> dict[str, Any]:
-    return noun.to_dict() if isinstance(noun, Reply) else _record(noun)
+def _encoded(instance: Any) -> dict[str, Any]:
+    return instance.to_dict() if isinstance(instance, Reply) else _record(instance)
 
 
 _Types = tuple[frozenset[type], str]
-"""Those that a value may be of, and how they are called."""
+"""Accepted types of a value, and their description for error messages."""
 
 _TEXT: _Types = frozenset({str}), "text"
 _TEXT_OR_NULL: _Types = frozenset({str, type(None)}), "text or null"
@@ -239,7 +239,7 @@ _OBJECT_OR_NULL: _Types = frozenset({dict, type(None)}), "a JSON object or null"
 _STOPS = get_args(StopReason)
 _KINDS = get_args(Kind)
 _OPTIONAL = frozenset({"usage", "seconds", "finish_reason", "reasoning"})
-"""Keys of a reply that lines without an endpoint's figures don't have."""
+"""Keys of a reply that only endpoints provide."""
 _FIELDS: dict[type, dict[str, _Types]] = {
     Sample: {
         **dict.fromkeys(("prompt", "ids", "logprobs"), _LIST),
@@ -276,7 +276,7 @@ _FIELDS: dict[type, dict[str, _Types]] = {
 
 
 def _upgraded(record: dict[str, Any]) -> dict[str, Any]:
-    """A line of the first schema, which knew nothing but actions."""
+    """Convert a record of the first schema, which had only actions."""
     record = {"agent": "", "tools": []} | record
     if isinstance(record.get("turns"), list):
         _check_each("turns", record["turns"], _OBJECT)
@@ -303,18 +303,18 @@ def _sample(record: Any) -> Sample:
     return sample
 
 
-def _check(noun: type[Any], record: Any, optional: Set[str] = frozenset()) -> None:
-    """Raise ValueError unless a record has the keys of `noun`, and under each a value of its type."""
+def _check(cls: type[Any], record: Any, optional: Set[str] = frozenset()) -> None:
+    """Raise ValueError unless a record has the keys of `cls` with values of the right types."""
     if not isinstance(record, dict):
-        raise ValueError(f"A {noun.__name__} is a JSON object, not {reprlib.repr(record)}.")
-    expected = _FIELDS[noun]
+        raise ValueError(f"A {cls.__name__} is a JSON object, not {reprlib.repr(record)}.")
+    expected = _FIELDS[cls]
     if record.keys() | optional != expected.keys() | optional:
         lacks, unknown = sorted(expected.keys() - record.keys() - optional), sorted(record.keys() - expected.keys())
-        raise ValueError(f"A {noun.__name__} of {SCHEMA} lacks {lacks} or has unknown {unknown}.")
+        raise ValueError(f"A {cls.__name__} of {SCHEMA} lacks {lacks} or has unknown {unknown}.")
     for name, value in record.items():
-        types, called = expected[name]
+        types, description = expected[name]
         if type(value) not in types or (type(value) is float and not math.isfinite(value)):
-            raise ValueError(f"`{name}` in {noun.__name__} is {called}, not {reprlib.repr(value)}.")
+            raise ValueError(f"`{name}` in {cls.__name__} is {description}, not {reprlib.repr(value)}.")
 
 
 def _check_each(name: str, values: Any, types: _Types) -> None:
@@ -323,15 +323,15 @@ def _check_each(name: str, values: Any, types: _Types) -> None:
 
 
 def read_episodes(path: Path | str, *, half: Callable[[str], object] | None = None) -> Iterator[Episode]:
-    """The episodes of a JSONL file, in order. Half a line at the end, left by a killed process, is passed over.
+    """Yield the episodes of a JSONL file, in order. An incomplete last line, left by a killed process, is skipped.
 
     Args:
         path: The file.
-        half: Is told of such half a line, with file and number.
+        half: Called with a message that has file and line number if the last line is skipped.
 
     Raises:
-        FileNotFoundError: when there is no such file.
-        ValueError: when any other line is damaged; the message has its number.
+        FileNotFoundError: if there is no such file.
+        ValueError: if any other line is damaged; the message has its number.
     """
     with Path(path).open("rb") as lines:
         for number, line in enumerate(lines, 1):

@@ -1,4 +1,4 @@
-"""How much a player that is paid by the token may use. Only the standard library is imported here, for `--help`."""
+"""Budgets of policies that are billed per token. This module has light imports only, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Budget:
-    """Limits on what is used in a run, in all sittings; infinite where none is set."""
+    """Limits on the usage of a run, over all of its processes; infinite if not set."""
 
     requests: float = math.inf
     tokens: float = math.inf
-    """Prompt and completion together."""
+    """Prompt and completion tokens together."""
     cost: float = math.inf
     """In the unit of `price`."""
     price: tuple[float, ...] = ()
@@ -27,10 +27,10 @@ class Budget:
 
     @classmethod
     def parse(cls, pairs: Sequence[str], price: tuple[float, ...]) -> Budget:
-        """The budget in `requests=N`, `tokens=N` and `cost=X`.
+        """Parse a budget from `requests=N`, `tokens=N` and `cost=X`.
 
         Raises:
-            UsageError: for another name, a number that is none or not above 0, and a cost without a price.
+            UsageError: for an unknown name, a value that isn't a number above 0, and a cost without a price.
         """
         names, limits = [field.name for field in fields(cls) if field.name != "price"], dict[str, float]()
         for pair in pairs:
@@ -46,20 +46,20 @@ class Budget:
         return cls(**limits, price=price)
 
     def check(self, used: Usage, under_way: int = 0) -> None:
-        """Return while another request may be made.
+        """Check that another request may be sent.
 
         Args:
-            used: So far.
-            under_way: Requests that aren't answered yet.
+            used: Usage so far.
+            under_way: Number of pending requests.
 
         Raises:
-            BudgetSpent: when the budget is spent.
-            RunStopped: when there is a limit on tokens or cost, and the endpoint doesn't report tokens.
+            BudgetSpent: if the budget is spent.
+            RunStopped: if tokens or cost are limited, but the endpoint doesn't report tokens.
         """
         tokens, cost = used.prompt_tokens + used.completion_tokens, used.cost(self.price)
         if used.uncounted and min(self.tokens, self.cost) < math.inf:
             raise RunStopped(
-                "The endpoint doesn't report tokens, so that a --budget of tokens or cost can't be kept: limit the "
+                "The endpoint doesn't report tokens, so a --budget of tokens or cost can't be enforced: limit the "
                 "requests with --budget requests=N"
             )
         if used.requests + under_way >= self.requests:

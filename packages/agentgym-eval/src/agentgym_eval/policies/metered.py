@@ -1,4 +1,4 @@
-"""Policies that are paid per token."""
+"""Policies that are billed per token."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from agentgym_eval.storage.journal import Journal
 
 
 class Metered(Policy, ABC):
-    """A policy that is paid per token: it counts its usage and records each reply on arrival."""
+    """A policy that is billed per token: it counts its usage and records each reply on arrival."""
 
     usage: Usage = Usage()
-    """Usage in the runs that it plays, including what earlier processes of these runs used."""
+    """Usage in the policy's runs, including earlier processes of these runs."""
     journal: Journal | None = None
-    """The journal of the current run, which records replies and replays them; None records nothing."""
+    """The journal of the current run, which records and replays replies; with None, nothing is recorded."""
     budget: Budget = Budget()
-    """Limits of its usage in these runs."""
+    """Limits on the usage in these runs."""

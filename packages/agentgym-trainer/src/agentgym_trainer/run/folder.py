@@ -29,7 +29,7 @@ from agentgym_trainer.learner.finite_checks import without_nonfinite
 from agentgym_trainer.plugins import nearest
 from agentgym_trainer.run.disk import remove, writing
 
-SCHEMA = "agentgym.train/3"
+SCHEMA = "agentgym.train/4"
 _EVALUATED = {False: "step", True: "test"}
 """Prefix of the names of evaluation files: during training, and on test tasks at the end."""
 
@@ -124,9 +124,8 @@ class RunFolder:
             record = json.loads(folder.settings.read_text())
             if record["schema"] != SCHEMA:
                 raise UsageError(
-                    f"The run in {path} was started by a version of this package with other evaluations and "
-                    f"checkpoints ({record['schema']}; this version has {SCHEMA}). Continue it with that version, or "
-                    "start a new run."
+                    f"The run in {path} was started by another version of this package, with other settings and files "
+                    f"({record['schema']}; this version has {SCHEMA}). Resume it with that version, or start a new run."
                 )
             folder._resumes = True
             return folder, from_json(_config_type(record["kind"]), record["config"]), record["recipe"]

@@ -23,7 +23,7 @@ from agentgym_trainer.tokens.batch import Batch, make_batch
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.tokens.trajectory import Segment, Trajectory, trajectory
 
-SCHEMA = "agentgym.tokens/1"
+SCHEMA = "agentgym.tokens/2"
 _DIGITS = 4
 
 Place = tuple[int, int]

@@ -1,5 +1,5 @@
-"""Language models behind any OpenAI-compatible endpoint, as players: `--policy openai:MODEL`.
+"""Language models behind any OpenAI-compatible endpoint, as policies: `--policy openai:MODEL`.
 
-Rooms: `settings` (what a user may say of one), `client` (requests, patience, errors), `messages` (what an
-answer says), `player`.
+Modules: `settings` (flags), `client` (requests, retries, errors), `messages` (parsing of responses), `player` (the
+policy).
 """

@@ -1,4 +1,4 @@
-"""Answers as OpenAI's chat completions have them. Knows no network."""
+"""Parsing of responses in the format of OpenAI's chat completions."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from agentgym_envs import Reply, TokenUsage
 from agentgym_eval.util.tool_calls import neutral
 
 _REASONING = ("reasoning_content", "reasoning")
-"""Where endpoints put what a model reasons apart from its answer: DeepSeek and SGLang, OpenRouter and vLLM."""
+"""Fields for reasoning that is separate from the answer: of DeepSeek and SGLang, and of OpenRouter and vLLM."""
 
 
 def reply(answer: Mapping[str, Any], seconds: float | None = None) -> Reply:
-    """What an answer says, and what the endpoint tells of it. A refusal is said as well.
+    """Return the reply in a response, with its usage, latency and finish reason. A refusal is a reply, too.
 
     Args:
-        answer: To a chat completion.
-        seconds: How long it took.
+        answer: Response of the chat completions API.
+        seconds: Latency of the request.
 
     Raises:
-        LookupError, TypeError, ValueError, AttributeError: when it isn't of the protocol.
+        LookupError, TypeError, ValueError, AttributeError: if the response doesn't follow the protocol.
     """
     choice = answer["choices"][0]
     message, reason = choice["message"], choice.get("finish_reason")
@@ -36,7 +36,7 @@ def reply(answer: Mapping[str, Any], seconds: float | None = None) -> Reply:
 
 
 def usage(answer: Mapping[str, Any]) -> TokenUsage | None:
-    """The tokens of an answer; None where the endpoint doesn't say, or says something that is no number of tokens."""
+    """Return the token counts of a response; None if they are missing or not valid."""
     counts = answer.get("usage")
     if not isinstance(counts, dict):
         return None
@@ -52,5 +52,5 @@ def _count(value: object) -> int | None:
 
 
 def _text(value: object) -> str | None:
-    """As it can be written to a file: half a character, which JSON can express, could not."""
+    """Return a text without lone surrogates, which JSON allows and UTF-8 doesn't; None if it isn't a text."""
     return value.encode("utf-8", "replace").decode() if isinstance(value, str) else None

@@ -53,33 +53,34 @@ class Endpoint(Metered):
         self._body = {"temperature": temperature, **(body or {})}
         self._max_tokens, self._limit = max_tokens, "max_tokens"
         self._native = native_tools
-        self._asking = 0
-        self._asked = asyncio.Condition()
+        self._pending = 0
+        self._response_arrived = asyncio.Condition()
 
     async def reply(self, context: TurnContext) -> Reply:
-        """The model's reply, or the recorded one where the journal has a reply to the same request of this episode. A
-        reply cut off by its token limit, or a conversation that exceeds the context window, ends the episode.
+        """Return the model's reply, or the recorded one if the journal has a reply to the same request of this episode.
+
+        A reply cut off by its token limit, or a conversation that exceeds the context window, ends the episode.
 
         Raises:
-            EnvFault: if the endpoint refuses this conversation or can't answer it, or its content filter cuts it.
+            EnvFault: if the endpoint refuses this conversation, can't respond to it, or filters the reply's content.
             RunStopped: if it refuses every request, can't be reached, or the run's budget is spent.
             UsageError: if it has no such model.
         """
         request, journal = self._request(context), self.journal
         digest = hashlib.sha256(json.dumps(request, sort_keys=True).encode()).hexdigest()
         place = Place(context.key, context.info["task_id"], context.sample, digest)
-        while journal is not None and (kept := journal.replay(place)) is not None:
-            if kept.finish_reason != _CUT:
-                return kept
+        while journal is not None and (recorded := journal.replay(place)) is not None:
+            if recorded.finish_reason != _CUT:
+                return recorded
         try:
-            answered = await self._within_budget(request, partial(self._kept, place, journal))
+            received = await self._within_budget(request, partial(self._record, place, journal))
         except Refused as refused:
             return await self._refused(refused)
         except Unanswered as unanswered:
             raise EnvFault(str(unanswered)) from unanswered
-        if answered.finish_reason == _CUT:
+        if received.finish_reason == _CUT:
             raise EnvFault(f"{self._client.shown} cut the reply with its content filter")
-        return answered
+        return received
 
     def forget(self, key: int) -> None:
         """Free the journal's position of this attempt."""
@@ -90,45 +91,45 @@ class Endpoint(Metered):
         """Close the connections, after recording the responses to requests in progress."""
         await self._client.close()
 
-    def _kept(self, place: Place, journal: Journal | None, answer: Any, seconds: float) -> Reply:
-        """The reply in a response, recorded and counted."""
-        said = reply(answer, seconds)
-        self.usage += Usage.of(said.usage)
+    def _record(self, place: Place, journal: Journal | None, response: Any, seconds: float) -> Reply:
+        """Return the reply in a response, after counting its usage and recording it in the journal."""
+        received = reply(response, seconds)
+        self.usage += Usage.of(received.usage)
         if journal is not None:
-            journal.keep(place, said)
-        return said
+            journal.keep(place, received)
+        return received
 
-    async def _within_budget(self, request: dict[str, Any], kept: partial[Reply]) -> Reply:
+    async def _within_budget(self, request: dict[str, Any], record: partial[Reply]) -> Reply:
         """Send a request unless the budget is spent; then wait for requests in progress before the run ends."""
-        async with self._asked:
+        async with self._response_arrived:
             while True:
                 try:
-                    self.budget.check(self.usage, self._asking)
+                    self.budget.check(self.usage, self._pending)
                     break
                 except RunStopped:
-                    if not self._asking:
+                    if not self._pending:
                         raise
-                    await self._asked.wait()
-            self._asking += 1
+                    await self._response_arrived.wait()
+            self._pending += 1
         try:
-            return await self._ask(request, kept)
+            return await self._send(request, record)
         finally:
-            self._asking -= 1
-            async with self._asked:
-                self._asked.notify_all()
+            self._pending -= 1
+            async with self._response_arrived:
+                self._response_arrived.notify_all()
 
-    async def _ask(self, request: dict[str, Any], kept: partial[Reply]) -> Reply:
+    async def _send(self, request: dict[str, Any], record: partial[Reply]) -> Reply:
         limit, known = self._limit, self.usage.requests > 0
         try:
-            return await self._client.ask(self._limited(request), kept, known=known)
+            return await self._client.ask(self._limited(request), record, known=known)
         except Refused as refused:
             if limit != "max_tokens" or "max_completion_tokens" not in refused.message:
                 raise
-            self._limit = "max_completion_tokens"  # the name that reasoning models take
-            return await self._client.ask(self._limited(request), kept, known=known)
+            self._limit = "max_completion_tokens"  # OpenAI's reasoning models take only this name
+            return await self._client.ask(self._limited(request), record, known=known)
 
     def _limited(self, request: dict[str, Any]) -> dict[str, Any]:
-        """The request with its token limit under the name that the model takes."""
+        """Return the request with its token limit under the name that the model accepts."""
         return {self._limit if name == "max_tokens" else name: value for name, value in request.items()}
 
     def _request(self, context: TurnContext) -> dict[str, Any]:
@@ -143,23 +144,23 @@ class Endpoint(Metered):
         }
 
     async def _refused(self, refused: Refused) -> Reply:
-        about, where = f"{refused.code} {refused.message}".lower(), self._client.shown
-        filtered = any(words in about for words in _FILTERED)
+        message, address = f"{refused.code} {refused.message}".lower(), self._client.shown
+        filtered = any(phrase in message for phrase in _FILTERED)
         if refused.status == 401 or (refused.status == 403 and not filtered):
-            raise RunStopped(f"{where} refuses the key ({refused}). Set OPENAI_API_KEY to one that it takes.")
+            raise RunStopped(f"{address} refuses the key ({refused}). Set OPENAI_API_KEY to a valid key.")
         if refused.status in (402, 429):
-            raise RunStopped(f"{where} wants to be paid ({refused}).")
+            raise RunStopped(f"{address} requires payment or more quota ({refused}).")
         if refused.status == 404:
             raise UsageError(await self._missing(refused))
-        if any(words in about for words in _TOO_LONG):
+        if any(phrase in message for phrase in _TOO_LONG):
             return Reply("", "length")
         if self.usage.requests or filtered:
-            raise EnvFault(f"{where} refuses the conversation ({refused})")
-        hint = " Where an endpoint has no tools, --no-native-tools describes the functions." if "tool" in about else ""
-        raise RunStopped(f"{where} refuses the first request ({refused}).{hint}")
+            raise EnvFault(f"{address} refuses the conversation ({refused})")
+        hint = " If it doesn't support tools, use --no-native-tools." if "tool" in message else ""
+        raise RunStopped(f"{address} refuses the first request ({refused}).{hint}")
 
     async def _missing(self, refused: Refused) -> str:
         models = await self._client.models()
-        there = f" Its models: {', '.join(models[:_SHOWN])}." if models else " Is the address right, up to /v1?"
+        listed = f" Its models: {', '.join(models[:_SHOWN])}." if models else " Is the address right, up to /v1?"
         hint = did_you_mean(self._model, models)
-        return f"{self._client.shown} has no model {self._model!r} ({refused}).{hint}{there}"
+        return f"{self._client.shown} has no model {self._model!r} ({refused}).{hint}{listed}"

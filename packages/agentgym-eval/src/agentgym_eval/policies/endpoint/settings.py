@@ -1,4 +1,4 @@
-"""What a user may say of an endpoint. Nothing heavy is imported here, for `--help`."""
+"""Flags for endpoints. This module has light imports only, so that `--help` is fast."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from agentgym_eval.policies.budget import Budget
 from agentgym_eval.util.errors import UsageError
 
 OPENAI = "https://api.openai.com/v1"
-_OURS = (
+_RESERVED = (
     "model",
     "messages",
     "temperature",
@@ -27,35 +27,35 @@ _OURS = (
 
 @dataclass(frozen=True, kw_only=True)
 class EndpointSettings:
-    """An OpenAI-compatible endpoint, for --policy openai:MODEL. Its key is OPENAI_API_KEY in the environment."""
+    """An OpenAI-compatible endpoint, for --policy openai:MODEL. The environment variable OPENAI_API_KEY has its key."""
 
     base_url: Annotated[str | None, tyro.conf.arg(metavar="URL")] = None
-    """Its address, such as http://127.0.0.1:8000/v1; OPENAI_BASE_URL or OpenAI's own when not given."""
+    """Address, such as http://127.0.0.1:8000/v1; by default OPENAI_BASE_URL or OpenAI's address."""
     body: tuple[str, ...] = ()
-    """Further fields of each request, as KEY=VALUE with JSON values: reasoning_effort=low top_p=0.9."""
+    """Additional fields of each request, as KEY=VALUE with JSON values: reasoning_effort=low top_p=0.9."""
     native_tools: bool = True
-    """Whether functions are shown as the endpoint's tools. Switch it off for one without: words describe them then."""
+    """Send functions as tools of the endpoint. If off, the messages describe them, for endpoints without tools."""
     rate: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
-    """Most requests a minute. As many as --slots are under way at once."""
+    """Maximum number of requests per minute. Up to --slots requests are sent concurrently."""
     price: tuple[float, ...] = ()
-    """Prices of a million prompt tokens, a million completion tokens and, where it differs, a million cached prompt
+    """Prices per million prompt tokens, per million completion tokens and, if it differs, per million cached prompt
     tokens."""
     budget: tuple[str, ...] = ()
-    """Stop when so much is used in all sittings together: requests=1000, tokens=2e6 or cost=5 (in the unit of --price),
-    or several of them. Each policy has its own."""
+    """Stop at this usage, counted over all processes of the run: requests=1000, tokens=2e6, cost=5 (in the unit of
+    --price), or several of them. Each policy has its own budget."""
 
     def __post_init__(self) -> None:
         if self.rate is not None and self.rate <= 0:
-            raise UsageError(f"--rate is above 0, not {self.rate:g}.")
+            raise UsageError(f"--rate must be above 0, not {self.rate:g}.")
         if len(self.price) not in (0, 2, 3) or min(self.price, default=0) < 0:
             raise UsageError(
-                "--price takes two or three numbers, none below 0: for prompt, completion and cached prompt tokens."
+                "--price takes two or three numbers of at least 0: for prompt, completion and cached prompt tokens."
             )
         self.fields()
         self.limits()
 
     def limits(self) -> Budget:
-        """The budget.
+        """Return the budget.
 
         Raises:
             UsageError: see `Budget.parse`.
@@ -63,18 +63,18 @@ class EndpointSettings:
         return Budget.parse(self.budget, self.price)
 
     def fields(self) -> dict[str, Any]:
-        """The further fields; a value that is no JSON is text.
+        """Return the additional fields of requests; a value that isn't JSON is a string.
 
         Raises:
-            UsageError: for a pair without a key or `=`, and for a field that other settings decide.
+            UsageError: for a pair without a key or `=`, and for a field that other settings determine.
         """
         found: dict[str, Any] = {}
         for pair in self.body:
             key, equals, value = pair.partition("=")
             if not (key and equals):
                 raise UsageError(f"--body {pair!r} is not of the form KEY=VALUE, such as reasoning_effort=low.")
-            if key in _OURS:
-                raise UsageError(f"{key} in --body is what other flags and the world decide; leave it out.")
+            if key in _RESERVED:
+                raise UsageError(f"--body can't set {key}: other flags and the environment determine it. Leave it out.")
             try:
                 found[key] = json.loads(value)
             except ValueError:

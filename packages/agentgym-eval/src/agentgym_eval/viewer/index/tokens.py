@@ -1,6 +1,6 @@
 """The tokens of an episode as they were trained on, with log-probabilities, advantages and entropies.
 
-They come from the file `*.tokens.jsonl` (schema `agentgym.tokens/1`) next to the episodes of a training step; without
+They come from the file `*.tokens.jsonl` (schema `agentgym.tokens/2`) next to the episodes of a training step; without
 it, from the token ids in the episode's samples, with their texts from the run's `tokenizer.json`.
 """
 
@@ -19,8 +19,8 @@ from agentgym_envs import Episode, Sample
 
 from agentgym_eval.viewer.index.vocabulary import Vocabulary, find_vocabulary
 
-SCHEMA = "agentgym.tokens/1"
-_HEAD = re.compile(rb'\{"schema": ?"agentgym\.tokens/1", ?"episode": ?(\d{1,15}),')
+SCHEMA = "agentgym.tokens/2"
+_HEAD = re.compile(rb'\{"schema": ?"agentgym\.tokens/2", ?"episode": ?(\d{1,15}),')
 _LEVELS = 6
 _MAX_TOKENS = 20_000
 """Maximum number of tokens on a page; the number of further ones is shown."""
