@@ -43,8 +43,8 @@ BASE = replace(
     critic=CriticModel(where="head", lr=2e-3),
     # Success over time is that of training; the test tasks are played at both ends.
     evaluation=Evaluation(tasks=1, samples=1, ks=(1,)),
-    tasks=8,
-    samples=8,
+    tasks_per_step=8,
+    group_size=8,
     epochs=1,
     minibatches=4,
     save_every=20,

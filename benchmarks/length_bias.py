@@ -61,7 +61,7 @@ WORLDS: dict[str, RLConfig] = {
         generation=Generation(max_tokens=16, max_context=2048),
         warm_start=WarmStart(episodes=900, noise=0.4, epochs=2, batch=16, lr=5e-3),
         horizon=FixedHorizon(20),
-        tasks=8,
+        tasks_per_step=8,
         steps=60,
     ),
     # Goals of one recipe, without distractors.
@@ -73,7 +73,7 @@ WORLDS: dict[str, RLConfig] = {
         warm_start=WarmStart(episodes=4000, noise=0.3, epochs=1, batch=8, lr=3e-3),
         optimizer=Optimizer(lr=3e-4, micro_tokens=4096),
         horizon=FixedHorizon(12),
-        tasks=8,
+        tasks_per_step=8,
         steps=60,
     ),
 }

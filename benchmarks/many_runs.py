@@ -80,7 +80,9 @@ def start_of(asked: Run, path: Path) -> Path:
     folder, config = RunFolder(path), asked.config
     if not folder.start.exists():
         least = Evaluation(tasks=1, test=False, samples=1, ks=(1,))
-        made = replace(config, steps=1, tasks=1, samples=2, minibatches=1, evaluation=least, horizon=_fixed(config))
+        made = replace(
+            config, steps=1, tasks_per_step=1, group_size=2, minibatches=1, evaluation=least, horizon=_fixed(config)
+        )
         _train(replace(asked, config=made, path=path))
     play_held_out(folder.start, asked, path / PLAYED)
     return folder.start
@@ -254,8 +256,8 @@ def miniature(config: RLConfig) -> RLConfig:
     """So small that it shows no more than that everything works."""
     return replace(
         config,
-        tasks=2,
-        samples=4,
+        tasks_per_step=2,
+        group_size=4,
         minibatches=2,
         generation=replace(config.generation, max_tokens=8),
         warm_start=replace(config.warm_start, episodes=64, epochs=1),

@@ -203,7 +203,7 @@ def from_scratch(device: str, out: Path, console: Console, *, small: bool) -> di
         warm_start=replace(base.warm_start, episodes=4000, lr=2e-3),
         evaluation=Evaluation(tasks=0, test_tasks=0, samples=4, ks=(1, 4), every=50),
         steps=200,
-        tasks=32,
+        tasks_per_step=32,
         slots=256,
         device="cpu" if device == "cpu" else "auto",
         precision="no" if device == "cpu" else "bf16",

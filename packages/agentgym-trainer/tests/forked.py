@@ -18,7 +18,7 @@ from torch.multiprocessing.spawn import ProcessException, start_processes
 # All files of a test process share one server, so it imports what any of them needs.
 multiprocessing.get_context("forkserver").set_forkserver_preload(
     [
-        *(f"agentgym_trainer.{module}" for module in ("train", "sft", "dpo", "evol", "results")),
+        *(f"agentgym_trainer.trainers.{module}" for module in ("rl", "sft", "dpo", "agent_evol")),
         "transformers.models.qwen3",
     ]
 )

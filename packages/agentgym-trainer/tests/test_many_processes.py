@@ -131,7 +131,7 @@ def test_two_processes_sample_ahead_each_its_share(tmp_path: Path) -> None:
     assert all(line["lengths"]["trained"] == line["lengths"]["drawn"] for line in lines)
     # Each process says what it has under way, and at the end that is nothing.
     progress = json.loads((run.checkpoints / "step-000003" / "progress.json").read_text())
-    assert progress["ahead"] == [{"draws": 3, "deals": []}] * 2
+    assert progress["ahead"] == [{"draws": 3, "groups": []}] * 2
     assert all(line["logprob_check_gap"] < 1e-4 for line in lines)
 
 

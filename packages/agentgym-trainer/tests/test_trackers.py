@@ -158,14 +158,14 @@ SITTINGS = """
 import json
 import sys
 from pathlib import Path
-from agentgym_trainer.config import Config
+from agentgym_trainer.config import RLConfig
 from agentgym_trainer.run.folder import RunFolder
-from agentgym_trainer.run.trackers import tracked
+from agentgym_trainer.run.trackers import open_trackers
 
-config = Config(track=(sys.argv[1],), project="tested")
+config = RLConfig(track=(sys.argv[1],), project="tested")
 folder = RunFolder.create(Path(sys.argv[2]), config, "test")
 for sitting in ((1, 2), (2, 3)):
-    with tracked(config, folder, print):
+    with open_trackers(config, folder, print):
         for step in sitting:
             folder.log(json.loads(sys.argv[3])[step])
 """

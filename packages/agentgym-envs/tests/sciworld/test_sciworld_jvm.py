@@ -134,7 +134,7 @@ def test_the_last_world_to_close_ends_the_jvm(world: SciWorld) -> None:
     assert other.step("look around")[0]
     other.close()
     assert ends(pid)
-    with pytest.raises(EnvFault, match="was closed"):
+    with pytest.raises(EnvFault, match="is closed"):
         other.step("look around")
 
 

@@ -68,7 +68,7 @@ def idle(requires_browser: None) -> Iterator[SimpleQueue[WebArena]]:
 def untrue(world: Any, shown: list[str]) -> str | None:
     """The oracle's thought or plan if it names an element that isn't in sight, or an answer that wasn't shown yet."""
     thought, plan = world.oracle_thought(), world.oracle_plan()
-    step, answer = world._expert.left[0], world._expert.left[-1]["answer"]
+    step, answer = world._expert.remaining[0], world._expert.remaining[-1]["answer"]
     if (
         thought.startswith("I am on")
         and "There is the" in thought
