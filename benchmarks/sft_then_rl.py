@@ -106,9 +106,9 @@ class Chain:
     sft: SFTConfig
 
     @property
-    def lessons(self) -> Path:
+    def sft_folder(self) -> Path:
         """Folder of what is imitated."""
-        return self.rl.path.with_name(f"{self.arm.short}-lessons")
+        return self.rl.path.with_name(f"{self.arm.short}-sft")
 
 
 def chains_of(out: Path, seeds: Sequence[int], *, quick: bool) -> list[Chain]:
@@ -134,8 +134,8 @@ def run_chain(chain: Chain, start: Path) -> str:
     """Imitate, act, and play the test tasks, as far as it hasn't been done. Returns what is worth saying."""
     model, left = start, chain.rl.budget
     if chain.arm.data:
-        model = _imitate(replace(chain.sft, model=str(start)), chain.lessons)
-        left -= imitated_tokens(RunFolder(chain.lessons))
+        model = _imitate(replace(chain.sft, model=str(start)), chain.sft_folder)
+        left -= imitated_tokens(RunFolder(chain.sft_folder))
     if chain.arm.acts:
         return run(replace(chain.rl, budget=left), model)
     chain.rl.path.mkdir(parents=True, exist_ok=True)
@@ -213,8 +213,8 @@ def outcome(chains: Sequence[Chain], starts: Path) -> Outcome:
     for chain in chains:
         if not (chain.rl.path / PLAYED).exists():
             raise SystemExit(f"{chain.rl.path} hasn't ended; run it first.")
-    lessons = [RunFolder(chain.lessons) for chain in chains if chain.arm.data]
-    imitated = [imitated_tokens(RunFolder(chain.lessons)) if chain.arm.data else 0 for chain in chains]
+    sft_runs = [RunFolder(chain.sft_folder) for chain in chains if chain.arm.data]
+    imitated = [imitated_tokens(RunFolder(chain.sft_folder)) if chain.arm.data else 0 for chain in chains]
     lines = [list(RunFolder(chain.rl.path).read_metrics()) for chain in chains]
     begun = [list(read_episodes(starts / f"seed-{chain.rl.seed}" / PLAYED)) for chain in chains]
     ended = [list(read_episodes(chain.rl.path / PLAYED)) for chain in chains]
@@ -225,17 +225,17 @@ def outcome(chains: Sequence[Chain], starts: Path) -> Outcome:
         tuple(sum(line["tokens"]["trained"] for line in some) for some in lines),
         tuple(map(len, lines)),
         np.array([success_by_task(episodes) for episodes in begun]),
-        tuple(float(_held_out(folder)[1][-1]) for folder in lessons),
+        tuple(float(_held_out(folder)[1][-1]) for folder in sft_runs),
         np.array([success_by_task(episodes) for episodes in ended]),
         tuple(_curve(chain, tokens) for chain, tokens in zip(chains, imitated, strict=True)),
         sum(episode.failed for episodes in ended for episode in episodes),
     )
 
 
-def _held_out(lessons: RunFolder) -> tuple[Figures, Figures]:
+def _held_out(sft: RunFolder) -> tuple[Figures, Figures]:
     """At what share of what is imitated there were evaluations, and held-out success then."""
-    steps = np.array(lessons.evaluated_steps("sampled"))
-    success = [np.mean(success_by_task(lessons.read_evaluation(step, "sampled") or [])) for step in steps.tolist()]
+    steps = np.array(sft.evaluated_steps("sampled"))
+    success = [np.mean(success_by_task(sft.read_evaluation(step, "sampled") or [])) for step in steps.tolist()]
     return steps / steps[-1], np.array(success)
 
 
@@ -243,7 +243,7 @@ def _curve(chain: Chain, imitated: int) -> tuple[Figures, Figures]:
     """Tokens and success at the evaluations of what is imitated, and then of RL."""
     tokens, success = np.zeros(0), np.zeros(0)
     if imitated:
-        share, success = _held_out(RunFolder(chain.lessons))
+        share, success = _held_out(RunFolder(chain.sft_folder))
         tokens = share * imitated
     if chain.arm.acts:
         spent, found = curve(RunFolder(chain.rl.path), "tokens")
@@ -392,7 +392,7 @@ def main() -> None:
         run_all(chains, starts, asked.processes, console)
     else:
         by_arm = [[chain for chain in chains if chain.arm is arm] for arm in ARMS]
-        commit = commits(c.rl.path if c.arm.acts else c.lessons for c in chains)
+        commit = commits(c.rl.path if c.arm.acts else c.sft_folder for c in chains)
         report([outcome(of_one, starts) for of_one in by_arm], asked.report, console, command, commit)
 
 

@@ -35,7 +35,7 @@ def expert_conversation(world: Any, task: str) -> list[dict[str, Any]]:
     return messages
 
 
-def main(tasks: int = 2, lessons: int = 120, steps: int = 2) -> list[dict[str, float]]:
+def main(tasks: int = 2, sft_steps: int = 120, steps: int = 2) -> list[dict[str, float]]:
     """Fine-tune a tiny model to call functions, train it with GRPO, and return TRL's log of each step."""
     world = text_env(make("agentgym/TextCraft-v0", **OPTIONS))
     environment = tool_environment("textcraft", **OPTIONS)
@@ -47,7 +47,7 @@ def main(tasks: int = 2, lessons: int = 120, steps: int = 2) -> list[dict[str, f
     encode = partial(tokenizer.apply_chat_template, tools=schemas, return_dict=False)
     rows = [(encode(messages), len(encode(messages[:2], add_generation_prompt=True))) for messages in expert]
     model = tiny_model(tokenizer)
-    teach(model, rows, lessons)
+    teach(model, rows, sft_steps)
 
     prompt = [{"role": "system", "content": world.instructions}, {"role": "user", "content": ""}]
     with tempfile.TemporaryDirectory() as folder:

@@ -60,7 +60,7 @@ def score_of(prompts: list[str], score: list[float], **columns: Any) -> list[flo
     return score
 
 
-def main(tasks: int = 2, lessons: int = 300, steps: int = 2) -> list[dict[str, float]]:
+def main(tasks: int = 2, sft_steps: int = 300, steps: int = 2) -> list[dict[str, float]]:
     """Fine-tune a tiny model on the reply format, train it with GRPO, and return TRL's log of each step."""
     spec = WorldSpec("agentgym/TextCraft-v0", OPTIONS)
     world = ReAct(spec.build())
@@ -71,7 +71,7 @@ def main(tasks: int = 2, lessons: int = 300, steps: int = 2) -> list[dict[str, f
     chat = Chat(tokenizer)
     model = tiny_model(tokenizer)
     encoded = [tokens(encode(chat, episode)) for episode in expert]
-    teach(model, [(prompt + completion, len(prompt)) for prompt, completion, *_ in encoded], lessons)
+    teach(model, [(prompt + completion, len(prompt)) for prompt, completion, *_ in encoded], sft_steps)
 
     with tempfile.TemporaryDirectory() as folder, EnvPool(spec, 4) as pool:
         trainer = GRPOTrainer(

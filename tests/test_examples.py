@@ -83,7 +83,7 @@ def test_stable_baselines3_babyai(example: ModuleType) -> None:
 def test_trl_environment_factory(trl: None, example: ModuleType) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of TRL and transformers
-        (line,) = example.main(lessons=200, steps=1)
+        (line,) = example.main(sft_steps=200, steps=1)
     assert line["tools/call_frequency"] > 0
     assert line["tools/failure_frequency"] == 0
     assert 0 <= line["rewards/TextCraft/mean"] <= 1
@@ -93,7 +93,7 @@ def test_trl_environment_factory(trl: None, example: ModuleType) -> None:
 def test_trl_rollout_func(trl: None, example: ModuleType) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        (line,) = example.main(lessons=200, steps=1)
+        (line,) = example.main(sft_steps=200, steps=1)
     assert line["reward"] > 0
     assert line["completions/mean_length"] > 5
 

@@ -7,10 +7,10 @@ This script has not been run on a GPU yet; only its miniature on a CPU has.
 
 Updates are `Learner.update` with GRPO on ragged multi-turn episodes of up to 4k and 16k tokens, a model of the shape of
 Qwen2.5-0.5B with random weights, bfloat16 autocast over float32 weights, gradient checkpointing, AdamW. "packed" is how
-`train` lays episodes out; "padded" is the same with every episode filled up to the longest with tokens nobody said,
-which is what a batch of padded rows costs. Tokens/s counts the episodes' own tokens; so does MFU, whose FLOPs are those
-of the mathematics: 6 per weight and token (the LM head at said tokens only) and causal attention; what checkpointing
-computes twice doesn't count.
+`train` lays episodes out; "padded" is the same with every episode filled up to the longest with padding tokens, which
+is what a batch of padded rows costs. Tokens/s counts the episodes' own tokens; so does MFU, whose FLOPs are those of
+the mathematics: 6 per weight and token (the LM head at completion tokens only) and causal attention; what
+checkpointing computes twice doesn't count.
 
 The run from scratch is the quickstart's world with a larger model and more updates.
 """

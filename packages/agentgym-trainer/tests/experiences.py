@@ -82,7 +82,7 @@ def experience_of(plays: Sequence[Play]) -> TokenBatch:
 
 
 def penalty_of(plays: Sequence[Play]) -> Tensor:
-    """Penalty of each said token."""
+    """Penalty of each completion token."""
     return torch.tensor([token.penalty for play in plays for token in play.said], dtype=torch.float32)
 
 

@@ -99,7 +99,7 @@ class RunConsole:
             self._print(f"[yellow]Warning ({warning['id']}, step {step}):[/] {escape(warning['sentence'])}")
         self.note("Reinforcement learning", step, steps, " · ".join(_shown(metrics)))
 
-    def lesson(self, step: int, steps: int, metrics: Mapping[str, float]) -> None:
+    def trl_step(self, step: int, steps: int, metrics: Mapping[str, float]) -> None:
         """Show one of `steps` steps of training on data, with the metrics of TRL's trainer."""
         shown = [
             f"{label} {metrics[name]:{layout}}" for name, (label, layout) in _TRL_METRICS.items() if name in metrics

@@ -256,7 +256,7 @@ class TRLRunCallback(TrainerCallback):
             self.tracker.say(f"Step {state.global_step} was skipped: values in the {causes} weren't finite.")
         if self.ranks.is_main:
             self.folder.log({"step": state.global_step, **metrics, **self._tested, "seconds": seconds})
-        self.tracker.lesson(state.global_step, state.max_steps, metrics)
+        self.tracker.trl_step(state.global_step, state.max_steps, metrics)
 
     def on_save(self, args: Any, state: TrainerState, control: TrainerControl, **_: Any) -> None:
         """Convert the folder that the trainer has written into one of our checkpoints."""

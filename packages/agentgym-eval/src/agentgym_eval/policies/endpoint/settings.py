@@ -34,7 +34,8 @@ class EndpointSettings:
     body: tuple[str, ...] = ()
     """Additional fields of each request, as KEY=VALUE with JSON values: reasoning_effort=low top_p=0.9."""
     native_tools: bool = True
-    """Send functions as tools of the endpoint. If off, the messages describe them, for endpoints without tools."""
+    """Whether to send functions as tools of the endpoint. If off, the messages describe them, for endpoints without
+    tools."""
     rate: Annotated[float | None, tyro.conf.arg(metavar="FLOAT")] = None
     """Maximum number of requests per minute. Up to --slots requests are sent concurrently."""
     price: tuple[float, ...] = ()
