@@ -25,10 +25,10 @@ from agentgym_trainer.algorithms import (
     MicroBatch,
     ModelOutputs,
 )
+from completion_tokens import Found, Said, algorithms, loss_of, saids, seen_of
 from experiences import at_once
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
-from said_tokens import Found, Said, algorithms, loss_of, saids, seen_of
 from torch import Tensor
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 from agentgym_trainer.algorithms import KL, Aggregation, Algorithm, Clip, Correction
-from said_tokens import Said, loss_of
+from completion_tokens import Said, loss_of
 from torch import Tensor
 
 CASES: list[tuple[dict[str, Any], Algorithm]] = [

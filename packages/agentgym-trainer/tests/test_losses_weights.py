@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING
 import pytest
 import torch
 from agentgym_trainer.algorithms import PPO, AdvantageOutput, Aggregation, Algorithm, Imitation
+from completion_tokens import Said, column, saids, seen_of
 from experiences import alone, at_once
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from said_tokens import Said, column, saids, seen_of
 
 pytestmark = pytest.mark.quick
 

@@ -159,8 +159,8 @@ def imitator(chat: Chat, new_model: Callable[..., Any], tmp_path: Path) -> Calla
         }
         config = SFTConfig(**(known | settings))
         model = new_model().train()
-        pupil = TrainingSetup(with_lora(model, config.lora, seed=0) if lora else model, chat, EPISODES)
-        return make_imitator(config, RunFolder(tmp_path), pupil, examples)
+        training = TrainingSetup(with_lora(model, config.lora, seed=0) if lora else model, chat, EPISODES)
+        return make_imitator(config, RunFolder(tmp_path), training, examples)
 
     return make
 
