@@ -1,5 +1,7 @@
-"""What holds for the tests of all packages, and what they may need of a machine. Where that is missing, they skip with
-the command that installs it; under CI they fail.
+"""Configuration and fixtures for the tests of all packages.
+
+A test that needs a browser or the dependencies of an environment skips with the command that installs them; under CI it
+fails.
 """
 
 from __future__ import annotations
@@ -20,20 +22,20 @@ from gymnasium.error import DependencyNotInstalled
 from hypothesis import HealthCheck, settings
 from xdist.scheduler import LoadFileScheduling
 
-# No test is about time, and a busy machine is slow. Under CI the same examples are tried in each run; elsewhere others.
+# No deadlines, since machines can be busy. CI tries the same examples in every run.
 settings.register_profile(
     "untimed", deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=bool(os.environ.get("CI"))
 )
 settings.load_profile("untimed")
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # Started in the background or by nohup: Ctrl-C is still not for this process, but the commands that tests start and
-    # interrupt would inherit that it is ignored. They inherit no handler.
+    # Started in the background or by nohup. This process keeps ignoring SIGINT, by a handler: unlike SIG_IGN, a handler
+    # isn't inherited by the commands that tests start and interrupt.
     signal.signal(signal.SIGINT, lambda *_: None)
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """Two processes more than cores, since tests that start processes mostly wait; at most 4, each of up to 2.5 GB."""
+    """Two workers more than cores, since tests that start processes mostly wait; at most 4, each of up to 2.5 GB."""
     return min((os.cpu_count() or 1) + 2, 4)
 
 
@@ -63,90 +65,93 @@ def _missing_of(world: str) -> str | None:
 
 @pytest.fixture(scope="session")
 def requires_browser() -> None:
-    """There is a Chromium."""
+    """Skip without Chromium."""
     _demand(_missing_browser())
 
 
 @pytest.fixture(scope="session")
 def requires_world() -> Callable[[str], None]:
-    """A function that is given the id of a world: everything is there that the world needs to be played."""
+    """A function that skips if a dependency of the environment with the given id is missing."""
     return lambda world: _demand(_missing_of(world))
 
 
 @pytest.fixture
 def playable(request: pytest.FixtureRequest, requires_world: Callable[[str], None]) -> None:
-    """The world that the test's parameter `world` names has all that it needs, where the test has one."""
+    """Skip if a dependency of the environment in the test's parameter `world`, if it has one, is missing."""
     if hasattr(request.node, "callspec"):
         world = request.node.callspec.params["world"]
         requires_world(world.id if isinstance(world, RegisteredWorld) else world)
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
-    """Nothing is imported for `-m quick` that has no such test: importing all takes longer than the quick tests."""
+    """Don't import files without quick tests for `-m quick`: importing all takes longer than the quick tests."""
     if config.option.markexpr != "quick" or not collection_path.match("test_*.py"):
         return None
     return "mark.quick" not in collection_path.read_text(encoding="utf-8") or None
 
 
 def pytest_collection() -> None:
-    """Nothing looks for garbage while all is imported: there is little, and ever more to look through."""
+    """Disable garbage collection during imports, which leave little garbage and many objects to scan."""
     gc.disable()
 
 
 def pytest_collection_finish() -> None:
-    """What was imported stays to the end. Looked through again and again, it would take a fifth of the tests' time."""
+    """Exempt all imported objects from garbage collection; scanning them would take a fifth of the tests' time."""
     gc.freeze()
     gc.enable()
 
 
 _FORKED = (
-    "test_interruption.py",
-    "test_evol.py",
-    "test_dpo_run.py",
-    "test_distributed.py",
-    "test_many_processes.py",
-    "test_sft_run.py",
+    "trainers/test_interruption.py",
+    "trainers/test_agent_evol.py",
+    "trainers/test_dpo_run.py",
+    "learner/test_two_processes.py",
+    "trainers/test_many_processes.py",
+    "trainers/test_sft_run.py",
 )
-"""Files whose tests train in processes that are forked from a server. One process tests them all, since it takes its
-server half a minute to import what they need."""
-_LONGEST = (
+"""Files whose tests train in processes forked from a server. One worker runs all of them, since the server imports
+heavy packages for half a minute."""
+_SLOWEST = (
     *_FORKED,
-    "test_vllm.py",
-    "test_vllm_server.py",
-    "test_doc_commands.py",
-    "test_end_to_end.py",
-    "test_contract.py",
-    "test_webarena_oracle.py",
-    "test_sciworld_jvm.py",
-    "test_sciworld_oracle.py",
-    "test_tutorial.py",
-    "test_cluster_scripts.py",
-    "test_server_fuzz.py",
-    "test_server_storm.py",
-    "test_train_cli.py",
-    "test_testing.py",
-    "test_faults.py",
-    "test_training_run.py",
-    "test_docs.py",
-    "test_processes.py",
+    "engines/vllm/test_in_process.py",
+    "engines/vllm/test_server.py",
+    "tests/test_doc_commands.py",
+    "tests/test_end_to_end.py",
+    "worlds/test_contract.py",
+    "webarena/expert/test_expert.py",
+    "sciworld/test_jvm.py",
+    "sciworld/test_expert.py",
+    "tests/test_tutorial.py",
+    "tests/test_cluster_scripts.py",
+    "server/test_fuzz.py",
+    "server/test_storm.py",
+    "agentgym-trainer/tests/test_cli.py",
+    "trainers/test_test_split.py",
+    "trainers/test_faults.py",
+    "trainers/test_rl_run.py",
+    "tests/test_docs.py",
+    "cli/test_processes.py",
 )
-"""Files that take minutes. They come first, so that no process is left with one when the others have ended."""
+"""Files that take minutes. They run first, so that no worker starts one of them when the others are done."""
+
+
+def _rank(path: Path) -> int:
+    return next((rank for rank, pattern in enumerate(_SLOWEST) if path.match(pattern)), len(_SLOWEST))
 
 
 class _Scheduling(LoadFileScheduling):
-    """A file at a time, and those that share a server together."""
+    """Schedule by file, and all files that share a fork server on one worker."""
 
     def _split_scope(self, nodeid: str) -> str:
         file = super()._split_scope(nodeid)
-        return "forked" if Path(file).name in _FORKED else file
+        return "forked" if any(Path(file).match(pattern) for pattern in _FORKED) else file
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Deal out the files."""
+    """Schedule by file."""
     return _Scheduling(config, log) if config.getoption("dist") == "loadfile" else None
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Order the files."""
-    places = {name: place for place, name in enumerate(_LONGEST)}
-    items.sort(key=lambda item: places.get(item.path.name, len(places)))
+    """Run the slowest files first."""
+    items.sort(key=lambda item: _rank(item.path))

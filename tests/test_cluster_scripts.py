@@ -21,8 +21,8 @@ import train_processes
 import yaml
 from agentgym_trainer.cli import _parse
 from documents import ROOT, write_files
-from miniature import coin_flags
 from patience import eventually
+from toy_learner import coin_flags
 
 pytestmark = pytest.mark.long
 

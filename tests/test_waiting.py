@@ -26,18 +26,18 @@ ALLOWED = {
     "shared/patience.py::eventually_async": "the one place that looks again and again",
     # Environments, also in other processes, that a test blocks with a file.
     "counting_world.py::_hold": "looks for the file again and again",
-    "held_world.py::_act": "looks for the file again and again; `nap` takes a while, on which nothing depends",
-    "pool/pool_toys.py::_act": "looks for the file again and again",
+    "blocking_world.py::_act": "looks for the file again and again; `nap` takes a while, on which nothing depends",
+    "pool/faulty_worlds.py::_act": "looks for the file again and again",
     # Slow calls in stress tests, in which any order is correct.
     "counting_world.py::_act": "takes as long as its option says",
     "server/strange_worlds.py::_act": "`dawdle` takes longer than a turn of the event loop",
-    "server/test_server_storm.py::send_and_leave": "hangs up at any moment",
-    "test_vllm_server.py::_stopped": "lets a process go on for a moment, as often as it takes",
-    "test_endpoint_client.py::test_a_server_that_breaks_at_one_request_alone_fails_that_one": "a clock of the test's",
+    "server/test_storm.py::send_and_leave": "hangs up at any moment",
+    "engines/vllm/test_server.py::_stopped": "lets a process go on for a moment, as often as it takes",
+    "policies/endpoint/test_client.py::test_a_server_that_breaks_at_one_request_alone_fails_that_one": "a fake clock",
     # Timeouts of calls that never return.
-    "test_loop.py::test_what_takes_too_long_is_cancelled_and_a_fault": "its own deadline",
-    "webarena/test_webarena_faults.py::test_what_is_cancelled_does_not_go_on": "its own deadline",
-    "webarena/test_webarena_reset.py::test_a_command_that_takes_too_long_is_a_fault": "its own deadline",
+    "core/test_loop_thread.py::test_what_takes_too_long_is_cancelled_and_a_fault": "its own deadline",
+    "worlds/webarena/test_faults.py::test_what_is_cancelled_does_not_go_on": "its own deadline",
+    "worlds/webarena/tasks/test_reset_hook.py::test_a_command_that_takes_too_long_is_a_fault": "its own deadline",
 }
 
 

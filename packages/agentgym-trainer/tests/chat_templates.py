@@ -8,7 +8,7 @@ from pathlib import Path
 
 from agentgym_trainer.models.scratch import train_tokenizer
 from agentgym_trainer.tokens.chat import Chat
-from miniature import TEXTS
+from toy_learner import TEXTS
 
 _FOLDER = Path(__file__).with_suffix("")
 _CHATML = ["<|im_start|>", "<|im_end|>"]

@@ -23,8 +23,8 @@ from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
 from agentgym_trainer.trainers.rl_loop import RLLoop, Rollouts
 from coin_world import ENV
-from miniature import learner
 from rich.console import Console
+from toy_learner import learner
 
 COIN = "coin/Coin-v0"
 GRPO_PLAIN = replace(GRPO, kl=replace(GRPO.kl, where="off"))

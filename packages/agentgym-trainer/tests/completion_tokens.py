@@ -21,8 +21,8 @@ from agentgym_trainer.algorithms import (
     ModelOutputs,
     TokenBatch,
 )
-from experiences import alone
 from hypothesis import strategies as st
+from token_batches import alone
 from torch import Tensor
 
 if TYPE_CHECKING:

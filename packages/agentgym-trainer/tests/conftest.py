@@ -6,7 +6,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).parent))  # so that tests, and worlds by name, find `coin_world` and `miniature`
+sys.path.insert(0, str(Path(__file__).parent))  # so that tests, and worlds by name, find `coin_world` and `toy_learner`
 
 import matplotlib as mpl
 import pytest
@@ -18,7 +18,7 @@ from agentgym_trainer.models.scratch import build_model, train_tokenizer
 from agentgym_trainer.tokens.chat import Chat
 from coin_loops import Build, builder
 from faulty_runs import rl, sft
-from miniature import TEXTS, VOCAB
+from toy_learner import TEXTS, VOCAB
 
 mpl.use("Agg")
 __all__ = ["rl", "sft"]  # fixtures

@@ -16,8 +16,8 @@ import pytest
 import torch
 from agentgym_trainer.run.checkpoint import find_damage
 from agentgym_trainer.run.folder import RunFolder
-from miniature import coin_flags, files_up_to, sft_flags, train_cli
 from safetensors.torch import load_file
+from toy_learner import coin_flags, files_up_to, sft_flags, train_cli
 
 Begun = tuple[RunFolder, RunFolder]
 """A run that nothing disturbed, and what lay there of it after its first step."""

@@ -1,75 +1,52 @@
+"""One process among those of a run; what two do together is in `test_many_processes.py`."""
+
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import replace
-from importlib.resources import files
-from pathlib import Path
-from typing import Any
+import pickle
 
 import pytest
-import torch
-import two_processes
 from accelerate import Accelerator
-from accelerate.commands.config.config_args import load_config_from_file
-from accelerate.commands.launch import _validate_launch_command, launch_command_parser
-from agentgym_trainer.algorithms import GRPO
-from forked import by_two
-from miniature import learner, some_trajectories, teach
-
-CONFIGS = Path(str(files("agentgym_trainer"))) / "accelerate_configs"
-SHIPPED = ["cpu-ddp", "ddp", "fsdp2", "deepspeed-zero2"]
+from agentgym_trainer.distributed import RankFailed, Ranks, _sendable
+from agentgym_trainer.engines.base import EngineGone
 
 
-@pytest.mark.long
-def test_two_processes_give_the_update_of_one_with_whole_and_with_sharded_models(tmp_path: Path) -> None:
-    cases = list(two_processes.CASES)
-    out, log = tmp_path / "updates.pt", tmp_path / "log"
-    assert by_two(two_processes.main, out, [*cases, "sharded", *cases], log=log) == [0, 0], log.read_text()
-    updates = torch.load(out)
-    assert updates.pop("processes") == 2
-    assert len(updates) == 2 * len(cases)
-    for case in cases:
-        metrics, weights = two_processes.train(case, Accelerator(cpu=True))
-        for name in (case, f"{case}, sharded"):
-            together, moved = updates[name]
-            # How full micro-batches are is what differs.
-            for figures in (metrics, together):
-                figures.pop("fill", None), figures.pop("padding", None)
-            assert together == pytest.approx(metrics, abs=1e-5)
-            assert moved.keys() == weights.keys()
-            for parameter, tensor in weights.items():
-                torch.testing.assert_close(moved[parameter], tensor, atol=1e-5, rtol=0)
+class Torn(Exception):
+    """Can't be put together again from what it is pickled as."""
+
+    def __init__(self, first: str, second: str) -> None:
+        super().__init__(f"{first} and {second}")
 
 
-@pytest.mark.parametrize("name", SHIPPED)
-def test_accelerate_takes_the_configurations_that_are_shipped(name: str) -> None:
-    path = CONFIGS / f"{name}.yaml"
-    assert load_config_from_file(str(path)).num_processes > 1
-    given = launch_command_parser().parse_args(["--config_file", str(path), "train"])
-    arguments, _, _ = _validate_launch_command(given)
-    assert (arguments.multi_gpu, arguments.use_fsdp, arguments.use_deepspeed) == (
-        name in ("cpu-ddp", "ddp"),
-        name == "fsdp2",
-        name.startswith("deepspeed"),
-    )
+@pytest.fixture
+def alone() -> Ranks:
+    Accelerator(cpu=True)
+    return Ranks()
 
 
-def test_every_configuration_is_tested() -> None:
-    assert sorted(path.stem for path in CONFIGS.iterdir()) == sorted(SHIPPED)
+def test_who_is_alone_does_and_knows_everything(alone: Ranks) -> None:
+    assert (alone.index, alone.count, alone.is_main) == (0, 1, True)
+    assert alone.share("abc") == alone.gather("abc") == alone.gather_to_main("abc") == ["a", "b", "c"]
+    assert alone.broadcast({"step": 3}) == {"step": 3}
+    assert [alone.any(wish) for wish in (False, True)] == [False, True]
 
 
-def test_places_say_in_which_order_episodes_are_dealt_out(new_model: Callable[..., Any]) -> None:
-    made = some_trajectories(3, 6)
-    places = [(number, 0) for number in range(6)]
-    algorithm = replace(GRPO, kl=replace(GRPO.kl, where="off"))
+def test_shares_are_dealt_out_in_turn(alone: Ranks) -> None:
+    alone.count, shares = 3, list[list[int]]()
+    for alone.index in range(3):
+        shares.append(alone.share(range(7)))
+    assert shares == [[0, 3, 6], [1, 4], [2, 5]]
 
-    def after(order: list[int], **more: Any) -> torch.Tensor:
-        student = learner(new_model())
-        teach(student, [made[i] for i in order], algorithm, minibatches=3, **more)
-        return torch.cat([parameter.detach().flatten() for parameter in student.policy.parameters()])
 
-    whole, mixed = list(range(6)), [4, 0, 5, 2, 1, 3]
-    expected = after(whole)
-    assert torch.equal(after(whole, places=places), expected)
-    torch.testing.assert_close(after(mixed, places=[places[i] for i in mixed]), expected, atol=1e-5, rtol=0)
-    assert not torch.allclose(after(mixed), expected, atol=1e-4)
+def test_what_one_raises_is_raised_once_all_know(alone: Ranks) -> None:
+    with pytest.raises(EngineGone, match="for good"), alone.errors_together():
+        raise EngineGone("It has left for good.")
+    # Whoever wants to leave at once needn't wait for anybody.
+    with pytest.raises(KeyboardInterrupt), alone.errors_together():
+        raise KeyboardInterrupt
+
+
+def test_errors_are_sent_as_they_are_or_else_as_what_they_say() -> None:
+    same = pickle.loads(_sendable(EngineGone("It has left for good.")))
+    assert (type(same), str(same)) == (EngineGone, "It has left for good.")
+    told = pickle.loads(_sendable(Torn("head", "tail")))
+    assert (type(told), str(told)) == (RankFailed, "Torn: head and tail")

@@ -18,9 +18,9 @@ from agentgym_trainer.algorithms import GRPO as GRPO_PRESET
 from agentgym_trainer.algorithms import GSPO, KL, PPO, Algorithm, Imitation, ReinforcePP
 from agentgym_trainer.config.scratch import Scratch
 from agentgym_trainer.models.scratch import build_model
-from miniature import beside, learner, some_trajectories, teach
 from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
+from toy_learner import beside, learner, some_trajectories, teach
 
 SHARE = {"even": 4, "uneven": 6, "idle": 8}
 """Episodes of the first process; the second has the others of eight."""

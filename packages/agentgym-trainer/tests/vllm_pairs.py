@@ -18,8 +18,8 @@ from agentgym_trainer.engines.base import Completion, SamplingParams
 from agentgym_trainer.engines.vllm.in_process import MISSING
 from agentgym_trainer.models.scratch import build_model
 from agentgym_trainer.tokens.chat import Chat
-from miniature import VOCAB, learner
 from torch import Tensor
+from toy_learner import VOCAB, learner
 
 TOLERANCE = 1e-4
 """Nats between the learner's log-probabilities and the engine's, both in float32."""

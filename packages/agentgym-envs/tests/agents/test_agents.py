@@ -13,7 +13,7 @@ from agentgym_envs.agents.formats import REPLY_FORMATS, Bare
 from agentgym_envs.episodes.conversation import Scaffold
 from hypothesis import given
 from hypothesis import strategies as st
-from talking import Talker, check_conversations
+from recording_policy import Talker, check_conversations
 
 ALL = "+plan:2+window:2+reflect:2+retry"
 CHEAP = 5e-4
@@ -72,10 +72,10 @@ def test_the_shortest_name_is_the_one_that_is_written(name: str) -> None:
             "The module of the agent no_such_module:Prompt can't be imported: No module named",
         ),
         (":Prompt", "The module of the agent :Prompt can't be imported"),
-        ("talking:Prompt", "'Prompt' in talking is not a reply format"),
+        ("recording_policy:Prompt", "'Prompt' in recording_policy is not a reply format"),
         ("json:JSONDecoder", "'JSONDecoder' in json is not a reply format"),
         ("agentgym_envs:ReplyWrapper", "'ReplyWrapper' in agentgym_envs is not a reply format"),
-        ("talking:Prompt+plam", "is not a reply format"),
+        ("recording_policy:Prompt+plam", "is not a reply format"),
         (
             f"{__name__}:Named",
             "sets reply_format = 'prompt', a name under which no command finds it. Remove `reply_format`",

@@ -15,7 +15,7 @@ from agentgym_envs.episodes.conversation import Scaffold, continued, replay
 from door_world import Door, made
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from talking import Talker, check_conversations
+from recording_policy import Talker, check_conversations
 
 KNOCKS = Talker(lambda _: "knock")
 

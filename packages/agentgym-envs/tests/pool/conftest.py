@@ -6,7 +6,9 @@ from pathlib import Path
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))  # so that tests, and the processes they start, can import `pool_toys`
+sys.path.insert(
+    0, str(Path(__file__).parent)
+)  # so that tests, and the processes they start, can import `faulty_worlds`
 
 from agentgym_envs.pool import EnvPool, Result
 

@@ -34,9 +34,9 @@ from agentgym_envs import (
 from agentgym_envs.episodes.conversation import Scaffold
 from agentgym_envs.pool import Result, Step
 from agentgym_envs.pool.calls import Call
+from faulty_worlds import SHY, TOY
 from growth import growth
 from patience import eventually, eventually_async
-from pool_toys import SHY, TOY
 
 BACKENDS = ("inline", "thread", pytest.param("process", marks=pytest.mark.long))
 WRAPPERS = {

@@ -8,7 +8,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import what lies here
 
-from far_servers import FarServer, Wire, far_server
+from remote_servers import FarServer, Wire, far_server
 
 
 @pytest.fixture(scope="package")

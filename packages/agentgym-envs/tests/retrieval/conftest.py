@@ -12,14 +12,14 @@ import uvicorn
 from fastapi import FastAPI
 from gymnasium.error import DependencyNotInstalled
 
-sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `library`
+sys.path.insert(0, str(Path(__file__).parent))  # so that tests can import `small_corpus`
 
 from agentgym_envs.retrieval import Passage, Retriever
 from agentgym_envs.retrieval.lucene import JAVA, LuceneRetriever, anserini_jar
 from agentgym_envs.retrieval.server import retrieval_router
 from agentgym_envs.util.java import find_java
-from library import library, write_corpus
 from patience import eventually
+from small_corpus import library, write_corpus
 
 
 @pytest.fixture(autouse=True)

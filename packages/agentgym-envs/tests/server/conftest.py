@@ -13,7 +13,7 @@ sys.path.insert(0, str(Path(__file__).parent))  # so that tests, and workers, ca
 import strange_worlds
 from agentgym_envs.server.app import build_app
 from agentgym_envs.server.settings import Settings
-from served import Client
+from app_client import Client
 
 
 @pytest.fixture

@@ -1,0 +1,89 @@
+"""The command `agentgym`, and `--version` of all commands."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tomllib
+from collections.abc import Sequence
+from importlib.metadata import EntryPoint, PackageNotFoundError, distribution, version
+from pathlib import Path
+
+import pytest
+from agentgym_envs.cli.agentgym import KNOWN, installed, main
+
+PACKAGES = Path(__file__).parents[3]
+played: list[Sequence[str]] = []
+
+
+def fake(argv: Sequence[str]) -> int:
+    played.append(argv)
+    return 7
+
+
+def test_every_command_is_known() -> None:
+    scripts = {
+        (name, file.parent.name)
+        for file in PACKAGES.glob("*/pyproject.toml")
+        for name in tomllib.loads(file.read_text("utf-8"))["project"]["scripts"]
+    }
+    assert scripts == {(name, package) for name, (package, _) in KNOWN.items()} | {("agentgym", "agentgym-envs")}
+
+
+def test_it_passes_on_arguments_and_the_exit_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = EntryPoint("view", f"{__name__}:fake", "console_scripts")
+    monkeypatch.setattr("agentgym_envs.cli.agentgym.installed", lambda: {"view": point})
+    monkeypatch.setattr(EntryPoint, "load", lambda self: fake)
+    assert main(["view", "runs", "--help"]) == 7
+    assert played.pop() == ["runs", "--help"]
+
+
+@pytest.mark.parametrize("argv", [[], ["--help"], ["-h"]])
+def test_help_lists_what_is_installed(argv: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(argv) == 0
+    out = capsys.readouterr().out
+    assert all(f"  {name} " in out and what in out for name, (_, what) in KNOWN.items())
+    assert "Not installed" not in out
+
+
+def without_the_trainer(package: str) -> object:
+    if package == "agentgym-trainer":
+        raise PackageNotFoundError(package)
+    return distribution(package)
+
+
+def test_a_command_that_is_missing(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setattr("agentgym_envs.cli.agentgym.distribution", without_the_trainer)
+    assert set(installed()) == KNOWN.keys() - {"train"}
+    assert main(["train"]) == 2
+    told = capsys.readouterr().err
+    assert "agentgym: train is part of agentgym-trainer, which isn't installed. Install it: uv " in told
+    assert main(["evalute"]) == 2
+    assert "There is no command 'evalute'. Did you mean evaluate? There are: evaluate, " in capsys.readouterr().err
+    assert main(["--help"]) == 0
+    assert "Not installed: train. To install: uv " in capsys.readouterr().out
+
+
+def test_its_version_is_that_of_all_packages(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--version"]) == 0
+    packages = ("agentgym-envs", "agentgym-eval", "agentgym-trainer")
+    assert capsys.readouterr().out.splitlines() == [f"{package} {version(package)}" for package in packages]
+
+
+VERSIONS = """
+import sys
+from agentgym_envs.cli.agentgym import KNOWN, main
+for name in [*KNOWN, "--help"]:
+    try:
+        main([name, "--version"])
+    except SystemExit as end:
+        assert not end.code
+print([name for name in ("torch", "transformers", "fastapi", "matplotlib") if name in sys.modules])
+"""
+
+
+def test_every_version_is_told_without_loading_much() -> None:
+    done = subprocess.run([sys.executable, "-c", VERSIONS], capture_output=True, text=True, check=True)
+    lines = done.stdout.splitlines()
+    assert lines[: len(KNOWN)] == [f"{package} {version(package)}" for package, _ in KNOWN.values()]
+    assert lines[-1] == "[]"

@@ -1,0 +1,123 @@
+"""Worlds that misbehave when they are told to. Importing this registers them, also in another process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, ClassVar
+
+import gymnasium
+from agentgym_envs import EnvFault, Feedback
+from door_world import Door
+from gymnasium.error import DependencyNotInstalled
+
+TOY = "faulty_worlds:toys/Toy-v0"
+SHY = "faulty_worlds:toys/Shy-v0"
+
+
+class OddError(ValueError):
+    """Pickles, but can't be read again."""
+
+    def __init__(self, number: int, what: str) -> None:
+        super().__init__(f"{number} is {what}")
+
+
+class LocalFault(EnvFault):
+    """Can't even be pickled."""
+
+    def __init__(self) -> None:
+        super().__init__("the tower fell")
+        self.frame = sys._getframe()
+
+
+class Toy(Door):
+    """A door; and actions of two words."""
+
+    closed: ClassVar[int] = 0
+
+    def __init__(self, *, greeting: str = "Hello.", lacking: bool = False, judge: Any = None, **options: Any) -> None:
+        super().__init__(**options)
+        if lacking:
+            raise DependencyNotInstalled("A toy needs a child. Get one: pip install child")
+        self._greeting = greeting
+        self.judge = judge
+
+    @property
+    def pid(self) -> int:
+        return os.getpid()
+
+    @property
+    def generator(self) -> Any:
+        return (number for number in range(3))
+
+    def _start(self, task: Any) -> str:
+        return f"{self._greeting} {super()._start(task)}"
+
+    def _act(self, action: str) -> Feedback:
+        word, _, rest = action.partition(" ")
+        match word:
+            case "await":
+                Path(rest + ".begun").touch()
+                while not Path(rest).exists():
+                    time.sleep(0.002)
+                return Feedback(f"{Path(rest).name} is there.")
+            case "echo":
+                return Feedback("o" * int(rest))
+            case "print":
+                sys.stdout.write(rest + "\n")
+            case "leave":
+                sys.exit(int(rest))
+            case "exit":
+                os._exit(int(rest))
+            case "kill":
+                os.kill(os.getpid(), signal.SIGKILL)
+            case "raise":
+                raise {
+                    "fault": EnvFault("the tower fell"),
+                    "local": LocalFault(),
+                    "odd": OddError(7, "odd"),
+                    "key": KeyError("no such key"),
+                    "value": ValueError("no such value"),
+                }[rest]
+            case _:
+                return super()._act(action)
+        return Feedback("done")
+
+    def close(self) -> None:
+        type(self).closed += 1
+        super().close()
+
+
+class Shy(Door):
+    """A door that has its instructions from its task and shows a number that it drew; some days it doesn't open."""
+
+    def __init__(self, *, open_today: bool = True, **options: Any) -> None:
+        super().__init__(**options)
+        self._open_today = open_today
+
+    @property
+    def instructions(self) -> str:
+        return f"Today's number is {self.task.payload['knocks']}."
+
+    def _start(self, task: Any) -> str:
+        if not self._open_today:
+            raise EnvFault("no door today")
+        return f"{super()._start(task)} Its number is {self.np_random.integers(1_000_000)}."
+
+
+class Wooden(gymnasium.Env[str, str]):
+    """A world that is not ours, and knows no tasks."""
+
+    def reset(self, *, seed: int | None = None, options: Any = None) -> tuple[str, dict[str, Any]]:
+        return "wood", {}
+
+    def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
+        return action, 1.0, False, False, {}
+
+
+gymnasium.register("toys/Toy-v0", Toy, max_episode_steps=20, disable_env_checker=True)
+gymnasium.register("toys/Shy-v0", Shy, max_episode_steps=20, disable_env_checker=True)
+gymnasium.register("toys/Wooden-v0", Wooden, disable_env_checker=True)

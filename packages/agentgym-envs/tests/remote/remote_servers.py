@@ -1,0 +1,114 @@
+"""Servers of the remote tests, in threads of this process, and a wire to them that fails when it is told to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import uvicorn
+from agentgym_envs.core.loop_thread import LoopThread
+from agentgym_envs.server.app import build_app
+from agentgym_envs.server.auth import Guard
+from agentgym_envs.server.settings import Settings
+from patience import PATIENCE, eventually_async
+
+HELD = "held/Held-v0"
+
+
+class FarServer:
+    """A server of ours that listens on `url`. It knows the world Held beside the registered ones."""
+
+    def __init__(self, port: int = 0, *, token: str | None = None, **settings: Any) -> None:
+        app = build_app(Settings(world=(f"blocking_world:{HELD}",), **settings), grace=0.0)
+        self.sessions: Any = app.state.sessions
+        self._socket = socket.create_server(("127.0.0.1", port))
+        self.port: int = self._socket.getsockname()[1]
+        self.url = f"http://127.0.0.1:{self.port}"
+        config = uvicorn.Config(
+            Guard(app, *[token] * bool(token)), log_level="critical", ws="none", timeout_graceful_shutdown=1
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._server.run, args=([self._socket],))
+        self._thread.start()
+
+    def lose_all(self) -> None:
+        """Every session's lease is over."""
+        self._server.servers[0].get_loop().call_soon_threadsafe(self._lose)
+        while len(self.sessions):
+            pass
+
+    def _lose(self) -> None:
+        for session in list(self.sessions._sessions.values()):
+            self.sessions.close(session)
+
+    def stop(self) -> None:
+        """May be called twice."""
+        self._server.should_exit = True
+        self._thread.join()
+        self._socket.close()
+
+
+@contextmanager
+def far_server(*arguments: Any, **settings: Any) -> Iterator[FarServer]:
+    server = FarServer(*arguments, **settings)
+    try:
+        yield server
+    finally:
+        server.stop()
+
+
+class Wire:
+    """A way to the server at `port`. What comes back on it passes, unless `faults` has something for it: `drop` closes
+    the connection instead, `cut` does so after half of it, and `mute` says nothing, ever: it calls `elapse`, which lets
+    time pass for the client, until the client gives up.
+    """
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._loop = LoopThread("The wire")
+        self._server = self._loop.run(asyncio.start_server(self._connect, "127.0.0.1", 0), PATIENCE)
+        self.url = f"http://127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self.faults: list[str] = []
+        self.elapse: Callable[[], None] = lambda: None
+
+    async def _connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writers = [writer]
+        try:
+            there_reader, there_writer = await asyncio.open_connection("127.0.0.1", self._port)
+            writers.append(there_writer)
+            with contextlib.suppress(ConnectionError):
+                await asyncio.gather(self._there(reader, there_writer), self._back(there_reader, writer, reader))
+        finally:  # also when the loop ends: a writer that outlives it complains in whatever test comes next
+            for each in writers:
+                each.close()
+
+    async def _there(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+        writer.close()
+
+    async def _back(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, client: asyncio.StreamReader
+    ) -> None:
+        def given_up() -> bool:
+            self.elapse()
+            return client.at_eof()
+
+        while data := await reader.read(1 << 16):
+            fault = self.faults.pop(0) if self.faults else ""
+            if fault == "mute":
+                await eventually_async(given_up)
+                break
+            writer.write({"drop": b"", "cut": data[: len(data) // 2]}.get(fault, data))
+            if fault:
+                break
+        writer.close()
+
+    def close(self) -> None:
+        self._server.get_loop().call_soon_threadsafe(self._server.close)
+        self._loop.stop()

@@ -1,0 +1,273 @@
+"""Files of other formats, there and back; TRL's among them."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentgym_envs import Episode, Reply, Sample, Turn, read_episodes
+from agentgym_envs.core.action_schema import ACT
+from agentgym_eval.cli.convert import convert
+from agentgym_eval.data import formats
+from agentgym_eval.data.formats import read_data, records
+from agentgym_eval.util.errors import UsageError
+from conversions import TEXT, converted, played, reread, written
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+AGENTS = ("react", "bare+plan:2", "tags+window:4+plan", "react+reflect:2+retry:1", "function-call+window:2")
+
+
+@pytest.mark.parametrize("agent", AGENTS)
+def test_every_agent_s_episodes_go_to_trl_and_come_back_as_they_were(agent: str, tmp_path: Path) -> None:
+    episodes = [played(agent, goal) for goal in (0, 6)]
+    ours = written(tmp_path / "ours.jsonl", records(episodes, "episodes"), "episodes")
+    assert list(read_data([ours])) == episodes
+    lines = converted("trl", tmp_path / "trl.jsonl", ours)
+    assert len(lines) > 2 if "window" in agent or "retry" in agent else len(lines) == 2
+    for line in lines:
+        roles = [message["role"] for message in line["messages"]]
+        assert (roles[0], roles[-1]) == ("system", "assistant")
+        assert {"user", "tool"}.isdisjoint(roles[2::2])
+    back = tmp_path / "back.jsonl"
+    converted("episodes", back, tmp_path / "trl.jsonl")
+    assert list(read_episodes(back)) == episodes
+    assert back.read_bytes() == ours.read_bytes()
+
+
+def test_functions_are_called_as_chat_templates_have_it() -> None:
+    (line,) = records([played("function-call", 1)], "trl")
+    assert json.loads(line["tools"]) == [ACT.schema]
+    assert [message["role"] for message in line["messages"]] == ["system", "user", "assistant", "tool", "assistant"]
+    (call,) = line["messages"][2]["tool_calls"]
+    assert call["function"] == {"name": "act", "arguments": {"action": "add"}}
+    assert line["messages"][3]["tool_call_id"] == call["id"]
+
+
+SAMPLES = st.none() | st.builds(
+    Sample,
+    prompt=st.lists(st.integers(0, 9), max_size=3).map(tuple),
+    ids=st.just((1, 2)),
+    logprobs=st.just((-0.5, -1.25)),
+    version=st.integers(0, 3),
+    fresh=st.booleans(),
+)
+TURNS = st.builds(
+    Turn,
+    observation=TEXT,
+    reply=st.builds(Reply, text=TEXT, finish=st.just("stop"), sample=SAMPLES),
+    action=st.none() | TEXT,
+    valid=st.booleans(),
+    reward=st.floats(-1, 1),
+    state_key=TEXT,
+    loss=st.booleans(),
+)
+EPISODES = st.builds(
+    Episode,
+    env=TEXT,
+    task_id=TEXT,
+    split=st.sampled_from(["train", "dev", "test"]),
+    category=TEXT,
+    difficulty=st.integers(0, 9),
+    policy=TEXT,
+    sample=st.integers(0, 9),
+    instructions=TEXT,
+    turns=st.lists(TURNS, min_size=1, max_size=4).map(tuple),
+    final_observation=TEXT,
+    stop=st.sampled_from(["terminated", "truncated", "length"]),
+    score=st.floats(0, 1),
+    success=st.booleans(),
+    seconds=st.dictionaries(st.sampled_from(["world", "policy"]), st.floats(0, 9)),
+    agent=st.sampled_from(["", "react", "bare"]),
+)
+
+
+@settings(max_examples=20)
+@given(st.lists(EPISODES, min_size=1, max_size=3))
+def test_whatever_was_said_goes_to_trl_and_comes_back(
+    tmp_path_factory: pytest.TempPathFactory, episodes: list[Episode]
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    lines = list(records(episodes, "trl"))
+    for line, episode in zip(lines, episodes, strict=True):
+        said = [message["content"] for message in line["messages"] if message["role"] == "assistant"]
+        assert said == [turn.reply.text for turn in episode.turns]
+        shown = [message["content"] for message in line["messages"] if message["role"] == "user"]
+        assert shown == [turn.observation for turn in episode.turns]
+    assert reread(lines, "trl", folder) == episodes
+
+
+@pytest.mark.long
+def test_datasets_load_it_and_write_it_back(tmp_path: Path) -> None:
+    import datasets
+
+    episodes = [played("function-call", 1), played("react", 2)]
+    odd = replace(episodes[0].turns[0], reply=Reply('{"function_name": "other", "arguments": {"far": [1]}}'))
+    episodes.append(replace(episodes[0], turns=(odd, *episodes[0].turns[1:])))
+    path = written(tmp_path / "trl.jsonl", records(episodes, "trl"))
+    loaded = datasets.load_dataset("json", data_files=str(path), split="train", cache_dir=str(tmp_path / "cache"))
+    loaded.to_json(tmp_path / "again.jsonl")
+    assert list(read_data([tmp_path / "again.jsonl"])) == episodes
+
+
+def test_messages_that_were_changed_are_refused_and_taken_once_our_column_is_gone(tmp_path: Path) -> None:
+    (line,) = records([played("react", 1)], "trl")
+    line["messages"][2]["content"] = "Thought: another one\nAction: add"
+    changed = written(tmp_path / "changed.jsonl", [line])
+    with pytest.raises(UsageError, match=r"changed\.jsonl, conversation 1 .*its messages don't match"):
+        list(read_data([changed]))
+    del line["agentgym"]
+    with pytest.raises(UsageError, match=r"no score\. .*--score 1"):
+        list(read_data([written(changed, [line])]))
+    (episode,) = read_data([written(changed, [line])], score=0.5)
+    assert (episode.env, episode.task_id, episode.score, episode.success) == ("", "changed.jsonl/1", 0.5, False)
+    assert episode.turns[0].reply.text == "Thought: another one\nAction: add"
+    assert [turn.reward for turn in episode.turns] == [0.0, 0.5]
+
+
+def test_calls_from_elsewhere_are_read_neutrally(tmp_path: Path) -> None:
+    (line,) = records([played("function-call", 1)], "trl")
+    del line["agentgym"]
+    (episode,) = read_data([written(tmp_path / "calls.jsonl", [line])], score=1)
+    assert (episode.agent, episode.tools) == ("function-call", (ACT.schema,))
+    assert [turn.reply for turn in episode.turns] == [turn.reply for turn in played("function-call", 1).turns]
+    (again,) = records([episode], "trl")
+    assert again["messages"] == line["messages"]
+
+
+def test_failed_episodes_are_data_for_nobody_else(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    good = played("react")
+    failed = replace(good, stop="failed", score=None, success=None, error="EnvFault: jammed")
+    ours = written(tmp_path / "ours.jsonl", records([good, failed], "episodes"), "episodes")
+    assert len(converted("episodes", tmp_path / "again.jsonl", ours)) == 2
+    assert len(converted("trl", tmp_path / "trl.jsonl", ours)) == 1
+    assert "holds 1 records; 1 left out" in capsys.readouterr().out
+
+
+def test_files_of_all_formats_and_folders_of_them_are_read_in_order(tmp_path: Path) -> None:
+    one, two = played("react", 1), played("react", 2)
+    (tmp_path / "count").mkdir()
+    written(tmp_path / "count/train.jsonl", records([one], "episodes"), "episodes")
+    written(tmp_path / "trl.jsonl", records([two], "trl"))
+    assert list(read_data([tmp_path])) == [one, two]
+    (tmp_path / "run").mkdir()
+    written(tmp_path / "run/episodes.jsonl", records([two], "episodes"), "episodes")
+    (tmp_path / "run/metrics.jsonl").write_text("{}\n")
+    assert list(read_data(str(tmp_path / "run"))) == [two]
+    array = tmp_path / "array.json"
+    array.write_text("\ufeff  " + json.dumps(list(records([one, two], "trl"))), encoding="utf-8")
+    assert list(read_data([tmp_path / "run", str(array)])) == [two, one, two]
+
+
+@pytest.mark.parametrize("to", ["episodes", "trl"])
+def test_a_folder_of_arrays_is_read_as_the_agentgym_has_them(to: str, tmp_path: Path) -> None:
+    one, two = played("react", 1), played("react", 2)
+    for name, episode in (("b.json", two), ("a.json", one)):
+        (tmp_path / name).write_text(json.dumps(list(records([episode, episode], to))))
+    assert list(read_data([tmp_path])) == [one, one, two, two]
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("", "has no records"),
+        (
+            '[{"item_id": "babyai_1"}]',
+            r"has task ids, but no conversations. To play the tasks, run: uv run collect --items \S+file",
+        ),
+        ('[{"item_id": "babyai_1", "conversations": []}]', "has task ids, but no conversations"),
+        ('{"text": "hello"}\n', r"no known format: .*`schema` \(episodes\), `messages` \(trl\), `conversations`"),
+        ('{"messages": [', "neither a JSON array nor JSON lines: line 1"),
+        ("[3]", "record 1 is not a JSON object"),
+        ('{"messages": []}\n', "conversation 1 .*it has no reply"),
+        ('{"messages": [{"role": "user", "content": "a"}]}\n', "it has no reply"),
+        (
+            '{"messages": [{"role": "assistant", "content": "a"}, {"role": "user", "content": "a"}]}\n',
+            "message 1 has the role",
+        ),
+        ('{"messages": [{"role": "user", "content": [1]}]}\n', "message 1 is not text"),
+        (
+            '{"messages": [{"role": "user", "content": "a"}, {"role": "critic", "content": "a"}]}\n',
+            "message 2 is no",
+        ),
+        ('{"messages": 3}\n', "conversation 1 is not a valid trl record: `messages` is not a list"),
+        ('{"messages": ["x"]}\n', "message 1 of `messages` is not a JSON object"),
+        ('{"messages": [{"role": [], "content": "a"}]}\n', "message 1 is not text"),
+        ('{"messages": [{"role": "user", "content": [{"type": "image"}]}]}\n', "message 1 is not text"),
+        ('{"messages": [{"role": "assistant", "tool_calls": [{}]}]}\n', "`tool_calls` of message 1 don't follow the"),
+        ('{"messages": [], "tools": [3]}\n', "`tools` is not a list of JSON objects"),
+        pytest.param("[" * 100_000, "nested too deep", id="deep array"),
+        pytest.param('{"messages": ' + "[" * 100_000 + "\n", "nested too deep", id="deep line"),
+        (
+            '{"item_id": "babyai_1", "conversations": [{"from": "system", "value": "a"}]}\n',
+            "its `from` is neither human nor",
+        ),
+        ('{"schema": "agentgym.episode/9"}\n', "not a line of schema"),
+        (
+            '{"messages": [], "agentgym": "{}"}\n',
+            "`agentgym` is damaged: it lacks episode, part, sha256",
+        ),
+        ('{"messages": [], "agentgym": 3}\n', "`agentgym` is damaged"),
+        ('{"messages": [], "agentgym": "{"}\n', "conversation 1 is not a valid trl"),
+    ],
+)
+def test_files_that_are_none_of_these_say_which_and_where(text: str, sentence: str, tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(UsageError, match=sentence) as error:
+        list(read_data([path], score=1))
+    assert str(path) in str(error.value)
+
+
+def test_what_is_not_there_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no file or folder .*nowhere"):
+        list(read_data([tmp_path / "nowhere"]))
+    with pytest.raises(UsageError, match=r"no \.jsonl or \.json file of episodes in the folder"):
+        list(read_data([tmp_path]))
+    with pytest.raises(UsageError, match="between 0 and 1, not 2"):
+        list(read_data([], score=2))
+
+
+def test_turns_that_no_such_agent_comes_to_are_one_sentence(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    odd = replace(played("react+plan"), agent="react")
+    ours = written(tmp_path / "ours.jsonl", records([odd], "episodes"), "episodes")
+    assert convert([str(ours), "--to", "trl", "--out", str(tmp_path / "out.jsonl")]) == 2
+    assert "Turn 0 of count/test/4" in capsys.readouterr().err
+
+
+def test_ctrl_c_leaves_nothing_behind(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(*_: object, **__: object) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(formats, "records", interrupted)
+    assert convert([str(tmp_path), "--to", "trl", "--out", str(tmp_path / "out.jsonl")]) == 130
+    assert "Nothing was written" in capsys.readouterr().err
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_nothing_is_written_over_unasked_and_wrong_flags_are_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ours = written(tmp_path / "ours.jsonl", records([played("react")], "episodes"), "episodes")
+    precious = tmp_path / "precious.jsonl"
+    precious.write_text("precious\n")
+    flags = [str(ours), "--to", "trl", "--out", str(precious)]
+    assert convert(flags) == 2
+    assert "exists already" in capsys.readouterr().err
+    assert precious.read_text() == "precious\n"
+    assert convert([*flags, "--overwrite"]) == 0
+    assert convert([*flags[:-1], str(ours / "below" / "file")]) == 2
+    assert "can't be written" in capsys.readouterr().err
+    for wrong, sentence in (
+        (["--score", "3"], "--score must be between 0 and 1, not 3"),
+        (["--skip", "--keep"], "--skip and --keep exclude each other"),
+    ):
+        with pytest.raises(SystemExit) as end:
+            convert([*flags, *wrong])
+        assert end.value.code == 2
+        assert sentence in " ".join(capsys.readouterr().err.replace("│", " ").split())

@@ -1,0 +1,242 @@
+"""The page of a run of `evaluate`: what its report says, how its episodes ended, and the report's own page."""
+
+from __future__ import annotations
+
+import html
+import json
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from agentgym_envs import Episode
+from agentgym_eval.metrics.summary import report
+from agentgym_eval.reports import Evaluated, write_reports
+from agentgym_eval.viewer.index.index import Index
+from agentgym_eval.viewer.index.links import FileLinks, Links
+from agentgym_eval.viewer.pages.comparison import ComparisonQuery, compare_page
+from agentgym_eval.viewer.pages.lists import runs_page
+from agentgym_eval.viewer.pages.run import run_page
+from agentgym_eval.viewer.pages.site import Site
+from agentgym_eval.viewer.server.app import make_app
+from starlette.testclient import TestClient
+from viewer_runs import EVIL, episode, evaluate, train  # the file beside this one
+
+PLAYED = [episode(f"t/{task}", sample, sample < task) for task in range(3) for sample in range(2)]
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Iterator[Site]:
+    (tmp_path / "runs").mkdir()
+    index = Index(tmp_path / "runs", tmp_path / "index.sqlite")
+    yield Site(index, Links())
+    index.close()
+
+
+def reported(folder: Path, episodes: list[Episode]) -> Path:
+    evaluate(folder, episodes)
+    write_reports(folder, [Evaluated("oracle", "w", report(episodes, ks=(1, 2)))], title="t")
+    return folder
+
+
+def client(site: Site) -> TestClient:
+    return TestClient(make_app(site), "http://127.0.0.1:8000")
+
+
+def facts(text: str) -> dict[str, str]:
+    """What stands under each name, without markup."""
+    found = re.findall(r"<dt>(.*?)<dd>(.*?)</div>", text, re.DOTALL)
+    return {name: " ".join(re.sub(r"<[^>]+>", "", value).split()) for name, value in found}
+
+
+def test_the_mean_advantage_in_the_loss_is_drawn(site: Site) -> None:
+    folder = train(site.index.root / "trained")
+    site.index.refresh()
+    assert "Mean advantage of a token in the loss" not in run_page(site, "trained")
+    lines = [{"step": step, "success": 0.5, "advantage/mean_token": -0.1 * step} for step in (1, 2, 3)]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    text = run_page(site, "trained")
+    assert "Mean advantage of a token in the loss" in text
+    assert "-0.3" in text
+
+
+def test_warnings_of_a_run_are_listed_with_their_steps(site: Site) -> None:
+    folder = train(site.index.root / "trained")
+    site.index.refresh()
+    assert "Warnings" not in run_page(site, "trained")
+    warning = {"id": "flat-groups", "sentence": f"Nothing was learned. {EVIL}"}
+    lines = [{"step": 1, "warnings": []}, {"step": 2, "warnings": [warning]}]
+    lines += [{"step": 3, "warnings": odd} for odd in (None, 1, ["x"], [{}], [{"id": 1, "sentence": "odd"}])]
+    (folder / "metrics.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    table = run_page(site, "trained").partition("<h2>Warnings</h2>")[2].partition("</table>")[0]
+    assert re.findall(r"<td.*?</tr>", table) == [
+        f'<td class="n">2<td><code>flat-groups</code><td>Nothing was learned. {html.escape(EVIL)}</tr>'
+    ]
+
+
+def test_a_run_that_stopped_says_how_to_resume_it(site: Site) -> None:
+    folder = evaluate(site.index.root / "eval", [], done=False, command=["evaluate", "--out", EVIL])
+    for path in folder.iterdir():
+        os.utime(path, (0, 0))
+    site.index.refresh()
+    text = run_page(site, "eval")
+    assert "This run stopped before it was complete, without a finished episode." in text
+    assert "To resume it, run the same command again: <code>evaluate --out &lt;script&gt;" in text
+
+
+def test_a_run_that_failed_says_why_at_once(site: Site) -> None:
+    folder = evaluate(site.index.root / "eval", PLAYED, done=False)
+    (folder / "stopped.json").write_text(json.dumps({"reason": f"It broke. {EVIL}"}))
+    site.index.refresh()
+    for page in (run_page(site, "eval"), runs_page(site)):
+        assert 'class="state stopped"' in page
+        assert "It broke. &lt;script&gt;" in page
+
+
+USED = {"requests": 12, "prompt_tokens": 3400, "cached_tokens": 1200, "completion_tokens": 560}
+
+
+@pytest.mark.parametrize(
+    ("usage", "shown"),
+    [
+        ({**USED, "cost": 0.0123}, ("12 requests, 3,400", "0.0123")),
+        ({**USED, "cost": None}, ("12 requests, 3,400", "unknown")),
+        (USED, ("12 requests, 3,400", "unknown")),
+        ({**USED, "requests": 0}, None),
+        ({**USED, "requests": "12"}, None),
+        ([], None),
+    ],
+)
+def test_what_a_run_used_and_cost_is_shown(site: Site, usage: object, shown: tuple[str, str] | None) -> None:
+    folder = evaluate(site.index.root / "eval", PLAYED)
+    evaluate(site.index.root / "other", PLAYED)
+    (folder / "usage.json").write_text(json.dumps(usage))
+    site.index.refresh()
+    page, beside = facts(run_page(site, "eval")), facts(compare_page(site, ComparisonQuery("other", "eval")))
+    if shown is None:
+        assert "Usage" not in page and not beside
+    else:
+        assert page["Usage"].startswith(shown[0]) and page["Cost"] == shown[1]
+        assert beside["Usage of B, all episodes"].startswith(shown[0]) and beside["Cost of B"] == shown[1]
+        assert "Usage of A, all episodes" not in beside
+
+
+def test_the_report_s_figures_and_stop_reasons_are_shown(site: Site) -> None:
+    reported(site.index.root / "eval", [*PLAYED, episode("t/9", 0, None)])
+    site.index.refresh()
+    text = client(site).get("/run/eval").text
+    shown = facts(text)
+    assert {name: shown[name].split()[0] for name in ("Success", "pass@1", "pass@2", "pass^2")} == {
+        "Success": "50.0%",
+        "pass@1": "50.0%",
+        "pass@2": "66.7%",
+        "pass^2": "33.3%",
+    }
+    assert "pass^1" not in shown
+    assert shown["pass@2"].endswith("of 3 tasks")
+    assert shown["Stop reasons"] == "1 failed, 3 terminated, 3 truncated"
+    (link,) = re.findall(r'href="([^"]+)">3 truncated', text)
+    assert "3 episodes" in client(site).get(link.replace("&amp;", "&")).text
+
+
+def test_what_intervals_are_over_is_said(site: Site) -> None:
+    for name, right in (("alone", 0), ("together", 0), ("better", 1)):
+        alike = {} if name == "alone" else {"cluster": "kind"}
+        played = [
+            episode(f"t/{n}", 0, n % 3 >= 1 - right, **{field: f"{word} {n % 12}" for field, word in alike.items()})
+            for n in range(36)
+        ]
+        reported(site.index.root / name, played)
+    site.index.refresh()
+    assert "with 95% intervals over tasks." in run_page(site, "alone")
+    assert "with 95% intervals over 12 clusters of tasks." in run_page(site, "together")
+    assert "(95% interval over 12 clusters of tasks +" in compare_page(site, ComparisonQuery("together", "better"))
+    assert "clusters" not in compare_page(site, ComparisonQuery("alone", "alone"))
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["{}", '{"schema": "agentgym.rep', '{"schema": "agentgym.report/3", "overall": {"episodes": "x"}}', "[]", "\xff"],
+)
+def test_a_report_that_is_not_whole_is_passed_over(site: Site, content: str) -> None:
+    folder = reported(site.index.root / "eval", PLAYED)
+    (folder / "report.json").write_text(content, encoding="latin-1")
+    site.index.refresh()
+    answer = client(site).get("/run/eval")
+    assert answer.status_code == 200
+    assert "pass@" not in answer.text
+    assert "Stop reasons" in facts(answer.text)
+
+
+def test_the_report_s_page_can_be_read_and_can_do_nothing(site: Site) -> None:
+    folder = reported(site.index.root / "eval", PLAYED)
+    site.index.refresh()
+    (link,) = re.findall(r'href="(/report/[^"]+)"', client(site).get("/run/eval").text)
+    answer = client(site).get(link)
+    assert answer.text == (folder / "report.html").read_text(encoding="utf-8")
+    assert answer.headers["content-security-policy"].startswith("sandbox; default-src 'none'")
+    still = run_page(Site(site.index, FileLinks("run/eval.html")), "eval")
+    assert facts(still)["Report"] == "report.html in eval"
+    assert "report/" not in still
+
+
+def test_no_file_from_elsewhere_is_served_as_a_report(site: Site, tmp_path: Path) -> None:
+    (tmp_path / "secret").write_text("secret")
+    (evaluate(site.index.root / "eval", PLAYED) / "report.html").symlink_to(tmp_path / "secret")
+    site.index.refresh()
+    assert "Report" not in facts(client(site).get("/run/eval").text)
+    assert client(site).get("/report/eval.html").status_code == 404
+    assert client(site).get("/report/..%2Feval.html").status_code == 404
+
+
+def test_names_in_a_report_are_never_markup(site: Site) -> None:
+    folder = reported(site.index.root / "eval", PLAYED)
+    record = json.loads((folder / "report.json").read_text())
+    record["overall"]["pass_at"] = {EVIL: record["overall"]["success"]}
+    (folder / "report.json").write_text(json.dumps(record))
+    site.index.refresh()
+    assert "<script>alert" not in client(site).get("/run/eval").text
+
+
+def test_the_curve_and_the_lists_say_what_is_of_dev_and_what_of_test(site: Site) -> None:
+    train(site.index.root / "rl", split="dev")
+    site.index.refresh()
+    (run,) = site.index.runs
+    assert site.index.run_metrics()["rl"].split == "dev"
+    train(site.index.root / "rl", split="dev", tested=True)
+    site.index.refresh()
+    text = run_page(site, run.slug)
+    labels = [label for _, label in re.findall(r'<a href="([^"]+)"><title>([^<]+)', text) if "training" not in label]
+    assert labels == [
+        "step 0: 25.0% (4.6% to 69.9%) on dev tasks, sampled; show episodes",
+        "step 4: 75.0% (30.1% to 95.4%) on dev tasks, sampled; show episodes",
+        "step 0: 25.0% (7.1% to 59.1%) on test tasks, sampled; show episodes",
+        "step 4: 50.0% (21.5% to 78.5%) on test tasks, sampled; show episodes",
+    ]
+    assert [text.count(f"evaluation on {split} tasks, sampled") for split in ("dev", "test")] == [2, 2]
+    # Of each split the evaluation before the last is offered beside the last.
+    compared = re.findall(r"a_file=([a-z0-9.-]+)&amp;b_file=([a-z0-9.-]+)", text)
+    assert [[re.sub(r".*(step|test)-0*(\d).*", r"\1 \2", one) for one in pair] for pair in compared] == [
+        ["step 0", "step 4"],
+        ["test 0", "test 4"],
+    ]
+    metrics = site.index.run_metrics()["rl"]
+    assert (metrics.success, metrics.split) == (0.5, "test")
+    assert "50.0% <small>test</small>" in client(site).get("/").text
+
+
+def test_a_run_is_compared_with_those_that_share_a_task_and_none_is_chosen_beforehand(site: Site) -> None:
+    for name in ("poor", "good"):
+        evaluate(site.index.root / name, PLAYED)
+    train(site.index.root / "rl")
+    evaluate(site.index.root / "alone", [episode("u/1")])
+    evaluate(site.index.root / "elsewhere", [episode("t/1", env="agentgym/Far-v0")])
+    evaluate(site.index.root / "empty", [])
+    site.index.refresh()
+    choices = {
+        run.name: re.findall(r'<option value="([^"]*)"([^>]*)', run_page(site, run.slug)) for run in site.index.runs
+    }
+    assert choices["poor"] == [("", ""), ("good", ""), ("rl", "")]
+    assert choices["rl"] == [("", ""), ("good", ""), ("poor", "")]
+    assert choices["alone"] == choices["elsewhere"] == choices["empty"] == []

@@ -1,0 +1,347 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from accelerate import Accelerator
+from agentgym_trainer.algorithms import (
+    DAPO,
+    GRPO,
+    GSPO,
+    KL,
+    PPO,
+    RLOO,
+    Aggregation,
+    Algorithm,
+    Correction,
+    GiGPO,
+    Imitation,
+    ReinforcePP,
+)
+from agentgym_trainer.learner.learner import Learner
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.trajectory import Trajectory
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+from toy_learner import learner, some_trajectories, teach
+
+PLAIN = replace(DAPO, aggregation=Aggregation("token"))
+EVERYDAY = {"sequence mean and KL", "whole episodes", "critic's head"}
+SORTS: dict[str, tuple[Algorithm | Imitation, Any]] = {
+    "token mean": (PLAIN, None),
+    "sequence mean and KL": (replace(GRPO, aggregation=Aggregation("sequence"), kl=KL("loss", "k3", 0.1)), None),
+    "whole episodes": (replace(GSPO, correction=Correction("sequence"), entropy=0.01), None),
+    "global normalisation": (ReinforcePP, None),
+    "step groups": (GiGPO, None),
+    "critic's head": (PPO, "head"),
+    "separate critic": (PPO, "separate"),
+    "imitation": (Imitation(), None),
+}
+"""Algorithms that lean on different things, and their critic."""
+
+
+def _weights(student: Learner) -> Tensor:
+    return torch.cat([parameter.detach().flatten() for parameter in student.actor.parameters()])
+
+
+def _gradients(student: Learner) -> list[Tensor]:
+    """Filled at each optimizer step with the gradients, after clipping."""
+    seen: list[Tensor] = []
+    student.optimizer.optimizer.register_step_pre_hook(
+        lambda optimizer, *_: seen.extend(p.grad.clone() for g in optimizer.param_groups for p in g["params"])
+    )
+    return seen
+
+
+@pytest.mark.parametrize("sort", [s if s in EVERYDAY else pytest.param(s, marks=pytest.mark.long) for s in SORTS])
+def test_order_and_micro_batches_change_neither_metrics_nor_weights(new_model: Callable[..., Any], sort: str) -> None:
+    algorithm, critic = SORTS[sort]
+    results: list[tuple[dict[str, float], Tensor]] = []
+    made = some_trajectories(11, 8)
+    for order, micro in ((made, 10_000), (made, 64), (made[::-1], 1)):
+        student = learner(
+            new_model(), critic=critic, reference=algorithm.needs_reference, micro_tokens=micro, lr=1e-3, warmup=100
+        )
+        metrics = teach(student, order, algorithm)
+        del metrics["fill"]
+        results.append((metrics, _weights(student)))
+    metrics, weights = results[0]
+    assert metrics["grad_norm"] > 0
+    for other, moved in results[1:]:
+        assert other == pytest.approx(metrics, abs=1e-5, rel=1e-4)
+        torch.testing.assert_close(moved, weights, atol=1e-5, rtol=0)
+
+
+@pytest.mark.long
+@settings(max_examples=24)
+@given(seed=st.integers(0, 1000), micro=st.integers(1, 200), sort=st.sampled_from(sorted(SORTS)))
+def test_gradients_do_not_depend_on_micro_batches(
+    new_model: Callable[..., Any], seed: int, micro: int, sort: str
+) -> None:
+    algorithm, critic = SORTS[sort]
+    both: list[list[Tensor]] = []
+    for tokens in (10_000, micro):
+        student = learner(
+            new_model(), critic=critic, reference=algorithm.needs_reference, micro_tokens=tokens, clip_norm=1e6
+        )
+        both.append(_gradients(student))
+        teach(student, some_trajectories(seed, 5), algorithm)
+    for one, other in zip(*both, strict=True):
+        torch.testing.assert_close(one, other, atol=1e-5, rtol=1e-4)
+
+
+def _textbook_losses(model: Any, trajectory: Trajectory, advantage: float) -> list[Tensor]:
+    """The clipped surrogate of each said token."""
+    losses: list[Tensor] = []
+    for segment in trajectory.segments:
+        logp = torch.log_softmax(model(torch.tensor([segment.ids])).logits[0], -1)
+        for t, said in enumerate(segment.loss_mask):
+            if said:
+                ratio = torch.exp(logp[t - 1, segment.ids[t]] - segment.logprobs[t])
+                losses.append(-torch.minimum(ratio * advantage, ratio.clamp(0.8, 1.28) * advantage))
+    return losses
+
+
+def test_an_update_is_torchs_own_adamw_on_the_textbook_loss(new_model: Callable[..., Any]) -> None:
+    made = some_trajectories(2, 4, groups=1)
+    student = learner(new_model(), clip_norm=0.5, lr=1e-3)
+    teach(student, made, PLAIN)
+    model = new_model().train()
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, betas=(0.9, 0.99), weight_decay=0.0)
+    returns = torch.tensor([sum(t.rewards) for t in made], dtype=torch.float64)
+    advantages = ((returns - returns.mean()) / (returns.std() + 1e-6)).tolist()
+    losses = [
+        loss for t, advantage in zip(made, advantages, strict=True) for loss in _textbook_losses(model, t, advantage)
+    ]
+    torch.stack(losses).mean().backward()
+    torch.nn.utils.clip_grad_norm_(model.parameters(), 0.5)
+    optimizer.step()
+    expected = torch.cat([parameter.detach().flatten() for parameter in model.parameters()])
+    torch.testing.assert_close(_weights(student), expected, atol=1e-5, rtol=0)
+
+
+def _steps(student: Learner) -> list[None]:
+    taken: list[None] = []
+    student.optimizer.optimizer.register_step_post_hook(lambda *_: taken.append(None))
+    return taken
+
+
+@pytest.mark.parametrize(("epochs", "minibatches"), [(1, 1), (2, 1), (1, 3), (3, 2)])
+def test_every_epoch_takes_every_minibatch(new_model: Callable[..., Any], epochs: int, minibatches: int) -> None:
+    student, once = learner(new_model(), lr=1e-3), learner(new_model(), lr=1e-3)
+    steps = _steps(student)
+    teach(student, some_trajectories(4), Imitation(), epochs=epochs, minibatches=minibatches)
+    teach(once, some_trajectories(4), Imitation())
+    assert len(steps) == epochs * minibatches
+    assert torch.equal(_weights(student), _weights(once)) == (epochs * minibatches == 1)
+
+
+@pytest.mark.parametrize("micro", [1, 10_000])
+def test_each_said_token_is_in_one_minibatch_of_an_epoch(new_model: Callable[..., Any], micro: int) -> None:
+    student = learner(new_model(), micro_tokens=micro)
+    targets: list[int] = []
+    student.actor.register_forward_hook(lambda _, inputs, __: targets.extend(inputs[4].tolist()))
+    made = some_trajectories(4, 7)
+    teach(student, made, Imitation(), epochs=2, minibatches=3)
+    said = [token for t in made for s in t.segments for token, said in zip(s.ids, s.loss_mask, strict=True) if said]
+    assert sorted(targets) == sorted(said * 2)
+
+
+def test_more_minibatches_than_episodes_are_as_many_steps_as_there_are_episodes(new_model: Callable[..., Any]) -> None:
+    student = learner(new_model())
+    steps = _steps(student)
+    assert teach(student, some_trajectories(0, 3), Imitation(), minibatches=8)
+    assert len(steps) == 3
+
+
+@pytest.mark.parametrize(("share", "steps"), [(1.0, 8), (1.7, 8), (0.8, 6), (0.5, 4), (0.1, 2), (0.0, 2)])
+def test_a_part_of_a_batch_takes_its_share_of_the_steps_and_the_learning_rate_goes_on_as_with_all(
+    new_model: Callable[..., Any], share: float, steps: int
+) -> None:
+    student = learner(new_model(), schedule="linear", total_steps=16)
+    taken = _steps(student)
+    metrics = teach(student, some_trajectories(0, 8), Imitation(), epochs=2, minibatches=4, share=share)
+    assert len(taken) == metrics["optimizer_steps"] == steps
+    assert student.optimizer.param_groups[0]["lr"] == pytest.approx(1e-2 * (1 - 9 / 17))
+
+
+def test_a_batch_in_which_nobody_said_anything_changes_nothing(new_model: Callable[..., Any]) -> None:
+    mute = [
+        replace(t, segments=tuple(replace(s, loss_mask=(False,) * len(s.ids)) for s in t.segments))
+        for t in some_trajectories(0, 3)
+    ]
+    for made in ([], mute):
+        student = learner(new_model(), reference=True)
+        before = _weights(student).clone()
+        assert teach(student, made, GRPO) == {}
+        assert torch.equal(_weights(student), before)
+
+
+def test_what_teaches_nothing_is_still_held_to_the_reference(new_model: Callable[..., Any]) -> None:
+    made = [replace(t, rewards=(0.0,) * len(t.rewards)) for t in some_trajectories(0, 4)]
+    algorithm = replace(GRPO, kl=KL("loss", "k3", 0.5))
+    student = learner(new_model(), reference=True, lr=1e-3)
+    assert teach(student, made, algorithm)["ref_kl"] == pytest.approx(0.0, abs=1e-6)
+    with torch.no_grad():
+        for parameter in student.actor.parameters():
+            parameter.add_(0.05 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)))
+    away = [teach(student, made, algorithm)["ref_kl"] for _ in range(12)]
+    assert away[0] > 0.01
+    assert away[-1] < 0.7 * away[0]
+
+
+def test_what_an_algorithm_needs_and_the_learner_lacks_is_named(new_model: Callable[..., Any]) -> None:
+    batch, student = make_batch(some_trajectories(0)), learner(new_model())
+    with pytest.raises(ValueError, match="has a KL penalty, but the learner was made without a reference model"):
+        student.compute_logprobs(batch, replace(GRPO, kl=KL("loss", "k3", 0.1)))
+    with pytest.raises(ValueError, match="needs a critic, but the learner was made with an actor that has none"):
+        student.compute_logprobs(batch, PPO)
+
+
+@pytest.mark.parametrize("temperature", [1.0, 0.5])
+def test_assessing_reads_learner_reference_and_critic_before_the_update(
+    new_model: Callable[..., Any], temperature: float
+) -> None:
+    algorithm = replace(PPO, correction=Correction("token"), kl=KL("reward", "k1", 0.1))
+    student = learner(new_model(), critic="head", reference=True, temperature=temperature)
+    with torch.no_grad():
+        student.policy.lm_head.weight.mul_(1.5)
+        student.actor.critic.linear.bias.fill_(0.25)
+    made = some_trajectories(8)
+    experience = student.compute_logprobs(make_batch(made), algorithm)
+    figures = {"old_logprobs_N": student.policy.eval(), "ref_logprobs_N": new_model().eval()}
+    for name, model in figures.items():
+        expected: list[float] = []
+        for segment in (s for t in made for s in t.segments):
+            with torch.no_grad():
+                logp = torch.log_softmax(model(torch.tensor([segment.ids])).logits[0] / temperature, -1)
+            expected += [float(logp[t - 1, segment.ids[t]]) for t, said in enumerate(segment.loss_mask) if said]
+        assert getattr(experience, name).tolist() == pytest.approx(expected, abs=1e-4)
+    assert experience.values_N is not None
+    assert torch.equal(experience.values_N, torch.full_like(experience.values_N, 0.25))
+    assert experience.old_or_rollout_logprobs_N is experience.old_logprobs_N
+
+
+@pytest.mark.parametrize("algorithm", [PLAIN, RLOO, Imitation()], ids=["nothing", "reference", "imitation"])
+def test_nothing_is_read_that_nobody_asked_for(new_model: Callable[..., Any], algorithm: Algorithm | Imitation) -> None:
+    student = learner(new_model(), reference=True)
+    student.actor.register_forward_pre_hook(lambda *_: pytest.fail("the actor was asked"))
+    experience = student.compute_logprobs(make_batch(some_trajectories(0)), algorithm)
+    assert (experience.ref_logprobs_N is not None) == algorithm.needs_reference
+    assert experience.old_logprobs_N is experience.values_N is None
+
+
+@pytest.mark.parametrize("critic", [None, "head", "separate"])
+def test_gradients_of_policy_and_critic_are_clipped_apart(new_model: Callable[..., Any], critic: Any) -> None:
+    made = some_trajectories(0)
+    # Returns in the thousands: what the critic has to learn is far larger than what the policy has.
+    rich = [replace(t, rewards=tuple(1000 * reward for reward in t.rewards)) for t in made]
+    student = learner(new_model(), critic=critic, clip_norm=0.25)
+    norms: list[list[float]] = []
+    student.optimizer.optimizer.register_step_pre_hook(
+        lambda optimizer, *_: norms.append(
+            [float(torch.stack([p.grad.norm() for p in group["params"]]).norm()) for group in optimizer.param_groups]
+        )
+    )
+    metrics = teach(student, rich, PPO if critic else PLAIN)
+    assert metrics["grad_norm"] > 0.25
+    assert norms == [[pytest.approx(0.25, rel=1e-3)] * (2 if critic else 1)]
+    assert ("critic_grad_norm" in metrics) == bool(critic)
+    if critic == "separate":
+        assert metrics["critic_grad_norm"] > 100 * metrics["grad_norm"]
+
+
+def test_the_critic_has_a_learning_rate_of_its_own(new_model: Callable[..., Any]) -> None:
+    moved: dict[float, tuple[Tensor, Tensor]] = {}
+    for critic_lr in (1e-6, 1e-2):
+        student = learner(new_model(), critic="separate", lr=1e-3, critic_lr=critic_lr)
+        begin = {name: value.clone() for name, value in student.actor.state_dict().items()}
+        teach(student, some_trajectories(0), PPO)
+        far = {name: (value - begin[name]).abs().max() for name, value in student.actor.state_dict().items()}
+        moved[critic_lr] = (
+            torch.stack([value for name, value in far.items() if name.startswith("policy")]).max(),
+            torch.stack([value for name, value in far.items() if name.startswith("critic")]).max(),
+        )
+    # Adam's first step is as long as the learning rate.
+    assert moved[1e-6][0] == moved[1e-2][0] == pytest.approx(1e-3, rel=1e-2)
+    assert moved[1e-6][1] == pytest.approx(1e-6, rel=0.1)
+    assert moved[1e-2][1] == pytest.approx(1e-2, rel=1e-2)
+
+
+@pytest.mark.parametrize(
+    ("schedule", "shares"),
+    [
+        ("constant", [0.25, 0.5, 0.75, 1, 1, 1, 1, 1]),
+        ("linear", [0.25, 0.5, 0.75, 1, 0.8, 0.6, 0.4, 0.2]),
+        ("cosine", [0.25, 0.5, 0.75, 1, 0.9045085, 0.6545085, 0.3454915, 0.0954915]),
+    ],
+)
+def test_the_learning_rate_rises_and_falls_and_no_step_is_for_nothing(
+    new_model: Callable[..., Any], schedule: Any, shares: list[float]
+) -> None:
+    student = learner(new_model(), lr=0.01, warmup=4, schedule=schedule, total_steps=8)
+    rates = [teach(student, some_trajectories(0, 2), Imitation())["lr"] for _ in range(8)]
+    assert rates == pytest.approx([0.01 * share for share in shares])
+
+
+def test_bfloat16_stays_near_float32(new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]) -> None:
+    metrics: dict[str, dict[str, float]] = {}
+    gradient: dict[str, Tensor] = {}
+    for precision in ("no", "bf16"):
+        student = learner(new_model(init=1.0), critic="head", accelerator=accelerator_of(precision), reference=True)
+        grads = _gradients(student)
+        metrics[precision] = teach(student, some_trajectories(0), replace(PPO, kl=KL("loss", "k3", 0.1)))
+        gradient[precision] = torch.cat([grad.flatten() for grad in grads])
+        assert {p.dtype for p in student.actor.parameters()} == {grad.dtype for grad in grads} == {torch.float32}
+    assert metrics["bf16"] == pytest.approx(metrics["no"], rel=0.05, abs=0.02)
+    assert metrics["bf16"]["loss"] != metrics["no"]["loss"]
+    assert torch.cosine_similarity(gradient["bf16"], gradient["no"], dim=0) > 0.99
+
+
+def test_float16_that_would_be_ignored_is_refused(
+    new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]
+) -> None:
+    with pytest.raises(ValueError, match="ignores fp16 on this device; choose the precision bf16 or no"):
+        learner(new_model(), accelerator=accelerator_of("fp16"))
+
+
+def _with_scaler(accelerator: Accelerator, scale: float) -> Accelerator:
+    """What accelerate does for fp16 on a GPU, on a CPU."""
+    accelerator.native_amp = True
+    accelerator.scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    return accelerator
+
+
+def test_float16s_scale_is_out_of_the_gradients_before_they_are_clipped(
+    new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]
+) -> None:
+    gradient: dict[str, Tensor] = {}
+    for precision in ("no", "fp16"):
+        accelerator = accelerator_of(precision)
+        if precision == "fp16":
+            _with_scaler(accelerator, 1024.0)
+        student = learner(new_model(init=1.0), critic="separate", accelerator=accelerator, clip_norm=0.25)
+        grads = _gradients(student)
+        metrics = teach(student, some_trajectories(0), PPO)
+        gradient[precision] = torch.cat([grad.flatten() for grad in grads])
+    assert metrics["skipped"] == 0
+    torch.testing.assert_close(gradient["fp16"], gradient["no"], atol=2e-3, rtol=0)
+    assert torch.cosine_similarity(gradient["fp16"], gradient["no"], dim=0) > 0.99
+
+
+def test_a_step_whose_float16_gradients_overflow_is_left_out(
+    new_model: Callable[..., Any], accelerator_of: Callable[[str], Any]
+) -> None:
+    accelerator = _with_scaler(accelerator_of("fp16"), 2.0**120)
+    student = learner(new_model(init=1.0), critic="separate", accelerator=accelerator, warmup=10)
+    before = _weights(student).clone()
+    metrics = teach(student, some_trajectories(0), PPO)
+    assert metrics["skipped"] == 1
+    assert "grad_norm" not in metrics
+    assert torch.equal(_weights(student), before)
+    assert student.accelerator.scaler.get_scale() == 2.0**119
+    assert teach(student, some_trajectories(0), PPO)["lr"] == metrics["lr"]

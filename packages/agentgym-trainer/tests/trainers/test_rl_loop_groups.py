@@ -1,0 +1,205 @@
+"""Which groups train: the training loop in a world of coins, with an engine that says what it is told to."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from agentgym_envs import Episode, Sample, read_episodes
+from agentgym_trainer.algorithms import GRPO, GroupRelative
+from agentgym_trainer.config import RLConfig, Warnings, WorldConfig
+from agentgym_trainer.rollout.groups import EpisodeGroup, EpisodeOutcome, GroupOutcome
+from agentgym_trainer.run.diagnostics import Monitor
+from agentgym_trainer.run.metrics import batch_fill, group_return_std
+from coin_loops import COIN, Build, begin, coins, collect, guess, rules, take_step
+from coin_world import ENV, OTHER
+from toy_learner import episode
+
+
+def _kinds(groups: list[EpisodeGroup]) -> dict[str, int]:
+    return dict(Counter(group.kind for group in groups))
+
+
+def _one(reward: float, stop: str = "terminated") -> Episode:
+    return episode([None], [reward], stop=stop)
+
+
+@pytest.mark.parametrize(
+    ("episodes", "train_cut", "kind", "usable"),
+    [
+        ([_one(0.0), _one(1.0)], True, "ok", 2),
+        ([_one(0.0), _one(1.0, "failed"), _one(1.0)], True, "has_failures", 2),
+        ([_one(1.0, "failed"), _one(1.0)], True, "single", 1),
+        ([_one(1.0, "failed")], True, "single", 0),
+        ([_one(0.5), _one(0.5)], True, "zero_variance", 2),
+        ([_one(0.5), _one(0.5), _one(0.1, "length")], True, "ok", 3),
+        # One that was cut is out of the loss, and what it was paid is in the baseline of the others.
+        ([_one(0.5), _one(0.5), _one(0.1, "length")], False, "ok", 3),
+        ([_one(0.5), _one(0.1, "length")], False, "ok", 2),
+        ([_one(0.5), _one(0.5, "length")], False, "zero_variance", 2),
+        ([_one(0.5, "length"), _one(0.1, "length")], False, "zero_variance", 2),
+    ],
+)
+def test_a_group_is_judged_by_the_episodes_that_did_not_fail(
+    episodes: list[Episode], train_cut: bool, kind: str, usable: int
+) -> None:
+    group = EpisodeGroup.from_episodes(episodes, GRPO, masked=RLConfig(train_on_truncated=train_cut).masked)
+    assert (group.kind, len(group.usable)) == (kind, usable)
+    assert group.treatment == ("keep" if kind in ("ok", "has_failures") else "drop")
+
+
+def test_a_group_is_judged_by_as_many_tokens_as_it_trains_on() -> None:
+    """By OPO's baseline: one token in three was paid 1, and not one episode in two."""
+
+    def said(tokens: int, reward: float, stop: str = "terminated") -> Episode:
+        return episode([Sample((9,), (1,) * tokens, (0.0,) * tokens, fresh=True)], [reward], stop=stop)
+
+    episodes = [said(3, 0.5), said(3, 0.5), said(2, 1.0, "length"), said(4, 0.0, "length")]
+    for advantages, kind in ((GroupRelative(), "zero_variance"), (GroupRelative(baseline="length"), "ok")):
+        algorithm = replace(GRPO, advantages=advantages)
+        assert EpisodeGroup.from_episodes(episodes, algorithm, masked=frozenset({"length"})).kind == kind
+
+
+def test_who_always_says_the_same_makes_flat_groups_and_they_are_left_out(build: Build) -> None:
+    loop = build(coins(algorithm=rules(zero_variance="drop")), lambda: "heads")
+    groups = collect(loop, begin(loop)).own
+    assert _kinds(groups) == {"zero_variance": 4}
+    before = [parameter.clone() for parameter in loop.learner.policy.parameters()]
+    progress = take_step(loop, begin(loop))
+    assert progress.step == 1
+    (line,) = loop.folder.read_metrics()
+    assert (line["trained"], line["groups"]["zero_variance"], line["groups"]["ok"]) == (0, 4, 0)
+    for was, now in zip(before, loop.learner.policy.parameters(), strict=True):
+        assert torch.equal(was, now)
+
+
+def test_a_run_warns_once_of_flat_groups_and_not_again_when_it_is_resumed(build: Build) -> None:
+    stopping = iter([False, True])
+    loop = build(coins(algorithm=rules(zero_variance="drop"), steps=3, warnings=Warnings(window=2)), lambda: "heads")
+    assert loop.run(lambda: next(stopping)).step == 1
+    loop.monitor = Monitor(loop.config.warnings)  # as in another process
+    loop.run(lambda: False)
+    warned = [[warning["id"] for warning in line["warnings"]] for line in loop.folder.read_metrics()]
+    assert warned == [["flat-groups"], [], []]
+
+
+def test_kept_flat_groups_train(build: Build) -> None:
+    loop = build(coins(algorithm=rules(zero_variance="keep")), lambda: "heads")
+    take_step(loop, begin(loop))
+    (line,) = loop.folder.read_metrics()
+    assert (line["trained"], line["groups"]["zero_variance"], line["advantage"]) == (12, 4, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("rounds", "train", "played"), [(1, 16, [4, 4]), (2, 16, [4, 4, 4]), (3, 6, [4, 2]), (2, 4, [4])]
+)
+def test_resampling_plays_other_tasks_until_rounds_or_tasks_are_used_up(
+    build: Build, rounds: int, train: int, played: list[int]
+) -> None:
+    world = WorldConfig(ENV, (f"train={train}",), agent="bare", instructions=False)
+    loop = build(coins(world=world, algorithm=rules(zero_variance="resample", rounds=rounds)), lambda: "heads")
+    groups = collect(loop, begin(loop)).groups
+    assert len({group.task for group in groups}) == len(groups) == sum(played)
+    assert all(group.treatment == "resample" and len(group.episodes) == 3 for group in groups)
+
+
+def test_resampling_replaces_as_many_groups_as_are_flat_and_trains_on_the_others(build: Build) -> None:
+    loop = build(coins(group_size=2, algorithm=rules(zero_variance="resample", rounds=2)), guess(1))
+    groups = collect(loop, begin(loop)).groups
+    first = groups[:4]
+    flat = sum(group.kind == "zero_variance" for group in first)
+    assert 0 < flat < 4
+    assert len(groups) >= 4 + flat
+    loop = build(coins(group_size=2, algorithm=rules(zero_variance="resample", rounds=2)), guess(1), name="again")
+    take_step(loop, begin(loop))
+    (line,) = loop.folder.read_metrics()
+    assert line["groups"]["all"] == len(groups)
+    assert line["trained"] == 2 * line["groups"]["ok"] == 2 * sum(group.kind == "ok" for group in groups)
+
+
+@pytest.mark.parametrize("scale", [True, False])
+def test_an_optimizer_step_learns_from_about_as_many_tokens_however_many_groups_are_left_out(
+    build: Build, scale: bool
+) -> None:
+    config = coins(
+        tasks_per_step=8, group_size=2, algorithm=rules(zero_variance="drop"), minibatches=8, scale_minibatches=scale
+    )
+    loop = build(config, guess(1))
+    take_step(loop, begin(loop))
+    (line,) = loop.folder.read_metrics()
+    groups: dict[str, list[Episode]] = {}
+    for played in read_episodes(loop.folder.rollouts / "step-000001.jsonl"):
+        groups.setdefault(played.task_id, []).append(played)
+    tokens = {task: sum(EpisodeOutcome.of(e).completion_tokens for e in group) for task, group in groups.items()}
+    kept = [task for task, group in groups.items() if len({e.score for e in group}) > 1]
+    share = sum(tokens[task] for task in kept) / sum(tokens.values())
+    assert 0.2 < share < 0.8
+    assert line["optimizer_steps"] == (round(8 * share) if scale else 8)
+
+
+def test_the_standard_deviation_of_returns_within_a_group() -> None:
+    """Of what is trained on, without failed episodes and groups in which nothing is left to compare."""
+
+    def group(*episodes: tuple[float, Any, float | None]) -> GroupOutcome:
+        outcomes = [replace(EpisodeOutcome.of(_one(score, stop)), shaped=shaped) for score, stop, shaped in episodes]
+        return GroupOutcome(0, "ok", "keep", tuple(outcomes))
+
+    mixed = group((1.0, "terminated", None), (0.0, "terminated", None), (1.0, "failed", None))
+    shaped = group((1.0, "terminated", 3.0), (1.0, "length", 1.0))
+    assert group_return_std([mixed]) == pytest.approx(2**-0.5)
+    assert group_return_std([mixed, shaped, group((1.0, "terminated", None))]) == pytest.approx((2**-0.5 + 2**0.5) / 2)
+    assert group_return_std([group((1.0, "terminated", None))]) is None
+
+
+def test_the_share_of_a_full_batch() -> None:
+    """In tokens; what is resampled makes a batch no larger, and what is masked or failed no fuller."""
+
+    def group(treatment: Any, *episodes: tuple[int, Any]) -> GroupOutcome:
+        said = [replace(EpisodeOutcome.of(_one(0.0, stop)), completion_tokens=tokens) for tokens, stop in episodes]
+        return GroupOutcome(0, "ok", treatment, tuple(said))
+
+    config = RLConfig(tasks_per_step=2, group_size=2, train_on_truncated=False)
+    kept = group("keep", (10, "terminated"), (30, "terminated"))
+    assert batch_fill([kept, kept], config) == 1.0
+    assert batch_fill([kept, replace(kept, treatment="drop")], config) == 0.5
+    assert batch_fill([kept, replace(kept, treatment="resample"), kept], config) == 1.0
+    assert batch_fill([kept, group("keep", (10, "terminated"), (30, "length"))], config) == 50 / 80
+    assert batch_fill([kept, group("keep", (10, "terminated"), (30, "failed"))], config) == 50 / 80
+    assert batch_fill([kept], config) == 0.5
+    assert batch_fill([], config) == batch_fill([group("keep", (0, "length"), (0, "length"))], config) == 0.0
+
+
+@pytest.mark.parametrize(("treatment", "groups"), [("keep", 4), ("drop", 4), ("resample", 7)])
+def test_broken_groups_go_as_configured(build: Build, treatment: Any, groups: int) -> None:
+    broken = WorldConfig(ENV, ("train=8", "gone=(0,1,2,3)"), agent="bare", instructions=False)
+    algorithm = rules(has_failures=treatment, single="drop", zero_variance="keep", rounds=3)
+    loop = build(coins(world=broken, tasks_per_step=4, group_size=2, algorithm=algorithm), guess())
+    collected = collect(loop, begin(loop)).own
+    gone = [group for group in collected if all(e.failed for e in group.episodes)]
+    # Where nothing is left of a broken group, keeping it means that it is lonely.
+    assert {group.kind for group in gone} == ({"single"} if treatment == "keep" else {"has_failures"})
+    assert all(not group.usable and group.treatment != "keep" for group in gone)
+    assert (len(collected) > 4) == (treatment == "resample")
+
+
+def test_a_task_that_is_drawn_twice_is_one_group_of_other_samples(build: Build) -> None:
+    world = WorldConfig(ENV, ("train=1",), agent="bare", instructions=False)
+    loop = build(coins(world=world))
+    (group,) = collect(loop, begin(loop)).own
+    assert [e.sample for e in group.episodes] == list(range(12))
+
+
+def test_in_a_mixture_each_world_gets_its_share_and_stands_in_for_itself(build: Build) -> None:
+    other = WorldConfig(OTHER, agent="bare", instructions=False)
+    loop = build(coins(extra_worlds=(other,), tasks_per_step=24, group_size=1, algorithm=rules(single="keep")), guess())
+    # 12 of each, though the second has ten tasks: some of them are played twice.
+    groups = collect(loop, begin(loop)).groups
+    assert Counter(e.world for group in groups for e in group.episodes) == {COIN: 12, "coin/OneSided-v0": 12}
+    resampling = rules(zero_variance="resample", rounds=1)
+    loop = build(
+        coins(extra_worlds=(other,), tasks_per_step=4, group_size=2, algorithm=resampling), lambda: "heads", name="flat"
+    )
+    assert Counter(group.world for group in collect(loop, begin(loop)).groups) == {COIN: 4, "coin/OneSided-v0": 4}

@@ -1,0 +1,261 @@
+"""The test split: whole runs of every kind in a world that notes when a test task is drawn, and who played it."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import itertools
+import json
+import os
+import signal
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from agentgym_envs import Task, Tasks, TaskSet, read_episodes
+from agentgym_eval.util.errors import UsageError
+from agentgym_trainer.config import (
+    AgentEvolConfig,
+    BaseConfig,
+    DataConfig,
+    DPOConfig,
+    Evaluation,
+    Exploration,
+    Generation,
+    Optimizer,
+    RLConfig,
+    SFTConfig,
+    WarmStart,
+    WorldConfig,
+)
+from agentgym_trainer.config.scratch import Scratch
+from agentgym_trainer.curriculum.horizon import AdaptiveHorizon, FixedHorizon
+from agentgym_trainer.rollout.environments import open_environments
+from agentgym_trainer.rollout.runner import EnginePolicy
+from agentgym_trainer.run import trackers
+from agentgym_trainer.run.console import RunConsole
+from agentgym_trainer.run.folder import RunFolder
+from agentgym_trainer.stopping import Stopping
+from agentgym_trainer.trainers import test_split
+from agentgym_trainer.trainers.evaluation import Evaluator
+from agentgym_trainer.trainers.test_split import play_test
+from coin_world import ENV, Coin
+from patience import PATIENCE
+from rich.console import Console
+from toy_learner import AskedAfter, train_cli
+
+COMMON: dict[str, Any] = {
+    "model": "scratch",
+    "scratch": Scratch(vocab=280, hidden=32, layers=1, heads=2),
+    "world": WorldConfig(ENV, agent="bare", instructions=False, backend="inline"),
+    "generation": Generation(max_tokens=6, max_context=200),
+    "optimizer": Optimizer(lr=1e-2),
+    "evaluation": Evaluation(tasks=3, test_tasks=0, samples=1, ks=(1,), every=1),
+    "save_every": 1,
+    "device": "cpu",
+    "slots": 8,
+}
+FROM_DATA: dict[str, Any] = COMMON | {
+    "horizon": FixedHorizon(3),
+    "data": DataConfig(episodes=16, keep="all"),
+    "batch": 8,
+}
+ADAPTIVE = AdaptiveHorizon((2, 3), at_least=1, patience=1, gain=1.0, cut=0.0)
+RL = RLConfig(
+    **COMMON, horizon=ADAPTIVE, warm_start=WarmStart(episodes=16, noise=0.5), steps=3, tasks_per_step=2, group_size=2
+)
+KINDS: dict[str, tuple[BaseConfig, int]] = {
+    "rl": (RL, 3),
+    "sft": (SFTConfig(**FROM_DATA), 2),
+    "dpo": (DPOConfig(**(FROM_DATA | {"data": DataConfig(episodes=32, noise=0.5, keep="all")}), player="expert"), 0),
+    "evol": (AgentEvolConfig(**FROM_DATA, iterations=1, exploration=Exploration(tasks=4)), 2),
+}
+TESTED = [f"coin/test/{number}" for number in range(4)]
+
+
+@pytest.fixture
+def drawn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, bool]]:
+    """Of every test task that is drawn or begun: its id, and whether the run had left its model by then."""
+    found: list[tuple[str, bool]] = []
+    start = Coin._start
+
+    def note(task: Task) -> Task:
+        if task.split == "test":
+            found.append((task.id, RunFolder(tmp_path / "run").model.exists()))
+        return task
+
+    def tasks(self: Coin) -> TaskSet:
+        whole = self._tasks
+        marked = Tasks(whole.test.ids, lambda task_id: note(whole.test.build(task_id)))
+        return TaskSet(train=whole.train, dev=whole.dev, test=marked)
+
+    monkeypatch.setattr(Coin, "tasks", property(tasks))
+    monkeypatch.setattr(Coin, "_start", lambda self, task: start(self, note(task)))
+    return found
+
+
+def begun(path: Path, config: BaseConfig) -> RunFolder:
+    return RunFolder.create(path / "run", config, "coins")
+
+
+def go_on(folder: RunFolder) -> int:
+    return train_cli(["--resume", str(folder.path)])
+
+
+def untimed(folder: RunFolder, step: int, manner: str) -> list[Any]:
+    episodes = folder.read_evaluation(step, manner, test=True) or []
+    return [(episode.task_id, [turn.reply.text for turn in episode.turns]) for episode in episodes]
+
+
+@pytest.mark.parametrize("kind", [k if k == "rl" else pytest.param(k, marks=pytest.mark.long) for k in KINDS])
+def test_no_test_task_is_drawn_before_a_run_is_over_and_none_again_after(
+    kind: str, tmp_path: Path, drawn: list[tuple[str, bool]]
+) -> None:
+    config, steps = KINDS[kind]
+    folder = begun(tmp_path, config)
+    assert go_on(folder) == 0
+    assert {task for task, _ in drawn} == set(TESTED)
+    assert all(over for _, over in drawn)
+    learned = [folder.data, *folder.rollouts.glob("step-*[0-9].jsonl"), *folder.path.glob("iteration-*/sampled.jsonl")]
+    assert {e.split for path in learned if path.exists() for e in read_episodes(path)} == {"train"}
+    last = steps or folder.evaluated_steps("sampled")[-1]
+    for manner in ("sampled", "greedy"):
+        assert folder.evaluated_steps(manner, test=True) == [0, last]
+        for step in folder.evaluated_steps(manner):
+            assert {e.split for e in folder.read_evaluation(step, manner) or []} == {"dev"}
+        for step in (0, last):
+            episodes = folder.read_evaluation(step, manner, test=True) or []
+            assert sorted(e.task_id for e in episodes) == TESTED
+            assert {t.reply.sample.version for e in episodes for t in e.turns if t.reply.sample} == {step}
+    summary = json.loads(folder.summary.read_text())
+    assert {split: [*found["greedy"]] for split, found in summary["evaluations"].items()} == {
+        "dev": [str(step) for step in folder.evaluated_steps("greedy")],
+        "test": ["0", str(last)],
+    }
+    before = [untimed(folder, step, "sampled") for step in (0, last)]
+    drawn.clear()
+    assert go_on(folder) == 0
+    assert drawn == []
+    assert [untimed(folder, step, "sampled") for step in (0, last)] == before
+
+
+@pytest.mark.long
+def test_the_first_and_the_last_model_are_tested_each_once_however_often_that_is_broken_off(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, played = begun(tmp_path, RL), list[tuple[str, int]]()
+    saved_model = test_split.saved_model
+
+    def noted(config: BaseConfig, model: str, *rest: Any, version: int) -> Any:
+        played.append((Path(model).name, version))
+        return saved_model(config, model, *rest, version=version)
+
+    monkeypatch.setattr(test_split, "saved_model", noted)
+    with monkeypatch.context() as patch:
+        patch.setattr("agentgym_trainer.trainers.test_split.play_test", lambda *_, **__: False)
+        assert go_on(folder) == 130
+    assert not folder.evaluated_steps("sampled", test=True)
+
+    def test(stopping: Stopping) -> bool:
+        return play_test(RL, folder, RunConsole(Console(file=io.StringIO())), stopping, steps=3)
+
+    assert not test(AskedAfter(2))
+    assert played == [("start", 0)]
+    assert test(Stopping())
+    assert played == [("start", 0), ("model", 3)]
+    (folder.evaluations / "test-000003-greedy.jsonl").unlink()
+    sampled = (folder.evaluations / "test-000003-sampled.jsonl").read_bytes()
+    assert test(Stopping())
+    assert played == [("start", 0), ("model", 3), ("model", 3)]
+    assert (folder.evaluations / "test-000003-sampled.jsonl").read_bytes() == sampled
+
+
+@pytest.mark.long
+def test_a_signal_ends_the_test_at_once_and_what_was_played_to_its_end_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, log, deals, calls = begun(tmp_path, RL), tmp_path / "log", Evaluator._deals, itertools.count(1)
+
+    async def never(*_: Any) -> None:
+        await asyncio.wait_for(asyncio.Event().wait(), PATIENCE)
+
+    with monkeypatch.context() as patch:
+
+        def preempted(self: Evaluator, split: Any, *rest: Any) -> Any:
+            if split == "test" and next(calls) == 2:
+                patch.setattr(EnginePolicy, "reply", never)
+                os.kill(os.getpid(), signal.SIGTERM)
+            return deals(self, split, *rest)
+
+        patch.setattr(Evaluator, "_deals", preempted)
+        assert train_cli(["--resume", str(folder.path)], log) == 143
+    assert f"Terminated. Progress is saved; resume with: uv run train --resume {folder.path}\n" in log.read_text()
+    kept = folder.evaluations / "test-000000-sampled.jsonl"
+    assert sorted(folder.evaluations.glob("test-*")) == [kept]
+    before = kept.read_bytes()
+    assert go_on(folder) == 0
+    assert folder.evaluated_steps("greedy", test=True) == [0, 3]
+    assert kept.read_bytes() == before
+
+
+@pytest.mark.long
+def test_the_test_goes_to_the_trackers_by_its_name_and_not_into_the_metrics(tmp_path: Path) -> None:
+    config = RLConfig(
+        **(COMMON | {"evaluation": Evaluation(tasks=2, test_tasks=2, samples=1, ks=(1,))}), steps=1, tasks_per_step=1
+    )
+    folder = begun(tmp_path, config)
+    assert go_on(folder) == 0
+    told: list[dict[str, float]] = []
+    folder.listener = lambda line: told.append(trackers.flat(line))
+    assert play_test(config, folder, RunConsole(Console(file=io.StringIO())), Stopping(), steps=1)
+    names = {"step", "test/sampled", "test/greedy", "worlds/coin/Coin-v0/test/sampled"}
+    assert all(names <= figures.keys() for figures in told)
+    assert [figures["step"] for figures in told] == [0, 1]
+    (line,) = folder.read_metrics()
+    assert "test" not in line
+    assert line["dev"].keys() == {"sampled", "greedy"}
+
+
+@pytest.mark.parametrize(
+    ("missing", "message"),
+    [
+        (
+            "dev",
+            r"no dev tasks .* its 16 train tasks are too few to set some .* --evaluation\.split train",
+        ),
+        ("test", r"no test tasks under these options, .* --evaluation\.no-test"),
+    ],
+)
+def test_a_split_that_is_missing_is_said_with_what_to_do(
+    missing: str, message: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def tasks(self: Coin) -> TaskSet:
+        whole = self._tasks
+        return TaskSet(
+            train=whole.train,
+            dev=None if missing == "dev" else whole.dev,
+            test=whole.test[:0] if missing == "test" else whole.test,
+        )
+
+    monkeypatch.setattr(Coin, "tasks", property(tasks))
+    with pytest.raises(UsageError, match=message), open_environments(RL):
+        pass
+    without = Evaluation(split="train" if missing == "dev" else "dev", test=missing != "test")
+    with open_environments(replace(RL, evaluation=replace(without, every=1))) as opened:
+        assert len(opened) == 1
+
+
+@pytest.mark.long
+def test_a_run_without_a_test_says_so_by_what_it_leaves(
+    tmp_path: Path, drawn: list[tuple[str, bool]], capfd: pytest.CaptureFixture[str]
+) -> None:
+    evaluation = Evaluation(split="train", tasks=2, samples=1, ks=(1,), test=False)
+    config = RLConfig(**(COMMON | {"evaluation": evaluation}), steps=1, tasks_per_step=1)
+    folder = begun(tmp_path, config)
+    assert go_on(folder) == 0
+    assert drawn == []
+    assert json.loads(folder.summary.read_text())["evaluations"].keys() == {"train"}
+    out = capfd.readouterr().out
+    assert "2 train tasks, played during training; 95% intervals over tasks" in out
+    assert "test tasks, played" not in out

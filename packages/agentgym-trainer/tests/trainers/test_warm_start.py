@@ -1,0 +1,85 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from agentgym_envs import Episode, EpisodeSpec, play_many
+from agentgym_envs.agents.formats import Bare
+from agentgym_eval.policies.policies import Oracle
+from agentgym_trainer.distributed import Ranks
+from agentgym_trainer.tokens.batch import make_batch
+from agentgym_trainer.tokens.chat import Chat
+from agentgym_trainer.tokens.encode import encode
+from agentgym_trainer.tokens.trajectory import trajectory
+from agentgym_trainer.trainers.warm_start import warm_start
+from coin_world import Coin
+from toy_learner import learner
+
+
+@pytest.fixture(scope="module")
+def demonstrations() -> list[Episode]:
+    jobs = [EpisodeSpec(f"coin/train/{i}", seed=0) for i in range(8)]
+    return list(play_many(Bare(Coin()), Oracle(), jobs))
+
+
+def test_only_what_was_said_is_imitated(
+    new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]
+) -> None:
+    student = learner(new_model(), lr=1e-3, micro_tokens=100)
+    pulled: list[tuple[int, int]] = []
+    weights: list[float] = []
+
+    def watch(module: Any, inputs: tuple[Any, ...], scores: Any) -> None:
+        _, position_T, _, before_M, target_M = inputs
+        pulled.extend(zip((position_T[before_M] + 1).tolist(), target_M.tolist(), strict=True))
+        scores.logprobs_M.register_hook(lambda gradient: weights.extend(gradient.tolist()))
+
+    student.actor.register_forward_hook(watch)
+    list(warm_start(student, chat, demonstrations[:3], epochs=1, batch=8, seed=0, ranks=Ranks()))
+    expected: list[tuple[int, int]] = []
+    for episode in demonstrations[:3]:
+        (segment,) = trajectory(encode(chat, episode)).segments
+        expected += [(t, i) for t, (i, said) in enumerate(zip(segment.ids, segment.loss_mask, strict=True)) if said]
+    assert sorted(pulled) == sorted(expected)
+    assert weights == [pytest.approx(-1 / len(expected))] * len(expected)
+    replies = sum(len(episode.turns) for episode in demonstrations[:3])
+    assert sum(i == chat.end_id for _, i in pulled) == replies
+
+
+def test_imitation_lowers_the_loss(new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]) -> None:
+    student = learner(new_model(), lr=1e-2, micro_tokens=10_000)
+    losses = [
+        metrics["nll"]
+        for metrics in warm_start(student, chat, demonstrations, epochs=8, batch=4, seed=0, ranks=Ranks())
+    ]
+    assert len(losses) == 8 * 2
+    assert losses[-1] < 0.3 * losses[0]
+
+
+def test_failed_demonstrations_are_left_out_and_the_seed_orders_the_others(
+    new_model: Callable[..., Any], chat: Chat, demonstrations: list[Episode]
+) -> None:
+    broken = replace(demonstrations[0], stop="failed", score=None, success=None, error="it broke")
+
+    def losses(episodes: list[Episode], seed: int) -> list[float]:
+        student = learner(new_model(), micro_tokens=10_000)
+        return [
+            metrics["loss"]
+            for metrics in warm_start(student, chat, episodes, epochs=1, batch=3, seed=seed, ranks=Ranks())
+        ]
+
+    assert losses([*demonstrations[1:], broken], 0) == losses(demonstrations[1:], 0) != losses(demonstrations[1:], 1)
+
+
+def test_every_token_of_a_demonstration_is_in_the_batch(chat: Chat, demonstrations: list[Episode]) -> None:
+    batch = make_batch([trajectory(encode(chat, e)) for e in demonstrations])
+    texts = [chat.tokenizer.decode(ids.tolist()) for ids in batch.ids_S.split(batch.lengths)]
+    for text, episode in zip(texts, demonstrations, strict=True):
+        expected = f"<|im_start|>system\n{episode.instructions}<|im_end|>\n"
+        for turn in episode.turns:
+            expected += (
+                f"<|im_start|>user\n{turn.observation}<|im_end|>\n<|im_start|>assistant\n{turn.reply.text}<|im_end|>\n"
+            )
+        assert text == expected.removesuffix("\n")
