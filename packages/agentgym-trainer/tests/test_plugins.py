@@ -199,7 +199,7 @@ def test_entry_points_are_names_that_import_nothing_before_they_are_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "added_here.py").write_text(
-        "from agentgym_trainer.recipes import RECIPES\nfrom foreign import Given\n"
+        "from agentgym_trainer.recipes import RECIPES\nfrom plugin_examples import Given\n"
         "SMALL = RECIPES['babyai-grpo'].config\n"
     )
     _install(
