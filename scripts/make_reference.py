@@ -49,6 +49,7 @@ PAGES: dict[str, str] = {
     "agentgym_trainer.models.scratch": "models from scratch",
     "agentgym_trainer.algorithms": "algorithms",
     "agentgym_trainer.engines.base": "the engine protocol",
+    "agentgym_trainer.engines.factory": "engines by name, and what they are given",
     "agentgym_trainer.tokens.trajectory": "trajectories: episodes as tokens",
 }
 Known = griffe.Object | griffe.Alias

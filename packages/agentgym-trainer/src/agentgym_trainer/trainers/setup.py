@@ -5,13 +5,14 @@ It also contains the export of the final model, with which every run ends.
 
 from __future__ import annotations
 
+import inspect
 import shutil
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
-from uuid import uuid4
+from typing import Any, cast
 
 import numpy as np
 import torch
@@ -19,6 +20,7 @@ from accelerate import Accelerator
 from accelerate.utils import DistributedType, InitProcessGroupKwargs
 from accelerate.utils.memory import clear_device_cache
 from agentgym_envs import Episode, Policy
+from agentgym_envs.util.importing import described
 from agentgym_envs.util.redaction import resolved
 from agentgym_eval.policies.policies import Scripted
 from agentgym_eval.util.errors import UsageError
@@ -28,9 +30,10 @@ from agentgym_trainer.config import BaseConfig
 from agentgym_trainer.curriculum.task_sampler import apportion, evenly
 from agentgym_trainer.distributed import Ranks
 from agentgym_trainer.engines.base import Engine
-from agentgym_trainer.engines.hf.engine import transformers_engine
+from agentgym_trainer.engines.factory import ENGINES, GROUP, EngineContext, EngineFactory
 from agentgym_trainer.models.load import load_model, scratch_model
 from agentgym_trainer.models.weights import weights_of
+from agentgym_trainer.plugins import PluginError, PluginPoint, find_named
 from agentgym_trainer.rollout.environments import OpenEnvironment
 from agentgym_trainer.rollout.failures import FailureLimit
 from agentgym_trainer.rollout.groups import EpisodeOutcome
@@ -39,11 +42,34 @@ from agentgym_trainer.run.disk import writing
 from agentgym_trainer.run.folder import RunFolder
 from agentgym_trainer.tokens.chat import Chat
 
+_POINT = PluginPoint("engine", Engine, GROUP, ())
+
 
 def init_processes(config: BaseConfig) -> Ranks:
-    """Join a run as one of the processes started by the launcher, or as the only one."""
+    """Join a run as one of the processes started by the launcher, or as the only one.
+
+    Raises:
+        UsageError: when there is no engine of the configured name, or the launcher requests DeepSpeed ZeRO-3.
+    """
+    engine_factory(config.engine.kind)
     open_accelerator(config)
     return Ranks()
+
+
+def engine_factory(name: str) -> EngineFactory:
+    """Return the factory of an engine: one of `ENGINES`, an entry point of an installed package, or MODULE:NAME.
+
+    Raises:
+        UsageError: there is none of this name, or it is neither an `EngineFactory` nor a function.
+    """
+    if name in ENGINES:
+        return ENGINES[name]
+    found = find_named(name, "engine", ENGINES, GROUP)
+    if not callable(found) or inspect.isclass(found):
+        raise UsageError(
+            f"{name} is no engine: it must be an EngineFactory, or a function that takes an EngineContext."
+        )
+    return found if isinstance(found, EngineFactory) else EngineFactory(cast("Any", found))
 
 
 def has_own_weights(config: BaseConfig, accelerator: Accelerator) -> bool:
@@ -51,7 +77,8 @@ def has_own_weights(config: BaseConfig, accelerator: Accelerator) -> bool:
 
     A sharded module can't be sampled from by a single process.
     """
-    return config.engine.kind != "transformers" or accelerator.distributed_type == DistributedType.FSDP
+    sharded = accelerator.distributed_type == DistributedType.FSDP
+    return sharded or not engine_factory(config.engine.kind).shares_weights
 
 
 def open_engine(
@@ -63,7 +90,7 @@ def open_engine(
     folder: Path,
     say: Callable[[str], None],
     *,
-    apart: bool,
+    own_copy: bool,
 ) -> Engine:
     """Return the configured engine. Must be called before `policy` is distributed.
 
@@ -75,28 +102,38 @@ def open_engine(
         accelerator: Determines the precision.
         folder: Folder of the engine's log.
         say: Called with messages about slow steps.
-        apart: Whether the engine has weights of its own, see `has_own_weights`.
+        own_copy: Whether the engine has weights of its own, see `has_own_weights`.
 
     Raises:
-        UsageError: when the engine isn't installed, or can't run the model.
+        UsageError: when the engine isn't installed, can't run the model, or isn't an `Engine`.
+        PluginError: when an engine of another package fails with any other exception.
     """
-    precision = {"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision]
-    longest = config.generation.max_context
-    longest = min(longest, getattr(policy.config, "max_position_embeddings", longest))
+    longest, factory = config.generation.max_context, engine_factory(config.engine.kind)
+    context = EngineContext(
+        settings=replace(config.engine, urls=tuple(map(resolved, config.engine.urls))),
+        model=policy,
+        name=name,
+        own_copy=own_copy,
+        end_id=chat.end_id,
+        max_context=min(longest, getattr(policy.config, "max_position_embeddings", longest)),
+        dtype={"no": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}[config.precision],
+        autocast=accelerator.autocast,
+        lora_rank=config.lora.rank,
+        seed=config.seed,
+        ranks=Ranks(),
+        folder=folder,
+        say=say,
+    )
     try:
-        match config.engine.kind:
-            case "transformers":
-                autocast: Any = accelerator.autocast
-                return transformers_engine(policy, end_id=chat.end_id, own_copy=apart, autocast=autocast)
-            case "vllm":
-                from agentgym_trainer.engines.vllm.in_process import vllm_engine
-
-                options: Any = {"max_context": longest, "dtype": precision, "lora_rank": config.lora.rank}
-                return vllm_engine(name, config.engine.memory, end_id=chat.end_id, **options)
-            case "vllm-server":
-                return _server(config, name, precision, chat.end_id, longest, folder, say)
+        engine = factory(context)
     except (ImportError, ValueError) as error:
         raise UsageError(f"The engine {config.engine.kind} can't be started: {error}") from error
+    except Exception as error:
+        if config.engine.kind in ENGINES:
+            raise
+        raise PluginError(f"The engine {config.engine.kind} could not be started: {described(error)}.") from error
+    _POINT.check_contract(engine, config.engine.kind)
+    return engine
 
 
 @contextmanager
@@ -125,67 +162,13 @@ def saved_model(
     """
     accelerator = open_accelerator(config)
     policy, chat = load_model(model, dtype=torch.float32, device=accelerator.device)
-    apart = has_own_weights(config, accelerator)
-    engine = open_engine(config, model, policy, chat, accelerator, folder, say, apart=apart)
+    own_copy = has_own_weights(config, accelerator)
+    engine = open_engine(config, model, policy, chat, accelerator, folder, say, own_copy=own_copy)
     with RolloutRunner(engine, check) as rollouts:
         with Ranks().errors_together():
             rollouts.load(weights_of(policy.eval(), version))
         yield rollouts, chat
     clear_device_cache(garbage_collection=True)
-
-
-def _server(
-    config: BaseConfig,
-    name: str,
-    dtype: torch.dtype,
-    end_id: int,
-    longest: int,
-    folder: Path,
-    say: Callable[[str], None],
-) -> Engine:
-    """Return the client of a vLLM server.
-
-    Running servers (`engine.urls`) are assigned to the processes round-robin. Otherwise the first process of each
-    machine starts one for all its processes. The first client of a server pushes the weights.
-
-    Raises:
-        ValueError: when there are more servers than processes, so that some would be idle.
-        ImportError: when a server has to be started and vLLM isn't installed.
-    """
-    from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings
-    from agentgym_trainer.engines.vllm.server import VllmServer
-
-    settings, ranks = config.engine, Ranks()
-    if len(settings.urls) > ranks.count:
-        raise ValueError(
-            f"engine.urls names {len(settings.urls)} servers, but each training process uses one of them, and there "
-            f"are {ranks.count} processes. Name at most that many servers, or one with --data-parallel-size."
-        )
-    where: str | VllmProcess
-    if settings.urls:
-        where, pushes = resolved(settings.urls[ranks.index % len(settings.urls)]), ranks.index < len(settings.urls)
-    else:
-        serving = VllmServerSettings(
-            Path(name),
-            max_context=longest,
-            dtype=str(dtype).removeprefix("torch."),
-            memory=settings.memory,
-            devices=settings.devices,
-            lora_rank=config.lora.rank,
-            seed=config.seed,
-        )
-        own, pushes = VllmProcess(serving, folder / f"vllm-{ranks.index}.log"), ranks.index == ranks.first_here
-        urls = ranks.gather([own.url])
-        where = own if pushes else urls[ranks.first_here]
-        say(f"Starting a vLLM server, which takes a while; its log file is {own.log}.")
-    return VllmServer(
-        where,
-        run=ranks.broadcast(uuid4().hex),
-        end_id=end_id,
-        max_context=longest,
-        pushes=pushes,
-        patience=settings.patience,
-    )
 
 
 def open_accelerator(config: BaseConfig) -> Accelerator:

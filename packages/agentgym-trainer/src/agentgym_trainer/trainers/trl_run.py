@@ -108,8 +108,8 @@ def train_on_data(
         name = str(folder.start) if made_here else config.model
         model, chat = load_model(name, dtype=torch.float32, device=accelerator.device)
         model = with_lora(model, config.lora, seed=config.seed) if config.lora.rank else model
-        apart = has_own_weights(config, accelerator)
-        engine = open_engine(config, name, model, chat, accelerator, folder.path, tracker.say, apart=apart)
+        own_copy = has_own_weights(config, accelerator)
+        engine = open_engine(config, name, model, chat, accelerator, folder.path, tracker.say, own_copy=own_copy)
         with RolloutRunner(engine, stopping.check) as rollouts:
             held_out = Evaluator(config, folder, worlds, chat, tracker, rollouts)
             if play:

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from agentgym_trainer.engines.base import Completion, EngineUsage, SamplingParams, Weights
 from agentgym_trainer.engines.batching import Batching
+from agentgym_trainer.engines.factory import EngineContext
 from agentgym_trainer.engines.hf.forward_plan import Reading
 from agentgym_trainer.engines.hf.kv_cache import RAGGED
 from agentgym_trainer.engines.hf.scheduler import Row, Rows
@@ -61,6 +62,17 @@ def transformers_engine(
         return _Core(sampled, usage, end_id=end_id, own=own_copy, autocast=autocast, keep=keep)
 
     return Batching(make, in_thread=False)
+
+
+def open_engine(context: EngineContext) -> Batching:
+    """Return the engine `transformers` for a run.
+
+    Raises:
+        ValueError: when the model has layers with another attention than full causal attention.
+    """
+    return transformers_engine(
+        context.model, end_id=context.end_id, own_copy=context.own_copy, autocast=context.autocast
+    )
 
 
 @dataclass(slots=True)

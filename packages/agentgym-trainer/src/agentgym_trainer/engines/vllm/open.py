@@ -1,0 +1,76 @@
+"""Open the engines `vllm` and `vllm-server` for a run."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from uuid import uuid4
+
+from agentgym_trainer.engines.base import Engine
+from agentgym_trainer.engines.factory import EngineContext
+from agentgym_trainer.engines.vllm.in_process import vllm_engine
+from agentgym_trainer.engines.vllm.process import VllmProcess, VllmServerSettings
+from agentgym_trainer.engines.vllm.server import VllmServer
+
+
+def open_in_process(context: EngineContext) -> Engine:
+    """Return vLLM in this process.
+
+    Raises:
+        ImportError: when vLLM isn't installed.
+        ValueError: when vLLM can't run the model, or the memory is too small.
+    """
+    return vllm_engine(
+        context.name,
+        context.settings.memory,
+        end_id=context.end_id,
+        max_context=context.max_context,
+        dtype=context.dtype,
+        lora_rank=context.lora_rank,
+    )
+
+
+def open_server(context: EngineContext) -> Engine:
+    """Return the client of a vLLM server.
+
+    Running servers (`engine.urls`) are assigned to the processes round-robin. Otherwise the first process of each
+    machine starts one for all its processes. The first client of a server pushes the weights.
+
+    Raises:
+        ValueError: when there are more servers than processes, so that some would be idle.
+        ImportError: when a server has to be started and vLLM isn't installed.
+    """
+    urls, ranks = context.settings.urls, context.ranks
+    if len(urls) > ranks.count:
+        raise ValueError(
+            f"engine.urls names {len(urls)} servers, but each training process uses one of them, and there are "
+            f"{ranks.count} processes. Name at most that many servers, or one with --data-parallel-size."
+        )
+    server: str | VllmProcess
+    if urls:
+        server, pushes = urls[ranks.index % len(urls)], ranks.index < len(urls)
+    else:
+        own, pushes = _process(context), ranks.index == ranks.first_here
+        started = ranks.gather([own.url])
+        server = own if pushes else started[ranks.first_here]
+        context.say(f"Starting a vLLM server, which takes a while; its log file is {own.log}.")
+    return VllmServer(
+        server,
+        run=ranks.broadcast(uuid4().hex),
+        end_id=context.end_id,
+        max_context=context.max_context,
+        pushes=pushes,
+        patience=context.settings.patience,
+    )
+
+
+def _process(context: EngineContext) -> VllmProcess:
+    settings = VllmServerSettings(
+        Path(context.name),
+        max_context=context.max_context,
+        dtype=str(context.dtype).removeprefix("torch."),
+        memory=context.settings.memory,
+        devices=context.settings.devices,
+        lora_rank=context.lora_rank,
+        seed=context.seed,
+    )
+    return VllmProcess(settings, context.folder / f"vllm-{context.ranks.index}.log")
