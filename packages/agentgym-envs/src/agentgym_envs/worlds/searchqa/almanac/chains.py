@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
-from agentgym_envs.worlds.searchqa.almanac import relations_codes, relations_countries, relations_places
+from agentgym_envs.worlds.searchqa.almanac.answers import Answer
 from agentgym_envs.worlds.searchqa.almanac.entities import (
     City,
     Country,
@@ -23,27 +22,10 @@ from agentgym_envs.worlds.searchqa.almanac.entities import (
     Zone,
 )
 from agentgym_envs.worlds.searchqa.almanac.questions import gives_away
-from agentgym_envs.worlds.searchqa.almanac.relations import Answer, Description, Relation
+from agentgym_envs.worlds.searchqa.almanac.relations import DESCRIPTIONS, RELATIONS, Description, Relation
 from agentgym_envs.worlds.searchqa.almanac.splits import Part, part
 from agentgym_envs.worlds.searchqa.almanac.words import capitalised, choose
 
-RELATIONS: tuple[Relation[Any], ...] = (
-    *relations_places.CITY,
-    *relations_places.ZONE,
-    *relations_places.STATE,
-    *relations_places.COUNTY,
-    *relations_countries.COUNTRY,
-    *relations_countries.CURRENCY,
-    *relations_codes.SUBDIVISION,
-    *relations_codes.LANGUAGE,
-    *relations_codes.SCRIPT,
-    *relations_codes.ELEMENT,
-)
-DESCRIPTIONS: tuple[Description[Any], ...] = (
-    *relations_places.DESCRIPTIONS,
-    *relations_countries.DESCRIPTIONS,
-    *relations_codes.DESCRIPTIONS,
-)
 _LISTED = frozenset({"largest", "second", "third", "fourth", "fifth"})
 """Relations whose passages also state the population of the place: asking for it would not be another hop."""
 
@@ -64,8 +46,8 @@ class Form:
     """A question template: the kind of its subject, an optional description of it, and a chain of relations."""
 
     kind: type[Entity]
-    start: Description[Any] | None
-    relations: tuple[Relation[Any], ...]
+    start: Description | None
+    relations: tuple[Relation, ...]
 
     @property
     def hops(self) -> int:
@@ -95,7 +77,7 @@ def forms(hops: int) -> Iterator[Form]:
                     yield Form(kind, start, chain)
 
 
-def _chains(kind: type[Entity], length: int) -> Iterator[tuple[Relation[Any], ...]]:
+def _chains(kind: type[Entity], length: int) -> Iterator[tuple[Relation, ...]]:
     if length == 0:
         yield ()
     for relation in (r for r in RELATIONS if r.kind is kind and length):
@@ -107,7 +89,7 @@ def _chains(kind: type[Entity], length: int) -> Iterator[tuple[Relation[Any], ..
             )
 
 
-def _goes_on(relation: Relation[Any], following: Relation[Any]) -> bool:
+def _goes_on(relation: Relation, following: Relation) -> bool:
     """Whether `following` needs another passage: titles and lists of places already state location and population."""
     told = relation.name in _LISTED and following.name == "population"
     placed = following.leads in (Country, State) and following.kind in (City, County, Subdivision)

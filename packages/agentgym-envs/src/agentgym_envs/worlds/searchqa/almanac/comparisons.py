@@ -1,13 +1,18 @@
-"""Questions that compare two or three entities of one kind by a number with a clear difference."""
+"""Questions that compare two or three entities of one kind by a number with a clear difference.
+
+The numbers to compare by and the wordings are in `comparisons.json`.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+import json
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from importlib import resources
 
 from agentgym_envs.worlds.searchqa.almanac.chains import Draft, called, searched
-from agentgym_envs.worlds.searchqa.almanac.entities import City, Country, Element, Entity, Facts, State
+from agentgym_envs.worlds.searchqa.almanac.entities import Entity, Facts
+from agentgym_envs.worlds.searchqa.almanac.relations import kind_named
 from agentgym_envs.worlds.searchqa.almanac.splits import Part, part
 from agentgym_envs.worlds.searchqa.almanac.words import capitalised, choose, shuffled
 
@@ -21,54 +26,22 @@ class Scale:
 
     name: str
     kind: type[Entity]
-    figure: Callable[[Any], float | None]
-    two: tuple[str, ...]
-    more: tuple[str, ...]
+    field: str
+    """The field of the entities with the number, or with the ids to count."""
+    two: Sequence[str]
+    more: Sequence[str]
     query: str
 
+    def figure(self, x: Entity) -> float | None:
+        """Return the number of an entity; None if it isn't known."""
+        value: tuple[str, ...] | float | str | None = getattr(x, self.field)
+        if isinstance(value, tuple):
+            return len(value)
+        return None if value is None else float(value)
 
-SCALES = (
-    Scale(
-        name="city-population",
-        kind=City,
-        figure=lambda c: c.population,
-        two=("Which place has more inhabitants, {some}?", "Where do more people live, in {some}?"),
-        more=("Which of these places has the most inhabitants: {some}?", "Where do the most people live, in {some}?"),
-        query="population",
-    ),
-    Scale(
-        name="country-area",
-        kind=Country,
-        figure=lambda c: c.area,
-        two=("Which covers the larger area, {some}?",),
-        more=("Which of these covers the largest area: {some}?",),
-        query="country area square kilometres capital",
-    ),
-    Scale(
-        name="country-population",
-        kind=Country,
-        figure=lambda c: c.population,
-        two=("Which has more inhabitants, {some}?",),
-        more=("Which of these has the most inhabitants: {some}?",),
-        query="country population area capital",
-    ),
-    Scale(
-        name="state-counties",
-        kind=State,
-        figure=lambda s: len(s.counties),
-        two=("Which has more counties or equivalents, {some}?",),
-        more=("Which of these has the most counties or equivalents: {some}?",),
-        query="postal abbreviation number of counties",
-    ),
-    Scale(
-        name="element-density",
-        kind=Element,
-        figure=lambda e: float(e.density) if e.density else None,
-        two=("Which element is denser, {some}?",),
-        more=("Which of these elements has the greatest density: {some}?",),
-        query="density",
-    ),
-)
+
+_TABLE = json.loads(resources.files(__package__ or "").joinpath("comparisons.json").read_text(encoding="utf-8"))
+SCALES = tuple(Scale(name=name, **row | {"kind": kind_named(row["kind"])}) for name, row in _TABLE.items())
 
 
 def compare(facts: Facts, scale: Scale, side: Part, among: int) -> Iterator[Draft]:

