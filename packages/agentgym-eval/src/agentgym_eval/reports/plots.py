@@ -18,8 +18,8 @@ from agentgym_eval.reports.evaluated import Evaluated, labels
 
 TITLES = {"turns": "Success against the number of allowed turns", "k": "pass@k and pass^k against k"}
 """Titles by the file name of the plot."""
-# Close to the palette of Okabe and Ito, which is safe for color blindness, on light and dark backgrounds.
-_COLOURS = ("#1f83cc", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6bb1", "#7f7f7f")
+COLORS = ("#1f83cc", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8c6bb1", "#7f7f7f")
+"""Close to the palette of Okabe and Ito, which is safe for color blindness, on light and dark backgrounds."""
 _SHORT, _LONG = 36, 80
 """Lengths of legend labels in characters: up to the first, two fit side by side; beyond the second, they are cut."""
 _LEGEND_ROW = 0.2
@@ -27,7 +27,7 @@ _LEGEND_ROW = 0.2
 _HALF = 0.5
 """Turns by which lines extend beyond the last one, so that the last step is visible."""
 _INK, _PAPER = "#22262b", "#fefefe"
-_STYLE: dict[Any, Any] = {
+STYLE: dict[Any, Any] = {
     "svg.fonttype": "none",  # text stays text
     "axes.edgecolor": _INK,
     "axes.labelcolor": _INK,
@@ -42,6 +42,7 @@ _STYLE: dict[Any, Any] = {
     "axes.facecolor": "none",
     "legend.frameon": False,
 }
+"""matplotlib's settings for all plots of this project."""
 _Draw = Callable[[Any, str, Evaluated, str], None]
 
 
@@ -58,7 +59,7 @@ def draw_curves(folder: Path, runs: Sequence[Evaluated]) -> dict[str, str]:
     from matplotlib import rc_context
 
     drawn: dict[str, str] = {}
-    with rc_context(_STYLE):
+    with rc_context(STYLE):
         for name, figure in {"turns": _turns(runs), "k": _passes(runs)}.items():
             png, svg = (folder / f"{name}.{kind}" for kind in ("png", "svg"))
             if figure:
@@ -138,7 +139,7 @@ def _panels(runs: Sequence[Evaluated], draw: _Draw) -> Any:
         axes.set(ylim=(-0.02, 1.02), ylabel="share")
         axes.grid()
     names = _names(runs)
-    colours = {name: _COLOURS[i % len(_COLOURS)] for i, name in enumerate(dict.fromkeys(names))}
+    colours = {name: COLORS[i % len(COLORS)] for i, name in enumerate(dict.fromkeys(names))}
     for name, run in zip(names, runs, strict=True):
         draw(panels[run.world], name, run, colours[name])
     _legend(figure)

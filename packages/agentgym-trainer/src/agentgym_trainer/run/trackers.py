@@ -3,6 +3,9 @@
 Each is an optional extra, imported only when requested. The trackers read destination and credentials from their own
 environment variables and logins; this package never handles keys. Trackers never receive text: no episodes,
 observations or replies.
+
+accelerate's trackers aren't used: its `WandBTracker.finish` passes no exit code, so that a failed run would be shown as
+finished, and neither of the two says where a run can be viewed.
 """
 
 from __future__ import annotations
